@@ -343,8 +343,8 @@ MUTANTS = [
     Mutant(
         "a threshold of entropy that is that of one part",
         "src/hf_credit/trainers/config.py",
-        "if self.top_entropy_quantile != 1.0:",
-        "if self.top_entropy_quantile > 1.0:",
+        "if getattr(self, name) != only:",
+        "if only is None and getattr(self, name) != only:",
         [_TEST_SETTINGS + "test_what_depends_on_the_layout_is_refused[top_entropy_quantile]"],
     ),
     Mutant(

@@ -37,7 +37,7 @@ def test_a_file_of_the_current_folder_hides_no_recipe(tmp_path: Path, monkeypatc
     [
         ("soduku_micro", "did you mean 'sudoku_micro'?"),
         ("elsewhere/relay_micro.yaml", "did you mean 'relay_micro'?"),
-        ("nowhere.yaml", "name a file, or one that `hf-credit recipes` lists."),
+        ("nowhere.yaml", "name a file, or a recipe that `hf-credit recipes` lists."),
     ],
 )
 def test_an_unknown_recipe_is_refused_with_the_nearest_one(name: str, remedy: str) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hf_credit.environments import make
     from hf_credit.trainers.asynchronous.config import AsyncCreditConfig
     from hf_credit.trainers.asynchronous.trainer import AsyncCreditTrainer
-    from hf_credit.trainers.config import CreditConfig
+    from hf_credit.trainers.config import CreditConfig, RunSettings
     from hf_credit.trainers.constrained_counterfactual import (
         ConstrainedCounterfactualConfig,
         ConstrainedCounterfactualTrainer,
@@ -39,6 +39,7 @@ _HOMES = {
     "make": "hf_credit.environments",
     "ReplayLOOConfig": "hf_credit.trainers.replay_loo",
     "ReplayLOOTrainer": "hf_credit.trainers.replay_loo",
+    "RunSettings": "hf_credit.trainers.config",
     "TruncatedPPOConfig": "hf_credit.trainers.truncated_ppo",
     "TruncatedPPOTrainer": "hf_credit.trainers.truncated_ppo",
     "VerifiableProcessConfig": "hf_credit.trainers.verifiable_process",
@@ -56,6 +57,7 @@ __all__ = [
     "CreditTrainer",
     "ReplayLOOConfig",
     "ReplayLOOTrainer",
+    "RunSettings",
     "TruncatedPPOConfig",
     "TruncatedPPOTrainer",
     "VerifiableProcessConfig",

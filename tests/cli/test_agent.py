@@ -67,4 +67,4 @@ def test_a_program_is_trained_and_killed_and_resumed_and_evaluated_and_reported(
     assert "world/forced_replies" in (tmp_path / "run" / "report" / "report.md").read_text()
     code, _, err = command("train", "recipe.yaml", "--agent", "agent_shop:shop", "--collaboration", "relay")
     assert code == 1
-    assert "an agent takes the place of a collaboration, got 'agent_shop:shop' beside 'relay'" in err
+    assert "an agent replaces the collaboration, got 'agent_shop:shop' beside 'relay'" in err

@@ -134,7 +134,7 @@ def test_the_settings_hold_no_token(recipe: Callable[..., Path]) -> None:
         (("--oracle_options", '{"seed": 1}'), "oracle_options need an oracle"),
         (("--gamma", "2"), "gamma must be in [0, 1], got 2.0"),
         (("--method_options", '{"gamma": 1}'), "the options of 'verifiable_process' are fields of their own"),
-        (("--history", "all"), "history must be 'append' or 'current', got 'all'"),
+        (("--history", "all"), "history must be one of append, current, got 'all'"),
         (("--per_device_train_batch_size", "3"), "must be a multiple of per_device_train_batch_size"),
         (("--dtype", "float7"), "invalid choice: 'float7'"),
     ],
@@ -149,7 +149,7 @@ def test_a_wrong_field_is_refused(recipe: Callable[..., Path], arguments: tuple[
         (("--environment", "sudoku"), "a task is an environment or a collaboration, got 'sudoku' and 'relay'"),
         (("--collaboration", ""), "a task is an environment or a collaboration, got neither"),
         (("--environment_options", '{"size": 4}'), "environment_options need an environment, got {'size': 4} beside"),
-        (("--oracle", "mcts"), "the method replay_loo asks no oracle, got 'mcts'; leave it out"),
+        (("--oracle", "mcts"), "the method replay_loo uses no oracle, got 'mcts'; leave it out"),
         (("--alternatives", "3", "4"), "the layout must use the budget of an instance"),
     ],
 )
@@ -168,7 +168,7 @@ def test_a_wrong_recipe_is_refused(recipe: Callable[..., Path], tmp_path: Path) 
     assert "a recipe's method must be a name, got {'name': 'grpo'}" in problem(tmp_path / "method.yaml")
     (tmp_path / "broken.yaml").write_text("a: [")
     assert "must be YAML" in problem(tmp_path / "broken.yaml")
-    assert "name a file, or one that" in problem(tmp_path / "nowhere.yaml")
+    assert "name a file, or a recipe that" in problem(tmp_path / "nowhere.yaml")
 
 
 def test_the_method_may_be_left_to_the_command_line(recipe: Callable[..., Path]) -> None:

@@ -143,7 +143,7 @@ def test_what_does_not_fit_is_told(reasoning: Callable[..., Path], tmp_path: Pat
         load_rows(read_job(["--config", path, "--eval_strategy", "steps"]))
     with pytest.raises(ValueError, match="on_overlap must be one of refuse, drop, got 'ignore'"):
         load_rows(read_job(["--config", path, "--on_overlap", "ignore"]))
-    with pytest.raises(ValueError, match="problem_sets take the place of a dataset and are for collaborations, got"):
+    with pytest.raises(ValueError, match="problem_sets replace the dataset of a collaboration, got"):
         read_job(["--config", path, "--dataset_name", "rows.jsonl"])
     evaluation = [load_problems(test)]
     stream = Dataset.from_list([{"problem": "1"}]).to_iterable_dataset()

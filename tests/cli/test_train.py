@@ -96,7 +96,7 @@ def test_a_run_in_which_nothing_can_be_learned_says_why_once(
     code, _, err = command("train", recipe(max_completion_length=1, log_completions=False))
     assert code == 0, err
     (told,) = [message for message in caplog.messages if message.startswith("nothing was learned")]
-    assert told.endswith("100% of replies ran into the length limit; raise max_completion_length.")
+    assert told.endswith("100% of replies reached the length limit; raise max_completion_length.")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed")

@@ -87,7 +87,7 @@ def test_a_collector_and_a_rule_are_put_under_any_method(
     [
         (["--collector_options", '{"size": 2}'], "collector_options need a collector"),
         (["--collector_options", "2", "--collector", "group"], "collector_options must be a mapping, got '2'"),
-        (["--cut", "soft"], "cut is of a rule that cuts, got 'soft' without truncation"),
+        (["--cut", "soft"], "cut needs truncation, got 'soft' without"),
         (["--truncation", "metrics"], "did you mean 'metric'"),
         (["--truncation", "random", "--cut", "firm"], "cut must be"),
         (["--method", "rloo", "--collector", "trees"], "did you mean 'tree'"),

@@ -136,9 +136,7 @@ def test_a_model_in_memory_is_its_own_reference(micro_policy: Path, tmp_path: Pa
     model.lm_head.weight.data += 1.0  # what no folder holds
     args = settings(VerifiableProcessConfig, tmp_path, beta=0.1, gradient_checkpointing=False)
     environment = make("sudoku", size=4, blanks=4)
-    with pytest.raises(
-        ValueError, match="the tokenizer of a model made in memory must be given, got none; pass process"
-    ):
+    with pytest.raises(ValueError, match="a model made in memory needs a tokenizer, got none; pass process"):
         VerifiableProcessTrainer(model, environment, args)
     tokenizer = AutoTokenizer.from_pretrained(micro_policy, padding_side="left")
     trainer = VerifiableProcessTrainer(model, environment, args, processing_class=tokenizer)

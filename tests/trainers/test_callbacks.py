@@ -69,11 +69,11 @@ def test_a_signal_now_and_then_is_enough(
 @pytest.mark.parametrize(
     ("logs", "cause"),
     [
-        ({"endings/error": 0.75}, "75% of episodes ended as errors; mend the code"),
-        ({"replies/cut": 0.96}, "96% of replies ran into the length limit; raise max_completion_length."),
+        ({"endings/error": 0.75}, "75% of episodes ended in errors; fix the code"),
+        ({"replies/cut": 0.96}, "96% of replies reached the length limit; raise max_completion_length."),
         ({"entropy": 1e-5}, "the policy's entropy is 1e-05 nats"),
-        ({}, "came to equal outcomes (mean 0); take easier or harder tasks"),
-        ({"reward": 1.0}, "came to equal outcomes (mean 1)"),
+        ({}, "have equal outcomes (mean 0); take easier or harder tasks"),
+        ({"reward": 1.0}, "have equal outcomes (mean 1)"),
     ],
 )
 def test_the_likely_cause_is_told(logs: Mapping[str, float], cause: str) -> None:

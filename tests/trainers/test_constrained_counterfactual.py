@@ -195,7 +195,7 @@ def test_mappings_of_a_command_line_are_read_and_others_refused(tmp_path: Path) 
     assert config.method().estimator.limits == {"tampering": 0.5}  # type: ignore[attr-defined]
     for changed, message in (
         ({"limits": "tampering"}, "limits must be a mapping, got 'tampering'"),
-        ({"auditor_options": {"documents": 4}}, "auditor_options go with auditor"),
+        ({"auditor_options": {"documents": 4}}, "auditor_options need auditor"),
         ({"refresh_every": 0}, "refresh_every must be at least 1"),
         ({"trust_region": -1.0}, "trust_region must be above 0"),
     ):

@@ -279,7 +279,7 @@ def test_log_probabilities_are_those_of_the_decisions_tokens(build: Callable[...
 
 def test_a_method_without_a_frozen_copy_cannot_ask_for_one(build: Callable[..., Any]) -> None:
     trainer = build(replace(PLAIN, collector=WithComparisons(policy="frozen")))
-    with pytest.raises(ValueError, match="must say how often its frozen copy is made anew, got None"):
+    with pytest.raises(ValueError, match="needs a frozen copy of the policy, got refresh_frozen_every=None"):
         trainer.train()
 
 

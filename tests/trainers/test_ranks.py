@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from launched import launch
 
 from hf_credit.rollouts import Generation
-from hf_credit.trainers.ranks import SynchronizedSampler, evened
+from hf_credit.trainers.ranks import SynchronizedSampler, balanced
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def test_rows_of_one_long_prompt_move_together(reports):
 
 @given(st.lists(st.lists(st.integers(0, 50), max_size=8), min_size=1, max_size=4))
 def test_work_is_evened_out_as_far_as_moves_of_one_unit_can(costs):
-    owners = evened(costs)
+    owners = balanced(costs)
     assert [len(own) for own in owners] == [len(own) for own in costs]
     loads = [0] * len(costs)
     for own, to in zip(costs, owners, strict=True):

@@ -253,7 +253,7 @@ def test_evaluation_plays_each_task_once(train: Callable[..., Any]) -> None:
 
 
 def test_a_trainer_without_tasks_is_refused(tmp_path: Path, micro_policy: Path) -> None:
-    with pytest.raises(ValueError, match=r"must hold task rows, got none for .*, which has no tasks of its own"):
+    with pytest.raises(ValueError, match=r"training needs task rows, got none for .*, which has no tasks of its own"):
         ReplayLOOTrainer(str(micro_policy), think_solve(uneven), config(tmp_path))
 
 

@@ -284,7 +284,7 @@ def test_samplers_are_refused_for_roles_that_are_learned_from(tmp_path: Path) ->
     adapters = config(tmp_path, role_adapters=["agent", "judge"])
     judge = {"samplers": {"judge": said["samplers"]["agent"]}}
     cut = Truncated(judged_puzzles(), make_rule("random"))
-    with pytest.raises(ValueError, match="speak for every role, got samplers of judge beside them; leave one out"):
+    with pytest.raises(ValueError, match="reply for every role, got samplers of judge beside them; leave one out"):
         TruncatedPPOTrainer("nowhere", cut, adapters, rows, peft_config=LoraConfig(), **judge)
 
 
@@ -317,24 +317,24 @@ def test_the_papers_settings_are_the_defaults(tmp_path: Path) -> None:
         ({"algorithm": "grpo", "group_size": 1}, "group_size must be at least 2, got 1"),
         ({"algorithm": "gspo", "group_size": 1}, "group_size must be at least 2, got 1"),
         ({"algorithm": "gspo", "importance_sampling_level": "token"}, "of gspo is 'sequence', got 'token'"),
-        ({"truncation": "random", "algorithm": "grpo", "cut_value": "bootstrap"}, "asks a critic, got algorithm"),
+        ({"truncation": "random", "algorithm": "grpo", "cut_value": "bootstrap"}, "needs a critic, got algorithm"),
         ({"truncation": "random", "cut": "gentle"}, "cut must be one of hard, soft, mask, got 'gentle'"),
         ({"truncation": "random", "window": 0}, "window of a rule must be at least 1, got 0"),
         ({"truncation": "random", "min_progress": math.nan}, "min_progress must be a number, got NaN"),
         ({"truncation": "random", "truncation_options": '{"probability": 2}'}, r"must be in \[0, 1\], got 2"),
         ({"truncation": "random", "truncation_options": "often"}, "must be a mapping, got 'often'"),
         ({"truncation": "sideways"}, "rule must be one of"),
-        ({"window": 3}, "window is of a rule that cuts, got 3 without truncation"),
-        ({"cut_value": "bootstrap"}, "cut_value is of a rule that cuts"),
+        ({"window": 3}, "window needs truncation, got 3 without"),
+        ({"cut_value": "bootstrap"}, "cut_value needs truncation"),
         (
             {"truncation": "random", "cut": "soft", "cut_value": "bootstrap"},
-            "a cut stops, got cut='soft', which plays",
+            "that ends the episode, got cut='soft', which plays",
         ),
         (
             {"truncation": "random", "cut": "mask", "cut_value": "bootstrap"},
-            "a cut stops, got cut='mask', which plays",
+            "that ends the episode, got cut='mask', which plays",
         ),
-        ({"aggregation": "row"}, "aggregation must be 'token' or 'sequence', got 'row'"),
+        ({"aggregation": "row"}, "aggregation must be one of token, sequence, got 'row'"),
         ({"lam": 2.0}, r"lam must be in \[0, 1\], got 2"),
         ({"critic_warmup_steps": -3}, "warmup_steps of a critic must be at least 0, got -3"),
     ],
@@ -369,7 +369,7 @@ def test_episodes_of_several_rows_and_rules_of_other_tasks_are_refused_before_an
     with pytest.raises(ValueError, match="a soft cut asks for the answer, got 'sudoku'"):
         TruncatedPPOTrainer("nowhere", Uneven(), soft, rows)
     plain = CreditConfig(**BASE, output_dir=str(tmp_path))
-    with pytest.raises(ValueError, match="the method 'gspo' compares policies by whole episodes"):
+    with pytest.raises(ValueError, match="the method 'gspo' uses the ratio of whole episodes"):
         CreditTrainer("nowhere", Uneven(), plain, rows, method="gspo")
 
 

@@ -1,4 +1,4 @@
-"""What a trainer is handed, checked before a model is loaded."""
+"""Checks the arguments of a trainer before a model is loaded, and fills in those that are left out."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _HELD_OUT_TASKS = 256  # as `hf-credit evaluate` plays them
 
 
 def require(interaction: Any, args: Any, config: type) -> None:
-    """Refuses what is no Interaction, and settings of another class.
+    """Checks the types of a trainer's Interaction and settings.
 
     Args:
-        interaction, args: the trainer's.
-        config: the class that its settings must be of.
+        interaction, args: the trainer's arguments.
+        config: the class that the settings must have.
 
     Raises:
-        TypeError: what to pass instead.
+        TypeError: one has another type; the message names what to pass instead.
     """
     require_config(args, config)
     if not isinstance(interaction, Interaction):
@@ -47,27 +47,27 @@ def require(interaction: Any, args: Any, config: type) -> None:
 
 
 def require_samplers(interaction: Interaction[Any], args: Any, samplers: Mapping[str, Any]) -> None:
-    """Refuses samplers of roles that the policy has to speak for.
+    """Refuses samplers of roles whose replies must come from the policy.
 
     Args:
-        interaction, args: the trainer's.
+        interaction, args: the trainer's arguments.
         samplers: by role.
 
     Raises:
-        ValueError: something is learned from a role, or roles have adapters.
+        ValueError: a role is trained, or roles have adapters.
     """
     require_untrained(interaction, samplers)
     if samplers and args.role_adapters is not None:
         raise ValueError(
-            f"role_adapters speak for every role, got samplers of {', '.join(samplers)} beside them; leave one out."
+            f"role_adapters reply for every role, got samplers of {', '.join(samplers)} beside them; leave one out."
         )
 
 
 def require_environment(environment: Any) -> None:
-    """Refuses what is no Environment, nor an Interaction with one.
+    """Checks that a value is an Environment or an `EnvironmentInteraction`.
 
     Raises:
-        TypeError: what to pass instead.
+        TypeError: it is neither; the message names what to pass instead.
     """
     if not isinstance(environment, Environment | EnvironmentInteraction):
         if isinstance(environment, Interaction):
@@ -78,10 +78,10 @@ def require_environment(environment: Any) -> None:
 
 
 def require_config(args: Any, wanted: type) -> None:
-    """Refuses settings of another class, such as TRL's own.
+    """Checks the class of a trainer's settings, which may be TRL's own by mistake.
 
     Raises:
-        TypeError: which class they must be of.
+        TypeError: they have another class.
     """
     if not isinstance(args, wanted):
         raise TypeError(
@@ -91,16 +91,16 @@ def require_config(args: Any, wanted: type) -> None:
 
 
 def tokenizer_of(model: Any, args: Any) -> PreTrainedTokenizerBase:
-    """The tokenizer of a model id or of a model.
+    """Loads the tokenizer of a model id or of a model.
 
     Raises:
-        ValueError: the model was made in memory and knows no folder.
+        ValueError: the model was made in memory, so no folder has its tokenizer.
     """
     name = model if isinstance(model, str) else model.config._name_or_path
     if not name:
         raise ValueError(
-            "the tokenizer of a model made in memory must be given, got none; pass processing_class=, or save both "
-            "and pass the folder."
+            "a model made in memory needs a tokenizer, got none; pass processing_class=, or save both and pass the "
+            "folder."
         )
     tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
         name,
@@ -112,21 +112,21 @@ def tokenizer_of(model: Any, args: Any) -> PreTrainedTokenizerBase:
 
 
 def read_calls_of(tokenizer: PreTrainedTokenizerBase, interaction: Interaction[Any]) -> None:
-    """Gives a tokenizer the `response_template` of its chat template, where TRL knows it and tool calls are read as
-    tokens. It is saved with the policy, so that an evaluation reads them alike."""
+    """Adds the `response_template` of its chat template to a tokenizer, if TRL has it and the Interaction reads tool
+    calls from tokens. It is saved with the policy, so that an evaluation reads tool calls alike."""
     if ReadsTokens(interaction).reads_tokens and getattr(tokenizer, "response_template", None) is None:
-        with suppress(ValueError):  # a template that TRL does not know
+        with suppress(ValueError):  # TRL has no response template for this chat template
             add_response_schema(tokenizer)
 
 
 @contextmanager
 def reference_at_hand(model: Any, args: Any, adapted: bool) -> Iterator[None]:
-    """Within, a model made in memory has a folder: TRL loads the reference policy from where the model is from.
+    """Context in which a model made in memory has a folder, from which TRL loads the reference policy.
 
     Args:
-        model: as a trainer was handed it.
+        model: the trainer's argument.
         args: the settings.
-        adapted: whether an adapter is put on it, without which it is its own reference.
+        adapted: whether the model gets an adapter; without the adapter, it is its own reference.
     """
     if not args.beta or adapted or isinstance(model, str | PeftModel) or model.config._name_or_path:
         yield
@@ -141,25 +141,25 @@ def reference_at_hand(model: Any, args: Any, adapted: bool) -> Iterator[None]:
 
 
 def training_tasks(interaction: Interaction[Any], args: Any) -> Dataset:
-    """What is trained on where no rows are given: the Interaction's own training tasks, for `max_steps` updates.
+    """Returns the Interaction's own training tasks, enough for `max_steps` updates.
 
     Raises:
-        ValueError: it has none.
+        ValueError: the Interaction has none.
     """
     try:
         return TaskSource(interaction).tasks("train", tasks_per_update(args) * max(args.max_steps, 1))
     except ValueError as error:
         raise ValueError(
-            f"the training dataset must hold task rows, got none for {interaction.name!r}, which has no tasks of its "
-            "own; pass train_dataset=."
+            f"training needs task rows, got none for {interaction.name!r}, which has no tasks of its own; pass "
+            "train_dataset=."
         ) from error
 
 
 def held_out_tasks(interaction: Interaction[Any], args: Any) -> Dataset | None:
-    """What is evaluated on where evaluation is wanted and no rows are given: held-out tasks of the Interaction's own.
+    """Returns the Interaction's own held-out tasks; `None` if `eval_strategy` asks for no evaluation.
 
     Raises:
-        ValueError: it has none.
+        ValueError: the Interaction has none.
     """
     if args.eval_strategy == "no":
         return None
@@ -173,10 +173,10 @@ def held_out_tasks(interaction: Interaction[Any], args: Any) -> Dataset | None:
 
 
 def require_trackers(args: Any) -> None:
-    """Refuses trackers that are not installed, before anything is loaded.
+    """Checks that the trackers of `report_to` are installed.
 
     Raises:
-        ValueError: how to get them.
+        ValueError: one is not; the message has the command that installs it.
     """
     installed = get_available_reporting_integrations()
     missing = [name for name in args.report_to if name in INTEGRATION_TO_CALLBACK and name not in installed]
@@ -188,10 +188,10 @@ def require_trackers(args: Any) -> None:
 
 
 def require_vllm(args: Any) -> None:
-    """Refuses settings that generate with vLLM where it is not installed.
+    """Checks that vLLM is installed if the settings use it.
 
     Raises:
-        ImportError: how to get it.
+        ImportError: it is not; the message has the command that installs it.
     """
     if getattr(args, "use_vllm", False) and importlib.util.find_spec("vllm") is None:
         raise ImportError(
@@ -207,17 +207,17 @@ def check_rows(
     evaluated: Interaction[Any],
     eval_dataset: Any,
 ) -> None:
-    """Plays the first task row of each dataset without the policy, as `hf_credit.rollouts.dry_run.dry_run` does.
+    """Plays the first task row of each dataset without the policy, by `hf_credit.rollouts.dry_run.dry_run`.
 
     Args:
         args: the settings.
-        chat: renders.
-        interaction, train_dataset: what is trained on.
-        evaluated, eval_dataset: what is evaluated on; of several evaluation datasets each.
+        chat: renders the contexts.
+        interaction, train_dataset: of training.
+        evaluated, eval_dataset: of evaluation; several datasets are played each.
 
     Raises:
-        ValueError: there are too few for an update.
-        DryRunError: the task's own code raised.
+        ValueError: the training rows are too few for an update.
+        DryRunError: the task's own code raised an error.
     """
     refuse_short_dataset(train_dataset, args)
     for name, played, dataset in (("training", interaction, train_dataset), ("evaluation", evaluated, eval_dataset)):
@@ -226,7 +226,7 @@ def check_rows(
 
 
 def require_room_for_rows(trainer: Any, dataset: Any) -> None:
-    """Refuses a limit of contexts that none of the first rows fits, as `hf_credit.rollouts.dry_run.require_room` does.
+    """Checks that the context of at least one of the first eight task rows fits the engine's limit.
 
     Raises:
         ValueError: none fits.
@@ -236,10 +236,10 @@ def require_room_for_rows(trainer: Any, dataset: Any) -> None:
 
 
 class StopOnFailedEvaluation(TrainerCallback):
-    """Stops a run whose evaluation measured nothing, because each of its episodes ended as an error.
+    """Stops a run if all episodes of an evaluation ended in errors, so that it measured nothing.
 
     Args:
-        trainer: whose engine knows the failures.
+        trainer: its engine records the failures.
     """
 
     def __init__(self, trainer: Any) -> None:
@@ -253,13 +253,13 @@ class StopOnFailedEvaluation(TrainerCallback):
         metrics: dict[str, float] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Raises on every process, as metrics are the same on all."""
+        """Raises on every process, as all have the same metrics."""
         errors = (value for name, value in (metrics or {}).items() if name.endswith("_endings/error"))
-        if any(share == 1 for share in errors):  # of one of several evaluation sets, too
+        if any(share == 1 for share in errors):  # also of one of several evaluation sets
             latest = self.trainer.engine.failures.latest
             raise EveryEpisodeFailedError(
-                "some episode of an evaluation must come to an end, got errors alone, the last of this process "
-                f"{latest!r}; mend the code that the traceback names."
+                "at least one episode of an evaluation must end without an error, got errors only, the latest of this "
+                f"process {latest!r}; fix the code that the traceback names."
             ) from latest
 
 

@@ -1,4 +1,5 @@
-"""The seam with TRL: episodes in, the batch that TRL's loss reads out. The only module that knows TRL's internals."""
+"""The seam with TRL's `GRPOTrainer`: turns episodes into batches and computes the loss. Only this module and
+`asynchronous/trl_1_16.py` use TRL's internals."""
 
 from __future__ import annotations
 
@@ -74,46 +75,49 @@ from hf_credit.trainers.vllm import context_length, through_vllm, wait_for_serve
 
 
 class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
-    """Trains on the decisions of episodes, each with credit of its own.
+    """Trains on the decisions of episodes, each with its own credit.
 
-    It overrides two methods of TRL: `_generate_and_score_completions`, where episodes are collected, credited and laid
-    out in rows, and `_compute_loss`, the clipped surrogate over the tokens of a slice (`hf_credit.credit.surrogate`),
-    computed in parts of `micro_batch_rows` rows. Generation, quantisation, sharding and logging are TRL's own.
+    It overrides two methods of TRL. `_generate_and_score_completions` collects episodes, credits their decisions and
+    lays them out in rows. `_compute_loss` is the clipped surrogate over the tokens of a slice
+    (`hf_credit.credit.surrogate`), computed `micro_batch_rows` rows at a time. Generation, quantisation, sharding and
+    logging are TRL's own.
 
-    A subclass says which episodes are played, in `collect`, and what their decisions deserve, in `credit`. The roles
-    share one policy or, with `args.role_adapters`, have an adapter each on one base model, in `adapters`.
+    A subclass implements `collect`, which plays episodes, and `credit`, which assigns credit to their decisions. The
+    roles share one policy or, with `args.role_adapters`, have an adapter each on one base model (`adapters`).
 
     Args:
         model: a model id, a model or a PEFT model, as in TRL.
-        interaction: what is played.
+        interaction: the Interaction to play.
         args: the settings.
         train_dataset: task rows.
-        eval_dataset: task rows of the evaluation, or several by name; held-out tasks of the Interaction's own if
-            `None`, where `eval_strategy` asks for an evaluation.
+        eval_dataset: task rows of the evaluation, or several datasets by name. With `None` the Interaction's own
+            held-out tasks, if `eval_strategy` asks for an evaluation.
         processing_class: the tokenizer; the model's own if `None`.
         callbacks, optimizers, quantization_config: as in TRL.
-        peft_config: as in TRL; with `role_adapters` a `LoraConfig`, that of each role. A PEFT model then needs one
+        peft_config: as in TRL. With `role_adapters` it is the `LoraConfig` of each role; a PEFT model then needs one
             adapter for each role and no other.
-        evaluation_interaction: what evaluation plays; if `None`, `interaction`, or what it says is evaluated.
-        samplers: who replies for roles that nothing is learned from (`Learned.untrained`), such as a judge with
-            weights of its own: contexts in the tokens of the policy's tokenizer in, replies in the same out, as
-            `hf_credit.policies.generation.sampler` makes of a model of its family. The policy speaks for the others.
+        evaluation_interaction: the Interaction that evaluation plays; if `None`, the one that `interaction` names for
+            evaluation, by default itself.
+        samplers: reply for roles that are not trained (`Learned.untrained`), such as a judge with its own weights. By
+            role, from contexts to replies in tokens of the policy's tokenizer, as
+            `hf_credit.policies.generation.sampler` makes from a model of its family. The policy replies for all other
+            roles.
 
     Raises:
         ValueError: the tokenizer has no chat template or padding token, the dataset cannot fill one update, no reply
             fits the model, a setting would make the loss depend on the layout of rows, or roles do not fit adapters.
-        TypeError, DryRunError: an argument is of another kind; a task row, played without the policy, raised.
+        TypeError, DryRunError: an argument has another type; a task row, played without the policy, raised an error.
     """
 
     _tag_names = ["trl", "hf-credit"]  # noqa: RUF012 (TRL's own convention)
     _name = "Credit"
-    # TRL's own annotations allow what never is once it is set up.
+    # TRL's annotations also allow values that these never have after set-up.
     args: Any
     model: Any
     pad_to_multiple_of: int | None
     _logs: dict[str, Any]
     _evaluated_as = "eval"
-    roles: Sequence[str] = ()  # those with a policy of their own
+    roles: Sequence[str] = ()  # with an adapter of their own
 
     def __init__(
         self,
@@ -166,8 +170,8 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
                 quantization_config=quantization_config,
                 peft_config=peft_config,
             )
-        for shown, brief in ((ProgressCallback, BriefProgress), (PrinterCallback, BriefPrinter)):
-            if self.pop_callback(shown) is not None:
+        for verbose, brief in ((ProgressCallback, BriefProgress), (PrinterCallback, BriefPrinter)):
+            if self.pop_callback(verbose) is not None:
                 self.add_callback(brief())
         self.beta = args.beta
         self.add_callback(EpisodeRecorder(self.chat.tokenizer, args.log_episodes))
@@ -183,7 +187,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         self.loss_metrics = {"train": LossMetrics(), "eval": LossMetrics()}
         self._rewards_entropy = args.entropy_coef != 0.0 or args.use_adaptive_entropy
         self._entropy_of_step = LossMetrics()
-        self.last_entropy = math.inf  # the mean of the last optimizer step: no bonus before there is one
+        self.last_entropy = math.inf  # mean of the last optimizer step; no entropy bonus before the first
         self._idle = (self.chat.tokenizer.eos_token_id,)
         self._continuing = self.continuing_replies()
         self.vllm = getattr(self, "vllm_generation", None)
@@ -198,21 +202,21 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
             self.add_callback(self.adapters)
         arguments.require_room_for_rows(self, train_dataset)
 
-    # What a subclass says ---------------------------------------------------------------------------------------
+    # The hooks of a subclass ------------------------------------------------------------------------------------
 
     def collect(self, rows: list[dict[str, Any]]) -> RolloutBatch:
-        """What is played for the task rows of this process; called on every process at the same time."""
+        """Plays rollouts for the task rows of this process. Called on every process at the same time."""
         raise NotImplementedError
 
     def credit(self, collected: RolloutBatch) -> Mapping[str, DecisionCredit]:
-        """The credit of the decisions of this process, by their ids; one without is not in the loss.
+        """Returns the credit of the decisions of this process, by id; a decision without credit is not in the loss.
 
         Called on every process at the same time, so it may gather.
         """
         raise NotImplementedError
 
     def make_engine(self, chat: Chat) -> Engine[Any]:
-        """An engine that plays this trainer's Interaction with its policy and its generation backend."""
+        """Makes an engine that plays this trainer's Interaction with its policy and its generation backend."""
         return Engine(
             self.interaction,
             chat,
@@ -224,13 +228,13 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         )
 
     def use_policy_of(self, part: dict[str, Tensor]) -> None:
-        """Called before each forward pass over rows; the policy that they train stays in use for the backward pass."""
+        """Activates the adapter that rows train, before their forward pass and until their backward pass."""
         if self.adapters is not None:
             self.adapters.use(part)
 
     @contextmanager
     def forgetting(self) -> Iterator[None]:
-        """Within, vLLM has the adapters as they are; afterwards, also after an error, no keys and values are held."""
+        """Gives vLLM the current adapters on entry, and drops all cached keys and values on exit, also on errors."""
         adapters = self.adapters
         if adapters is not None and adapters.requests is not None:
             adapters.requests.refresh()
@@ -241,11 +245,11 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
             yield
 
     def log_metric(self, name: str, value: float) -> None:
-        """Records a metric of this update, already the same on every process."""
+        """Records a metric of this update, whose value is the same on every process."""
         self.metrics["train" if self.model.training else "eval"][name].append(value)
 
     def spend(self, cost: Ledger) -> None:
-        """Adds what this process has spent on training to the ledger of the run, on every process."""
+        """Adds the training cost of each process to the ledger of the run. Called on every process."""
         self.ledger = sum(self.ranks.gather([cost]), start=self.ledger)
         self.state.num_input_tokens_seen = self.ledger.tokens
 
@@ -264,13 +268,15 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
             if self.mask_truncated_completions:
                 advantages = without_cut_replies(episodes, advantages, self.eos_token_ids)
         with self._timed("time/rows"):
-            pairs = zip(episodes, advantages, strict=True)
             marks = self.projection.marks if self.projection is not None else lambda episode: None
-            rows = [decision_rows(one.decisions, own, marks(one)) for one, own in pairs]
+            rows = [
+                decision_rows(episode.decisions, values, marks(episode))
+                for episode, values in zip(episodes, advantages, strict=True)
+            ]
             together = self.args.micro_batch_rows if self.args.share_prompts else 1
-            batch = self._lay_out(self.ranks.even_out(self._averaged(rows), together))
-        counted = [place for place, rollout in enumerate(collected.trained) if rollout.counted]
-        self._log_episodes([episodes[place] for place in counted], [advantages[place] for place in counted])
+            batch = self._lay_out(self.ranks.even_out(self._weighted(rows), together))
+        counted = [index for index, rollout in enumerate(collected.trained) if rollout.counted]
+        self._log_episodes([episodes[index] for index in counted], [advantages[index] for index in counted])
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, EpisodeCallback):
                 callback.on_episodes(self, collected, advantages)
@@ -278,11 +284,12 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         return batch
 
     def _compute_loss(self, model: Any, inputs: dict[str, Tensor]) -> Tensor:
-        """The loss of a slice, a few rows at a time: a sum over tokens, so the gradient is that of one pass."""
+        """The loss of a slice, computed a few rows at a time. It is a sum over tokens, so the gradient is that of one
+        pass over all rows."""
         training = torch.is_grad_enabled()
         mode = "train" if self.model.training else "eval"
         size = self.args.micro_batch_rows if training else self.args.per_device_eval_batch_size
-        # Of the tokens of a window of accumulation, over all processes; their gradients are averaged, hence the share.
+        # The tokens of an accumulation window over all processes. These average gradients, hence the division.
         tokens = inputs["num_items_in_batch"].clamp(min=1) / self.accelerator.num_processes
         if mode == "train":
             tokens = tokens * self.current_gradient_accumulation_steps / self.args.steps_per_generation
@@ -303,7 +310,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         return whole + self.adapters.zero_loss() if self.adapters is not None and training else whole
 
     def _loss_of_part(self, model: Any, part: dict[str, Tensor], mode: str) -> Tensor:
-        """The losses of the tokens of a forward pass, added up; what they say of the pass goes to the metrics.
+        """The sum of the token losses of one forward pass, whose metrics it records.
 
         Args:
             model: as the accelerator prepared it.
@@ -343,7 +350,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         return (losses * mask).sum() + beside
 
     def _steer_entropy(self) -> None:
-        """At the end of an optimizer step, sets the weight of the entropy bonus in the next."""
+        """Sets the weight of the entropy bonus for the next optimizer step."""
         if self.use_adaptive_entropy:
             args = self.args
             self.last_entropy = self._entropy_of_step.taken(self.accelerator).get("entropy", 0.0)
@@ -358,11 +365,15 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         self.log_metric("entropy_coef", self.entropy_coef)
 
     def continuing_replies(self) -> ContinuingReplies | None:
-        """Generation that goes on from earlier turns, where the policy itself generates and is not sharded."""
-        elsewhere = self.use_vllm or self.use_transformers_continuous_batching
-        sees = getattr(self.model.config, "vision_config", None) is not None
-        alone = not (elsewhere or sees or shards_weights(self.accelerator))
-        if not (self.args.reuse_prefixes and alone and can_continue(self.generation_config)):
+        """Generation that reuses keys and values of earlier turns; `None` if the set-up does not allow it."""
+        if (
+            not self.args.reuse_prefixes
+            or self.use_vllm
+            or self.use_transformers_continuous_batching
+            or getattr(self.model.config, "vision_config", None) is not None
+            or shards_weights(self.accelerator)
+            or not can_continue(self.generation_config)
+        ):
             return None
         return ContinuingReplies(
             lambda: unwrap_model_for_generation(
@@ -375,25 +386,25 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         )
 
     def generate_replies(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
-        """Replies of the policy of this process alone."""
+        """Samples the policy's replies to the contexts of this process."""
         if self._continuing is not None:
             return self._continuing(contexts)
-        # One completion for each context: vLLM's server would answer a group from its first context alone.
+        # One completion for each context: vLLM's server would answer a whole group from its first context.
         ids, logprobs = self._generate_single_turn([list(context) for context in contexts], None, {}, 1)
         return generations(ids, logprobs)
 
-    def _averaged(self, rows_of: list[list[Row]]) -> list[Row]:
-        """The rows of episodes in one list, weighed as `aggregation` says."""
+    def _weighted(self, rows_of: list[list[Row]]) -> list[Row]:
+        """The rows of all episodes in one list, with the weights of `aggregation`."""
         if self.args.importance_sampling_level == "sequence":
             refuse_several_rows(rows_of)
         if self.args.aggregation == "sequence":
             tokens = [sum(sum(row.loss_mask) for row in rows) for rows in rows_of]
-            told = self.ranks.gather([count for count in tokens if count])
-            rows_of = [sequence_mean(rows, sum(told), len(told)) for rows in rows_of]
+            counts = self.ranks.gather([count for count in tokens if count])
+            rows_of = [sequence_mean(rows, sum(counts), len(counts)) for rows in rows_of]
         return [row for rows in rows_of for row in rows]
 
     def _lay_out(self, rows: list[Row]) -> dict[str, Tensor]:
-        """The rows as a batch, with rows that carry no loss where slices and processes need them."""
+        """The rows as a batch, filled up with rows without loss so that slices and processes have equally many."""
         slices = self.args.steps_per_generation if self.model.training else 1
         needed = -(-max(self.ranks.all_max(len(rows)), 1) // slices) * slices
         idle = padding_row(self._idle, logprobs=self.use_vllm)
@@ -406,7 +417,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         return batch
 
     def _add_logprobs(self, batch: dict[str, Tensor]) -> None:
-        """Adds the log-probabilities that TRL's loss compares with, where it would compute them itself."""
+        """Adds the log-probabilities of the old and the reference policy, under TRL's names and conditions."""
         projection = self.projection if self.model.training else None
         correct = self.use_vllm and self.vllm_importance_sampling_correction
         generate_every = self.args.steps_per_generation * self.num_iterations
@@ -440,12 +451,11 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
                 return self._logprobs(self.model, batch)
         finally:
             if self.adapters is not None:
-                self.adapters.thaw()  # PEFT turns on again only the adapter that was in use
+                self.adapters.thaw()  # PEFT unfreezes only the adapter that was in use
 
     def policy_logprobs(self, batch: dict[str, Tensor]) -> Tensor:
-        """The log-probability of each completion token of rows, as `pad_rows` gives them; 0 on padding."""
-        here = {name: value.to(self.accelerator.device) for name, value in batch.items()}
-        return self._logprobs(self.model, here)
+        """The log-probability of each completion token of a batch from `pad_rows`; 0 on padding."""
+        return self._logprobs(self.model, {name: value.to(self.accelerator.device) for name, value in batch.items()})
 
     def _logprobs(self, model: Any, batch: dict[str, Tensor]) -> Tensor:
         """The log-probability of each completion token under `model`."""
@@ -460,33 +470,34 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Within, the policy has no dropout, as when it plays, and nothing is kept for a backward pass."""
+        """Context without dropout, as in generation, and without gradients."""
         unchecked = disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs)
         with torch.no_grad(), evaluating(self.model), unchecked:
             yield
 
     def scores_of_rows(self, model: Any, rows: dict[str, Tensor], states: bool = False) -> Scores:
-        """What a forward pass says of the completion tokens of rows; rows that begin alike share it where they can."""
+        """The scores of the completion tokens of rows from one forward pass; rows with equal prompts share them where
+        that is exact."""
         ids = torch.cat([rows["prompt_ids"], rows["completion_ids"]], dim=1)
         mask = torch.cat([rows["prompt_mask"], rows["completion_mask"]], dim=1)
-        laid = (model, self.accelerator.unwrap_model(self.model), ids, mask, rows["completion_ids"].shape[1], states)
+        inputs = (model, self.accelerator.unwrap_model(self.model), ids, mask, rows["completion_ids"].shape[1], states)
         with self.accelerator.autocast():
-            return (shared_log_probs(*laid) if self.args.share_prompts else None) or separate_log_probs(*laid)
+            return (shared_log_probs(*inputs) if self.args.share_prompts else None) or separate_log_probs(*inputs)
 
     def room_for_context(self) -> int | None:
-        """The longest context that leaves room for a reply, in tokens; `None` where the model has no limit."""
+        """The longest context that leaves room for a reply, in tokens; `None` if the model has no limit."""
         reply = cast(int, self.max_completion_length)
         if self.vllm is None:
             return room_for_context(self.model, reply)
-        # It refuses contexts beyond its own limit, which may be lower than the model's.
+        # vLLM's limit may be lower than the model's.
         return room_beside(reply, self.ranks.all_max(context_length(self.vllm)))
 
     def played_batches(self) -> list[dict[str, Tensor]]:
-        """What was last played, in the slices that are trained on."""
+        """The batches of the last generation of episodes, in the slices of training."""
         return self._buffered_inputs or []
 
     def checkpoint_state(self) -> dict[str, Any]:
-        # Where the steps of one generation, or its reuse, go on in a later update.
+        # A later update may still train on this generation of episodes.
         unfinished = self._step % (self.args.steps_per_generation * self.num_iterations) != 0
         return {
             "step": self._step,
@@ -503,7 +514,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         self._load_shared_state(state)
 
     def _load_shared_state(self, state: dict[str, Any]) -> None:
-        """Takes back what is the same on every process."""
+        """Restores the state that is the same on every process."""
         self.ledger, self.last_entropy = Ledger(**state["ledger"]), state.get("last_entropy", math.inf)
 
     def load_from_other_processes(self, folder: Path) -> None:
@@ -516,25 +527,25 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         super()._load_from_checkpoint(resume_from_checkpoint, model)
         if self.adapters is not None:
-            self.adapters.thaw()  # transformers loads all, and lets one be trained
+            self.adapters.thaw()  # transformers loads all adapters and freezes all but one
             return
         policy = self.model if model is None else model
         whole = isinstance(policy, PeftModel) and not self.is_fsdp_enabled
         if whole and len(policy.peft_config) > 1 and Path(resume_from_checkpoint, ADAPTER_CONFIG).is_file():
-            # Beside a critic's adapter, transformers before 5.23 leaves the policy's own as it was.
+            # transformers before 5.23 does not load the policy's adapter if the model also has a critic's.
             policy.load_adapter(resume_from_checkpoint, TRLS_OWN, is_trainable=True)
 
     def _load_best_model(self) -> None:
         best = self.state.best_model_checkpoint
         if self.adapters is not None and best is not None:
-            self._load_from_checkpoint(best)  # transformers knows one adapter alone here
+            self._load_from_checkpoint(best)  # transformers would load one adapter only
         else:
             super()._load_best_model()
 
     def _get_train_sampler(self, dataset: Dataset | None = None) -> Any:
         return self.from_this_pass(super()._get_train_sampler(dataset))
 
-    # What is logged ---------------------------------------------------------------------------------------------
+    # Logging ----------------------------------------------------------------------------------------------------
 
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:
@@ -545,7 +556,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
-        """As in transformers, where each of several evaluation sets has metrics of its own name."""
+        """As in transformers; the prefix of the metrics also names them in the log."""
         self._evaluated_as = metric_key_prefix
         return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
 
@@ -558,7 +569,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         mode = "train" if self.model.training else "eval"
         prefix = "" if mode == "train" else f"{self._evaluated_as}_"
         if mode == "eval":
-            logs.pop(f"{prefix}loss", None)  # nobody credits an evaluation, so it is a loss of nothing
+            logs.pop(f"{prefix}loss", None)  # an evaluation has no credit, so its loss is 0
         logs |= {f"{prefix}{name}": value for name, value in self.loss_metrics[mode].taken(self.accelerator).items()}
         for name, values in self.metrics[mode].items():
             known = [value for value in values if not math.isnan(value)]
@@ -570,41 +581,41 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         pairs = zip(episodes, advantages, strict=True)
         summaries = self.ranks.gather([summarise(*pair, self.eos_token_ids) for pair in pairs])
         for name, value in update_metrics(summaries).items():
-            if self.model.training or "advantages/" not in name:  # evaluation gives no credit
+            if self.model.training or "advantages/" not in name:  # an evaluation has no credit
                 self.log_metric(name, value)
         if self.model.training:
             for name, total in {**self.ledger.metrics(), "num_tokens": self.ledger.tokens}.items():
                 self.metrics["train"][name] = [total]  # so far, not a mean over the steps of a log
             if costs := Metered(self.interaction).costs():
-                everywhere = self.ranks.gather([costs])
+                gathered = self.ranks.gather([costs])
                 for name in costs:
-                    self.metrics["train"][f"world/{name}"] = [sum(one[name] for one in everywhere)]
+                    self.metrics["train"][f"world/{name}"] = [sum(process[name] for process in gathered)]
 
     def show_completions(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Puts decisions, however many, in the place of the completions in the table that TRL prints and sends.
+        """Replaces the completions in the table that TRL prints and sends to trackers by decisions.
 
         Args:
-            rows: as `hf_credit.trainers.recording.log_rows` gives them.
+            rows: from `hf_credit.trainers.recording.log_rows`, any number.
         """
         columns = {
-            "images": [],  # TRL makes room for one completion an episode; an episode has many decisions
+            "images": [],
             "prompt": [[{"role": "user", "content": row["prompt"]}] for row in rows],
             "completion": [[{"role": "assistant", "content": row["completion"]}] for row in rows],
             "advantages": [row["advantage"] for row in rows],
         }
-        several: dict[str, dict[str, list[Any]]] = {"rewards": defaultdict(list), "extra": defaultdict(list)}
-        for kind, found in several.items():
+        groups: dict[str, dict[str, list[Any]]] = {"rewards": defaultdict(list), "extra": defaultdict(list)}
+        for group, lists in groups.items():
             for row in rows:
-                for name, value in row[kind].items():
-                    found[name].append(value)
-        self._logs = {**columns, **several}
+                for name, value in row[group].items():
+                    lists[name].append(value)
+        self._logs = {**columns, **groups}
 
 
 @contextmanager
 def making_engine(**settings: Any) -> Iterator[None]:
-    """Within, an engine of vLLM that TRL makes in this process gets these settings, for which TRL 1.16 has none."""
+    """Context in which TRL makes its vLLM engine with these settings, which TRL 1.16 has no arguments for."""
     engine = getattr(vllm_generation, "LLM", None)
-    if engine is None or not settings:  # without vLLM, which is not installed, TRL will say so
+    if engine is None or not settings:
         yield
         return
     vllm_generation.LLM = functools.partial(engine, **settings)
@@ -615,17 +626,17 @@ def making_engine(**settings: Any) -> Iterator[None]:
 
 
 def new_client(url: str) -> Any:
-    """A client of a vLLM server, such as TRL gives to the main process alone."""
+    """Makes a client of a vLLM server; TRL makes one on the main process only."""
     return vllm_generation.VLLMClient(base_url=url)
 
 
 def _checkpointing(args: Any) -> dict[str, Any]:
-    """How activations are computed anew after a generation, which TRL 1.15 is not told."""
+    """The settings of gradient checkpointing after a generation, an argument that TRL 1.15 does not have."""
     name = "gradient_checkpointing_kwargs"
     known = inspect.signature(unwrap_model_for_generation).parameters
     return {name: getattr(args, name)} if name in known else {}
 
 
 def _no_reward(completions: list[Any], **columns: Any) -> list[float | None]:
-    """TRL asks for a reward function; rewards come from episodes here, and nothing calls this."""
+    """TRL requires a reward function. Rewards come from episodes, so nothing calls it."""
     return [0.0] * len(completions)

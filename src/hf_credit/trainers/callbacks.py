@@ -1,4 +1,4 @@
-"""What watches a run: files of its own in every checkpoint, warnings, and what is printed and logged beside it."""
+"""Callbacks of a run: files in every checkpoint, warnings, and what the console shows."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ logger = logging.getLogger(__name__)
 
 _PATIENCE = 10  # updates
 _CRITIC_PATIENCE = 20  # updates
-_EXPLAINED = 0.02  # the least share of the variance of its targets that a critic of use explains
+_EXPLAINED = 0.02  # minimum share of its targets' variance that a useful critic explains
 _CHECKER = "hf_credit.verifiers.math"
 _SHOWN = ("loss", "reward", "success", "completion", "oracle/valid", "endings/error", "advantages/zero")
-_TOTAL = "train_runtime"  # of the summary at the end, which is short
+_TOTAL = "train_runtime"  # only the summary at the end has it, and that is short
 
 
 class CheckpointCallback(TrainerCallback):
-    """A callback with files of its own in every checkpoint, which is not complete without them."""
+    """A callback that writes files of its own into every checkpoint, which is incomplete without them."""
 
     def on_checkpoint(self, folder: Path) -> None:
-        """Writes them, on each process that saves the model, once everything else of the checkpoint is there.
+        """Writes the files, on each process that saves the model, after all other files of the checkpoint.
 
         Args:
             folder: the checkpoint.
@@ -40,47 +40,49 @@ class CheckpointCallback(TrainerCallback):
 
 
 class CreditCallback(TrainerCallback):
-    """A callback that is shown what decisions got which credit."""
+    """A callback that gets the credit of the decisions of every training update."""
 
     def on_credit(self, trainer: CreditTrainer, collected: RolloutBatch, credit: Credit) -> None:
-        """Called on every process in each update of training, after credit is given and before anything learns.
+        """Called on every process in each training update, after credit assignment and before anything learns.
 
         Args:
-            trainer: whose update it is.
-            collected: what this process played.
-            credit: of its trained episodes.
+            trainer: makes the update.
+            collected: the rollouts of this process.
+            credit: of the decisions of its trained episodes.
         """
 
 
 class EpisodeCallback(TrainerCallback):
-    """A callback that is shown the episodes of every update and of every batch of an evaluation."""
+    """A callback that gets the episodes of every update and of every evaluation batch."""
 
     def on_episodes(
         self, trainer: EpisodeTrainer, collected: RolloutBatch, advantages: Sequence[Sequence[DecisionCredit]]
     ) -> None:
-        """Called on every process at the same time, before the policy learns from them.
+        """Called on every process at the same time, before the policy learns from the episodes.
 
         Args:
-            trainer: who plays them.
-            collected: what this process played.
-            advantages: of the decisions of its trained episodes, none of which has one in an evaluation.
+            trainer: played the episodes.
+            collected: the rollouts of this process.
+            advantages: of the decisions of its trained episodes; all `None` in an evaluation.
         """
 
 
 class IntervalsOfThisRun(TrainerCallback):
-    """The state of a checkpoint brings along its intervals of saving and logging; those of the settings win."""
+    """Restores the intervals of saving and logging from the settings, which the state of a checkpoint overrides."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         state.compute_steps(args, state.max_steps)
 
 
 class WarnWithoutSignal(TrainerCallback):
-    """Warns once, with the likely cause, where ten updates in a row, or a whole run, give no decision an advantage
-    other than 0: the loss then moves the policy nowhere."""
+    """Warns once, with the likely cause, if ten consecutive updates or a whole run have no advantage other than 0.
+
+    The loss then does not change the policy.
+    """
 
     def __init__(self) -> None:
-        self._last = 0  # update with a signal
-        self._latest: Mapping[str, Any] = {}  # of the latest update without
+        self._last = 0  # the last update with a nonzero advantage
+        self._latest: Mapping[str, Any] = {}  # log of the latest update without one
         self._warned = False
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -89,7 +91,7 @@ class WarnWithoutSignal(TrainerCallback):
     def on_log(
         self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any
     ) -> None:
-        if not logs or "reward" not in logs:  # an evaluation, or the run's summary
+        if not logs or "reward" not in logs:  # the log of an evaluation, or the run's summary
             return
         if logs.get("advantages/zero", 1.0) < 1 or logs.get("critics/alone"):
             self._last, self._latest = state.global_step, {}
@@ -113,13 +115,13 @@ class WarnWithoutSignal(TrainerCallback):
 
 
 class WarnOfIdleCritics(TrainerCallback):
-    """Warns once of a critic that explains next to nothing of its targets' variance in 20 updates in a row.
+    """Warns once of a critic that explains less than 2 % of its targets' variance in 20 consecutive updates.
 
-    Its values are then no better than a constant: they cost tokens and memory, and lower no variance.
+    Its values are then no better than a constant: they cost tokens and memory, and reduce no variance.
     """
 
     def __init__(self) -> None:
-        self._last: dict[str, int] = {}  # update of each critic in which it was of use, or had nothing to explain
+        self._last: dict[str, int] = {}  # by critic, the last update in which it was useful or its targets constant
         self._begun = 0
         self._warned: set[str] = set()
 
@@ -133,7 +135,7 @@ class WarnOfIdleCritics(TrainerCallback):
             critic, _, measure = name.rpartition("/")
             if measure != "explained_variance":
                 continue
-            if value >= _EXPLAINED or value == 0:  # all targets alike
+            if value >= _EXPLAINED or value == 0:  # 0 if all targets are equal
                 self._last[critic] = state.global_step
             elif state.global_step - self._last.setdefault(critic, self._begun) >= _CRITIC_PATIENCE:
                 self._warn(critic, value, state)
@@ -153,34 +155,34 @@ class WarnOfIdleCritics(TrainerCallback):
 
 
 def likely_cause(logs: Mapping[str, Any]) -> str:
-    """Why no advantage of an update differs from 0, and what to do about it.
+    """The likely cause if all advantages of an update are 0, with a remedy.
 
     Args:
-        logs: what was logged of it: shares in `endings/error`, `replies/cut`, `entropy` in nats, and the mean outcome
-            in `reward`.
+        logs: of the update: the shares `endings/error` and `replies/cut`, `entropy` in nats, and the mean outcome
+            `reward`.
     """
     if logs.get("endings/error", 0.0) >= 0.5:
-        return f"{logs['endings/error']:.0%} of episodes ended as errors; mend the code that their tracebacks name."
+        return f"{logs['endings/error']:.0%} of episodes ended in errors; fix the code that their tracebacks name."
     if logs.get("replies/cut", 0.0) >= 0.9:
-        return f"{logs['replies/cut']:.0%} of replies ran into the length limit; raise max_completion_length."
+        return f"{logs['replies/cut']:.0%} of replies reached the length limit; raise max_completion_length."
     if logs.get("entropy", math.inf) < 1e-3:
         return (
             f"the policy's entropy is {logs['entropy']:.2g} nats, so equal contexts get equal replies; raise "
-            "temperature, or start from a less certain policy."
+            "temperature, or start from a policy with more entropy."
         )
     if "advantages/zero" not in logs:
         return "the method credits no decision; see what it compares in docs/methods.md, and raise its group size."
     return (
-        f"the episodes that are compared came to equal outcomes (mean {logs['reward']:g}); take easier or harder "
-        "tasks, a policy that succeeds now and then, larger groups, or rewards on the way."
+        f"all compared episodes have equal outcomes (mean {logs['reward']:g}); take easier or harder tasks, a policy "
+        "that sometimes succeeds, larger groups, or intermediate rewards."
     )
 
 
 class ReportChecks(TrainerCallback):
-    """Adds to the log what the checks of mathematical answers came to since the last entry, as shares.
+    """Adds the results of the checks of mathematical answers since the last entry to the log, as shares.
 
     They are `answers/equal`, `answers/different`, `answers/no_answer`, `answers/given_up` and
-    `answers/checker_failed`, of this process. Without checks there is nothing to add.
+    `answers/checker_failed`, of this process. Without checks it adds nothing.
     """
 
     def __init__(self) -> None:
@@ -188,7 +190,7 @@ class ReportChecks(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if _CHECKER in sys.modules:
-            self._before = sys.modules[_CHECKER].counts()  # the dry run of the first task rows is none of the run's
+            self._before = sys.modules[_CHECKER].counts()  # the dry run of the first task rows does not count
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
         if _CHECKER not in sys.modules or logs is None:
@@ -201,29 +203,30 @@ class ReportChecks(TrainerCallback):
 
 
 def headlines(logs: Mapping[str, Any]) -> dict[str, float]:
-    """The few numbers of a log that say how training or an evaluation goes, by the names they are logged under."""
-    numbers = {name: value for name, value in logs.items() if isinstance(value, int | float)}
-    numbers = {name: value for name, value in numbers.items() if not isinstance(value, bool)}
+    """The numbers of a log that summarise the progress of training or an evaluation, by their names in the log."""
+    numbers = {
+        name: value for name, value in logs.items() if isinstance(value, int | float) and not isinstance(value, bool)
+    }
     if _TOTAL in logs:
         return numbers
-    found: dict[str, float] = {}
-    for shown in _SHOWN:
-        for name, value in numbers.items():
-            of_this = name == shown or (name.startswith("eval_") and name.endswith(f"_{shown}"))
-            if of_this and (value or shown != "endings/error"):
-                found[name] = value
-    return found
+    return {
+        name: value
+        for shown in _SHOWN
+        for name, value in numbers.items()
+        if name == shown or (name.startswith("eval_") and name.endswith(f"_{shown}"))
+        if value or shown != "endings/error"
+    }
 
 
 class BriefProgress(ProgressCallback):
-    """The bar of transformers with the `headlines` of a log; all of it is in `trainer.state.log_history`."""
+    """The progress bar of transformers with the `headlines` of a log; `trainer.state.log_history` has all of it."""
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         super().on_log(args, state, control, logs=headlines(logs or {}), **kwargs)
 
 
 class BriefPrinter(PrinterCallback):
-    """The same without a bar."""
+    """Prints the `headlines` of a log, without a progress bar."""
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         super().on_log(args, state, control, logs=headlines(logs or {}), **kwargs)

@@ -1,4 +1,4 @@
-"""The model card that TRL writes, true of what was trained here."""
+"""Corrects the model card that TRL writes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ _QUICK_START = re.compile(r"^## Quick start\n.*?(?=^## )", re.MULTILINE | re.DOT
 
 
 def mend_card(path: Path, hub_model_id: str | None) -> None:
-    """Rewrites what TRL says of a model: how to play it, and where one is from that came from a folder, of which TRL
-    says that the Hub calls it None.
+    """Corrects the quick start of a card, and the origin of a model from a folder, which TRL links to "None".
 
     Args:
-        path: the card.
-        hub_model_id: where it is pushed to, if it is.
+        path: of the card.
+        hub_model_id: the repository that the model is pushed to; `None` if it is not.
     """
     text = path.read_text(encoding="utf-8")
     text = text.replace(_FINE_TUNED, "This model was trained from a policy that is not on the Hub")
@@ -26,8 +25,8 @@ def mend_card(path: Path, hub_model_id: str | None) -> None:
 def _quick_start(model: str) -> str:
     return f"""## Quick start
 
-Play held-out tasks of what it was trained on. `hf_credit_task.json` beside the weights has the task, how it is shown
-and the sampling.
+Play held-out tasks of the task that the model was trained on. `hf_credit_task.json` beside the weights has the task,
+its rendering and the sampling.
 
 ```bash
 pip install hf-credit

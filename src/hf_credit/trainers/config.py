@@ -1,13 +1,16 @@
-"""What every trainer of this library can be told, beside TRL's own settings."""
+"""The settings that all trainers share, beside TRL's own."""
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
 import os
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Self, TypeVar
 
 from datasets import Dataset
 from trl import GRPOConfig
@@ -15,57 +18,97 @@ from trl import GRPOConfig
 from hf_credit.critics.critic import CriticConfig
 from hf_credit.methods import Method, composed
 from hf_credit.noise import silence_known_warnings
+from hf_credit.options import arguments_in
 from hf_credit.redaction import redacted
 from hf_credit.safe_io import parse_json
 from hf_credit.tasks import Sampling
 from hf_credit.trainers.trust_region import TrustRegion
-from hf_credit.validators import finite_number, whole_number
+from hf_credit.validators import finite_number, one_of, whole_number
 
 silence_known_warnings()
+
+C = TypeVar("C", bound=type)
 
 # These two divide by the number of tokens in the loss of the whole update, which no padding, no slicing and no number
 # of processes changes. The other losses of TRL average over rows or over one slice.
 _TOKEN_MEAN_LOSSES = ("dapo", "cispo")
 
+# Settings of TRL whose only possible value here is this one, and why.
+_FIXED: Mapping[str, tuple[Any, str]] = {
+    "off_policy_mask_threshold": (None, "which would mask whole rows"),
+    "top_entropy_quantile": (1, "whose threshold is that of the rows of one forward pass"),
+    "router_aux_loss_coef": (0, "where one forward pass measures the balance of experts"),
+    "neftune_noise_alpha": (None, "whose noise depends on the padding of rows"),
+}
 
-@dataclass
-class RunSettings:
-    """What can be told to trainers of both kinds, those that generate themselves and those that others generate for.
+
+def documented(config: C) -> C:
+    """Class decorator below `@dataclass`: the docstring of a config gives the help text of its fields."""
+    texts = arguments_in(config.__doc__ or "")
+    for name in config.__annotations__.keys() & texts:
+        setattr(config, name, documented_field(getattr(config, name), texts[name]))
+    return config
+
+
+def documented_field(default: Any, text: str, bounds: str = "") -> Any:
+    """A dataclass field whose help text is the first sentence of a description.
 
     Args:
-        max_concurrent_episodes, max_context_tokens, resume_with_changed, log_episodes, collector, collector_options,
-            truncation, truncation_options, cut, train_stalled: as for `CreditConfig`.
+        default: of the field; a tuple stands for a new list of its values.
+        text: the description, on one line.
+        bounds: what the help text has behind the sentence.
+    """
+    sentence = re.split(r"(?<=\.) (?=[A-Z])", text.replace("`", ""))[0].rstrip(".")
+    metadata = {"help": f"{sentence[:1].upper()}{sentence[1:]}{bounds}."}
+    if isinstance(default, tuple):
+        return dataclasses.field(default_factory=partial(list, default), metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclass
+@documented
+class RunSettings:
+    """Settings of all trainers, whether the trainer generates itself or a server does.
+
+    Args:
+        max_concurrent_episodes: maximum number of episodes that one process plays at once, hence the batch size of a
+            generation call.
+        max_context_tokens: an episode ends as truncated when its next context is longer, in tokens. `None` takes what
+            the model's positions leave beside `max_completion_length`.
+        resume_with_changed: names of the settings that may differ between a checkpoint and the run that resumes it.
+        log_episodes: episodes of an update that are written to `episodes.jsonl` in `output_dir`, with their credit.
+            Every `logging_steps` updates; 0 writes none. When the file exceeds 16 MiB, every second update in it is
+            dropped.
+        collector: replaces the method's own collector, by name, such as `"tree"`. As for `hf_credit.collectors.make`;
+            refused if it does not give what the method's estimator needs.
+        collector_options: options of the collector, a mapping such as `{fanout: [2, 2]}`.
+        truncation: rule that cuts training episodes, under any method: a name, or `module:factory`. As for
+            `hf_credit.methods.t3.truncation`; `None` and `"none"` cut nothing.
+        truncation_options: options of the rule, a mapping.
+        cut: `"hard"` stops the episode, `"soft"` asks for the answer, `"mask"` plays on without loss. As for
+            `hf_credit.methods.t3.Truncated`.
+        train_stalled: whether replies that stalled are trained on.
     """
 
     of_a_rule: ClassVar[dict[str, Any]] = {"truncation_options": {}, "cut": "hard", "train_stalled": True}
-    """Settings that go with a rule alone, as they are without one."""
+    """Settings that need a truncation rule, with their defaults."""
 
-    max_concurrent_episodes: int = field(
-        default=256, metadata={"help": "Most episodes that one process has under way at once."}
-    )
-    max_context_tokens: int | None = field(
-        default=None,
-        metadata={"help": "An episode whose next context is longer ends as truncated; None asks the model."},
-    )
-    resume_with_changed: list[str] | None = field(
-        default=None,
-        metadata={"help": "What may differ between a checkpoint and the run that is resumed from it, by name."},
-    )
-    log_episodes: int = field(
-        default=4, metadata={"help": "Episodes of an update written to episodes.jsonl with their credit."}
-    )
-    collector: str | None = field(default=None, metadata={"help": "Who plays, by name; the method's own if left out."})
-    collector_options: dict | str | None = field(default=None, metadata={"help": "Its options, a mapping."})
-    truncation: str | None = field(default=None, metadata={"help": "The rule that cuts, or module:factory; or none."})
-    truncation_options: dict | str | None = field(default=None, metadata={"help": "Its options, a mapping."})
-    cut: str = field(default="hard", metadata={"help": "hard: stop; soft: ask for the answer; mask: no loss after."})
-    train_stalled: bool = field(default=True, metadata={"help": "Whether replies that stalled are trained on."})
+    max_concurrent_episodes: int = 256
+    max_context_tokens: int | None = None
+    resume_with_changed: list[str] | None = None
+    log_episodes: int = 4
+    collector: str | None = None
+    collector_options: dict | str | None = None
+    truncation: str | None = None
+    truncation_options: dict | str | None = None
+    cut: str = "hard"
+    train_stalled: bool = True
 
     def parts(self) -> dict[str, Any]:
-        """The collector and the truncation that are put in a method, as for `hf_credit.methods.composed`.
+        """The collector and the truncation rule of these settings, as `hf_credit.methods.composed` takes them.
 
         Raises:
-            ValueError: there are options of a part that is not named.
+            ValueError: options without the part that they belong to.
         """
         parts: dict[str, Any] = {}
         options = as_mapping("collector_options", self.collector_options)
@@ -78,25 +121,22 @@ class RunSettings:
             how = {"cut": self.cut, "train_stalled": self.train_stalled}
             parts["truncation"] = {"name": self.truncation, "options": {**options, **how}}
         elif self.truncation is None:
-            for name, without in self.of_a_rule.items():
+            for name, default in self.of_a_rule.items():
                 value = options if name == "truncation_options" else getattr(self, name)
-                if value != without:
-                    raise ValueError(
-                        f"{name} is of a rule that cuts, got {value!r} without truncation; name the rule, or leave it "
-                        "out."
-                    )
+                if value != default:
+                    raise ValueError(f"{name} needs truncation, got {value!r} without; name a rule or leave it out.")
         return parts
 
     def composed(self, method: Method) -> Method:
-        """The method with the parts that are set here.
+        """The method with the collector and the truncation rule of these settings.
 
         Raises:
-            ValueError: a part is not possible.
+            ValueError: the method does not take one of them.
         """
         return composed(method, **self.parts())
 
     def sampling(self) -> Sampling:
-        """How replies are drawn, as the spec beside the policy says."""
+        """The sampling of replies, as the spec beside the policy records it."""
         args: Any = self  # with the fields of TRL's config that it is mixed into
         return Sampling(
             max_new_tokens=whole_number("max_completion_length", args.max_completion_length, 1),
@@ -117,189 +157,139 @@ class RunSettings:
         return self._with(copy.deepcopy(self.__dict__, memo))
 
     def _with(self, values: dict[str, Any]) -> Self:
-        """The same settings in this process, which may know its secrets."""
+        """A copy within this process keeps the secrets that `__getstate__` leaves out."""
         other = object.__new__(type(self))
         other.__dict__.update(values)
         return other
 
     def to_dict(self) -> dict[str, Any]:
-        """As in transformers, for logs and trackers, without secrets in what a setting holds either."""
+        """As in transformers, for logs and trackers, without any secret."""
         return {name: redacted(value) for name, value in super().to_dict().items()}  # type: ignore[misc]  # of TRL's config
 
 
 @dataclass
+@documented
 class CreditConfig(RunSettings, GRPOConfig):
-    """Settings shared by the trainers of this library.
+    """Settings of `CreditTrainer` and of the presets: those of [`trl.GRPOConfig`], of `RunSettings`, and these.
 
-    Everything of [`trl.GRPOConfig`] works, apart from what would make the loss depend on how rows are laid out.
+    Settings of TRL by which the loss would depend on how rows are laid out are refused.
 
     Args:
-        instances_per_update: task rows of one update over all processes; the method's collector says how many episodes
-            each takes. Sets `gradient_accumulation_steps` from `per_device_train_batch_size` and the number of
-            processes, which must divide it. `None` leaves TRL's own arithmetic.
-        num_generations: how often each task row is given to the collector in one update. These are not compared with
+        instances_per_update: task rows of one update over all processes. Sets `gradient_accumulation_steps` from
+            `per_device_train_batch_size` and the number of processes, whose product must divide it; `None` leaves
+            TRL's own arithmetic. The method's collector decides how many episodes it plays of each row.
+        num_generations: how often the collector gets each task row in one update. These plays are not compared with
             each other: a method that compares episodes of one task plays several of them itself.
-        max_concurrent_episodes: the most episodes one process has under way at once, hence the batch of one
-            generation call.
-        max_context_tokens: an episode whose next context is longer ends as truncated. `None` takes what the model's
-            positions leave beside `max_completion_length`.
-        reuse_prefixes: replies go on from the keys and values of the turn before, where the policy itself generates
-            in evaluation mode, with parameters that are not sharded and torch's own attention. Otherwise, and with
-            `False`, TRL's call reads every context from its start.
-        share_prompts: the training forward computes a prompt once for all rows of a micro-batch that begin with it,
-            where that is exact and costs less. Rows with one prompt are put into one forward pass.
-        rows_per_forward: how many rows a forward and backward pass holds at most, which changes no result; `None`
-            takes `per_device_train_batch_size`. Rows that share a long prompt fit in greater numbers.
-        resume_with_changed: what may differ between a checkpoint and the run that is resumed from it, by name.
-        aggregation: how the loss weighs tokens: `"token"`, all tokens of an update alike; or `"sequence"`, all
-            episodes alike, and within each its tokens. It scales advantages, so a KL penalty is over tokens in both.
+        reuse_prefixes: whether replies reuse the keys and values of the turn before, where possible. That is where the
+            policy itself generates in evaluation mode, with parameters that are not sharded and torch's own attention.
+            Otherwise, and with `False`, TRL's call reads every context from its start.
+        share_prompts: whether the training forward computes a prompt once for all rows that begin with it. Where that
+            is exact and costs less; rows with the same prompt are put into the same micro-batch.
+        rows_per_forward: maximum rows of one forward and backward pass; `per_device_train_batch_size` if `None`. It
+            changes no result. Rows that share a long prompt fit in greater numbers.
+        aggregation: how the loss weighs tokens: `"token"`, all tokens of an update alike; `"sequence"`, all episodes
+            alike, and within each its tokens. It scales advantages, so a KL penalty is over tokens in both.
         importance_sampling_level: as in TRL. With `"sequence"` the ratio is that of all replies of an episode, so an
             episode must be one row: one role, whose contexts grow by appending.
-        log_episodes: episodes of an update that are written with the credit of their decisions to `episodes.jsonl` in
-            `output_dir`, every `logging_steps`; 0 writes none. At 16 MiB every second update in it is dropped.
-        critic_model: for a method with a critic, the model id of its backbone. `None` puts an adapter of its own
-            beside the policy's adapter, or, where the policy is trained as a whole, takes the model that the policy
-            started from.
-        critic_learning_rate: of the critic's own AdamW.
-        critic_warmup_steps: the critic's first optimizer steps, `critic_passes` for each generation of episodes, over
-            which its learning rate rises evenly from 0. The policy learns meanwhile.
-        critic_clip: how far one update may move a value; `None` for no limit.
-        critic_passes: how often an update goes over what the critic read, at most.
-        critic_mini_batch_rows: sequences of an optimizer step of the critic, over all processes; `None` takes all.
-        critic_past_updates: how many earlier updates' sequences it goes over again beside the new ones.
-        critic_held_out: the share of each update's sequences that the critic never learns from: with the first pass
-            that does not lower their error, its update ends. 0 makes all passes.
-        critic_whiten: whether its targets are learned in units of their spread around their mean.
-        critic_first_updates: in so many updates at the start the critics learn alone, and the policy stays.
-        role_adapters: the roles, each of which then has a policy of its own: an adapter on the one base model, of the
-            trainer's `peft_config`. `None`: all roles share one policy.
-        role_schedule: which of these learn in an update: `"synchronous"`, all; `"alternating"`, one at a time in their
-            order, role (u // switch_every) mod K in update u, counted from 0. The others keep their weights and their
-            optimizer's moments to the bit, while all of them play.
-        switch_every: updates in a row that one role learns from, a multiple of those that one generation serves.
+        critic_model: backbone of the critic, a model id. `None` puts an adapter of its own beside the policy's
+            adapter or, if the whole policy is trained, takes the model that the policy started from.
+        critic_learning_rate: learning rate of the critic's own AdamW.
+        critic_warmup_steps: optimizer steps of the critic over which its learning rate rises linearly from 0. Each
+            generation of episodes makes `critic_passes` of them. The policy learns meanwhile.
+        critic_clip: how far an update may move a value; `None` for no limit.
+        critic_passes: maximum passes of an update over the critic's inputs.
+        critic_mini_batch_rows: sequences of one optimizer step of the critic over all processes; all if `None`.
+        critic_past_updates: number of earlier updates whose sequences the critic trains on again beside the new ones.
+        critic_held_out: share of each update's sequences that the critic never learns from. The critic's update ends
+            with the first pass that does not lower their error; 0 makes all passes.
+        critic_whiten: whether the critic learns its targets in standard deviations from their mean.
+        critic_first_updates: updates at the start in which the critics learn and the policy does not.
+        role_adapters: roles with an adapter of their own on the one base model, from the trainer's `peft_config`. With
+            `None` all roles share one policy.
+        role_schedule: roles that learn in an update: `"synchronous"`, all; `"alternating"`, one at a time in their
+            order. That is role (u // switch_every) mod K in update u, counted from 0. The others keep their weights
+            and their optimizer's moments to the bit, while all of them play.
+        switch_every: consecutive updates in which one role learns, a multiple of those that one generation serves.
         router_aux_loss_coef: 0, the only value: the loss that balances a mixture of experts is a product of means over
             one forward pass. TRL's default is the model's own.
-        trust_region: the loss takes the log-probabilities of the policy projected to where no next-token
-            distribution is farther than this, in nats, from the one that played (paper CVT-RL, eqs. 8 and 9). What is
-            clipped beside it is `epsilon`'s: with 1 and a huge `epsilon_high`, nothing. `None` projects nothing.
-        trust_region_tool: the same for tokens of actions and tool calls; as `trust_region` if `None`.
-        trust_region_top, trust_region_wide, trust_region_coverage, trust_region_penalty, trust_region_projection,
-            trust_region_regression: `top`, `wide`, `coverage`, `penalty`, `projection` and `regression` of
-            `hf_credit.trainers.trust_region.TrustRegion`.
-        collector: what plays in place of the method's own collector, as for `hf_credit.collectors.make`, such as
-            `"tree"`. It is refused where it does not give what the method's estimator needs.
-        collector_options: its options, a mapping, such as `{fanout: [2, 2]}`.
-        truncation: a rule that cuts episodes in training, under any method, as for
-            `hf_credit.methods.t3.truncation`; `None` or `"none"` cuts nothing.
-        truncation_options: its options, a mapping.
-        cut: `"hard"`, `"soft"` or `"mask"`, and
-        train_stalled: whether replies that stalled are trained on; both as for `hf_credit.methods.t3.Truncated`.
-        vllm_server_request_timeout: seconds that a vLLM server may take to answer one generation call, which asks for
-            the replies of all episodes under way. As long as `ddp_timeout`, for which other processes wait.
+        trust_region: KL radius of a token's projection, in nats; `None` projects nothing. The loss takes the
+            log-probabilities of the policy projected to where no next-token distribution is farther than this from
+            that of the policy that played (paper CVT-RL, eqs. 8 and 9). `epsilon` clips the rest: with 1 and a huge
+            `epsilon_high`, nothing.
+        trust_region_tool: KL radius of tokens of actions and tool calls; `trust_region` if `None`.
+        trust_region_top: number of the old policy's most probable tokens that are projected. This and the following
+            are the arguments of `hf_credit.trainers.trust_region.TrustRegion`.
+        trust_region_wide: the same number where these tokens cover too little probability.
+        trust_region_coverage: probability that the projected tokens must cover.
+        trust_region_penalty: weight of the KL penalty on tokens of too little coverage.
+        trust_region_projection: how a token is projected: `"least_squares"`, or `"interpolation"`, TROLL's layer.
+        trust_region_regression: weight of the KL of the policy from its projection; 1 in TROLL.
+        vllm_server_request_timeout: seconds that a vLLM server may take to answer one generation call. The call asks
+            for the replies of all running episodes. The default is that of `ddp_timeout`, by which the other
+            processes wait.
+        vllm_importance_sampling_mode: as in TRL, but per token by default. A row is a whole episode here, and the
+            ratio of a sequence multiplies the ratios of all its tokens.
     """
 
-    instances_per_update: int | None = field(
-        default=None,
-        metadata={"help": "Task rows of one update over all processes; sets gradient_accumulation_steps."},
-    )
-    num_generations: int = field(default=1, metadata={"help": "How often each task row is played in one update."})
-    reuse_prefixes: bool = field(
-        default=True,
-        metadata={"help": "Whether replies go on from the keys and values of the turn before, where possible."},
-    )
-    share_prompts: bool = field(
-        default=True,
-        metadata={"help": "Whether the training forward computes a prompt once for all rows that begin with it."},
-    )
-    rows_per_forward: int | None = field(
-        default=None, metadata={"help": "Rows of one forward pass; as per_device_train_batch_size if left out."}
-    )
-    aggregation: str = field(
-        default="token", metadata={"help": "token: all tokens weigh alike; sequence: all episodes do."}
-    )
-    critic_model: str | None = field(default=None, metadata={"help": "Backbone of the critic."})
-    critic_learning_rate: float = field(default=1e-5, metadata={"help": "Learning rate of the critic."})
-    critic_warmup_steps: int = field(
-        default=0, metadata={"help": "Steps of the critic over which its learning rate rises from 0."}
-    )
-    critic_clip: float | None = field(default=0.2, metadata={"help": "How far an update may move a value."})
-    critic_passes: int = field(
-        default=1, metadata={"help": "How often an update goes over what the critic read, at most."}
-    )
-    critic_mini_batch_rows: int | None = field(
-        default=None, metadata={"help": "Sequences of an optimizer step of the critic; all by default."}
-    )
-    critic_past_updates: int = field(
-        default=0, metadata={"help": "Earlier updates whose sequences the critic goes over again."}
-    )
-    critic_held_out: float = field(
-        default=0.0, metadata={"help": "Share of an update's sequences that say when the critic has learned enough."}
-    )
-    critic_whiten: bool = field(
-        default=False, metadata={"help": "Learn the critic's targets in units of their spread around their mean."}
-    )
-    critic_first_updates: int = field(
-        default=0, metadata={"help": "Updates at the start in which the critics learn alone."}
-    )
-    role_adapters: list[str] | None = field(default=None, metadata={"help": "Roles with an adapter of their own."})
-    role_schedule: str = field(default="synchronous", metadata={"help": "alternating: one role's adapter at a time."})
-    switch_every: int = field(default=10, metadata={"help": "Updates in a row in which one role learns."})
-    router_aux_loss_coef: float | None = field(
-        default=0.0, metadata={"help": "Only 0: the loss that balances experts depends on how rows are laid out."}
-    )
-    trust_region: float | None = field(default=None, metadata={"help": "KL radius of a token's projection, in nats."})
-    trust_region_tool: float | None = field(default=None, metadata={"help": "The same for tokens of actions."})
-    trust_region_top: int = field(default=256, metadata={"help": "Tokens of the old policy that are projected."})
-    trust_region_wide: int = field(default=1024, metadata={"help": "The same where these cover too little."})
-    trust_region_coverage: float = field(default=0.98, metadata={"help": "How much they must cover."})
-    trust_region_penalty: float = field(default=1.0, metadata={"help": "Weight of the KL where none covers enough."})
-    trust_region_projection: str = field(
-        default="least_squares", metadata={"help": "How a token is projected; interpolation is TROLL's layer."}
-    )
-    trust_region_regression: float = field(
-        default=0.0, metadata={"help": "Weight of the KL of the policy from what it is projected to; 1 in TROLL."}
-    )
-    vllm_server_request_timeout: float = field(
-        default=1800.0,
-        metadata={"help": "Seconds that a vLLM server may take to answer one generation call."},
-    )
-    vllm_importance_sampling_mode: str = field(
-        default="token_truncate",
-        metadata={
-            "help": "As in TRL. A row is a whole episode here, and the ratio of a sequence multiplies the ratios of "
-            "all its tokens, so the default is per token."
-        },
-    )
+    instances_per_update: int | None = None
+    num_generations: int = 1
+    reuse_prefixes: bool = True
+    share_prompts: bool = True
+    rows_per_forward: int | None = None
+    aggregation: str = "token"
+    critic_model: str | None = None
+    critic_learning_rate: float = 1e-5
+    critic_warmup_steps: int = 0
+    critic_clip: float | None = 0.2
+    critic_passes: int = 1
+    critic_mini_batch_rows: int | None = None
+    critic_past_updates: int = 0
+    critic_held_out: float = 0.0
+    critic_whiten: bool = False
+    critic_first_updates: int = 0
+    role_adapters: list[str] | None = None
+    role_schedule: str = "synchronous"
+    switch_every: int = 10
+    router_aux_loss_coef: float | None = 0.0
+    trust_region: float | None = None
+    trust_region_tool: float | None = None
+    trust_region_top: int = 256
+    trust_region_wide: int = 1024
+    trust_region_coverage: float = 0.98
+    trust_region_penalty: float = 1.0
+    trust_region_projection: str = "least_squares"
+    trust_region_regression: float = 0.0
+    vllm_server_request_timeout: float = 1800.0
+    vllm_importance_sampling_mode: str = "token_truncate"
 
     def __post_init__(self) -> None:
-        for name in ("num_generations", "max_concurrent_episodes", "max_context_tokens", "rows_per_forward"):
+        for name in ("num_generations", "max_concurrent_episodes", "switch_every"):
+            whole_number(name, getattr(self, name), 1)
+        for name in ("max_context_tokens", "rows_per_forward", "instances_per_update"):
             if getattr(self, name) is not None:
                 whole_number(name, getattr(self, name), 1)
-        if self.instances_per_update is not None:
-            whole_number("instances_per_update", self.instances_per_update, 1)
         for name in ("log_episodes", "critic_first_updates"):
             whole_number(name, getattr(self, name), 0)
-        whole_number("switch_every", self.switch_every, 1)
         finite_number("vllm_server_request_timeout", self.vllm_server_request_timeout, above=0)
-        self.sampling()  # refuses what no spec beside the policy could say
+        self.sampling()  # refuses what no spec beside the policy can hold
         for name, value in vars(self).items():
             if isinstance(value, float) and math.isnan(value):
                 raise ValueError(f"{name} must be a number, got NaN; correct it.")
         self._derive_accumulation()
         played = self.num_generations
         if played == 1:
-            # TRL wants groups of two or more, for advantages that are not computed here.
+            # TRL requires groups of two or more, for its own advantages.
             self._refuse_odd_batch()
             self.num_generations = 2
         super().__post_init__()
         self.num_generations = played
         self._refuse_what_depends_on_layout()
-        self.critic_config()  # refuses its own settings
+        self.critic_config()  # refuses settings out of range, as do the next two
         self.region()
         self.parts()
 
     def critic_config(self) -> CriticConfig:
-        """The settings of a method's critics."""
+        """The settings of the method's critics."""
         return CriticConfig(
             learning_rate=self.critic_learning_rate,
             warmup_steps=self.critic_warmup_steps,
@@ -318,11 +308,11 @@ class CreditConfig(RunSettings, GRPOConfig):
         )
 
     def region(self) -> TrustRegion | None:
-        """How far an update may move the policy, `None` for any distance."""
+        """The trust region of an update; `None` for no limit."""
         if self.trust_region is None:
             if self.trust_region_tool is not None:
                 raise ValueError(
-                    f"trust_region_tool goes with trust_region, got {self.trust_region_tool} without; set both."
+                    f"trust_region_tool needs trust_region, got {self.trust_region_tool} without; set both."
                 )
             return None
         return TrustRegion(
@@ -338,7 +328,7 @@ class CreditConfig(RunSettings, GRPOConfig):
 
     @property
     def micro_batch_rows(self) -> int:
-        """Rows of a forward and backward pass at most."""
+        """Maximum rows of one forward and backward pass."""
         return self.rows_per_forward or self.per_device_train_batch_size
 
     def _derive_accumulation(self) -> None:
@@ -373,40 +363,22 @@ class CreditConfig(RunSettings, GRPOConfig):
                 "how decisions are laid out in rows; leave the default."
             )
         for name in ("importance_sampling_level", "aggregation"):
-            if getattr(self, name) not in ("token", "sequence"):
-                raise ValueError(f"{name} must be 'token' or 'sequence', got {getattr(self, name)!r}; pick one.")
-        if self.off_policy_mask_threshold is not None:
-            raise ValueError(
-                "off_policy_mask_threshold must be None, got "
-                f"{self.off_policy_mask_threshold}, which would mask whole rows; leave it out."
-            )
-        if self.top_entropy_quantile != 1.0:
-            raise ValueError(
-                f"top_entropy_quantile must be 1, got {self.top_entropy_quantile}, whose threshold is that of "
-                "the rows of one forward pass; leave it out."
-            )
-        if self.router_aux_loss_coef != 0:
-            raise ValueError(
-                f"router_aux_loss_coef must be 0, got {self.router_aux_loss_coef}: the balance of experts is measured "
-                "over one forward pass; leave it out."
-            )
-        if self.neftune_noise_alpha is not None:
-            raise ValueError(
-                f"neftune_noise_alpha must be None, got {self.neftune_noise_alpha}, whose noise depends on the "
-                "padding of rows; leave it out."
-            )
+            one_of(name, getattr(self, name), ("token", "sequence"))
+        for name, (only, reason) in _FIXED.items():
+            if getattr(self, name) != only:
+                raise ValueError(f"{name} must be {only}, got {getattr(self, name)}, {reason}; leave it out.")
 
 
 def as_mapping(name: str, value: Mapping[str, Any] | str | None, example: str = '{"size": 4}') -> dict[str, Any]:
-    """A setting that is a mapping, or JSON of one, as on a command line; empty for `None`.
+    """Reads a setting that is a mapping or, as on a command line, the JSON of one.
 
     Args:
         name: of the setting.
-        value: what was given.
-        example: of what to write.
+        value: its value; `None` for an empty mapping.
+        example: JSON that the error shows.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: the value is neither.
     """
     try:
         read = parse_json(value) if isinstance(value, str) else {} if value is None else value
@@ -418,13 +390,13 @@ def as_mapping(name: str, value: Mapping[str, Any] | str | None, example: str = 
 
 
 def tasks_per_update(args: CreditConfig) -> int:
-    """How many task rows one update plays, each `num_generations` times."""
+    """The number of task rows of one update, each of which is played `num_generations` times."""
     assert args.generation_batch_size is not None  # set by TRL's own __post_init__
     return args.generation_batch_size // args.num_generations
 
 
 def refuse_short_dataset(dataset: Any, args: CreditConfig) -> None:
-    """Refuses a dataset that cannot fill one update."""
+    """Raises a `ValueError` for a dataset that cannot fill one update."""
     needed = tasks_per_update(args)
     if isinstance(dataset, Dataset) and len(dataset) < needed:
         raise ValueError(

@@ -1,8 +1,8 @@
-"""`ConstrainedCounterfactualTrainer`: the method of paper CVT-RL, ready-made."""
+"""`ConstrainedCounterfactualTrainer`, the preset of paper CVT-RL."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from hf_credit.methods.cvt import PAPER
@@ -17,17 +17,16 @@ _NAMED = ("auditor", "interventions")
 class ConstrainedCounterfactualConfig(PresetConfig, method="constrained_counterfactual"):
     """The paper's settings (CVT-RL, sections 3.1 to 3.4); see `docs/paper_index.md` for each.
 
+    Fields with the default `OPTION` are options of `hf_credit.methods.cvt.constrained_counterfactual`. `epsilon` and
+    `epsilon_high` clip nothing, as the projection bounds the update.
+
     Args:
-        group_size, steps, branches, families, floor, counterfactuals, gate, refresh_every, ema, answer, evidence,
-            meta, belief, contribution, hack, contribution_advantage, hack_advantage, answer_by, contribution_to,
-            estimator, selection, ratio_low, ratio_high, gamma, lam, constrained, limits, penalty, rate, rule,
-            baseline: as for `hf_credit.methods.cvt.constrained_counterfactual`.
-        auditor, interventions: who judges steps and what may replace them, by name or `"module:object"`; the
-            environment's own if `None`.
-        auditor_options, interventions_options: their options, mappings.
-        num_iterations: how often an update goes over what it played. With 1 the projection has nothing to do.
+        auditor: judges the steps, by name or `"module:object"`; the environment's own if `None`.
+        auditor_options: options of the auditor, a mapping.
+        interventions: what may replace a step, by name or `"module:object"`; the environment's own if `None`.
+        interventions_options: options of the interventions, a mapping.
+        num_iterations: optimizer steps on each generation of episodes. With 1 the projection has no effect.
         max_steps: optimizer steps: 3,000 updates of two.
-        epsilon, epsilon_high: clip nothing, as the projection bounds the update.
     """
 
     group_size: int = OPTION
@@ -61,12 +60,12 @@ class ConstrainedCounterfactualConfig(PresetConfig, method="constrained_counterf
     rate: float = OPTION
     rule: str = OPTION
     baseline: str | None = OPTION
-    auditor: str | None = field(default=None, metadata={"help": "Who judges steps; the environment's own."})
-    auditor_options: dict | str | None = field(default=None, metadata={"help": "Its options, a mapping."})
-    interventions: str | None = field(default=None, metadata={"help": "What may replace a step; the environment's."})
-    interventions_options: dict | str | None = field(default=None, metadata={"help": "Their options, a mapping."})
+    auditor: str | None = None
+    auditor_options: dict | str | None = None
+    interventions: str | None = None
+    interventions_options: dict | str | None = None
 
-    instances_per_update: int | None = field(default=16, metadata={"help": "Task rows of one update."})
+    instances_per_update: int | None = 16
     max_steps: int = 6000
     num_iterations: int = 2
     epsilon: float = 1.0
@@ -95,32 +94,33 @@ class ConstrainedCounterfactualConfig(PresetConfig, method="constrained_counterf
     def method_options(self) -> dict[str, Any]:
         options = super().method_options()
         for name in _NAMED:
-            own = getattr(self, f"{name}_options")
-            if own and options[name] is None:
-                raise ValueError(f"{name}_options go with {name}, got {own} without; name it.")
+            part = getattr(self, f"{name}_options")
+            if part and options[name] is None:
+                raise ValueError(f"{name}_options need {name}, got {part} without; name it.")
             if options[name] is not None:
-                options[name] = {"name": options[name], "options": own or {}}
+                options[name] = {"name": options[name], "options": part or {}}
         return options
 
 
 class ConstrainedCounterfactualTrainer(PresetTrainer):
     """Trains long-horizon tool users on verified success, under constraints.
 
-    Of each task row the policy plays several episodes, whose steps are audited. Some steps are drawn, replaced in
-    several ways, and played on by a frozen copy of the policy; what the task then comes to says what the step
-    contributed (eqs. 4 to 6). Contributions, the shaped reward (eq. 3), detected hacks and the costs above their
-    limits make the advantage of a step (eqs. 7 and 10), and the loss takes the policy projected to near the one that
-    played (eqs. 8 and 9).
+    The policy plays several episodes of each task row, and an auditor judges their steps. The method draws some
+    steps, replaces each with several interventions, and has a frozen copy of the policy play on; the outcomes estimate
+    the contribution of the step (eqs. 4 to 6). The advantage of a step combines its contribution, the shaped reward
+    (eq. 3), detected hacks, and costs above their limits (eqs. 7 and 10). The loss projects the policy into a trust
+    region around the policy that played (eqs. 8 and 9).
 
     Args:
         model: a model id, a model or a PEFT model, as in TRL.
-        interaction: what is played: an environment whose steps an auditor judges, such as `evidence`.
+        interaction: an environment whose steps an auditor judges, such as `evidence`.
         args: the settings; the paper's if `None`.
         train_dataset: task rows; the Interaction's own training tasks if `None`.
         **kwargs: as in [`CreditTrainer`].
 
     Raises:
-        ValueError: a setting is out of range, nobody audits what is played, or a second policy cannot be kept.
+        ValueError: a setting is out of range, the Interaction has no auditor, or the set-up cannot keep a second
+            policy.
     """
 
     _name = "CVT-RL"

@@ -1,8 +1,8 @@
-"""`CounterfactualGRPOTrainer`: the method of paper CCPO, ready-made."""
+"""`CounterfactualGRPOTrainer`, the preset of paper CCPO."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from hf_credit.methods.counterfactual_grpo import PAPER
@@ -14,11 +14,11 @@ from hf_credit.trainers.preset import OPTION, PresetConfig, PresetTrainer
 class CounterfactualGRPOConfig(PresetConfig, method="counterfactual_grpo"):
     """The paper's settings (CCPO, Table 4 and Appendix B); see `docs/paper_index.md` for each.
 
-    Those of `OPTION` are explained at `hf_credit.methods.counterfactual_grpo.counterfactual_grpo`.
+    Fields with the default `OPTION` are options of `hf_credit.methods.counterfactual_grpo.counterfactual_grpo`.
 
     Args:
-        role_adapters: `None` stands for every role of the team while the schedule is alternating, and for one policy
-            for all roles while it is synchronous.
+        role_adapters: `None` gives every role of the team an adapter if the schedule is alternating, and all roles
+            one policy if it is synchronous.
     """
 
     group_size: int = OPTION
@@ -39,8 +39,8 @@ class CounterfactualGRPOConfig(PresetConfig, method="counterfactual_grpo"):
     bonus: str = OPTION
     bonus_weight: float = OPTION
 
-    role_schedule: str = field(default="alternating", metadata={"help": "alternating or synchronous."})
-    instances_per_update: int | None = field(default=64, metadata={"help": "Task rows of one update."})
+    role_schedule: str = "alternating"
+    instances_per_update: int | None = 64
     beta: float = 0.0
     temperature: float = 1.0
     max_completion_length: int = 2048
@@ -48,20 +48,20 @@ class CounterfactualGRPOConfig(PresetConfig, method="counterfactual_grpo"):
 
 
 class CounterfactualGRPOTrainer(PresetTrainer):
-    """Trains a team, each agent on what the team gains by it.
+    """Trains each agent of a team on its marginal contribution to the team's outcome.
 
-    Of each task row the team plays several episodes, and the same without each agent: what was said before it stays,
-    what was said by those who heard it is said anew, and a vote is counted again. What the team gained by the agent
-    (eq. 1), in remembered moments (eqs. 2 to 4), compared within the task row (eq. 5), is the advantage of all tokens
-    of the agent's message (eq. 6). The last speaker of a sequence is rewarded by a mixture of what it achieves in
-    company and alone (Appendix B.2).
+    The team plays several episodes of each task row, and each of them again without each agent: messages before the
+    agent's stay, agents that read it reply anew, and votes are counted again. The difference of the outcomes (eq. 1),
+    normalised by running moments (eqs. 2 to 4) and within the task row (eq. 5), is the advantage of all tokens of the
+    agent's message (eq. 6). The reward of the last speaker of a sequence mixes its outcomes in the team and alone
+    (Appendix B.2).
 
-    Each agent has an adapter of its own on the one base model. One learns at a time, by turns.
+    Each agent has an adapter of its own on the one base model. The agents learn in turns.
 
     Args:
         model: a model id, a model or a PEFT model, as in TRL.
         interaction: a team, such as `hf_credit.collaborations.make("think_solve", ...)` or `"voting"`, or any
-            Interaction that says what it is without a role.
+            Interaction that can be played without a role.
         args: the settings; the paper's if `None`.
         train_dataset: task rows; the Interaction's own training tasks if `None`.
         **kwargs: as in [`CreditTrainer`], such as `peft_config`, the adapter of each agent.
@@ -77,7 +77,7 @@ class CounterfactualGRPOTrainer(PresetTrainer):
 
     @staticmethod
     def prepared(interaction: Interaction[Any], args: CounterfactualGRPOConfig) -> Interaction[Any]:
-        args.method().bind(interaction)  # refuses what is no team before adapters are asked for
+        args.method().bind(interaction)  # refuses an Interaction that is no team, before its adapters are checked
         if args.role_adapters is None and args.role_schedule == "alternating":
             args.role_adapters = list(interaction.roles)
         return interaction

@@ -1,4 +1,4 @@
-"""`CreditTrainer`: trains with any method."""
+"""`CreditTrainer`, which trains with any method."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ FROZEN_FILE = "frozen_policy.safetensors"
 class CreditTrainer(EpisodeTrainer):
     """Trains language agents with a method of credit assignment.
 
-    Each update the method's collector plays episodes of the Interaction, its estimator credits their decisions, the
-    decisions are trained on with TRL's clipped surrogate over tokens, and the method's critics learn. Rollouts
-    that are there for comparison only are neither trained on nor counted in `reward`; what they cost is in the ledger.
+    In each update the method's collector plays episodes of the Interaction, its estimator credits their decisions, the
+    policy learns from the decisions with TRL's clipped surrogate over tokens, and the method's critics learn. Rollouts
+    that serve only as a comparison are neither trained on nor counted in `reward`; the ledger counts their cost.
 
     Args:
         model: a model id, a model or a PEFT model, as in TRL.
-        interaction: what is played.
+        interaction: the Interaction to play.
         args: the settings.
         train_dataset: task rows; the Interaction's own training tasks if `None`.
-        method: a `Method`, or the name of one with its default options (`hf_credit.methods.make`).
-        critic: for a method with a critic, its backbone in place of `args.critic_model`: a model id, a model, or the
-            adapter to put beside the policy's.
+        method: a `Method`, or the name of a method with its default options (`hf_credit.methods.make`).
+        critic: backbone of the method's critics in place of `args.critic_model`: a model id, a model, or the
+            configuration of an adapter beside the policy's.
         **kwargs: as in `EpisodeTrainer`.
 
     Raises:
         ValueError: the method does not fit the Interaction, there are no task rows or too few for one update, or a
-            setting is not possible, in one sentence.
+            setting is invalid.
     """
 
     _name = "Credit"
@@ -84,7 +84,7 @@ class CreditTrainer(EpisodeTrainer):
         self.memory = self.method.memory
         if self.method.sequence_ratio and args.importance_sampling_level != "sequence":
             raise ValueError(
-                f"the method {self.method.name!r} compares policies by whole episodes, got importance_sampling_level="
+                f"the method {self.method.name!r} uses the ratio of whole episodes, got importance_sampling_level="
                 f"{args.importance_sampling_level!r}; set it to 'sequence', or take 'grpo'."
             )
         if self.method.refresh_frozen_every is not None and args.use_vllm:
@@ -113,8 +113,8 @@ class CreditTrainer(EpisodeTrainer):
                     f"{self.accelerator.distributed_type.value}, which shards one policy; train on several GPUs "
                     "without it."
                 )
-            follows = self.method.frozen_decay is not None
-            self.frozen = FrozenCopy(self.accelerator.unwrap_model(self.model), torch.float32 if follows else None)
+            dtype = None if self.method.frozen_decay is None else torch.float32
+            self.frozen = FrozenCopy(self.accelerator.unwrap_model(self.model), dtype)
             self.add_callback(_SaveFrozen(self.frozen))
 
     # An update ----------------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ class CreditTrainer(EpisodeTrainer):
             if self.method.frozen_decay is not None:
                 self.frozen.follow(self.method.frozen_decay)
             elif self.updates_collected % every == 0:
-                self.frozen.refresh()  # with 1 it is the policy of this very update
+                self.frozen.refresh()
         self.updates_collected += 1
         return self.method.collector(rows, self.context, self.memory)
 
@@ -142,10 +142,10 @@ class CreditTrainer(EpisodeTrainer):
             if isinstance(callback, CreditCallback):
                 callback.on_credit(self, collected, credit)
         self.memory = credit.memory
-        for one in credit.critic_targets:
-            learned = self.critics[one.critic].learn(one.inputs, one.targets, one.values)
-            for name, value in learned.items():
-                self.log_metric(f"{one.critic}/{name}", value)
+        for batch in credit.critic_targets:
+            metrics = self.critics[batch.critic].learn(batch.inputs, batch.targets, batch.values)
+            for name, value in metrics.items():
+                self.log_metric(f"{batch.critic}/{name}", value)
         if self.critics and self.updates_collected <= self.args.critic_first_updates:
             self.log_metric("critics/alone", 1.0)
             return {}
@@ -154,38 +154,37 @@ class CreditTrainer(EpisodeTrainer):
                 f"the method {self.method.name!r} weighs branches of one start, got aggregation="
                 f"{self.args.aggregation!r}; set it to 'token'."
             )
-        found = credit_in_loss(collected, credit, self.ranks.gather)
-        return found if self.adapters is None else self.adapters.of_learning(collected.episodes, found)
+        in_loss = credit_in_loss(collected, credit, self.ranks.gather)
+        return in_loss if self.adapters is None else self.adapters.of_learning(collected.episodes, in_loss)
 
-    # What a method asks for ---------------------------------------------------------------------------------------
+    # What a method may ask for ------------------------------------------------------------------------------------
 
     @contextmanager
     def frozen_policy(self) -> Iterator[None]:
-        """Within, the policy is its frozen copy.
+        """Context in which the policy has the weights of its frozen copy.
 
         Raises:
-            ValueError: the method keeps none.
+            ValueError: the method keeps no frozen copy.
         """
         if self.frozen is None:
             raise ValueError(
-                f"the method {self.method.name!r} must say how often its frozen copy is made anew, got None; set "
-                "refresh_frozen_every."
+                f"the method {self.method.name!r} needs a frozen copy of the policy, got refresh_frozen_every=None; "
+                "set it to a number of updates."
             )
         with self.frozen.in_use():
             yield
 
     def decision_logprobs(self, decisions: Sequence[Decision]) -> list[tuple[float, ...]]:
-        """The log-probability of each token of each decision under the policy."""
+        """The log-probability of each token of each decision under the policy. Called on every process."""
         rows = [
             Row.without_credit(one.context_ids, one.action_ids, one.role if self.roles else "") for one in decisions
         ]
-        needed = self.ranks.all_max(len(rows))  # sharded weights want as many passes on every process
+        needed = self.ranks.all_max(len(rows))  # sharded weights need equally many passes on every process
         if not needed:
             return []
         rows += [padding_row(self._idle)] * (needed - len(rows))
-        found = self.policy_logprobs(pad_rows(rows, self.chat.tokenizer.pad_token_id, roles=self.roles)).tolist()
-        pairs = zip(found, rows, strict=True)
-        return [tuple(own[: len(row.completion_ids)]) for own, row in pairs][: len(decisions)]
+        values = self.policy_logprobs(pad_rows(rows, self.chat.tokenizer.pad_token_id, roles=self.roles)).tolist()
+        return [tuple(row[: len(one.action_ids)]) for row, one in zip(values, decisions, strict=False)]
 
     def _make_critic(self, name: str, backbone: str | PreTrainedModel | LoraConfig | None) -> Critic | BeliefHead:
         room = self.room_for_context()
@@ -213,51 +212,45 @@ class CreditTrainer(EpisodeTrainer):
             **super().checkpoint_state(),
             "updates_collected": self.updates_collected,
             "memory": to_plain(self.memory),
-            "critics": {name: one.state() for name, one in self.critics.items()},
+            "critics": {name: critic.state() for name, critic in self.critics.items()},
         }
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
         super().load_checkpoint_state(state)
         self.updates_collected = state["updates_collected"]
         self.memory = from_plain(state["memory"], self.method.memory)
-        for name, one in self.critics.items():
-            one.load_state(state["critics"][name])
+        for name, critic in self.critics.items():
+            critic.load_state(state["critics"][name])
 
     def load_from_other_processes(self, folder: Path) -> None:
         super().load_from_other_processes(folder)
-        state = self.state_of_process(folder, 0)  # these are the same on every process
+        state = self.state_of_process(folder, 0)  # updates and memory are the same on every process
         self.updates_collected = state["updates_collected"]
         self.memory = from_plain(state["memory"], self.method.memory)
-        for name, one in self.critics.items():
-            one.load(folder, name)
+        for name, critic in self.critics.items():
+            critic.load(folder, name)
 
     def _take_up(self, folder: Path) -> None:
         super()._take_up(folder)
         if self.frozen is not None:
-            device = str(self.accelerator.device)
-            self.frozen.load_state(load_file(folder / FROZEN_FILE, device=device))
+            self.frozen.load_state(load_file(folder / FROZEN_FILE, device=str(self.accelerator.device)))
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        if self.args.should_save:
-            # Before TRL's own, which may push the folder.
-            folder = Path(output_dir or self.args.output_dir)
-            save_task(folder, self.evaluation_context.interaction, self.method, self.args)
+        folder = output_dir or self.args.output_dir
+        if self.args.should_save:  # before TRL saves, which may push the folder
+            save_task(Path(folder), self.evaluation_context.interaction, self.method, self.args)
         super().save_model(output_dir, _internal_call)
         if self.is_world_process_zero():
-            for name, one in self.critics.items():
-                one.save(output_dir or self.args.output_dir, name)
+            for name, critic in self.critics.items():
+                critic.save(folder, name)
 
     def task_spec(self) -> TaskSpec:
-        """As `hf_credit.trainers.saving.task_spec`."""
+        """The task and the method, as `hf_credit.trainers.saving.task_spec` describes them."""
         return task_spec(self.evaluation_context.interaction, self.method, self.args)
 
 
 class _SaveFrozen(CheckpointCallback):
-    """Puts the weights of a frozen copy into every checkpoint.
-
-    Args:
-        frozen: the copy.
-    """
+    """Saves the weights of a frozen copy in every checkpoint."""
 
     def __init__(self, frozen: FrozenCopy) -> None:
         self.frozen = frozen

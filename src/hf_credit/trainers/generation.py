@@ -1,4 +1,4 @@
-"""Replies of the policy in training, without reading again what the turn before has read."""
+"""Generation during training that reuses keys and values of earlier turns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hf_credit.rollouts import Generation
 
 
 def generations(ids: Sequence[Sequence[int]], logprobs: Sequence[Sequence[float | None]] | None) -> list[Generation]:
-    """Replies with their log-probabilities, where the sampler reports any; one that it does not know is NaN."""
+    """Joins replies and their log-probabilities, if the sampler reports any; an unknown one is NaN."""
     if logprobs is None:
         return [Generation(ids=reply) for reply in ids]
     known = [[math.nan if value is None else value for value in reply] for reply in logprobs]
@@ -23,11 +23,11 @@ def generations(ids: Sequence[Sequence[int]], logprobs: Sequence[Sequence[float 
 
 
 class ContinuingReplies(Replies):
-    """A `GenerateFn` over the policy, each of whose calls goes on from the last one.
+    """A `GenerateFn` of the policy that reuses the keys and values of its last call.
 
     Args:
-        open_policy: gives the model, ready to generate, for as long as one call lasts.
-        config: of the generation, one for which `hf_credit.policies.generation.can_continue` holds.
+        open_policy: context that returns the model ready to generate, entered for each call.
+        config: of the generation; `hf_credit.policies.generation.can_continue` must hold.
     """
 
     def __init__(self, open_policy: Callable[[], AbstractContextManager[Any]], config: GenerationConfig) -> None:
@@ -43,7 +43,7 @@ class ContinuingReplies(Replies):
 
     @contextmanager
     def forgotten(self) -> Iterator[None]:
-        """Afterwards, and after an error, no keys and values are held, so that training has their memory."""
+        """Drops all keys and values on exit, also on errors, to free their memory for training."""
         try:
             yield
         finally:

@@ -1,4 +1,4 @@
-"""What a method asks of a trainer: episodes, log-probabilities, values, the other processes, the log."""
+"""The context of a method during training: episodes, log-probabilities, values, other processes, the log."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class TrainerContext:
-    """A `MethodContext` with a trainer behind it.
+    """The `MethodContext` of a trainer.
 
     Args:
-        trainer: has the policy, the processes and the log.
+        trainer: owns the policy, the processes and the log.
         engine: plays with the trainer's policy.
     """
 
@@ -56,7 +56,7 @@ class TrainerContext:
         engine = self.engine if template_kwargs is None else self.engine.rendered(template_kwargs)
         with ExitStack() as stack:
             if policy == "frozen":
-                # Keys and values that one policy wrote are of no use to the other.
+                # Keys and values of one policy are invalid for the other.
                 stack.enter_context(self.trainer.forgetting())
                 stack.enter_context(self.trainer.frozen_policy())
             episodes = engine.run(starts)
@@ -67,7 +67,7 @@ class TrainerContext:
                 refuse_total_failure(episodes, self.trainer.ranks.gather)
                 self._played_in = self.update
             except EveryEpisodeFailedError:
-                if self._played_in != self.update:  # a later round may be one episode, and its failure is data
+                if self._played_in != self.update:  # a later call may play one episode, whose failure is data
                     raise
         return episodes
 
@@ -94,20 +94,20 @@ class TrainerContext:
         self.trainer.log_metric(name, value)
 
     def exchange(self) -> None:
-        """Logs what `mean` and `total` recorded since the last call. Every process calls it, once an update."""
+        """Logs what `mean` and `total` recorded since the last call, over all processes. Every process calls it, once
+        an update."""
         everyone = self.gather([(self._values, self._totals)])
-        values: dict[str, list[float]] = {}
-        totals: dict[str, float] = {}
-        for lists, sums in everyone:
-            for name, some in lists.items():
-                values.setdefault(name, []).extend(some)
-            for name, part in sums.items():
-                totals[name] = totals.get(name, 0) + part
-        for name, some in values.items():
+        self._values, self._totals = {}, {}
+        for values, totals in everyone:
+            for name, some in values.items():
+                self.mean(name, some)
+            for name, value in totals.items():
+                self.total(name, value)
+        for name, some in self._values.items():
             if some:
                 self.log(name, sum(some) / len(some))
-        for name, whole in totals.items():
-            self.log(name, whole)
+        for name, value in self._totals.items():
+            self.log(name, value)
         self._values, self._totals = {}, {}
 
     def draws(self, *purpose: int | str) -> random.Random:

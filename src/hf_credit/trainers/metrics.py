@@ -1,4 +1,4 @@
-"""What is logged of an update: from episodes to named numbers."""
+"""Computes the metrics of an update from its episodes, and the means of its losses."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from hf_credit.rollouts.reply_ends import was_cut
 
 
 class DecisionSummary(NamedTuple):
-    """The few numbers of a decision that processes exchange.
+    """What processes exchange of a decision.
 
     Attributes:
-        role, event: whose it is.
-        observed: whether its role is never learned from.
-        advantage: its credit, the mean where its tokens have one each; `None` where it is not trained on.
+        role, event: of the decision.
+        advantage: its credit, the mean if its tokens have one each; `None` if it is not trained on.
         length: of the reply, in tokens.
-        reply: a digest of its text, by which equal ones are known.
+        reply: a digest of its text, equal for equal replies.
+        observed: whether its role is never trained on.
     """
 
     role: str
@@ -40,19 +40,19 @@ class DecisionSummary(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeSummary:
-    """The few numbers of an episode that processes exchange.
+    """What processes exchange of an episode.
 
     Attributes:
         outcome: of the episode.
         ending: how it ended.
-        metrics: what its Interaction reports.
-        turns: decisions made, of roles that are learned from.
-        generated: tokens the policy produced.
-        context: tokens the policy was given, over all turns.
-        cut: replies of these that ran into the length limit.
-        advantages: of the decisions that have one, the mean where its tokens have one each.
-        decisions: each of them that no earlier episode holds.
-        verdicts: whether the oracle accepts each decision that it was asked about.
+        metrics: from its Interaction.
+        turns: number of decisions of trained roles.
+        generated: number of tokens that the policy generated.
+        context: number of tokens in the contexts of all its own decisions.
+        cut: number of replies of trained roles that reached the length limit.
+        advantages: of the decisions with credit, the mean if the tokens of a decision have one each.
+        decisions: those that no earlier episode holds.
+        verdicts: whether the oracle accepts each decision that it judged.
     """
 
     outcome: float
@@ -68,7 +68,7 @@ class EpisodeSummary:
 
 
 def summarise(episode: Episode, advantages: Sequence[DecisionCredit], end_tokens: Collection[int]) -> EpisodeSummary:
-    """The summary of one episode and the advantages of its decisions."""
+    """Summarises an episode and the advantages of its decisions."""
     own = episode.own_decisions
     numbers = [one_number(one) for one in advantages]
     return EpisodeSummary(
@@ -98,7 +98,7 @@ def summarise(episode: Episode, advantages: Sequence[DecisionCredit], end_tokens
 def without_cut_replies(
     episodes: Sequence[Episode], advantages: Sequence[Sequence[DecisionCredit]], end_tokens: Collection[int]
 ) -> list[list[DecisionCredit]]:
-    """The advantages of decisions, `None` for those whose reply ran into the length limit."""
+    """Returns the advantages with `None` for decisions whose reply reached the length limit."""
     return [
         [
             None if was_cut(decision.action_ids, end_tokens) else value
@@ -109,9 +109,9 @@ def without_cut_replies(
 
 
 def largest_difference(first: Tensor, second: Tensor, mask: Tensor) -> Tensor:
-    """The largest absolute difference of two tensors where `mask` is not 0 and both are known, as a scalar.
+    """The largest absolute difference of two tensors where `mask` is not 0 and neither is NaN, as a scalar.
 
-    NaN stands for a value that is not known. Where nothing can be compared the answer is 0.
+    It is 0 if no place can be compared.
     """
     difference = (first - second).abs()[mask.bool()]
     difference = difference[~difference.isnan()]
@@ -119,53 +119,52 @@ def largest_difference(first: Tensor, second: Tensor, mask: Tensor) -> Tensor:
 
 
 def update_metrics(summaries: Sequence[EpisodeSummary]) -> dict[str, float]:
-    """The metrics of all episodes of an update.
+    """Computes the metrics of all episodes of an update.
 
-    An episode that ended in an error has no metrics of its own, so it counts in `endings/error` and in `reward`, and
-    not in means such as `success`.
+    An episode that ended in an error has no metrics of its own: it counts in `endings/error` and in `reward`, but not
+    in means such as `success`.
     """
     decisions = sum(summary.turns for summary in summaries)
     endings = Counter(summary.ending for summary in summaries)
-    own = defaultdict(list)
+    metrics = defaultdict(list)
     for summary in summaries:
         for name, value in summary.metrics.items():
-            own[name].append(value)
+            metrics[name].append(value)
     advantages = torch.tensor([value for summary in summaries for value in summary.advantages], dtype=torch.float64)
     verdicts = [valid for summary in summaries for valid in summary.verdicts]
     return {
         "reward": mean([summary.outcome for summary in summaries]),
         **{f"endings/{ending}": endings[ending] / len(summaries) for ending in Ending},
-        **{name: mean(values) for name, values in own.items()},
+        **{name: mean(values) for name, values in metrics.items()},
         "turns/mean": decisions / len(summaries),
         "replies/cut": sum(summary.cut for summary in summaries) / max(decisions, 1),
         "tokens/generated": sum(summary.generated for summary in summaries),
         "tokens/context": sum(summary.context for summary in summaries),
         **({"oracle/valid": mean(verdicts)} if verdicts else {}),
-        **({} if not len(advantages) else _spread("advantages", advantages)),
-        **_of_decisions([one for summary in summaries for one in summary.decisions]),
+        **_spread("advantages", advantages),
+        **_decision_metrics([one for summary in summaries for one in summary.decisions]),
     }
 
 
-def _of_decisions(decisions: Sequence[DecisionSummary]) -> dict[str, float]:
-    """What replies got and looked like: those of all roles that are learned from, and by role and by event where there
-    are several."""
-    found = _of_replies("", [one for one in decisions if not one.observed])
+def _decision_metrics(decisions: Sequence[DecisionSummary]) -> dict[str, float]:
+    """Metrics of the decisions of all trained roles and, if there are several, by role and by event."""
+    metrics = _reply_metrics("", [one for one in decisions if not one.observed])
     roles, events = {one.role for one in decisions}, {(one.role, one.event) for one in decisions}
     for role in sorted(roles if len(roles) > 1 else ()):
-        found |= _of_replies(f"roles/{role}/", [one for one in decisions if one.role == role])
-    if len(events) > len(roles):  # else an event is another name of a role
+        metrics |= _reply_metrics(f"roles/{role}/", [one for one in decisions if one.role == role])
+    if len(events) > len(roles):  # otherwise an event is another name of a role
         for event in sorted({event for _, event in events}):
-            found |= _of_replies(f"events/{event}/", [one for one in decisions if one.event == event])
-    return found
+            metrics |= _reply_metrics(f"events/{event}/", [one for one in decisions if one.event == event])
+    return metrics
 
 
-def _of_replies(prefix: str, decisions: Sequence[DecisionSummary]) -> dict[str, float]:
+def _reply_metrics(prefix: str, decisions: Sequence[DecisionSummary]) -> dict[str, float]:
     if not decisions:
         return {}
     advantages = [one.advantage for one in decisions if one.advantage is not None]
-    told = bool(prefix and advantages)  # those of all are told of the episodes
     return {
-        **(_spread(f"{prefix}advantages", torch.tensor(advantages, dtype=torch.float64)) if told else {}),
+        # `update_metrics` has the spread over all roles.
+        **(_spread(f"{prefix}advantages", torch.tensor(advantages, dtype=torch.float64)) if prefix else {}),
         f"{prefix}advantages/trained": len(advantages) / len(decisions),
         f"{prefix}replies/length": mean([one.length for one in decisions]),
         f"{prefix}replies/distinct": len({one.reply for one in decisions}) / len(decisions),
@@ -173,15 +172,14 @@ def _of_replies(prefix: str, decisions: Sequence[DecisionSummary]) -> dict[str, 
 
 
 class LossMetrics:
-    """Means over the tokens of all forward passes, of all processes, until they are logged.
+    """Means over the tokens of all forward passes and processes since the last log.
 
-    Sums stay on the device and processes meet once, when the means are taken: each adds the same names in the same
-    order.
+    Sums stay on the device, and processes communicate only in `taken`. All add the same names in the same order.
     """
 
     def __init__(self) -> None:
-        self._sums: dict[str, Tensor] = {}  # of values and of tokens
-        self._ends: dict[str, Tensor] = {}
+        self._sums: dict[str, Tensor] = {}  # of values, and number of tokens
+        self._extremes: dict[str, Tensor] = {}
 
     @torch.no_grad()
     def add(self, name: str, values: Tensor, mask: Tensor | None = None) -> None:
@@ -198,7 +196,7 @@ class LossMetrics:
 
     @torch.no_grad()
     def add_clipping(self, terms: TokenLosses, mask: Tensor, loss_type: str) -> None:
-        """Adds how many tokens of one pass were clipped, and the least and largest share of a row, as TRL names them.
+        """Adds the share of clipped tokens of one pass, and its minimum and maximum over rows, under TRL's names.
 
         Args:
             terms: of the pass.
@@ -211,41 +209,42 @@ class LossMetrics:
         low, high = terms.clipped_low, terms.clipped_high
         for name, flags in (("low_mean", low), ("high_mean", high), ("region_mean", low | high)):
             self.add(f"clip_ratio/{name}", flags, mask)
-        shares = [
-            (flags * mask).sum(-1).double() / mask.sum(-1) for flags in (low, high)
-        ]  # NaN in a row without tokens
-        least, most = shares[0].nan_to_num(torch.inf).min(), shares[1].nan_to_num(-torch.inf).max()
-        self._ends = {
-            "clip_ratio/low_min": torch.minimum(self._ends.get("clip_ratio/low_min", least), least),
-            "clip_ratio/high_max": torch.maximum(self._ends.get("clip_ratio/high_max", most), most),
+        tokens = mask.sum(-1)  # 0 in a row without loss, whose share is NaN
+        least = ((low * mask).sum(-1).double() / tokens).nan_to_num(torch.inf).min()
+        most = ((high * mask).sum(-1).double() / tokens).nan_to_num(-torch.inf).max()
+        self._extremes = {
+            "clip_ratio/low_min": torch.minimum(self._extremes.get("clip_ratio/low_min", least), least),
+            "clip_ratio/high_max": torch.maximum(self._extremes.get("clip_ratio/high_max", most), most),
         }
 
     def taken(self, accelerator: Any) -> dict[str, float]:
-        """The means, least and largest values since the last call, by name, of all processes, which call it together.
+        """Returns the means, minima and maxima over all processes since the last call. Called on every process.
 
         Args:
             accelerator: of this process.
         """
         if not self._sums:
             return {}
-        own = torch.cat([torch.stack(list(self._sums.values())).flatten(), *(v[None] for v in self._ends.values())])
-        every = accelerator.gather(own).view(-1, len(own))
-        totals = every[:, : 2 * len(self._sums)].sum(0).view(-1, 2).tolist()
-        found = {name: total / tokens for name, (total, tokens) in zip(self._sums, totals, strict=True) if tokens}
-        for name, values in zip(self._ends, every[:, 2 * len(self._sums) :].T, strict=True):
-            end = (values.min() if name.endswith("_min") else values.max()).item()
-            if math.isfinite(end):
-                found[name] = end
-        self._sums, self._ends = {}, {}
-        return found
+        local = torch.cat([*self._sums.values(), *(value[None] for value in self._extremes.values())])
+        gathered = accelerator.gather(local).view(-1, len(local))
+        totals = gathered[:, : 2 * len(self._sums)].sum(0).view(-1, 2).tolist()
+        metrics = {name: total / tokens for name, (total, tokens) in zip(self._sums, totals, strict=True) if tokens}
+        for name, values in zip(self._extremes, gathered[:, 2 * len(self._sums) :].T, strict=True):
+            extreme = (values.min() if name.endswith("_min") else values.max()).item()
+            if math.isfinite(extreme):
+                metrics[name] = extreme
+        self._sums, self._extremes = {}, {}
+        return metrics
 
 
 def mean(values: Sequence[float]) -> float:
-    """The mean, NaN of nothing."""
+    """The mean of values; NaN for none."""
     return sum(values) / len(values) if values else math.nan
 
 
 def _spread(name: str, values: Tensor) -> dict[str, float]:
+    if not len(values):
+        return {}
     return {
         f"{name}/mean": values.mean().item(),
         f"{name}/std": values.std(correction=0).item(),

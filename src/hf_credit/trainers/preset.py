@@ -1,11 +1,9 @@
-"""What a paper's ready-made trainer and its settings share: the options of its method are fields of the settings."""
+"""The base classes of presets: trainers of one paper each, whose settings have the options of the method as fields."""
 
 from __future__ import annotations
 
 import dataclasses
-import re
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, get_origin
 
 from datasets import Dataset, IterableDataset
@@ -13,14 +11,14 @@ from transformers import PreTrainedModel
 
 from hf_credit import methods
 from hf_credit.methods import Method
-from hf_credit.options import Option, options_of
+from hf_credit.options import arguments_in, options_of
 from hf_credit.rollouts import Interaction
 from hf_credit.trainers import arguments
-from hf_credit.trainers.config import CreditConfig
+from hf_credit.trainers.config import CreditConfig, documented_field
 from hf_credit.trainers.credit import CreditTrainer
 
 OPTION: Any = object()
-"""In the body of a `PresetConfig`, stands for the default of the method's factory."""
+"""In the body of a `PresetConfig`: the default of the method's factory."""
 
 
 @dataclass
@@ -31,8 +29,8 @@ class PresetConfig(CreditConfig):
         class ReplayLOOConfig(PresetConfig, method="replay_loo"):
             budget: int = OPTION
 
-    A field that is called as an option of the method's factory takes its help from there, and its default where that
-    is `OPTION`.
+    A field with the name of an option of the method's factory takes its help text from the factory, unless the
+    docstring of the config explains it, and with `OPTION` its default, too. A field of the base class keeps its help.
     """
 
     method_name: ClassVar[str]
@@ -42,29 +40,41 @@ class PresetConfig(CreditConfig):
         if method is None:  # a subclass of a preset
             return
         cls.method_name = method
-        for name, option in options_of(methods.find(method)).items():
-            if name in cls.__annotations__ and not isinstance(getattr(cls, name), dataclasses.Field):
-                setattr(cls, name, _field(option, getattr(cls, name)))
+        options, texts = options_of(methods.find(method)), arguments_in(cls.__doc__ or "")
+        inherited = {one.name: one.metadata for one in dataclasses.fields(cls.__mro__[1])}  # type: ignore[arg-type]
+        for name in cls.__annotations__:
+            default = getattr(cls, name)
+            if isinstance(default, dataclasses.Field):
+                continue
+            if name in options:
+                option = options[name]
+                bounds = f"; {option.values}" if get_origin(option.kind) is Annotated else ""
+                default = option.default if default is OPTION else default
+                setattr(cls, name, documented_field(default, texts.get(name, option.text), bounds))
+            elif name in texts:
+                setattr(cls, name, documented_field(default, texts[name]))
+            elif name in inherited:
+                setattr(cls, name, dataclasses.field(default=default, metadata=inherited[name]))
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.composed(self.method())  # refuses its own settings
+        self.composed(self.method())  # refuses options out of range
 
     def method_options(self) -> dict[str, Any]:
-        """The options of the method by name, as the fields have them."""
+        """The options of the method, by name."""
         fields = {one.name for one in dataclasses.fields(self)}
         return {name: getattr(self, name) for name in options_of(methods.find(self.method_name)) if name in fields}
 
     def method(self) -> Method:
-        """The method that these settings make."""
+        """The method with the options of these settings."""
         return methods.make(self.method_name, **self.method_options())
 
 
 class PresetTrainer(CreditTrainer):
-    """A `CreditTrainer` whose settings say the method.
+    """A `CreditTrainer` whose settings determine the method.
 
     Attributes:
-        config_class: of its settings, the paper's by default.
+        config_class: the class of its settings.
     """
 
     config_class: ClassVar[type[PresetConfig]]
@@ -83,20 +93,5 @@ class PresetTrainer(CreditTrainer):
 
     @staticmethod
     def prepared(interaction: Interaction[Any], args: Any) -> Interaction[Any]:
-        """What training plays in place of an Interaction, before a model is loaded; may complete the settings."""
+        """Checks an Interaction before a model is loaded, and may complete the settings."""
         return interaction
-
-
-def _field(option: Option, given: Any) -> Any:
-    default = option.default if given is OPTION else given
-    metadata = {"help": _help(option)}
-    if isinstance(default, tuple):
-        return field(default_factory=partial(list, default), metadata=metadata)
-    return field(default=default, metadata=metadata)
-
-
-def _help(option: Option) -> str:
-    """The first sentence that the factory says of an option, and the range of a number."""
-    sentence = re.split(r"(?<=\.) (?=[A-Z])", option.text.replace("`", ""))[0].rstrip(".")
-    bounds = f"; {option.values}" if get_origin(option.kind) is Annotated else ""
-    return f"{sentence[:1].upper()}{sentence[1:]}{bounds}."

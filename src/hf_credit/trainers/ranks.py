@@ -1,4 +1,4 @@
-"""Keeping the processes of a run in step while their episodes differ in length."""
+"""Synchronises the processes of a run, whose episodes differ in length."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hf_credit.rollouts import GenerateFn, Generation, Row, SeededGenerateFn
 
 
 def shards_weights(accelerator: Accelerator) -> bool:
-    """Whether no process holds all weights of the policy: FSDP, or the third stage of DeepSpeed's ZeRO."""
+    """Whether the processes share the weights of the policy, by FSDP or by stage 3 of DeepSpeed's ZeRO."""
     deepspeed = accelerator.state.deepspeed_plugin
     fsdp = getattr(accelerator.state, "fsdp_plugin", None)
     return fsdp is not None or (deepspeed is not None and deepspeed.zero_stage == 3)
@@ -24,7 +24,7 @@ def shards_weights(accelerator: Accelerator) -> bool:
 
 @contextmanager
 def accumulating(model: Any, accelerator: Accelerator) -> Iterator[None]:
-    """A backward pass within adds to the gradient and leaves the exchange between processes to the last of its step.
+    """Context in which a backward pass accumulates the gradient without exchanging it between processes.
 
     Args:
         model: as `accelerator` prepared it.
@@ -43,15 +43,15 @@ def accumulating(model: Any, accelerator: Accelerator) -> Iterator[None]:
 class SynchronizedSampler:
     """A `GenerateFn` that every process calls equally often, with equally many contexts.
 
-    Sharded parameters and a shared inference server both need all processes in every generation call, while some
-    process always has longer episodes than the others. A process that is short of contexts fills up with an idle
-    one, and `finish` keeps answering until every process is done.
+    Sharded parameters and a shared inference server need all processes in every generation call, while their episodes
+    differ in length. A process with fewer contexts adds idle ones, and `finish` generates from idle contexts until
+    every process is done.
 
     Args:
         generate: the sampler of this process.
-        accelerator: knows the other processes.
-        idle_context: what to ask for when there is nothing to ask.
-        seeded: the sampler where each context comes with a seed, or `None` if it honours none.
+        accelerator: connects the processes.
+        idle_context: tokens of an idle context.
+        seeded: the sampler of contexts with seeds; `None` if it has none.
     """
 
     def __init__(
@@ -77,87 +77,88 @@ class SynchronizedSampler:
         return generate([*contexts, *[self.idle_context] * missing], [*seeds, *[0] * missing])[: len(contexts)]
 
     def finish(self) -> None:
-        """Waits, idly generating, for the processes whose episodes still go on."""
+        """Generates from idle contexts until the episodes of all processes have ended."""
         while (missing := self.all_max(0)) > 0:
             self.generate([self.idle_context] * missing)
 
     def all_max(self, count: int) -> int:
-        """The largest `count` of all processes."""
+        """The maximum of `count` over all processes."""
         if self.accelerator.num_processes == 1:
             return count
         counts = self.accelerator.gather(torch.tensor([count], device=self.accelerator.device))
         return int(counts.max())
 
     def gather(self, items: list[Any]) -> list[Any]:
-        """The items of all processes, in the order of the processes."""
+        """Returns the items of all processes, in their order."""
         return gather_object(items) if self.accelerator.num_processes > 1 else items
 
     def rank_offset(self, count: int) -> int:
-        """How many items the processes before this one have, where this one has `count`."""
+        """The number of items of the processes before this one, which has `count`."""
         return sum(self.gather([count])[: self.accelerator.process_index])
 
     def even_out(self, rows: list[Row], together: int) -> list[Row]:
-        """The rows of this process, once those of all are shared out so that each reads about as many tokens.
+        """Balances the rows of all processes, so that each reads about equally many tokens, and returns this one's.
 
-        Episodes differ in length, and processes wait for the one with most to read. A gradient is a sum over the rows
-        of all, so it does not depend on who has which. Called on every process at the same time.
+        Processes wait for the one with the most tokens. The gradient is a sum over the rows of all processes, so it
+        does not depend on which process has which row. Called on every process at the same time.
 
         Args:
             rows: of this process, perhaps none.
-            together: the most rows of a forward pass. Where it reads a prompt once for all rows that begin with it,
-                so many of them move together if the prompt is longer than what follows; 1 moves rows one by one.
+            together: maximum rows of a forward pass that computes a prompt once for all its rows. So many rows with
+                the same prompt move together if the prompt is longer than their completions; 1 moves single rows.
         """
         if self.accelerator.num_processes == 1:
             return rows
-        units: list[list[int]] = []
+        units: list[list[int]] = []  # indices of rows that move together
         open_units: dict[tuple[str, Sequence[int]], list[int]] = {}
-        for place, row in enumerate(rows):
-            known = open_units.get((row.role, row.prompt_ids), [])
-            if 0 < len(known) < together and len(row.prompt_ids) > len(row.completion_ids):
-                known.append(place)
+        for index, row in enumerate(rows):
+            unit = open_units.get((row.role, row.prompt_ids), [])
+            if 0 < len(unit) < together and len(row.prompt_ids) > len(row.completion_ids):
+                unit.append(index)
             else:
-                units.append([place])
+                units.append([index])
                 open_units[row.role, row.prompt_ids] = units[-1]
         costs = [
-            len(rows[unit[0]].prompt_ids) + sum(len(rows[place].completion_ids) for place in unit) for unit in units
+            len(rows[unit[0]].prompt_ids) + sum(len(rows[index].completion_ids) for index in unit) for unit in units
         ]
-        owners, me = evened(self.gather([costs])), self.accelerator.process_index
-        if all(owner == process for process, own in enumerate(owners) for owner in own):
+        owners, rank = balanced(self.gather([costs])), self.accelerator.process_index
+        if all(owner == process for process, of_process in enumerate(owners) for owner in of_process):
             return rows
         leaving = {
-            place: owner for unit, owner in zip(units, owners[me], strict=True) for place in unit if owner != me
+            index: owner for unit, owner in zip(units, owners[rank], strict=True) for index in unit if owner != rank
         }
-        moved = self.gather([(owner, rows[place]) for place, owner in leaving.items()])
-        stays = [row for place, row in enumerate(rows) if place not in leaving]
-        return stays + [row for owner, row in moved if owner == me]
+        moved = self.gather([(owner, rows[index]) for index, owner in leaving.items()])
+        staying = [row for index, row in enumerate(rows) if index not in leaving]
+        return staying + [row for owner, row in moved if owner == rank]
 
 
-def evened(costs: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Which process is to do each unit of work, with few moves, so that all have about as much.
+def balanced(costs: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Assigns units of work to processes with few moves, so that their loads are about equal.
 
-    Whoever has most gives whoever has least the unit that brings the two nearest, until none brings them nearer.
+    The process with the largest load gives the one with the smallest the unit that brings their loads closest, until
+    no unit brings them closer.
 
     Args:
         costs: of the units of each process.
 
     Returns:
-        The new owner of each, laid out as the costs are.
+        The new process of each unit, in the layout of the costs.
     """
-    held = [[(cost, process, unit) for unit, cost in enumerate(own)] for process, own in enumerate(costs)]
-    loads = [sum(own) for own in costs]
+    held = [[(cost, process, unit) for unit, cost in enumerate(units)] for process, units in enumerate(costs)]
+    loads = [sum(units) for units in costs]
     while True:
         most, least = loads.index(max(loads)), loads.index(min(loads))
         gap = loads[most] - loads[least]
-        nearer = [one for one in held[most] if 0 < one[0] < gap]
-        if not nearer:
+        movable = [unit for unit in held[most] if 0 < unit[0] < gap]
+        if not movable:
             break
-        one = min(nearer, key=lambda unit: abs(gap - 2 * unit[0]))
-        held[most].remove(one)
-        held[least].append(one)
-        loads[most] -= one[0]
-        loads[least] += one[0]
-    owners = [[process] * len(own) for process, own in enumerate(costs)]
-    for owner, own in enumerate(held):
-        for _, process, unit in own:
+        best = min(movable, key=lambda unit: abs(gap - 2 * unit[0]))
+        held[most].remove(best)
+        held[least].append(best)
+        loads[most] -= best[0]
+        loads[least] += best[0]
+    owners = [[process] * len(units) for process, units in enumerate(costs)]
+    for owner, units in enumerate(held):
+        for _, process, unit in units:
             owners[process][unit] = owner
     return owners

@@ -1,4 +1,4 @@
-"""`ReplayLOOTrainer`: the method of paper C3, ready-made."""
+"""`ReplayLOOTrainer`, the preset of paper C3."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hf_credit.trainers.preset import OPTION, PresetConfig, PresetTrainer
 class ReplayLOOConfig(PresetConfig, method="replay_loo"):
     """The paper's settings (C3, Tables 6 and 7 and Appendix D); see `docs/paper_index.md` for each.
 
-    Those of `OPTION` are explained at `hf_credit.methods.replay_loo.replay_loo`.
+    Fields with the default `OPTION` are options of `hf_credit.methods.replay_loo.replay_loo`.
     """
 
     budget: int = OPTION
@@ -44,16 +44,16 @@ class ReplayLOOConfig(PresetConfig, method="replay_loo"):
 class ReplayLOOTrainer(PresetTrainer):
     """Trains collaborating agents on the credit of single messages.
 
-    At a frozen context several messages are sampled; each is continued to the end from the recorded state; a message's
-    credit is the mean score it led to, less that of the others at its context (Algorithm 1, eqs. 13 to 15). All tokens
-    of a message carry its credit. Only messages that were compared are trained on.
+    The method samples several messages at a fixed context and plays each on to the end from the recorded state. The
+    credit of a message is the mean score of its continuations minus that of the other messages at its context
+    (Algorithm 1, eqs. 13 to 15), and all its tokens have it. Only messages that were compared are trained on.
 
-    The loss is TRL's clipped surrogate over tokens with a KL penalty; it is a mean over the tokens of an update, in
-    which a message weighs as much as its tokens, as in the gradient of eq. 21.
+    The loss is TRL's clipped surrogate with a KL penalty, a mean over the tokens of an update: a message weighs as
+    much as it has tokens, as in the gradient of eq. 21.
 
     Args:
         model: a model id, a model or a PEFT model, as in TRL.
-        interaction: who speaks when and who scores, such as a `Collaboration`; a game will do.
+        interaction: decides who speaks when, and scores: a `Collaboration`, or a game.
         args: the settings; the paper's if `None`.
         train_dataset: task rows; the Interaction's own training tasks if `None`.
         **kwargs: as in [`CreditTrainer`].

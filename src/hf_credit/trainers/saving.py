@@ -1,4 +1,4 @@
-"""What is saved beside a policy: its task, how it was shown, and the method that trained it."""
+"""Saves the task of a policy, its rendering and the method beside the weights."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ logger = logging.getLogger(__name__)
 
 
 def task_spec(interaction: Interaction[Any], method: Method, args: Any) -> TaskSpec:
-    """What is played, how, and by which method the policy is trained: all that evaluation and diagnosis need.
+    """Describes the task, its rendering, the sampling and the method, which evaluation and diagnosis need.
 
     Args:
-        interaction: what evaluation plays.
-        method: that trains.
+        interaction: of the evaluation.
+        method: trains the policy.
         args: the trainer's settings.
 
     Raises:
-        ValueError: the Interaction cannot say how it is made again.
+        ValueError: the Interaction has no spec from which it can be rebuilt.
     """
     try:
         described = method.spec()
     except ValueError as error:
-        logger.warning("saved the policy without its method, so name it to diagnose the credit: %s", error)
+        logger.warning("saved the policy without its method, so diagnosis needs its name: %s", error)
         described = None
     return TaskSpec.of(
         interaction,
@@ -39,11 +39,11 @@ def task_spec(interaction: Interaction[Any], method: Method, args: Any) -> TaskS
 
 
 def save_task(folder: Path, interaction: Interaction[Any], method: Method, args: Any) -> None:
-    """Saves `task_spec` in a folder, where the Interaction can be made again."""
+    """Saves `task_spec` in a folder, or logs a warning if the Interaction has no spec."""
     try:
         spec = task_spec(interaction, method, args)
     except ValueError as error:
-        logger.warning("saved the policy without %s, so name its task to evaluate it: %s", TASK_FILE, error)
+        logger.warning("saved the policy without %s, so evaluation needs the task's name: %s", TASK_FILE, error)
         return
     folder.mkdir(parents=True, exist_ok=True)
     spec.save(folder)

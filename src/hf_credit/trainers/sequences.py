@@ -1,4 +1,4 @@
-"""What the ratio of a whole sequence asks of episodes: that each is one row."""
+"""Checks that episodes are one row each, which `importance_sampling_level="sequence"` needs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 from hf_credit.rollouts import Interaction, Row
 from hf_credit.rollouts.capabilities import Learned, Shown
 
-_ONE_ROW = "importance_sampling_level='sequence' takes the ratio of a row as that of an episode, which must be one row"
+_ONE_ROW = "importance_sampling_level='sequence' needs episodes of one row"
 
 
 def require_one_row(interaction: Interaction[Any], args: Any) -> None:
-    """Refuses the ratio of sequences where episodes are known to be several.
+    """Refuses an Interaction whose episodes are several rows, if the settings use the ratio of sequences.
 
     Raises:
-        ValueError: several roles speak, or a context holds the present only.
+        ValueError: several roles are trained, or a context holds the current observation only.
     """
     if args.importance_sampling_level != "sequence":
         return
@@ -28,16 +28,14 @@ def require_one_row(interaction: Interaction[Any], args: Any) -> None:
 
 
 def refuse_several_rows(rows_of: Sequence[Sequence[Row]]) -> None:
-    """Refuses episodes that came to several rows.
+    """Refuses episodes of several rows.
 
     Args:
-        rows_of: of each episode.
+        rows_of: the rows of each episode.
 
     Raises:
-        ValueError: one did.
+        ValueError: an episode has several.
     """
-    most = max([len(rows) for rows in rows_of] + [0])
+    most = max(map(len, rows_of), default=0)
     if most > 1:
-        raise ValueError(
-            f"{_ONE_ROW}, got {most} of one whose contexts do not each go on from the last; take 'token'."
-        )
+        raise ValueError(f"{_ONE_ROW}, got {most}, as a context does not extend the one before; take 'token'.")

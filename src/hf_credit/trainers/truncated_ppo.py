@@ -1,9 +1,9 @@
-"""`TruncatedPPOTrainer`: the method of paper T3, ready-made: PPO, GRPO or GSPO over turns, cut at belief traps."""
+"""`TruncatedPPOTrainer`, the preset of paper T3: PPO, GRPO or GSPO over turns, cut at belief traps."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from hf_credit.collectors import RolloutBatch
@@ -16,29 +16,31 @@ from hf_credit.validators import one_of
 
 PAPER = paper("T3: Reducing Belief Deviation in Reinforcement Learning for Active Reasoning", arxiv="2510.12264")
 
-# What the paper sets for each algorithm (section C.3): weight of the KL penalty, clipping, episodes of a task.
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "ppo": {"beta": 0.001, "epsilon": 0.2, "epsilon_high": 0.2, "group_size": 1},
     "grpo": {"beta": 0.001, "epsilon": 0.2, "epsilon_high": 0.2, "group_size": 5},
     "gspo": {"beta": 0.0, "epsilon": 0.0003, "epsilon_high": 0.0004, "group_size": 5},
 }
+"""The paper's settings of each algorithm (section C.3): weight of the KL penalty, clipping, episodes of a task."""
 
 
 @dataclass
 class TruncatedPPOConfig(PresetConfig, method="ppo"):
     """The paper's settings (T3, section C.3); see `docs/paper_index.md` for each.
 
+    Fields with the default `OPTION` are options of PPO, `hf_credit.methods.ppo.ppo`. `truncation` is as for every
+    trainer: `None` trains the plain algorithm over many turns. So does `"none"`, as on a command line, which also
+    resets the recipe's settings of its rule.
+
     Args:
-        algorithm: `"ppo"`, `"grpo"` or `"gspo"`. It sets `beta`, `epsilon`, `epsilon_high` and `group_size` where
-            these are left out, and the ratio of `importance_sampling_level`.
-        truncation: the rule that cuts, as for every trainer. `None` trains without: the plain algorithm over many
-            turns. So does `"none"`, as on a command line, which also takes back what a recipe says of its rule.
-        window, min_progress: of the rule, in place of its own.
-        cut_value: of PPO, the value behind a hard cut, `"zero"` or `"bootstrap"`, as for
+        algorithm: `"ppo"`, `"grpo"` or `"gspo"`. It sets `importance_sampling_level`, and those of `beta`, `epsilon`,
+            `epsilon_high` and `group_size` that are left out.
+        window: how many steps must stall for a cut; the rule's own number if `None`.
+        min_progress: progress below which a step stalls; the rule's own number if `None`.
+        cut_value: PPO's value after a hard cut, `"zero"` or `"bootstrap"`. As for
             `hf_credit.methods.ppo.TokenAdvantages`.
-        group_size: episodes of each task row.
-        gamma, lam, gae_level, whiten: of PPO, as for `hf_credit.methods.ppo.ppo`.
-        advantage_eps: of GRPO and GSPO, added to the deviation of a group.
+        group_size: episodes of each task row; 1 for PPO and 5 otherwise if `None`.
+        advantage_eps: added to the standard deviation of a group, in GRPO and GSPO.
     """
 
     of_a_rule: ClassVar[dict[str, Any]] = {
@@ -48,18 +50,16 @@ class TruncatedPPOConfig(PresetConfig, method="ppo"):
         "cut_value": "zero",
     }
 
-    algorithm: str = field(default="ppo", metadata={"help": "ppo, grpo or gspo."})
-    window: int | None = field(default=None, metadata={"help": "How many steps must stall; the rule's own if None."})
-    min_progress: float | None = field(
-        default=None, metadata={"help": "What a step must reach not to stall; the rule's own if None."}
-    )
-    cut_value: str = field(default="zero", metadata={"help": "PPO's value behind a cut: zero or bootstrap."})
-    group_size: int | None = field(default=None, metadata={"help": "Episodes of each task; 1 for PPO, else 5."})
+    algorithm: str = "ppo"
+    window: int | None = None
+    min_progress: float | None = None
+    cut_value: str = "zero"
+    group_size: int | None = None
     gamma: float = OPTION
     lam: float = OPTION
     gae_level: str = OPTION
     whiten: bool = OPTION
-    advantage_eps: float = field(default=1e-6, metadata={"help": "Added to the deviation of a group."})
+    advantage_eps: float = 1e-6
 
     beta: float | None = None  # type: ignore[assignment]
     epsilon: float | None = None  # type: ignore[assignment]
@@ -85,7 +85,7 @@ class TruncatedPPOConfig(PresetConfig, method="ppo"):
                 "leave it out, or take the other algorithm."
             )
         self.importance_sampling_level = level
-        if self.truncation == "none":  # a command line has no null, and cannot take a recipe's fields out
+        if self.truncation == "none":  # a command line has no null, and cannot remove a recipe's fields
             self.truncation = None
             for name, value in self.of_a_rule.items():
                 setattr(self, name, value)
@@ -93,17 +93,17 @@ class TruncatedPPOConfig(PresetConfig, method="ppo"):
         super().__post_init__()
         if self.cut_value != "zero" and self.algorithm != "ppo":
             raise ValueError(
-                f"cut_value={self.cut_value!r} asks a critic, got algorithm={self.algorithm!r}, which has none; take "
+                f"cut_value={self.cut_value!r} needs a critic, got algorithm={self.algorithm!r}, which has none; take "
                 "ppo, or leave it out."
             )
         if self.cut_value != "zero" and self.cut != "hard":
             raise ValueError(
-                f"cut_value={self.cut_value!r} is of an episode that a cut stops, got cut={self.cut!r}, which plays "
+                f"cut_value={self.cut_value!r} needs a cut that ends the episode, got cut={self.cut!r}, which plays "
                 "on; take a hard cut, or leave it out."
             )
 
     def method(self) -> Method:
-        """The method that these settings make."""
+        """The method with the options of these settings."""
         if self.algorithm != "ppo":
             return make(self.algorithm, group_size=self.group_size, eps=self.advantage_eps)
         return super().method()
@@ -119,10 +119,9 @@ class TruncatedPPOConfig(PresetConfig, method="ppo"):
 class TruncatedPPOTrainer(PresetTrainer):
     """Trains an agent that asks and answers over many turns, with trajectories cut where its belief is trapped.
 
-    An episode is played turn by turn; a rule says after each whether it still makes progress. Where it does not, the
-    episode is cut, so that the tail neither costs tokens nor spoils the credit of what came before (section 2,
-    Corollary 1). Credit is PPO's, by a critic over tokens (eq. 61), or that of the group (GRPO, eq. 62; GSPO, eq. 64).
-    Evaluation is never cut.
+    After each turn a rule decides whether the episode still makes progress, and cuts it if not: the tail then costs no
+    tokens, and does not distort the credit of the turns before it (section 2, Corollary 1). The advantage is PPO's,
+    from a critic over tokens (eq. 61), or relative to the group (GRPO, eq. 62; GSPO, eq. 64). Evaluation is never cut.
 
     Without a rule this is PPO, GRPO or GSPO over many turns, on any Interaction.
 
@@ -134,7 +133,7 @@ class TruncatedPPOTrainer(PresetTrainer):
         **kwargs: as in [`CreditTrainer`].
 
     Raises:
-        ValueError: a setting is out of range, or the rule or the cut is not for this Interaction.
+        ValueError: a setting is out of range, or the rule or the cut does not fit the Interaction.
     """
 
     _name = "T3"

@@ -1,8 +1,8 @@
-"""`VerifiableProcessTrainer`: the method of paper VPR, ready-made."""
+"""`VerifiableProcessTrainer`, the preset of paper VPR."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from datasets import Dataset, IterableDataset
@@ -16,26 +16,26 @@ from hf_credit.rollouts import EnvironmentInteraction
 from hf_credit.trainers import arguments
 from hf_credit.trainers.credit import CreditTrainer
 from hf_credit.trainers.preset import OPTION, PresetConfig
-from hf_credit.validators import whole_number
+from hf_credit.validators import one_of, whole_number
 
 
 @dataclass
 class VerifiableProcessConfig(PresetConfig, method="verifiable_process"):
     """The paper's settings (VPR, Appendix F), where its text gives them; see `docs/paper_index.md` for each.
 
-    Those of `OPTION` are explained at `hf_credit.methods.verifiable_process.verifiable_process`.
+    Fields with the default `OPTION` are options of `hf_credit.methods.verifiable_process.verifiable_process`.
 
     Args:
-        history: `"append"` keeps the whole conversation in view; `"current"` shows the present observation only.
+        history: `"append"` shows the policy the whole conversation, `"current"` the current observation only.
         instructions: whether prompts open with the environment's instructions.
-        max_turns: the most actions of an episode; the environment's limit if `None`.
+        max_turns: maximum number of actions of an episode; the environment's limit if `None`.
     """
 
     gamma: float = OPTION
     min_active: int = OPTION
-    history: str = field(default="append", metadata={"help": "append: all turns in view; current: the last one."})
-    instructions: bool = field(default=True, metadata={"help": "Whether prompts open with the instructions."})
-    max_turns: int | None = field(default=None, metadata={"help": "Most actions of an episode."})
+    history: str = "append"
+    instructions: bool = True
+    max_turns: int | None = None
 
     instances_per_update: int | None = 128
     max_steps: int = 100
@@ -47,28 +47,32 @@ class VerifiableProcessConfig(PresetConfig, method="verifiable_process"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.history not in ("append", "current"):
-            raise ValueError(f"history must be 'append' or 'current', got {self.history!r}; pick one.")
+        one_of("history", self.history, ("append", "current"))
         if self.max_turns is not None:
             whole_number("max_turns", self.max_turns, 1)
 
     def method(self, oracle: OracleLike | None = None) -> Method:
-        """The method that these settings make."""
+        """The method with the options of these settings.
+
+        Args:
+            oracle: verifies the actions; the environment's own if `None`.
+        """
         return make(self.method_name, **self.method_options(), oracle=oracle)
 
 
 class VerifiableProcessTrainer(CreditTrainer):
     """Trains an agent with a reward for every turn, normalised over the trajectories still active at that turn.
 
-    The loss is the clipped surrogate of the paper's eq. 5 over tokens, each with the advantage of its decision; it is
-    the mean over the tokens of an update.
+    The loss is the clipped surrogate of the paper's eq. 5, a mean over the tokens of an update; each token has the
+    advantage of its decision.
 
     Args:
         model: a model id, a model or a PEFT model, as in TRL.
-        environment: the rules; or an `EnvironmentInteraction`, which then says how the game is shown.
+        environment: an Environment, or an `EnvironmentInteraction` with its own `history`, `instructions` and
+            `max_turns`.
         args: the settings; the paper's if `None`.
         train_dataset: task rows (see `hf_credit.environments.tasks`); the environment's training tasks if `None`.
-        oracle: who verifies; the environment's own oracle if `None`.
+        oracle: verifies the actions; the environment's own if `None`.
         **kwargs: as in [`CreditTrainer`].
 
     Raises:

@@ -1,4 +1,4 @@
-"""A vLLM server that is absent, slow or gone: one sentence that names it, instead of a wait without end."""
+"""Waits for a vLLM server, limits its requests, and names the server in errors."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _RESUME = "resume from the last checkpoint"
 
 
 def server_url(args: CreditConfig) -> str | None:
-    """Where the vLLM server of a run listens; `None` for a run without one."""
+    """The URL of the run's vLLM server; `None` for a run without a server."""
     if not (args.use_vllm and args.vllm_mode == "server"):
         return None
     return args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
 
 
 def wait_for_server(args: CreditConfig) -> None:
-    """Waits until the run's server is up, on the one process that talks to it; TRL's own wait knows no end.
+    """Waits until the run's server is up, on the main process. TRL's own wait has no end.
 
     Raises:
-        ConnectionError: it is not up within `vllm_server_timeout` seconds.
+        ConnectionError: the server is not up within `vllm_server_timeout` seconds.
     """
     url = server_url(args)
     if url is None or args.process_index != 0:
@@ -48,16 +48,16 @@ def wait_for_server(args: CreditConfig) -> None:
 
 
 def through_vllm(generate: GenerateFn, vllm: Any | None, args: CreditConfig) -> GenerateFn:
-    """`generate`, whose requests to a server end and whose failures name it; as it is for a run without a server.
+    """Limits the requests of a sampler to a server, and names the server in its errors.
 
     Args:
-        generate: the sampler, which asks the server.
+        generate: the sampler; returned unchanged for a run without a server.
         vllm: TRL's `VLLMGeneration`, if any.
         args: the settings, with `vllm_server_request_timeout`.
 
     Raises:
         TimeoutError: (when called) an answer takes longer than `vllm_server_request_timeout` seconds.
-        ConnectionError: (when called) the server is gone, failed, or refused a request.
+        ConnectionError: (when called) the server is down, failed, or refused a request.
     """
     url = server_url(args)
     if url is None:
@@ -74,7 +74,7 @@ def through_vllm(generate: GenerateFn, vllm: Any | None, args: CreditConfig) -> 
 
 
 def context_length(vllm: Any) -> int:
-    """The most tokens, context and reply, that vLLM takes; 0 on a process that does not talk to the server.
+    """vLLM's limit on the tokens of context and reply together; 0 on a process without a client of the server.
 
     Args:
         vllm: TRL's `VLLMGeneration`.
@@ -88,12 +88,12 @@ def context_length(vllm: Any) -> int:
 
 
 def limit_requests(session: requests.Session, timeout: float, retries: int = 5) -> None:
-    """Ends every request of a session.
+    """Sets a time limit on every request of a session.
 
     Args:
-        session: what the requests go through.
-        timeout: how long a request may wait for an answer, in seconds, above 0.
-        retries: how often a request is made again whose connection failed, at growing intervals.
+        session: makes the requests.
+        timeout: of an answer, in seconds, above 0.
+        retries: of a request whose connection failed, at growing intervals.
     """
     for scheme in ("http://", "https://"):
         session.mount(scheme, _Limited(timeout, retries))
@@ -101,11 +101,11 @@ def limit_requests(session: requests.Session, timeout: float, retries: int = 5) 
 
 @contextmanager
 def naming_server(url: str, timeout: float) -> Iterator[None]:
-    """Says which server failed, and what to do about it.
+    """Context that names the server and a remedy in the errors of requests.
 
     Raises:
         TimeoutError: a request took longer than `timeout` seconds.
-        ConnectionError: the server at `url` is gone, failed, or refused a request.
+        ConnectionError: the server at `url` is down, failed, or refused a request.
     """
     try:
         yield
@@ -116,20 +116,20 @@ def naming_server(url: str, timeout: float) -> Iterator[None]:
         ) from error
     except requests.RequestException as error:
         raise ConnectionError(
-            f"the vLLM server must stay up during training, got '{_root(error)}' from {url} in the middle of a "
-            f"rollout; look into its log, start it again and {_RESUME}."
+            f"the vLLM server must stay up during training, got '{_root(error)}' from {url} during a rollout; see its "
+            f"log, start it again and {_RESUME}."
         ) from error
     except Exception as error:
-        if type(error) is not Exception:  # TRL's client raises this class itself, for what the server refuses
+        if type(error) is not Exception:  # the class that TRL's client raises if the server refuses a request
             raise
         raise ConnectionError(
-            f"the vLLM server must take what the trainer asks, got '{_one_line(error)}' from {url}; start it with the "
-            f"trainer's model and settings, and {_RESUME}."
+            f"the vLLM server must accept the trainer's requests, got '{_one_line(error)}' from {url}; start it with "
+            f"the trainer's model and settings, and {_RESUME}."
         ) from error
 
 
 class _RetryConnections(Retry):
-    """Tries again where a connection failed, but asks a slow server once: asked again it would be slower."""
+    """Retries failed connections, but not timeouts: a second request would make a slow server slower."""
 
     def increment(
         self,
@@ -146,8 +146,6 @@ class _RetryConnections(Retry):
 
 
 class _Limited(HTTPAdapter):
-    """Requests with a limit on their time."""
-
     def __init__(self, timeout: float, retries: int) -> None:
         self.timeout = (min(timeout, _CONNECT_SECONDS), timeout)
         status = [500, 502, 503]
@@ -162,7 +160,7 @@ class _Limited(HTTPAdapter):
 
 
 def _problem(url: str, seconds: float) -> str | None:
-    """What is wrong with a server, in words; `None` if it is well."""
+    """The problem of a server, in words; `None` if it is healthy."""
     try:
         status = requests.get(f"{url}/health", timeout=seconds).status_code
     except requests.Timeout:
@@ -173,7 +171,7 @@ def _problem(url: str, seconds: float) -> str | None:
 
 
 def _root(error: BaseException) -> str:
-    """What an error goes back to, without the layers that wrapped it."""
+    """The message of the first error in a chain."""
     while (cause := error.__cause__ or error.__context__) is not None:
         error = cause
     return _one_line(error)
