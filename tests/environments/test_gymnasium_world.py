@@ -92,7 +92,7 @@ def test_a_limit_of_gymnasium_ends_the_episode():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"id": "NoSuchGame-v0"}, "gymnasium must know 'NoSuchGame-v0'"),
+        ({"id": "NoSuchGame-v0"}, "id must be registered in Gymnasium, got 'NoSuchGame-v0'"),
         (
             {"id": "FrozenLake-v1", "actions": ["left"]},
             "each of the 4 actions of 'FrozenLake-v1' must have its own name",

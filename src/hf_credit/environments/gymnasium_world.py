@@ -38,6 +38,8 @@ class GymnasiumEnvironment(ReplayedEnvironment):
     """
 
     name = "gymnasium"
+    instructions = ""
+    max_turns = 0  # set by the constructor
     task_columns = ()
 
     def __init__(
@@ -51,9 +53,9 @@ class GymnasiumEnvironment(ReplayedEnvironment):
         self_contained: bool = False,
         sessions: int = 64,
     ) -> None:
-        super().__init__(sessions)
-        self.id, self.options, self.show, self.turns = id, dict(options or {}), show, turns
-        self.self_contained = self_contained  # type: ignore[misc]  # one class for all
+        super().__init__(sessions, turns)
+        self.id, self.options, self.show = id, dict(options or {}), show
+        self.self_contained = self_contained  # type: ignore[misc]
         self._show = find("renderer", {}, show) if isinstance(show, str) else show
         self._mode: dict[str, str] = {}
         world = self._made()
@@ -83,20 +85,9 @@ class GymnasiumEnvironment(ReplayedEnvironment):
             )
         if limit is None:
             raise ValueError(f"an episode of {id!r} must have an end, got no max_episode_steps; pass turns.")
-        self._turns = int(limit)
-        self._instructions = instructions
-
-    @property
-    def instructions(self) -> str:
-        named = ", ".join(map(tag, self.actions))
-        named = ", ".join(map(tag, self.actions))
-        return (
-            self._instructions or f"End your reply with an action{', such as' if self.open_actions else ':'} {named}"
-        )
-
-    @property
-    def max_turns(self) -> int:
-        return self._turns
+        self.max_turns = int(limit)
+        named = f"{', such as' if self.open_actions else ':'} {', '.join(map(tag, self.actions))}"
+        self.instructions = instructions or f"End your reply with an action{named}"
 
     def sample_task(self, seed: int) -> dict[str, Any]:
         return {}
@@ -119,7 +110,9 @@ class GymnasiumEnvironment(ReplayedEnvironment):
         try:
             return _gymnasium().make(self.id, **{**self._mode, **self.options})
         except _gymnasium().error.Error as error:
-            raise ValueError(f"gymnasium must know {self.id!r}, got {error}; correct id or register it.") from error
+            raise ValueError(
+                f"id must be registered in Gymnasium, got {self.id!r} ({error}); correct or register it."
+            ) from error
 
 
 class GymnasiumWorld:

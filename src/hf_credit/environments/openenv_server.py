@@ -22,9 +22,8 @@ from hf_credit._version import __version__
 from hf_credit.environments import Environment, State, make
 from hf_credit.environments.tasks import SEEDS_PER_SPLIT, task_seed
 
-SPLITS = ("train", "held_out")
 MOST_LISTED = 100
-"""The most tasks listed at once."""
+"""The most tasks in one list."""
 
 _SESSIONS = 256
 
@@ -34,9 +33,9 @@ def serve(declaration: Path, action: type, observation: type, state: type) -> An
 
     Args:
         declaration: the Space's `openenv.yaml`, whose `hf_credit` names the environment and its options.
-        action: pydantic model with the text field `action`.
-        observation: with the field `text`.
-        state: with the fields `environment_state`, `seed`, `split` and `index`.
+        action: a pydantic model with the text field `action`.
+        observation: a pydantic model with the field `text`.
+        state: a pydantic model with the fields `environment_state`, `seed`, `split` and `index`.
 
     Raises:
         ValueError: as for `hf_credit.make`.
@@ -123,11 +122,8 @@ class SpaceEnvironment(Server[Any, Any, Any]):  # type: ignore[misc]
         return self._state(**self._about, environment_state=world)
 
     def get_metadata(self) -> EnvironmentMetadata:
-        return EnvironmentMetadata(
-            name=self._environment.name,
-            description=self._environment.instructions,
-            version=__version__,
-        )
+        environment = self._environment
+        return EnvironmentMetadata(name=environment.name, description=environment.instructions, version=__version__)
 
     # Tasks: listed without their hidden parts
 
@@ -155,11 +151,14 @@ class SpaceEnvironment(Server[Any, Any, Any]):  # type: ignore[misc]
     def _begin(self, seed: int | None, split: str | None, index: int | None, episode_id: str) -> None:
         if index is None and split is not None:
             raise ValueError(f"split must come with index, got {split!r} without one; pass, for example, index=0.")
-        own = secrets.randbelow(SEEDS_PER_SPLIT) if index is None else task_seed(split or "train", index)  # type: ignore[arg-type]
-        seed = own if seed is None else seed
-        task = self._environment.sample_task(seed if index is None else own)
-        self._world = self._environment.initial_state(task, seed)
-        about = {"seed": seed, "split": (split or "train") if index is not None else None, "index": index}
+        if index is not None:
+            split = split or "train"
+            of_task = task_seed(split, index)  # type: ignore[arg-type]
+            seed = of_task if seed is None else seed
+        else:
+            of_task = seed = secrets.randbelow(SEEDS_PER_SPLIT) if seed is None else seed
+        self._world = self._environment.initial_state(self._environment.sample_task(of_task), seed)
+        about = {"seed": seed, "split": split, "index": index}
         self._about = {"episode_id": episode_id, "step_count": 0, **about}
 
     def _inject(self, injected: Mapping[str, Any], episode_id: str) -> None:

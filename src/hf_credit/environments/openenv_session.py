@@ -1,4 +1,4 @@
-"""A session with an OpenEnv server: a live world, what is said in it, and going on from a state of the server's."""
+"""A session with an OpenEnv server: one live world, its messages, and restoring it from the server's own state."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from hf_credit.environments.tool_calls import read_calls
 T = TypeVar("T")
 
 MOST_BYTES = 2**24
-"""Of a message."""
+"""The largest message."""
 
-_MOST_STATE = 2**20  # characters of a state that is kept, so that an episode can be gone on from it
-_UNREAD = ("done", "metadata", "reward")  # of an observation: not for the agent
+_MOST_STATE = 2**20  # characters of a snapshot: every state of an episode keeps one
+_NOT_SHOWN = ("done", "metadata", "reward")  # fields of an observation that are not for the agent
 _CODE = re.compile(r"\(code: ([A-Z_]+)\)$")
 
 
 class ServerError(RuntimeError):
-    """The server says that something went wrong."""
+    """The server reported an error, with its `code`."""
 
     def __init__(self, message: str, code: str) -> None:
         super().__init__(message)
@@ -34,10 +34,10 @@ class OpenEnvWorld:
     """One session with a server.
 
     Args:
-        client: openenv's, connected.
-        action_field: of an action that takes its text; `None` where the server has tools.
-        observation_field: of an observation that is shown; if `None`, the only one, or all as JSON.
-        most_characters: of an observation that are shown.
+        client: a connected client of openenv.
+        action_field: the field of an action that takes the text; `None` if the server has tools.
+        observation_field: the field of an observation that the agent sees; if `None`, the only one, or all as JSON.
+        most_characters: the longest observation; longer ones are cut.
     """
 
     def __init__(
@@ -49,14 +49,14 @@ class OpenEnvWorld:
         self.most_characters = most_characters
 
     def reset(self, task: Mapping[str, Any], seed: int) -> str:
-        return self.shown(asked(lambda: self.client.reset(**task, seed=seed)))
+        return self.shown(request(lambda: self.client.reset(**task, seed=seed)))
 
     def step(self, action: str) -> tuple[str, float, bool, Mapping[str, Any]]:
         payload = self._payload(action)
         if payload is None:
             return "", 0.0, True, {}
         try:
-            result = asked(lambda: self.client.step(payload))
+            result = request(lambda: self.client.step(payload))
         except ServerError as error:
             if error.code != "VALIDATION_ERROR":
                 raise
@@ -67,14 +67,14 @@ class OpenEnvWorld:
         self.client.close()
 
     def shown(self, result: Any) -> str:
-        """What an agent is shown of an answer, within limits."""
+        """The observation of a result as text, cut to `most_characters`."""
         text = _text_of(result.observation, self.observation_field).encode("utf-8", errors="replace").decode("utf-8")
         if len(text) <= self.most_characters:
             return text
         return f"{text[: self.most_characters]}\n[{len(text) - self.most_characters} more characters]"
 
     def _payload(self, action: str) -> dict[str, Any] | None:
-        """The action as the server takes it; `None` of an answer in words, which one with tools is not told."""
+        """The action in the server's form; `None` for an answer, which a server with tools does not receive."""
         if self.action_field is not None:
             return {self.action_field: action}
         calls = read_calls(action)
@@ -82,29 +82,29 @@ class OpenEnvWorld:
 
 
 class RestoredWorld(OpenEnvWorld):
-    """The same, of a server that goes on from what its state was."""
+    """A session with a server that can continue from its own earlier state."""
 
     def snapshot(self) -> str:
-        """The server's state; empty where it is too large to be kept with every state of an episode."""
-        text = json.dumps(asked(self.client.state))
+        """The server's state as JSON; empty if it is too large to keep with every state of an episode."""
+        text = json.dumps(request(self.client.state))
         return text if len(text) <= _MOST_STATE else ""
 
     def restore(self, snapshot: str) -> str | None:
-        """What the server shows of a state that it was given; `None` where it says that it stands elsewhere."""
-        given = json.loads(snapshot)
+        """The observation in a restored state; `None` if the server then reports another state."""
+        wanted = json.loads(snapshot)
         try:
-            result = asked(lambda: self.client.reset(injected_state=given))
-            stands = asked(self.client.state)
+            result = request(lambda: self.client.reset(injected_state=wanted))
+            restored = request(self.client.state)
         except ServerError:
             return None
-        return self.shown(result) if {**stands, "episode_id": None} == {**given, "episode_id": None} else None
+        return self.shown(result) if {**restored, "episode_id": None} == {**wanted, "episode_id": None} else None
 
 
 @functools.cache
 def session_type() -> Any:
-    """openenv's client, for as long as its connection lasts.
+    """openenv's client, limited to one connection.
 
-    openenv's own connects anew where a connection was lost, and so would step in an episode that nobody has begun.
+    openenv's own client reconnects after a loss, and would then step in an episode that was never reset.
     """
     try:
         from openenv.core import GenericEnvClient
@@ -122,24 +122,24 @@ def session_type() -> Any:
                 self.begun = True
             elif self._ws is None:
                 raise ConnectionError(f"the session with {self.base_url} was lost")
-            return self  # one that is closed may hold a last message, that the server is full, say
+            return self  # a closed connection may still hold a last message, for example that the server is full
 
     return OneSession
 
 
-def asked(ask: Callable[[], T]) -> T:
-    """What a client answers; what it raises, as what it means here.
+def request(send: Callable[[], T]) -> T:
+    """The result of a call of the client, with openenv's exceptions translated.
 
     Raises:
-        FullError: the server has no room.
+        FullError: the server takes no further session.
         ConnectionError: the session is lost.
-        TimeoutError: there was no answer in time.
-        ServerError: the server says that something went wrong.
+        TimeoutError: the server did not answer in time.
+        ServerError: the server reported an error.
     """
     from websockets.exceptions import ConnectionClosed
 
     try:
-        return ask()
+        return send()
     except ConnectionClosed as error:
         raise ConnectionError(f"the session was lost: {error}"[:500]) from None
     except TimeoutError:
@@ -148,45 +148,43 @@ def asked(ask: Callable[[], T]) -> T:
         code = _CODE.search(str(error))
         if code is None:
             raise
-        if code[1] == "CAPACITY_REACHED":
-            raise FullError(str(error).removeprefix("Server error: ")[:500]) from None
-        raise ServerError(str(error).removeprefix("Server error: ")[:500], code[1]) from None
+        message = str(error).removeprefix("Server error: ")[:500]
+        raise (FullError(message) if code[1] == "CAPACITY_REACHED" else ServerError(message, code[1])) from None
 
 
-def action_fields(schema: Any) -> dict[str, Any]:
-    """The fields of an action, `metadata` apart; each with whether it is needed."""
+def action_fields(schema: Any) -> dict[str, dict[str, bool]]:
+    """The fields of an action without `metadata`; for each, whether it is `text` and whether it is `required`."""
     action = schema.get("action") if isinstance(schema, dict) else None
     fields = action.get("properties") if isinstance(action, dict) else None
-    if not isinstance(fields, dict) or not all(isinstance(one, dict) for one in fields.values()):
-        raise ValueError(f"an OpenEnv server must describe its actions, got {str(schema)[:200]}; play another one.")
-    needed = action.get("required") or () if isinstance(action, dict) else ()
+    if not isinstance(fields, dict) or not all(isinstance(field, dict) for field in fields.values()):
+        raise ValueError(f"an OpenEnv server must describe its actions, got {str(schema)[:200]}; use another server.")
+    required = action.get("required") or () if isinstance(action, dict) else ()
     return {
-        name: {"text": one.get("type") == "string" and "const" not in one, "needed": name in needed}
-        for name, one in fields.items()
+        name: {"text": field.get("type") == "string" and "const" not in field, "required": name in required}
+        for name, field in fields.items()
         if name != "metadata"
     }
 
 
-def text_field(fields: Mapping[str, Any], asked: str | None) -> str:
-    """The field that takes the action."""
-    texts = [name for name, one in fields.items() if one["text"]]
-    needed = [name for name, one in fields.items() if one["needed"]]
-    if asked is None:
-        named = needed or texts
-        asked = named[0] if len(named) == 1 else None
-    if asked is None or asked not in texts or set(needed) - {asked}:
-        listed = ", ".join(f"{name}{' (needed)' if name in needed else ''}" for name in fields) or "none"
+def text_field(fields: Mapping[str, Mapping[str, bool]], chosen: str | None) -> str:
+    """The field that takes the action's text: `chosen`, or the only possible one."""
+    texts = [name for name, field in fields.items() if field["text"]]
+    required = [name for name, field in fields.items() if field["required"]]
+    candidates = required or texts
+    name = candidates[0] if chosen is None and len(candidates) == 1 else chosen
+    if name is None or name not in texts or set(required) - {name}:
+        listed = ", ".join(f"{name}{' (required)' if name in required else ''}" for name in fields) or "none"
         raise ValueError(
-            f"an action must have one text to fill in, got action_field={asked!r} of the fields {listed[:300]}; "
-            "name the only one that is needed, or play another environment."
+            f"an action must have exactly one text to fill in, got action_field={name!r} of the fields "
+            f"{listed[:300]}; name the only required one, or use another server."
         )
-    return asked
+    return name
 
 
 def _text_of(observation: Any, field: str | None) -> str:
-    """What an agent is shown of an observation."""
+    """The part of an observation that the agent sees, as text."""
     if not isinstance(observation, dict):
-        raise ValueError(f"an observation must be a mapping, got {str(observation)[:200]}; mend the server.")
+        raise ValueError(f"an observation must be a mapping, got {str(observation)[:200]}; correct the server.")
     if field is not None:
         if field not in observation:
             listed = ", ".join(map(str, observation))[:300]
@@ -194,10 +192,10 @@ def _text_of(observation: Any, field: str | None) -> str:
         return _plain_text(observation[field])
     if "tool_name" in observation and "result" in observation:
         return _tool_text(observation)
-    rest = {name: value for name, value in observation.items() if name not in _UNREAD}
-    if not rest:  # as a server of tools begins: what it says, it says beside
+    shown = {name: value for name, value in observation.items() if name not in _NOT_SHOWN}
+    if not shown:  # the first observation of a server with tools, whose text is in the metadata
         return _plain_text(observation.get("metadata") or "")
-    return _plain_text(next(iter(rest.values())) if len(rest) == 1 else rest)
+    return _plain_text(next(iter(shown.values())) if len(shown) == 1 else shown)
 
 
 def _tool_text(observation: Mapping[str, Any]) -> str:
@@ -205,8 +203,8 @@ def _tool_text(observation: Mapping[str, Any]) -> str:
     if error:
         return f"Error: {_plain_text(error.get('message', error) if isinstance(error, dict) else error)}"
     content = result.get("content") if isinstance(result, dict) else None
-    if isinstance(content, list) and all(isinstance(one, dict) and "text" in one for one in content):
-        return "\n".join(str(one["text"]) for one in content)
+    if isinstance(content, list) and all(isinstance(part, dict) and "text" in part for part in content):
+        return "\n".join(str(part["text"]) for part in content)
     return _plain_text(result)
 
 
@@ -218,5 +216,5 @@ def _reward(reward: Any) -> float:
     if reward is None:
         return 0.0
     if not isinstance(reward, bool | int | float) or not math.isfinite(reward):
-        raise ValueError(f"a reward must be a finite number, got {str(reward)[:100]}; mend the server.")
+        raise ValueError(f"a reward must be a finite number, got {str(reward)[:100]}; correct the server.")
     return float(reward)

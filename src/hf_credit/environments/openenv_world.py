@@ -1,9 +1,8 @@
-"""Any OpenEnv server as an environment whose states are values: nothing of it is installed, its words are data."""
+"""Any OpenEnv server as an environment whose states are values. Nothing of it is installed; its text is data."""
 
 from __future__ import annotations
 
 import ipaddress
-import itertools
 import json
 import logging
 import os
@@ -11,69 +10,70 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from hf_credit.environments.actions import spelled_action, tag
+from hf_credit.environments.actions import tag
 from hf_credit.environments.openenv_session import (
     MOST_BYTES,
     OpenEnvWorld,
     RestoredWorld,
     ServerError,
     action_fields,
-    asked,
+    request,
     session_type,
     text_field,
 )
 from hf_credit.environments.replayed import ReplayedEnvironment, ReplayedState, World
-from hf_credit.environments.tool_calls import has_mark, marked, one_action, read_calls
+from hf_credit.validators import finite_number, whole_number
 
 logger = logging.getLogger(__name__)
 
 _MOST_TOOLS = 128
 _PLAYED_SEEDS = 2
-_PROBED_SEEDS = 16  # of few starts that are drawn whatever the seed, two are equal too often to tell by fewer
-_PROBE_SECONDS = 5.0  # beyond which a slow server is asked for no more starts
+_PROBED_SEEDS = 16  # with fewer, a server that ignores the seed and has few starts is repeatable too often by chance
+_PROBE_SECONDS = 5.0  # a slower server starts fewer episodes
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _ANSWER = "I am done."
 
 
 class OpenEnvEnvironment(ReplayedEnvironment):
-    """An environment behind an OpenEnv server, played over sessions of its own.
+    """An environment behind an OpenEnv server, played over sessions.
 
-    A state is the task, the seeds and the actions so far, with digests of what was shown. Where its session is gone or
-    has gone on, it is restored: from the server's own state, where `set_state` is declared and was found true; else by
-    the same actions, and what they show is compared. At construction two seeds are played twice with the same actions
-    and up to 14 more started twice, for five seconds at most; what differs is not `replayable`, and methods that
-    replay refuse it. Much that cannot be seen in so few steps is seen in the comparison, which ends an episode as an
-    error.
+    A state is the task, the seeds and the actions so far, with digests of the observations. A state without a live
+    session is restored: from the server's own state if `set_state` is declared and the probe confirmed it, else by
+    playing the actions again and comparing what they show. At construction two seeds are played twice with the same
+    actions, and up to 14 more are started twice, for at most five seconds. If anything differs, the environment is not
+    `replayable`, and methods that replay refuse it. Most differences that the probe misses show in the comparison,
+    which ends an episode as an error.
 
-    The server has one text to be filled in, or tools behind MCP. With tools a reply with one call takes it, and a
-    reply without one ends the episode. Otherwise the action is in the last action tag of a reply, or the whole reply.
-    Outcome: the sum of the rewards.
+    The server takes one text, or has tools behind MCP. With tools, a reply with one call runs it, and a reply without
+    one ends the episode. Otherwise the action is in the last action tag of a reply, or is the whole reply. Outcome:
+    the sum of the rewards.
 
     Args:
-        url: of the server, `https://...`, or `http://...`.
-        action_field: of the action that takes the text; the only one that is needed if `None`.
-        observation_field: of the observation that the agent is shown; if `None`, the only one, or all as JSON.
-        task: what `reset` gets beside `seed`, and so the columns of a task row; its values are those of the probe, and
-            of tasks that are not rows of a dataset.
+        url: the server, `https://...` or `http://...`.
+        action_field: the field of an action that takes the text; if `None`, the only required one.
+        observation_field: the field of an observation that the agent sees; if `None`, the only one, or all as JSON.
+        task: the arguments of `reset` beside `seed`, and so the columns of a task row; its values are used by the
+            probe and for tasks that are not rows of a dataset.
         turns: the most actions of an episode.
-        instructions: shown before the first observation, if instructions are shown; `None` says how to act.
-        tagged: whether an action stands in an action tag; otherwise it is all of a reply, without its thoughts.
-        probe: actions that are played at construction, in turn, and shown as examples.
-        set_state: whether the server declares that `reset(injected_state=...)` goes on from what `state` was.
-        sessions: the most live sessions; fewer where the server has room for fewer.
-        timeout: seconds to wait for an answer.
-        most_characters: of an observation that are shown.
+        instructions: the text before the first observation, if instructions are shown; `None` for the action format.
+        tagged: whether an action is in an action tag; otherwise it is the whole reply, without its thoughts.
+        probe: actions that are played at construction, in order, and serve as examples.
+        set_state: whether the server declares that `reset(injected_state=...)` continues from an earlier `state`.
+        sessions: the most live sessions; fewer if the server takes fewer.
+        timeout: seconds to wait for an answer, at least 1.
+        most_characters: the longest observation, at least 1 character; longer ones are cut.
         token_variable: the environment variable with the token of a private Space.
 
     Raises:
-        ValueError: an option is not possible, the server cannot be reached, or its actions are no text; in one
-            sentence.
+        ValueError: an option is not possible, the server cannot be reached, or its actions are not text.
     """
 
     name = "openenv"
+    instructions = ""
     task_columns: ClassVar[tuple[str, ...]] = ()
     longest_action = 65_536
 
@@ -94,85 +94,64 @@ class OpenEnvEnvironment(ReplayedEnvironment):
         token_variable: str | None = None,
     ) -> None:
         super().__init__(sessions, turns)
-        for option, value in (("most_characters", most_characters), ("timeout", timeout)):
-            if not (isinstance(value, int | float) and value >= 1):
-                raise ValueError(f"{option} must be at least 1, got {value!r}; raise it.")
         if isinstance(probe, str) or not probe:
             raise ValueError(f"probe must be a list of actions to try, got {probe!r}; name one or more.")
         _refuse_url(url, token_variable)
         self.url = url.rstrip("/")
         self.observation_field = observation_field
         self.task = dict(task or {})
-        self.task_columns = tuple(self.task)  # type: ignore[misc]  # each server has tasks of its own
+        self.task_columns = tuple(self.task)  # type: ignore[misc]  # each server has its own
         self.tagged = tagged
         self.probe = tuple(probe)
         self.set_state = set_state
-        self.timeout = timeout
-        self.most_characters = most_characters
+        self.timeout = finite_number("timeout", timeout, least=1)
+        self.most_characters = whole_number("most_characters", most_characters, 1)
         self.token_variable = token_variable
         fields = action_fields(self._schema())
-        self.calls_tools = {"tool_name", "arguments"} <= set(fields)
-        self.action_field = None if self.calls_tools else text_field(fields, action_field)
-        self.unreadable = (
-            "No tool call could be read in the last reply: one call a turn, as JSON."
-            if self.calls_tools
-            else ReplayedEnvironment.unreadable
-        )
-        self._instructions = self._how_to_act() if instructions is None else instructions
-        self.tools = self._listed_tools() if self.calls_tools else ()
+        has_tools = {"tool_name", "arguments"} <= set(fields)
+        self.action_field = None if has_tools else text_field(fields, action_field)
+        self.tools = self._listed_tools() if has_tools else ()
+        self.instructions = self._action_format() if instructions is None else instructions
         self.restores = set_state
         self.repeats = self._repeats()
         self.restores = set_state and self._is_restored()
         self.replayable = self.repeats or self.restores
         if not self.replayable:
             logger.warning(
-                "%s does not repeat itself: the same seed and actions led elsewhere. Methods that replay refuse it.",
+                "%s does not repeat itself: the same seed and actions gave another episode. Methods that replay "
+                "refuse it.",
                 url,
             )
         self.close()
-
-    @property
-    def instructions(self) -> str:
-        return self._instructions
 
     def sample_task(self, seed: int) -> dict[str, Any]:
         return dict(self.task)
 
     def open_world(self) -> World:
-        # The world knows nothing of this environment, which is gone, with its sessions, when nobody has it any more.
+        # The world holds no reference to this environment, so that both are collected together.
         kind = RestoredWorld if self.restores else OpenEnvWorld
         return kind(self._client(), self.action_field, self.observation_field, self.most_characters)
 
     # Replies
 
     def read_action(self, reply: str) -> str:
-        if self.calls_tools:
-            return one_action(reply)
-        return (spelled_action(reply) or "") if self.tagged else reply.rpartition("</think>")[2].strip()
+        return super().read_action(reply) if self.tools or self.tagged else reply.rpartition("</think>")[2].strip()
 
     def write_action(self, action: str) -> str:
-        if self.calls_tools:
-            return marked(action) if read_calls(action) else action
-        return tag(action) if self.tagged else action
-
-    def understands(self, state: ReplayedState, action: str) -> bool:
-        return not (self.calls_tools and has_mark(action))
-
-    def answers_as(self, action: str) -> str:
-        return "tool" if self.calls_tools and read_calls(action) else "user"
+        return super().write_action(action) if self.tools or self.tagged else action
 
     def examples(self, state: ReplayedState) -> Sequence[str]:
-        return (*self.probe, _ANSWER) if self.calls_tools else self.probe
+        return (*self.probe, _ANSWER) if self.tools else self.probe
 
-    def _how_to_act(self) -> str:
-        if self.calls_tools:
+    def _action_format(self) -> str:
+        if self.tools:
             return "Use the tools. A reply without a tool call is your answer and ends the task."
         return f"Reply with your action as {tag('...')}." if self.tagged else "Your whole reply is your action."
 
     # The server
 
     def _schema(self) -> Any:
-        import requests  # takes a moment, which only those who play over the network should wait
+        import requests  # slow to import
 
         address = re.sub("^ws", "http", self.url)
         try:
@@ -200,11 +179,11 @@ class OpenEnvEnvironment(ReplayedEnvironment):
         return {"Authorization": f"Bearer {os.environ[self.token_variable]}"}
 
     def _client(self) -> Any:
-        """A session of its own.
+        """A new session.
 
         Raises:
-            FullError: the server has no room for it.
-            ConnectionError: it cannot be reached.
+            FullError: the server takes no further session.
+            ConnectionError: the server cannot be reached.
         """
         client = session_type()(
             base_url=self.url,
@@ -216,8 +195,8 @@ class OpenEnvEnvironment(ReplayedEnvironment):
         ).sync()
         try:
             client.connect()
-            with suppress(ServerError):  # not every server has a state before its first reset
-                asked(client.state)  # one that is full says so to the first message
+            with suppress(ServerError):  # some servers have no state before the first reset
+                request(client.state)  # a full server refuses the first message
         except BaseException:
             with suppress(Exception):
                 client.close()
@@ -227,13 +206,13 @@ class OpenEnvEnvironment(ReplayedEnvironment):
     def _listed_tools(self) -> tuple[Mapping[str, Any], ...]:
         client = self._client()
         try:
-            listed = asked(lambda: client.step({"type": "list_tools"})).observation.get("tools") or []
+            listed = request(lambda: client.step({"type": "list_tools"})).observation.get("tools") or []
         finally:
             client.close()
         if not 0 < len(listed) <= _MOST_TOOLS or not all(_TOOL_NAME.fullmatch(str(one.get("name"))) for one in listed):
             raise ValueError(
                 f"a server must have 1 to {_MOST_TOOLS} tools with plain names, got {str(listed)[:200]} from "
-                f"{self.url!r}; play another one."
+                f"{self.url!r}; use another server."
             )
         return tuple(
             {
@@ -249,19 +228,18 @@ class OpenEnvEnvironment(ReplayedEnvironment):
 
     # The probe
 
-    def _played(self, state: ReplayedState) -> tuple[str, ...]:
-        """What the probe's actions show from a state on."""
+    def _probed(self, seed: int) -> list[ReplayedState]:
+        """The states of an episode with the probe's actions."""
+        states = [self.initial_state(self.task, seed)]
         for action in self.probe:
-            if state.status == "active":
-                state = self.step(state, action).state
-        return state.seen
+            if states[-1].status == "active":
+                states.append(self.step(states[-1], action).state)
+        return states
 
     def _repeats(self) -> bool:
-        """Whether the same seeds and actions show the same in two sessions, and more seeds the same start."""
-        for seed in range(_PLAYED_SEEDS):
-            first, second = (self._played(self.initial_state(self.task, seed)) for _ in range(2))
-            if first != second:
-                return False
+        """Whether seeds and actions give the same observations in two sessions, and further seeds the same start."""
+        if any(self._probed(seed)[-1].seen != self._probed(seed)[-1].seen for seed in range(_PLAYED_SEEDS)):
+            return False
         latest = time.monotonic() + _PROBE_SECONDS
         for seed in range(_PLAYED_SEEDS, _PROBED_SEEDS):
             if time.monotonic() > latest:
@@ -271,7 +249,7 @@ class OpenEnvEnvironment(ReplayedEnvironment):
         return True
 
     def _start(self, seed: int) -> tuple[str, ...]:
-        """What is shown first, in a session that is free again afterwards."""
+        """The first observation's digest; the session is free afterwards."""
         state = self.initial_state(self.task, seed)
         session = self._live.take(state.past)
         if session is not None:
@@ -279,20 +257,15 @@ class OpenEnvEnvironment(ReplayedEnvironment):
         return state.seen
 
     def _is_restored(self) -> bool:
-        """Whether the server goes on from what its state was: at the start, and after an action."""
-        start = self.initial_state(self.task, 0)
-        states = [start]
-        for action in self.probe:
-            if states[-1].status == "active":
-                states.append(self.step(states[-1], action).state)
-        for before, after in itertools.pairwise(states):
+        """Whether the server continues from an earlier state as it did before: at the start, and after an action."""
+        for before, after in pairwise(self._probed(seed=0)):
             session = self._from_snapshot(before) if before.snapshot else None
             if session is None:
-                logger.warning("%s declares set_state, but does not go on from the state it was given.", self.url)
+                logger.warning("%s declares set_state, but does not restore a state.", self.url)
                 return False
             self._live.give(session, before.past)
             if self.step(before, after.actions[-1]).state.seen != after.seen:
-                logger.warning("%s declares set_state, but goes on otherwise from the state it was given.", self.url)
+                logger.warning("%s declares set_state, but continues differently from a restored state.", self.url)
                 return False
         return True
 
@@ -301,11 +274,13 @@ def _refuse_url(url: str, token_variable: str | None) -> None:
     parts = urlsplit(url) if isinstance(url, str) else None
     if parts is None or parts.scheme not in ("http", "https", "ws", "wss") or not parts.hostname:
         raise ValueError(
-            f"url must be that of an OpenEnv server, got {url!r}; write https://OWNER-SPACE.hf.space, say, or take "
+            f"url must be that of an OpenEnv server, got {url!r}; write https://OWNER-SPACE.hf.space, or use "
             "hf_credit.hub.environments.load_environment for the name of a Space."
         )
     if parts.username or parts.password:
-        raise ValueError("url must hold no password, got one; put a token into the variable token_variable.")
+        raise ValueError(
+            "url must hold no password, got one; put a token into an environment variable and name it token_variable."
+        )
     if token_variable is not None and parts.scheme in ("http", "ws") and not _is_loopback(parts.hostname):
         raise ValueError(f"a token is sent over https only, got {url!r}; use https.")
 

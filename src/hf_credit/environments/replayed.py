@@ -1,8 +1,8 @@
 """Worlds that cannot be copied, as environments whose state is a value: the task, the seeds and the actions so far.
 
-A game behind a socket, a shell or a simulator has a state that nobody can hold. What can be held is how it came
-about. `ReplayedEnvironment` keeps that, with what was seen on the way, and looks after the live worlds behind it: a
-state whose world is still live goes on in it, any other is restored by playing its actions again.
+The state of a game behind a socket, a shell or a simulator cannot be stored, but its history can.
+`ReplayedEnvironment` stores that history and manages the live worlds. A step continues in the live world of its state;
+if there is none, a world is restored by playing the actions again.
 """
 
 from __future__ import annotations
@@ -21,62 +21,61 @@ from typing import Any, Protocol, cast
 from hf_credit.environments.actions import spelled_action
 from hf_credit.environments.base import Environment, State, Transition
 from hf_credit.environments.sessions import Session, Sessions
+from hf_credit.environments.tool_calls import has_mark, marked, one_action, read_calls
+from hf_credit.validators import whole_number
 
 
 class World(Protocol):
-    """One live world. Any object with these three methods is one; nothing needs to be inherited.
+    """One live world: any object with these three methods.
 
-    More are used where they are there. `reseed(seed)` gives a world that draws random numbers others from here on.
-    `copy()` returns a second world in the same state. `legal_actions()` lists some or all actions. `snapshot()`
-    returns a text from which `restore(text)`, called on any world, goes on: it returns what was shown last, or `None`
-    if it cannot.
+    Further methods are optional. `reseed(seed)` replaces the source of all later random draws. `copy()` returns a
+    second world in the same state. `legal_actions()` lists some or all actions. `snapshot()` returns a text, empty if
+    it cannot; `restore(text)`, called on any world, continues from it and returns the last observation, or `None` if
+    it cannot.
 
-    One that raises `ConnectionError` is lost. Its state is restored in another, once, and the step taken there.
+    A world that raises `ConnectionError` is lost. Its state is then restored once in another world, which takes the
+    step.
     """
 
     def reset(self, task: Mapping[str, Any], seed: int) -> str:
-        """Begins a task, whatever was played before, and returns the first observation. `seed` drives all that is
-        random: the same task and seed begin the same."""
+        """Begins a task, whatever was played before, and returns the first observation. `seed` determines all random
+        draws: the same task and seed give the same start."""
 
     def step(self, action: str) -> tuple[str, float, bool, Mapping[str, Any]]:
-        """Takes an action: observation, reward, whether the episode is over, and further facts.
+        """Takes an action and returns the observation, the reward, whether the episode is over, and further facts.
 
-        Of these, `"refused"` (True where the action meant nothing and nothing happened) and `"success"` (whether the
-        task is done; by default whether it is over with a positive sum of rewards) are read.
+        Two facts are read: `"refused"` (whether the action was meaningless and changed nothing) and `"success"`
+        (whether the task is solved; by default whether the episode is over with a positive sum of rewards).
         """
 
     def close(self) -> None:
-        """Releases what the world holds."""
-
-
-_Step = tuple[str, float, bool, Mapping[str, Any]]
+        """Releases the resources of the world."""
 
 
 class LostError(RuntimeError):
-    """The world of an episode is gone, and does not repeat itself."""
+    """The world of an episode is lost, and cannot be restored because it does not repeat itself."""
 
 
 class DivergedError(RuntimeError):
-    """A world did not repeat itself when the same task, seeds and actions were played again."""
+    """A world behaved differently when the same task, seeds and actions were played again."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayedState(State):
-    """How a world came to be where it is.
+    """The history of a world.
 
     Attributes:
         task: the task's columns, as JSON.
-        seeds: (turn, seed) of the random numbers behind: the seed the world began with, at turn 0, and each that was
-            given to it before an action. `seed` is of those ahead.
-        actions: that the world has taken.
-        seen: a digest of what the world showed at its start and after each action, for comparison.
-        observation: what it showed last.
-        unread: whether the last reply held no action, so that the world did not see it.
+        seeds: (turn, seed) of past random draws: the seed of `reset`, at turn 0, and each later one with the number of
+            actions before it. `seed` is the source of the draws ahead.
+        actions: the actions that reached the world.
+        seen: a digest of each observation, reward and end, from the first observation on.
+        observation: the last observation.
+        unread: whether the last reply contained no action, so that it did not reach the world.
         total: the sum of the rewards.
-        success: whether the task is done.
-        snapshot: what the world can be restored from, if anything; no part of what is compared.
-        walk: names the episode, where the world does not repeat itself: another of the same task and seeds stands
-            elsewhere.
+        success: whether the task is solved.
+        snapshot: the text that restores the world, if it has snapshots; ignored in comparisons.
+        walk: a unique id of the episode if the world does not repeat itself; otherwise empty.
     """
 
     task: str
@@ -92,26 +91,27 @@ class ReplayedState(State):
 
     @property
     def past(self) -> tuple[str, tuple[tuple[int, int], ...], tuple[str, ...], str]:
-        """What the world has to be told to get here: by this, live worlds are found."""
+        """Everything that determines where the world stands: the key of its live world."""
         return self.task, self.seeds, self.actions, self.walk
 
 
 class ReplayedEnvironment(Environment[ReplayedState]):
-    """An environment over worlds that live elsewhere. Subclasses say which, and how tasks are drawn.
+    """An environment over live worlds. Subclasses open the worlds and draw the tasks.
 
-    They give `name`, `task_columns`, `instructions`, `sample_task`, `open_world`, and `turns` or `max_turns`, and keep
-    the options of their constructor as attributes. By default any text is an action, and the last one in an action tag
-    is taken as it is spelled. A subclass narrows that with `understands`, or reads replies its own way.
+    They define `name`, `task_columns`, `instructions`, `sample_task`, `open_world`, and `turns` or `max_turns`, and
+    keep the options of their constructor as attributes. By default any text is an action, and a reply's action is its
+    last action tag, with case kept. With `tools`, the action of a reply is its one tool call; a reply without a call
+    is an answer. A subclass narrows that with `understands` or its own `read_action`.
 
-    At most `sessions` worlds are live at once, and as many steps wait side by side. That should be the number of
-    episodes under way, or states are restored again and again: `costs` tells.
+    At most `sessions` worlds are live, and as many steps run concurrently. With more episodes than sessions, states
+    are restored again and again; `costs` counts these replays.
 
-    A new seed reaches the world right before its next action, by its `reseed`. A world without that is taken as having
-    nothing random ahead but what `reset` was told: replays of a state all meet the same future.
+    A new seed reaches the world by its `reseed`, right before its next action. A world without `reseed` draws nothing
+    after `reset`, so all replays of a state meet the same future.
 
     Args:
-        sessions: the most live worlds.
-        turns: the most actions of an episode.
+        sessions: the most live worlds, at least 1.
+        turns: the most actions of an episode, at least 1.
 
     Raises:
         ValueError: `sessions` or `turns` is less than 1.
@@ -122,30 +122,25 @@ class ReplayedEnvironment(Environment[ReplayedState]):
     forgiving = True
     self_contained = False
     turns: int | None = None
-    repeats = True  # whether the same task, seeds and actions lead to the same
+    repeats = True  # whether the same task, seeds and actions give the same episode
     longest_action = 4096  # characters; simulators behind pipes and buffers are not made for more
-    unreadable = "No action could be read in the last reply."
 
     def __init__(self, sessions: int = 64, turns: int | None = None) -> None:
-        for option, value in (("sessions", sessions), ("turns", turns)):
-            if value is not None and not (isinstance(value, int) and value >= 1):
-                raise ValueError(f"{option} must be at least 1, got {value!r}; raise it.")
-        self.sessions = sessions
-        if turns is not None:  # a subclass may have said it by itself
-            self.turns = turns
-        self.slow_steps = sessions
+        self.sessions = self.slow_steps = whole_number("sessions", sessions, 1)
+        if turns is not None:  # a subclass may define its own
+            self.turns = whole_number("turns", turns, 1)
         self._live = Sessions(sessions)
 
     @abstractmethod
     def open_world(self) -> World:
-        """A new live world; called from several threads."""
+        """Opens a live world; called from several threads."""
 
     def understands(self, state: ReplayedState, action: str) -> bool:
-        """Whether an action is passed on to the world; what is not counts as unreadable."""
-        return True
+        """Whether an action is passed to the world; others count as unreadable, such as a broken tool call."""
+        return not (self.tools and has_mark(action))
 
     def examples(self, state: ReplayedState) -> Sequence[str]:
-        """Actions to show where the world itself lists none."""
+        """Example actions, for worlds that list none."""
         return ("look",)
 
     @property
@@ -157,12 +152,12 @@ class ReplayedEnvironment(Environment[ReplayedState]):
         return None if self.replayable else self._live.limit
 
     def close(self) -> None:
-        """Releases all live worlds. States stay what they are: whoever goes on from one has it restored."""
+        """Closes all live worlds. States stay valid: the next step from one restores its world."""
         self._live.close()
 
     def costs(self) -> dict[str, float]:
-        """What was spent so far: `worlds_opened`, `world_steps`, `replayed_steps` to restore states, `restored` ones
-        that needed none, worlds that were `lost`, and `diverged`."""
+        """The costs so far: `worlds_opened`, `world_steps`, `replayed_steps` (steps that restored states), `restored`
+        (states restored from snapshots), `lost` worlds and `diverged` ones."""
         return dict(self._live.costs)
 
     # The rules
@@ -172,14 +167,18 @@ class ReplayedEnvironment(Environment[ReplayedState]):
         state = ReplayedState(seed=seed, task=row, seeds=((0, seed),), walk="" if self.repeats else uuid.uuid4().hex)
         session, observation = self._begun(row, seed)
         with self._live.held(session) as world:
-            snapshot = world.snapshot() if hasattr(world, "snapshot") else ""
+            snapshot = _snapshot(world)
         seen = (_digest(observation, 0.0, False),)
         state = dataclasses.replace(state, observation=observation, seen=seen, snapshot=snapshot)
         self._live.give(session, state.past)
         return state
 
     def observe(self, state: ReplayedState) -> str:
-        return f"{self.unreadable}\n\n{state.observation}" if state.unread else state.observation
+        if not state.unread:
+            return state.observation
+        format_rule = ": one call a turn, as JSON" if self.tools else ""
+        kind = "tool call" if self.tools else "action"
+        return f"No {kind} could be read in the last reply{format_rule}.\n\n{state.observation}"
 
     def legal_actions(self, state: ReplayedState) -> tuple[str, ...]:
         if state.status != "active":
@@ -191,26 +190,53 @@ class ReplayedEnvironment(Environment[ReplayedState]):
         return tuple(dict.fromkeys(listed)) or tuple(self.examples(state))
 
     def read_action(self, reply: str) -> str:
-        return spelled_action(reply) or ""
+        return one_action(reply) if self.tools else spelled_action(reply) or ""
+
+    def write_action(self, action: str) -> str:
+        if not self.tools:
+            return super().write_action(action)
+        return marked(action) if read_calls(action) else action
+
+    def answers_as(self, action: str) -> str:
+        return "tool" if self.tools and read_calls(action) else "user"
 
     def step(self, state: ReplayedState, action: str) -> Transition[ReplayedState]:
         plain = self.read_action(action) or action.strip()
         if state.status != "active":
             return self._transition(state, 0.0, plain)
-        if not _passable(plain, self.longest_action) or not self.understands(state, plain):
+        if not _is_passable(plain, self.longest_action) or not self.understands(state, plain):
             unread = dataclasses.replace(state, unread=True, status="active" if self.forgiving else "invalid")
             return self._transition(unread, 0.0, None)
         try:
-            session, taken = self._taken(self._leaving(state), state, plain)
+            return self._step_in(self._leaving(state), state, plain)
         except ConnectionError:
             self._live.count("lost")
-            session, taken = self._taken(self._restored(state), state, plain)
-        (observation, reward, over, info), seeds, snapshot = taken
+            return self._step_in(self._restored(state), state, plain)
+
+    def outcome(self, state: ReplayedState) -> float:
+        """The sum of the world's rewards."""
+        return state.total
+
+    def metrics(self, state: ReplayedState) -> dict[str, float]:
+        """`success`; `world_actions`: the number of actions that reached the world."""
+        return {"success": float(state.success), "world_actions": float(len(state.actions))}
+
+    # Live worlds
+
+    def _step_in(self, session: Session, state: ReplayedState, action: str) -> Transition[ReplayedState]:
+        """Takes a step in a session whose world stands in `state`, and gives the session back."""
+        seeds = state.seeds
+        with self._live.held(session) as world:
+            if state.seed != seeds[-1][1] and hasattr(world, "reseed"):
+                world.reseed(state.seed)
+                seeds = (*seeds, (len(state.actions), state.seed))
+            observation, reward, over, info = self._stepped(world, action)
+            snapshot = "" if over else _snapshot(world)
         total = state.total + reward
         after = dataclasses.replace(
             state,
             seeds=seeds,
-            actions=(*state.actions, plain),
+            actions=(*state.actions, action),
             seen=(*state.seen, _digest(observation, reward, over)),
             observation=observation,
             unread=False,
@@ -220,41 +246,19 @@ class ReplayedEnvironment(Environment[ReplayedState]):
             snapshot=snapshot,
         )
         self._live.give(session, None if over else after.past)
-        return self._transition(after, reward, None if info.get("refused") else plain)
+        return self._transition(after, reward, None if info.get("refused") else action)
 
-    def outcome(self, state: ReplayedState) -> float:
-        """The sum of the world's rewards."""
-        return state.total
-
-    def metrics(self, state: ReplayedState) -> dict[str, float]:
-        """`success`; `world_actions`: how many actions reached the world."""
-        return {"success": float(state.success), "world_actions": float(len(state.actions))}
-
-    # Live worlds
-
-    def _stepped(self, world: World, action: str) -> _Step:
+    def _stepped(self, world: World, action: str) -> tuple[str, float, bool, Mapping[str, Any]]:
         observation, reward, over, info = world.step(action)
         self._live.count("world_steps")
         if not math.isfinite(reward):
-            raise ValueError(f"a world's reward must be a finite number, got {reward} for {action[:100]!r}; mend it.")
+            raise ValueError(
+                f"a world's reward must be a finite number, got {reward} for {action[:100]!r}; correct it."
+            )
         return _text(observation), float(reward), bool(over), info
 
-    def _taken(
-        self, session: Session, state: ReplayedState, action: str
-    ) -> tuple[Session, tuple[_Step, tuple[tuple[int, int], ...], str]]:
-        """A step of a session that stands in `state`: what it led to, the seeds behind it, and a snapshot after it."""
-        with self._live.held(session) as world:
-            seeds = state.seeds
-            if state.seed != seeds[-1][1] and hasattr(world, "reseed"):
-                world.reseed(state.seed)
-                seeds = (*seeds, (len(state.actions), state.seed))
-            step = self._stepped(world, action)
-            over = step[2]
-            snapshot = "" if over or not hasattr(world, "snapshot") else world.snapshot()
-        return session, (step, seeds, snapshot)
-
     def _begun(self, task: str, seed: int) -> tuple[Session, str]:
-        """A session that has begun a task, and its first observation; those that turn out to be lost are let go."""
+        """A session that has begun a task, and its first observation; lost sessions on the way are dropped."""
         while True:
             session = self._live.any(self.open_world)
             try:
@@ -266,7 +270,7 @@ class ReplayedEnvironment(Environment[ReplayedState]):
                 self._live.count("lost")
 
     def _at(self, state: ReplayedState) -> Session:
-        """A session whose world stands in `state`: the one that does, or one in which it is restored."""
+        """A session whose world stands in `state`: the live one, or a restored one."""
         return self._live.take(state.past) or self._restored(state)
 
     def _restored(self, state: ReplayedState) -> Session:
@@ -275,7 +279,7 @@ class ReplayedEnvironment(Environment[ReplayedState]):
             return session
         if not self.repeats:
             raise LostError(
-                f"an episode of {self.name!r}, which does not repeat itself, goes on in its own world alone, got one "
+                f"an episode of {self.name!r}, which does not repeat itself, must continue in its own world, got one "
                 f"that was lost or had to make room; raise sessions, {self._live.limit} now, or play fewer at once."
             )
         session, observation = self._begun(state.task, state.seeds[0][1])
@@ -303,7 +307,7 @@ class ReplayedEnvironment(Environment[ReplayedState]):
         return None
 
     def _leaving(self, state: ReplayedState) -> Session:
-        """The same, where a world that can be copied leaves one behind."""
+        """As `_at`, but a world that can be copied leaves a copy in `state`."""
         session = self._at(state)
         if not hasattr(session.world, "copy"):
             return session
@@ -317,16 +321,22 @@ class ReplayedEnvironment(Environment[ReplayedState]):
     def _compare(self, state: ReplayedState, turn: int, seen: str) -> None:
         if seen != state.seen[turn]:
             self._live.count("diverged")
-            what = f"after action {turn} of {len(state.actions)}, {state.actions[turn - 1]!r}," if turn else "at reset"
+            where = (
+                f"after action {turn} of {len(state.actions)}, {state.actions[turn - 1]!r}," if turn else "at reset"
+            )
             raise DivergedError(
                 f"a world must repeat itself when the same task, seeds and actions are played again, got another "
-                f"observation, reward or end {what} of {self.name!r}; draw its random numbers from the seed of reset, "
-                "and leave times and addresses out of what it shows."
+                f"observation, reward or end {where} of {self.name!r}; draw its random numbers from the seed of "
+                "reset, and leave times and addresses out of its observations."
             )
 
 
-def _passable(action: str, longest: int) -> bool:
-    """Whether an action is text that any world can be sent: not too long, without NUL and halves of characters."""
+def _snapshot(world: Any) -> str:
+    return world.snapshot() if hasattr(world, "snapshot") else ""
+
+
+def _is_passable(action: str, longest: int) -> bool:
+    """Whether an action is text that any world can receive: not too long, without NUL and lone surrogates."""
     if not action or len(action) > longest or "\x00" in action:
         return False
     with suppress(UnicodeEncodeError):
@@ -342,5 +352,5 @@ def _text(observation: Any) -> str:
 
 
 def _digest(observation: str, reward: float, over: bool) -> str:
-    shown = repr((observation, float(reward), bool(over))).encode("utf-8", errors="surrogatepass")
-    return hashlib.blake2b(shown, digest_size=8).hexdigest()
+    content = repr((observation, float(reward), bool(over))).encode("utf-8", errors="surrogatepass")
+    return hashlib.blake2b(content, digest_size=8).hexdigest()

@@ -1,4 +1,4 @@
-"""ScienceWorld: a house full of things, and questions about them that experiments answer."""
+"""ScienceWorld: text worlds in which an agent answers questions by experiments."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _UNKNOWN = "No known action matches that input."
 
 
 class ScienceWorld(ReplayedEnvironment):
-    """One of ScienceWorld's tasks, in its variations. Training draws its training variations, held-out its test ones.
+    """One task of ScienceWorld in its variations: training seeds draw training variations, held-out seeds test ones.
 
-    Outcome: ScienceWorld's score, as a share of 100; a fatal mistake makes it -1. The simulator is a Java program
-    for each live world, and has no snapshots: a state without a live world is restored by playing its actions again.
+    Outcome: ScienceWorld's score, as a share of 100; a fatal mistake makes it -1. Each live world is a Java process
+    without snapshots: a state without a live world is restored by playing its actions again.
 
     Args:
         task: the task's name, such as `"find-living-thing"`.
-        simplifications: as ScienceWorld names them, with commas between; `"easy"` for all.
+        simplifications: names of ScienceWorld's simplifications, separated by commas; `"easy"` for all.
         turns: the most actions of an episode.
-        sessions: the most live simulators, of some 200 MB each.
+        sessions: the most live simulators, about 200 MB each.
 
     Raises:
         ValueError: the task is unknown, or the extra `scienceworld` or Java is missing.
@@ -86,10 +86,10 @@ class ScienceWorldHouse:
         if task not in self.house.task_names and task not in self.house.tasks:
             known = ", ".join(self.house.task_names)
             self.close()
-            raise ValueError(f"task must be one of {known}, got {task!r}; name one of these.")
+            raise ValueError(f"task must be one of {known}, got {task!r}; pick one.")
 
     def variations(self) -> tuple[list[int], list[int]]:
-        """The numbers of the training and of the test variations."""
+        """The numbers of the training variations and of the test variations."""
         self.house.load(self.task, 0, self.simplifications)
         return self.house.get_variations_train(), self.house.get_variations_test()
 
@@ -114,12 +114,12 @@ class ScienceWorldHouse:
 
     def close(self) -> None:
         self.house.close()
-        kept = getattr(self.house, "_obj_tree_tempdir", None)  # a folder that its own `close` leaves to the collector
+        kept = getattr(self.house, "_obj_tree_tempdir", None)  # a folder that `close` leaves to the garbage collector
         if kept is not None:
             kept.cleanup()
 
     def _seen(self, action: str) -> tuple[str, bool]:
-        # Not `ScienceWorldEnv.step`, which lists all valid actions as well and is many times slower.
+        # `ScienceWorldEnv.step` also lists all valid actions, which makes it many times slower.
         observation = str(self.house.server.step(action))
         self.score = round(float(self.house.server.getScore()), 6)
         return observation, bool(self.house.server.getCompleted())

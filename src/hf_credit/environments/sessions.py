@@ -1,4 +1,4 @@
-"""A bounded cache of live things that are found again by what they have been through."""
+"""A bounded cache of live worlds, keyed by their history."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
-_MANY = 10_000  # replayed steps, from which on their share is worth a warning
-_PATIENCE = 5.0  # seconds to wait for a first place where there is none
+_MANY = 10_000  # replayed steps before a large share of them is worth a warning
+_PATIENCE = 5.0  # seconds to retry while not a single world can be opened
 
 
 class FullError(ConnectionError):
-    """What opens worlds has no room for another one now."""
+    """A server takes no further world for now."""
 
 
 @dataclass(eq=False)
 class Session:
-    """A live world, while somebody has it.
+    """A live world.
 
     Attributes:
-        world: itself.
-        fresh: whether nobody has given it back yet.
+        world: the world.
+        fresh: whether it was never given back.
     """
 
     world: Any
@@ -40,17 +40,15 @@ _Kept = OrderedDict[Hashable, list[Session]]
 
 
 class Sessions:
-    """Live worlds: each is with one caller, or kept under the key of where it stands, or free for another task.
+    """A pool of live worlds. Each is held by one caller, kept under the key of its history, or free for another task.
 
-    At most `limit` are live. Where one is wanted and there is no room, the one kept that was used longest ago is
-    handed out, those that were left behind as copies first; where all are with callers, the next waits until one is
-    given back. Safe in threads, as long as a caller gives back what it has before it asks for another.
-
-    Where worlds are opened elsewhere and there is no room for as many (`FullError`), the limit comes down to those
-    that are live.
+    At most `limit` are live. At the limit, a caller gets the kept session that was used longest ago, copies left
+    behind first; if callers hold them all, it waits until one is given back. Thread-safe, as long as a caller gives
+    back its session before it asks for another. If opening a world raises `FullError`, the limit falls to the number
+    of live sessions.
 
     Args:
-        limit: the most that are live, at least 1.
+        limit: the most live sessions, at least 1.
     """
 
     def __init__(self, limit: int) -> None:
@@ -58,8 +56,8 @@ class Sessions:
         self.costs: Counter[str] = Counter(
             worlds_opened=0, world_steps=0, replayed_steps=0, restored=0, lost=0, diverged=0
         )
-        self._at: _Kept = OrderedDict()  # where somebody will probably go on; several where several went the same way
-        self._behind: _Kept = OrderedDict()  # where somebody may begin once more
+        self._at: _Kept = OrderedDict()  # the ends of episodes; several sessions if episodes are equal so far
+        self._behind: _Kept = OrderedDict()  # copies in earlier states
         self._free: list[Session] = []
         self._live = 0
         self._warned = False
@@ -67,10 +65,10 @@ class Sessions:
         weakref.finalize(self, _close_all, os.getpid(), self._at, self._behind, self._free)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.limit,)  # what is live, and what was spent, stays in this process
+        return type(self), (self.limit,)  # sessions and costs stay in this process
 
     def count(self, what: str) -> None:
-        """Adds one to a cost; says so once where states are restored more than they are left."""
+        """Adds one to a cost; warns once if at least half of all steps were replays."""
         with self._changed:
             self.costs[what] += 1
             replayed, steps = self.costs["replayed_steps"], self.costs["world_steps"]
@@ -86,20 +84,20 @@ class Sessions:
         )
 
     def take(self, key: Hashable) -> Session | None:
-        """The session kept at `key`, which is the caller's from now on; `None` if there is none."""
+        """Hands the session kept at `key` to the caller; `None` if there is none."""
         with self._changed:
             return next((_popped(kept, key) for kept in (self._at, self._behind) if key in kept), None)
 
     def any(self, open_world: Callable[[], Any]) -> Session:
-        """A session that stands anywhere, the caller's from now on.
+        """Hands any session to the caller, whatever its history.
 
         Args:
-            open_world: makes a new world; `close()` of what it returns releases it.
+            open_world: opens a new world, which has the method `close`.
 
         Raises:
-            FullError: there is no room for a single one.
+            FullError: not a single world can be opened.
         """
-        patience = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _PATIENCE
         while True:
             with self._changed:
                 while not (self._free or self._live < self.limit or self._behind or self._at):
@@ -112,35 +110,35 @@ class Sessions:
             try:
                 session = self._made(open_world)
             except FullError:
-                if self._lower() or time.monotonic() < patience:
+                if self._lower() or time.monotonic() < deadline:
                     continue
                 raise
             self.count("worlds_opened")
             return session
 
     def copy(self, session: Session) -> Session | None:
-        """A second session that stands where the caller's does; `None` if one that others go on with had to go."""
+        """A copy of the caller's session; `None` if that would evict a session at the end of an episode."""
         with self._changed:
-            given_up = None
+            evicted = None
             if self._live < self.limit:
                 self._live += 1
             elif self._free:
-                given_up = self._free.pop()
+                evicted = self._free.pop()
             elif self._behind:
-                given_up = _popped(self._behind)
+                evicted = _popped(self._behind)
             else:
                 return None
-        if given_up is not None:
-            _closed(given_up)
+        if evicted is not None:
+            _close(evicted)
         return self._made(session.world.copy)
 
     def give(self, session: Session, key: Hashable | None, behind: bool = False) -> None:
-        """Gives a session back.
+        """Takes a session back from the caller.
 
         Args:
-            session: the caller's.
-            key: where it stands now; `None` if nobody can go on there.
-            behind: whether it is the one that was copied.
+            session: the session.
+            key: its history; `None` if no episode can continue there.
+            behind: whether a copy of it continues the episode.
         """
         session.fresh = False
         with self._changed:
@@ -154,7 +152,7 @@ class Sessions:
 
     @contextmanager
     def held(self, session: Session) -> Iterator[Any]:
-        """The world of a caller's session; what is raised within closes it, as nobody knows where it stands then."""
+        """The world of a session; an exception within closes the session, as its state is unknown then."""
         try:
             yield session.world
         except BaseException:
@@ -162,36 +160,36 @@ class Sessions:
             raise
 
     def discard(self, session: Session) -> None:
-        """Closes a session of the caller, of which nobody knows where it stands."""
+        """Closes a session that the caller holds."""
         with self._changed:
             self._live -= 1
             self._changed.notify()
-        _closed(session)
+        _close(session)
 
     def close(self) -> None:
-        """Closes all that are not with a caller."""
+        """Closes every session that no caller holds."""
         with self._changed:
-            gone = _all(self._at, self._behind, self._free)
+            unheld = _all(self._at, self._behind, self._free)
             for kept in (self._at, self._behind, self._free):
                 kept.clear()
-            self._live -= len(gone)
+            self._live -= len(unheld)
             self._changed.notify_all()
-        for session in gone:
+        for session in unheld:
             session.world.close()
 
     def _lower(self) -> bool:
-        """Lowers the limit to what is live; False, after a moment, where nothing is."""
+        """Lowers the limit to the number of live sessions; returns False, after a moment, if there are none."""
         with self._changed:
             if 0 < self._live < self.limit:
-                logger.warning("There is room for %d live worlds, not for %d.", self._live, self.limit)
+                logger.warning("The server takes %d live worlds, not %d.", self._live, self.limit)
                 self.limit = self._live
             if self._live:
                 return True
-        time.sleep(0.1)  # the place of one that was closed or lost is free a little later
+        time.sleep(0.1)  # a server notices a little later that a session was closed or lost
         return False
 
     def _made(self, make: Callable[[], Any]) -> Session:
-        """The session of a new world, for which there is a place already."""
+        """Makes a session, which `_live` counts already."""
         try:
             return Session(make())
         except BaseException:
@@ -201,13 +199,13 @@ class Sessions:
             raise
 
 
-def _closed(session: Session) -> None:
-    with suppress(Exception):  # broken or in the way: what is wrong with it, its own caller has heard
+def _close(session: Session) -> None:
+    with suppress(Exception):  # the world may be broken, which its caller knows
         session.world.close()
 
 
 def _popped(kept: _Kept, key: Hashable | None = None) -> Session:
-    """A session that is kept at `key`, or at the key used longest ago; no longer kept."""
+    """Removes and returns a session kept at `key`, by default at the key used longest ago."""
     key = next(iter(kept)) if key is None else key
     session = kept[key].pop()
     if not kept[key]:
@@ -220,7 +218,7 @@ def _all(at: _Kept, behind: _Kept, free: list[Session]) -> list[Session]:
 
 
 def _close_all(process: int, at: _Kept, behind: _Kept, free: list[Session]) -> None:
-    """Closes what a cache that nobody has any more still holds, in the process that opened it."""
+    """Closes the sessions of a collected cache, in the process that opened them."""
     if process == os.getpid():
         for session in _all(at, behind, free):
-            _closed(session)
+            _close(session)

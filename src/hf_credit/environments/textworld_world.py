@@ -1,4 +1,4 @@
-"""TextWorld: adventures that are made by a program, with rooms, things and a quest."""
+"""TextWorld: generated text adventures with rooms, objects and a quest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hf_credit.environments.randomness import stream
 from hf_credit.environments.replayed import ReplayedEnvironment, ReplayedState
 from hf_credit.environments.tasks import SEEDS_PER_SPLIT
 
-# What a story file takes as an order to the player's program rather than as a move.
+# Commands to the interpreter of a story file instead of moves in the game.
 _ORDERS = frozenset(
     (
         *("again", "g", "oops", "o", "undo", "restart", "restore", "save", "quit", "q"),
@@ -25,14 +25,14 @@ _MOVE = re.compile(r"[a-z0-9 ,'-]{1,200}")
 
 
 def make_games(folder: str | Path, count: int, rooms: int = 2, things: int = 3, quest: int = 2, seed: int = 0) -> None:
-    """Makes games with TextWorld's generator, each a story file and its description in JSON; a few seconds a game.
+    """Generates games with TextWorld, each a story file and its description in JSON; takes a few seconds a game.
 
     Args:
-        folder: where they go.
-        count: how many.
-        rooms, things: how many of them a world has.
-        quest: how many steps its quest takes.
-        seed: of the first; game i is that of `seed + i`.
+        folder: the folder to write to.
+        count: the number of games.
+        rooms, things: the number of rooms and of objects in a game.
+        quest: the number of steps of its quest.
+        seed: the seed of the first game; game i has `seed + i`.
     """
     _textworld()
     from textworld import GameOptions
@@ -49,14 +49,14 @@ def make_games(folder: str | Path, count: int, rooms: int = 2, things: int = 3, 
 
 
 class TextWorld(ReplayedEnvironment):
-    """TextWorld's games in a folder, as prose. A task names one of them.
+    """TextWorld's games in a folder. A task names one of them.
 
-    Outcome: the points scored, as a share of those to be had. Where there are five games or more, every fifth is drawn
-    for held-out tasks and no other. TextWorld's own copy of a story takes longer than some twenty of its steps, so
-    states are restored by playing them again.
+    Outcome: the points scored, as a share of the maximum. With five games or more, held-out tasks draw every fifth
+    game, and training tasks the others. States are restored by playing their actions again, as TextWorld takes longer
+    to copy a game than to play about twenty steps.
 
     Args:
-        games: a folder with `.z8` files and the `.json` files beside them, as `tw-make` and `make_games` write them.
+        games: a folder with `.z8` files and their `.json` files, as `tw-make` and `make_games` write them.
         turns: the most actions of an episode.
         sessions: the most live games.
 
@@ -71,14 +71,14 @@ class TextWorld(ReplayedEnvironment):
         super().__init__(sessions, turns)
         _textworld()
         self.games = str(games)
-        self.slow_steps = 1  # rules that compute, in a library that knows no threads
+        self.slow_steps = 1  # TextWorld computes, and is not thread-safe
         self._names = tuple(
             sorted(path.name for path in Path(games).glob("*.z8") if path.with_suffix(".json").exists())
         )
         if not self._names:
             raise ValueError(
-                f"games must be a folder with .z8 files and the .json files beside them, got {self.games!r} without; "
-                "make some with hf_credit.environments.textworld_world.make_games."
+                f"games must be a folder with .z8 files and their .json files, got {self.games!r} without; make some "
+                "with hf_credit.environments.textworld_world.make_games."
             )
 
     @property
@@ -95,9 +95,7 @@ class TextWorld(ReplayedEnvironment):
 
     def initial_state(self, task: Mapping[str, Any], seed: int) -> ReplayedState:
         if task["game"] not in self._names:
-            raise ValueError(
-                f"a game must be one of those in {self.games!r}, got {task['game']!r}; name one of these."
-            )
+            raise ValueError(f"a game must be a file in {self.games!r}, got {task['game']!r}; pick one.")
         return super().initial_state(task, seed)
 
     def open_world(self) -> TextWorldGame:
@@ -114,7 +112,7 @@ class TextWorldGame:
     """One live game.
 
     Args:
-        folder: of the story files.
+        folder: the folder of the story files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -126,19 +124,10 @@ class TextWorldGame:
     def reset(self, task: Mapping[str, Any], seed: int) -> str:
         if self.name != task["game"]:
             self.close()
-            wanted = _textworld().EnvInfos(
-                admissible_commands=True,
-                objective=True,
-                description=True,
-                score=True,
-                max_score=True,
-                won=True,
-                lost=True,
-            )
+            names = ("admissible_commands", "objective", "description", "score", "max_score", "won", "lost")
+            wanted = _textworld().EnvInfos(**dict.fromkeys(names, True))
             with warnings.catch_warnings():
-                warnings.simplefilter(
-                    "ignore"
-                )  # that the player of story files does not know their scores: TextWorld does
+                warnings.simplefilter("ignore")  # Jericho warns that it has no scores; TextWorld has them
                 self.game = _textworld().start(str(self.folder / task["game"]), wanted)
             self.name = task["game"]
         self.state = self.game.reset()
@@ -160,7 +149,7 @@ class TextWorldGame:
 
 
 def _prose(shown: str) -> str:
-    """What a story file says, without its prompt and its line of status."""
+    """The text of a story file, without its prompt and its status line."""
     text = shown.rpartition("\n>")[0] or shown
     return re.sub(r"\n{3,}", "\n\n", text.partition("Would you like to RESTART")[0]).strip()
 

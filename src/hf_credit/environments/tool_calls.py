@@ -1,4 +1,4 @@
-"""Tool calls in replies, in the forms that chat templates teach, as one plain text each."""
+"""Reads tool calls from replies, in the forms of common chat templates, and writes each as one line of text."""
 
 from __future__ import annotations
 
@@ -10,45 +10,43 @@ from typing import Any, NoReturn
 _MOST_CHARACTERS = 16_384  # of a call
 _MARKS = ("<tool_call>", "<function=")
 _NAME = re.compile(r"[\w.-]{1,128}")
-_FUNCTION = re.compile(r"([\w.-]{1,128})>(.*?)</function>", re.DOTALL)  # behind its mark
+_FUNCTION = re.compile(r"([\w.-]{1,128})>(.*?)</function>", re.DOTALL)  # after its mark
 
 Call = tuple[str, dict[str, Any]]
 
 
 def read_calls(reply: str) -> list[Call] | None:
-    """The tool calls of a reply, as names and arguments; none where it has none, `None` where one cannot be read.
+    """The tool calls of a reply, as names and arguments; empty if it has none, `None` if one cannot be read.
 
-    Known are `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` (Hermes, Qwen), `<function=NAME>{...}
-    </function>` (Llama 3.2 and others), and a reply that is nothing but such an object, with `arguments` or
-    `parameters` (Llama 3.1), or a list of them (Mistral, whose mark is a special token). What is thought before
-    `</think>` is no part of a reply. JSON is read as data, and no more than 16,384 characters of it.
+    The forms are `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` (Hermes, Qwen),
+    `<function=NAME>{...}</function>` (Llama 3.2 and others), and a reply that is only such an object, with `arguments`
+    or `parameters` (Llama 3.1), or a list of them (Mistral, whose mark is a special token). Thoughts before `</think>`
+    are ignored. A call has at most 16,384 characters of JSON.
     """
-    said = reply.rpartition("</think>")[2]
-    if "<tool_call>" in said:
-        parts = said.split("<tool_call>")[1:]
-        texts = [text for text, close, _ in (part.partition("</tool_call>") for part in parts) if close]
-        calls = [_call(text) for text in texts] if len(texts) == len(parts) else [None]
-    elif "<function=" in said:
-        found = [_FUNCTION.match(part) for part in said.split("<function=")[1:]]
-        calls = [None if one is None else _call_of(one[1], _parsed(one[2])) for one in found]
-    elif said.strip()[:1] in ("{", "["):
-        parsed = _parsed(said)
-        listed = parsed if isinstance(parsed, list) else [parsed]
-        calls = [_call_in(one) for one in listed]
+    reply = _without_thoughts(reply)
+    calls: list[Call | None] = []
+    if "<tool_call>" in reply:
+        for part in reply.split("<tool_call>")[1:]:
+            text, close, _ = part.partition("</tool_call>")
+            calls.append(_call_in(_parsed(text)) if close else None)
+    elif "<function=" in reply:
+        matches = [_FUNCTION.match(part) for part in reply.split("<function=")[1:]]
+        calls = [_call_of(match[1], _parsed(match[2])) if match else None for match in matches]
+    elif reply.strip()[:1] in ("{", "["):
+        parsed = _parsed(reply)
+        calls = [_call_in(value) for value in (parsed if isinstance(parsed, list) else [parsed])]
         if None in calls:
             return []  # text that happens to begin with a bracket
-    else:
-        return []
     return None if None in calls else [call for call in calls if call is not None]
 
 
 def one_action(reply: str) -> str:
-    """The plain action of a reply that takes one call at most: the call as one line of JSON, or what it says where it
-    has none; empty where it has several, or one that cannot be read."""
+    """The plain action of a reply: its one call as a line of JSON, or its text if it has no call; empty if it has
+    several calls, or one that cannot be read."""
     calls = read_calls(reply)
     if calls is None or len(calls) > 1:
         return ""
-    return write_call(*calls[0]) if calls else reply.rpartition("</think>")[2].strip()
+    return write_call(*calls[0]) if calls else _without_thoughts(reply).strip()
 
 
 def write_call(name: str, arguments: Mapping[str, Any]) -> str:
@@ -57,20 +55,24 @@ def write_call(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def marked(call: str) -> str:
-    """A reply that makes the call that `write_call` wrote, in the form of Hermes and Qwen."""
+    """A reply with a call of `write_call`, in the form of Hermes and Qwen."""
     return f"<tool_call>\n{call}\n</tool_call>"
 
 
 def call_in_words(name: str, arguments: Any) -> str:
-    """A call as people read it: `name(argument=value, ...)`, values and odd names as JSON."""
+    """A call for people: `name(argument=value, ...)`, with values and unusual names as JSON."""
     if not isinstance(arguments, Mapping):
         return f"{_name(name)}({_json(arguments)})"
     return f"{_name(name)}({', '.join(f'{_name(str(key))}={_json(value)}' for key, value in arguments.items())})"
 
 
 def has_mark(reply: str) -> bool:
-    """Whether a reply opens a tool call, be it readable or not."""
-    return any(mark in reply.rpartition("</think>")[2] for mark in _MARKS)
+    """Whether a reply opens a tool call, readable or not."""
+    return any(mark in _without_thoughts(reply) for mark in _MARKS)
+
+
+def _without_thoughts(reply: str) -> str:
+    return reply.rpartition("</think>")[2]
 
 
 def _name(text: str) -> str:
@@ -79,10 +81,6 @@ def _name(text: str) -> str:
 
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-def _call(text: str) -> Call | None:
-    return _call_in(_parsed(text))
 
 
 def _call_in(value: Any) -> Call | None:
@@ -96,7 +94,7 @@ def _call_of(name: Any, arguments: Any) -> Call | None:
 
 
 def _parsed(text: str) -> Any:
-    """What a JSON text says; `None` of any other."""
+    """The value of a JSON text; `None` if it is not JSON or too long."""
     if len(text) > _MOST_CHARACTERS:
         return None
     try:
@@ -106,4 +104,4 @@ def _parsed(text: str) -> Any:
 
 
 def _refused(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")

@@ -1,4 +1,4 @@
-"""Objects whose public methods are tools, as TRL's `environment_factory` makes them, as environments."""
+"""Environments from objects whose public methods are tools, in the form of TRL's `environment_factory`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from hf_credit.environments.replayed import ReplayedEnvironment, ReplayedState
-from hf_credit.environments.tool_calls import has_mark, marked, one_action, read_calls, write_call
+from hf_credit.environments.tool_calls import read_calls, write_call
 from hf_credit.registry import find
 
 _NO_TOOLS = ("reset", "get_reward", "close")
 _ANSWER = "I am done."
-_SHOWN: set[tuple[type[Any], str, type[Exception]]] = set()  # failures that were logged, each kind once a process
+_SHOWN: set[tuple[type[Any], str, type[Exception]]] = set()  # the kinds of failures that this process has logged
 
 logger = logging.getLogger(__name__)
 
@@ -26,36 +26,37 @@ class ToolEnvironment(ReplayedEnvironment):
     """An environment of TRL's `environment_factory`, whose states can be replayed.
 
     Such an object has `reset(**row) -> str | None`, `get_reward() -> float`, and public methods with type hints and a
-    docstring, each of which is a tool. `close()`, where there is one, releases it. Methods may be `async`.
+    docstring, each of which is a tool. An optional `close()` releases it. Methods may be `async`.
 
-    A reply with one tool call takes it, and its result is shown as a message of the role `tool`; what a tool raises is
-    shown as well, and logged with its traceback the first time. Arguments that do not fit its schema never reach it. A
-    reply without a call is an answer and ends the episode. Several calls, or one that cannot be read, cost a turn.
-    What is shown first is the column `prompt` of a row, if it has one, followed by what `reset` returned.
+    A reply with one tool call runs the tool, and the observation is its result, as a message of the role `tool`. An
+    exception of a tool becomes the result, and is logged with its traceback the first time. Arguments that do not fit
+    the schema never reach the tool. A reply without a call is an answer and ends the episode. A reply with several
+    calls, or with one that cannot be read, costs a turn. The first observation is the row's `prompt`, if it has one,
+    followed by the result of `reset`.
 
-    The outcome is what `get_reward` returns plus the sum of `reward_funcs`, both called after each action. A
-    `get_reward` with a parameter `final_answer` is given the reply that ended the episode, and None before. Reward
+    The outcome is the result of `get_reward` plus the sum of `reward_funcs`, all called after each action. A
+    `get_reward` with a parameter `final_answer` receives the reply that ended the episode, and None before. Reward
     functions have TRL's signature, `f(prompts, completions, environments, **columns)`, and return a list of one number
-    or None, which counts as 0. `completions` are the messages of the run so far: tool calls, their results, and the
-    final reply as the last message, of the role `assistant`.
+    or None, which counts as 0. `completions` are the messages of the episode so far: tool calls, their results, and
+    the final reply as the last message, of the role `assistant`.
 
     Args:
         factory: returns a new object; or its `"module:name"`, which is imported and must be code that you trust.
-        columns: of a task row, all passed to `reset`, and all but `prompt` to the reward functions.
+        columns: the columns of a task row; all are passed to `reset`, and all but `prompt` to the reward functions.
         turns: the most tool calls and answers of an episode.
-        instructions: shown before the first message, if instructions are shown.
+        instructions: the text before the first message, if instructions are shown.
         sessions: the most live objects.
-        reward_funcs: a function, or the `"module:name"` of one, or several; with one, `get_reward` may be left out.
-            The same run must have the same reward each time, as a restored state is compared.
+        reward_funcs: a function, its `"module:name"`, or several; with one, `get_reward` is optional. The same episode
+            must have the same reward each time, as restored states are compared.
 
     Raises:
-        ValueError: `factory` or a reward function cannot be imported, what `factory` returns lacks `reset`,
-            `get_reward` or tools, or a tool lacks type hints or a docstring.
+        ValueError: `factory` or a reward function cannot be imported, the object lacks `reset`, `get_reward` or
+            tools, or a tool lacks type hints or a docstring.
     """
 
     name = "tools"
+    instructions = ""
     longest_action = 16_384  # characters of a call, or of the final reply
-    unreadable = "No tool call could be read in the last reply: one call a turn, as JSON."
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class ToolEnvironment(ReplayedEnvironment):
         self.factory = factory
         self.columns = tuple(columns)
         self.task_columns = self.columns  # type: ignore[misc]  # each factory has rows of its own
-        self._instructions = instructions
+        self.instructions = instructions
         self._make = find("factory", {}, factory) if isinstance(factory, str) else factory
         listed: Any = (reward_funcs,) if isinstance(reward_funcs, str) or callable(reward_funcs) else reward_funcs
         self.reward_funcs: tuple[RewardFunction | str, ...] = tuple(listed)
@@ -78,36 +79,21 @@ class ToolEnvironment(ReplayedEnvironment):
         self.tools = tuple(_schemas(self._make(), not self._rewards))
         self._validators = {one["function"]["name"]: _validator(one["function"]) for one in self.tools}
 
-    @property
-    def instructions(self) -> str:
-        return self._instructions
-
     def sample_task(self, seed: int) -> dict[str, Any]:
         if not self.columns:
             return {}
         raise ValueError(
             f"tasks of {self.name!r} are rows of a dataset with the columns {', '.join(self.columns)}, got none; pass "
-            "one, with a column seed beside them."
+            "one that also has the column seed."
         )
 
     def open_world(self) -> ToolWorld:
         return ToolWorld(self._make(), self._validators, self._rewards)
 
-    def read_action(self, reply: str) -> str:
-        return one_action(reply)
-
-    def write_action(self, action: str) -> str:
-        return marked(action) if read_calls(action) else action
-
-    def understands(self, state: ReplayedState, action: str) -> bool:
-        return not has_mark(action)
-
-    def answers_as(self, action: str) -> str:
-        return "tool" if read_calls(action) else "user"
-
     def examples(self, state: ReplayedState) -> Sequence[str]:
-        free = [one["function"] for one in self.tools if not one["function"]["parameters"].get("required")]
-        return (*(write_call(one["name"], {}) for one in free), _ANSWER)
+        functions = [tool["function"] for tool in self.tools]
+        calls = [write_call(one["name"], {}) for one in functions if not one["parameters"].get("required")]
+        return (*calls, _ANSWER)
 
 
 class ToolWorld:
@@ -115,8 +101,8 @@ class ToolWorld:
 
     Args:
         tools: the object.
-        validators: of the arguments of each tool, by its name.
-        reward_funcs: of TRL's signature.
+        validators: for each tool's name, the validator of its arguments.
+        reward_funcs: reward functions of TRL's signature.
     """
 
     def __init__(self, tools: Any, validators: Mapping[str, Any], reward_funcs: Sequence[RewardFunction] = ()) -> None:
@@ -129,7 +115,7 @@ class ToolWorld:
     def reset(self, task: Mapping[str, Any], seed: int) -> str:
         self._reward = 0.0
         shown = self._awaited(self.tools.reset(**task))
-        first = "\n\n".join(text for text in (_prompt(task.get("prompt")), shown) if text)
+        first = "\n\n".join(text for text in (_prompt_text(task.get("prompt")), shown) if text)
         self._prompt: list[dict[str, Any]] = [{"role": "user", "content": first}]
         self._completion: list[dict[str, Any]] = []
         self._columns = {name: [value] for name, value in task.items() if name != "prompt"}
@@ -152,11 +138,11 @@ class ToolWorld:
         return shown, self._reward - before, not calls, {"refused": refused, "success": self._reward > 0}
 
     def _scored(self, final_answer: str | None) -> float:
-        """What the run so far is worth."""
+        """The sum of all rewards for the episode so far."""
         total = 0.0
-        if (own := getattr(self.tools, "get_reward", None)) is not None:
-            takes_answer = "final_answer" in inspect.signature(own).parameters
-            total += float(self._awaited(own(final_answer=final_answer) if takes_answer else own()))
+        if (get_reward := getattr(self.tools, "get_reward", None)) is not None:
+            takes_answer = "final_answer" in inspect.signature(get_reward).parameters
+            total += float(self._awaited(get_reward(final_answer=final_answer) if takes_answer else get_reward()))
         for function in self.reward_funcs:
             rewards = self._awaited(
                 function(
@@ -188,7 +174,7 @@ class ToolWorld:
             return f"Error: {problem.message[:500]}", True
         try:
             return str(self._awaited(getattr(self.tools, name)(**arguments))), False
-        except Exception as error:  # as TRL does: what a tool raises is what it answers
+        except Exception as error:  # the message becomes the result, as in TRL
             kind = (type(self.tools), name, type(error))
             if kind not in _SHOWN:
                 _SHOWN.add(kind)
@@ -204,13 +190,8 @@ class ToolWorld:
 
 
 def _schemas(tools: Any, owns_reward: bool) -> list[dict[str, Any]]:
-    """What a chat template shows of each tool of an object, in TRL's order.
-
-    Args:
-        tools: the object.
-        owns_reward: whether it must have `get_reward`.
-    """
-    from transformers.utils import get_json_schema  # takes a second, which only those who have tools should wait
+    """The JSON schema of each tool of an object, in TRL's order; with `owns_reward`, it must have `get_reward`."""
+    from transformers.utils import get_json_schema  # takes a second to import
 
     methods = [name for name, _ in inspect.getmembers(type(tools), predicate=inspect.isfunction)]
     for needed in ("reset", "get_reward") if owns_reward else ("reset",):
@@ -230,7 +211,7 @@ def _schemas(tools: Any, owns_reward: bool) -> list[dict[str, Any]]:
     except Exception as error:
         raise ValueError(
             f"every tool must have type hints and a docstring that describes its arguments, got {error} for a "
-            f"{type(tools).__name__}; add them, or call what is no tool by a name with an underscore."
+            f"{type(tools).__name__}; add them, or begin the names of other methods with an underscore."
         ) from error
 
 
@@ -244,7 +225,7 @@ def _validator(function: Mapping[str, Any]) -> Any:
     return Draft202012Validator({**function["parameters"], "additionalProperties": False})
 
 
-def _prompt(prompt: Any) -> str:
+def _prompt_text(prompt: Any) -> str:
     """The text of a prompt column: text, or the messages of a conversation."""
     if isinstance(prompt, list):
         return "\n\n".join(str(message["content"]) for message in prompt)

@@ -123,7 +123,7 @@ def test_a_state_is_restored_from_the_servers_own_where_that_was_found_true(open
 def test_a_server_that_drops_the_state_it_is_given_is_not_believed(opened: Any, caplog: Any) -> None:
     interaction = opened("boasting", set_state=True)
     assert (interaction.replayable, interaction.environment.restores) == (False, False)
-    assert "declares set_state, but does not go on from the state it was given" in caplog.text
+    assert "declares set_state, but does not restore a state" in caplog.text
     # One that repeats itself needs no state: it is restored by its actions.
     interaction = opened("walk", set_state=True)
     assert (interaction.replayable, interaction.environment.restores) == (True, False)
@@ -182,7 +182,7 @@ def test_episodes_of_one_seed_are_each_their_own_where_it_does_not_repeat_itself
     environment = interaction.environment
     state = environment.initial_state({}, 0)
     environment.close()
-    with pytest.raises(LostError, match="goes on in its own world alone, got one that was lost"):
+    with pytest.raises(LostError, match="must continue in its own world, got one that was lost"):
         environment.step(state, "on")
 
 
@@ -295,8 +295,8 @@ def test_tools_behind_mcp_are_called(opened: Any) -> None:
     ("name", "options", "sentence"),
     [
         ("nowhere", {}, "an OpenEnv environment must answer at its url, got HTTPError from '{url}'"),
-        ("walk", {"action_field": "step"}, "got action_field='step' of the fields move (needed); name the only one"),
-        ("two", {}, "got action_field=None of the fields first (needed), second (needed); name the only one"),
+        ("walk", {"action_field": "step"}, "got action_field='step' of the fields move (required); name the only"),
+        ("two", {}, "got action_field=None of the fields first (required), second (required); name the only"),
         ("walk", {"observation_field": "heard"}, "observation_field must be one of metadata, seen, got 'heard'"),
         ("walk", {"turns": 0}, "turns must be at least 1, got 0; raise it."),
         ("walk", {"probe": "on"}, "probe must be a list of actions to try, got 'on'; name one or more."),
