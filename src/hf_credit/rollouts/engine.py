@@ -237,28 +237,33 @@ class Engine(Generic[S]):
         """
         states = SharedStates(self.interaction)
         walks = [self._walk(start, place) for place, start in enumerate(starts)]
-        waiting, live = deque(walks), list[_Walk[S]]()
+        waiting, unasked = deque(walks), list[_Walk[S]]()
+        live = 0
         arrivals = _Arrivals(self.lock)
         try:
             while waiting or live:
-                self._start(list(itertools.islice(waiting, self._most_live - len(live))))
-                while waiting and len(live) < self._most_live:
+                self._start(itertools.islice(waiting, self._most_live - live))
+                while waiting and live < self._most_live:
                     walk = waiting.popleft()
                     self._begin(walk, states)
                     if walk.splits:
                         waiting.extendleft(reversed(self._split(walk, states)))
                     elif walk.episode is None:
-                        live.append(walk)
-                self._ask([walk for walk in live if not walk.asked_with], arrivals)
+                        live += 1
+                        unasked.append(walk)
+                self._ask(unasked, arrivals)
+                # Only walks that can go on are visited, so the cost of an arrival does not depend on how many wait.
+                moved = [walk for walk in unasked if not walk.coming]
                 # Where some have just ended, others take their places before anything is waited for.
-                arrivals.take(wait=all(walk.coming and walk.episode is None for walk in live) and len(live) > 0)
-                self._act([walk for walk in live if walk.replies and not walk.coming and not walk.step], arrivals)
-                for walk in live:
+                moved += arrivals.take(wait=live > 0 and not moved)
+                self._act([walk for walk in moved if walk.episode is None and not walk.step], arrivals)
+                for walk in moved:
                     if walk.result:
                         self._advance(walk, walk.step, walk.result.pop())
+                unasked = [walk for walk in moved if walk.episode is None and not walk.splits and not walk.coming]
                 # Those that split next wait first in line, so that alternatives run side by side and none waits long.
-                waiting.extendleft(reversed([walk for walk in live if walk.splits]))
-                live = [walk for walk in live if walk.episode is None and not walk.splits]
+                waiting.extendleft(reversed([walk for walk in moved if walk.splits]))
+                live -= sum(walk.splits or walk.episode is not None for walk in moved)
         finally:
             arrivals.cancel()
         return [episode for walk in walks for episode in walk.leaves()]
@@ -500,11 +505,14 @@ class _Arrivals:
         self._expected.add(future)
         future.add_done_callback(lambda done: self._arrived.put((done, walk, take)))
 
-    def take(self, wait: bool) -> None:
+    def take(self, wait: bool) -> list[_Walk[Any]]:
         """Passes on what has arrived.
 
         Args:
             wait: whether to wait until something has.
+
+        Returns:
+            The walks that wait for nothing more.
 
         Raises:
             Exception: the exception of a future.
@@ -516,10 +524,14 @@ class _Arrivals:
             arrived = []
         while not self._arrived.empty():
             arrived.append(self._arrived.get())
+        complete = []
         for future, walk, take in arrived:
             self._expected.discard(future)
             take(future.result())
             walk.coming -= 1
+            if not walk.coming:
+                complete.append(walk)
+        return complete
 
     def cancel(self) -> None:
         """Cancels everything that has not arrived yet."""
