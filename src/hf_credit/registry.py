@@ -86,7 +86,7 @@ def did_you_mean(name: str, known: Iterable[str], also_called: Mapping[str, str]
 
 
 def build(kind: str, known: Mapping[str, str], name: str, options: Mapping[str, Any]) -> Any:
-    """Builds what `name` names, as for `find`, from options.
+    """Builds what `name` names, as for `find`, from options. A function's result remembers them (see `remember`).
 
     Raises:
         ValueError: `name` or an option is unknown or missing, in one sentence that lists what is known; or the class
@@ -94,7 +94,28 @@ def build(kind: str, known: Mapping[str, str], name: str, options: Mapping[str, 
     """
     factory = find(kind, known, name)
     refuse_options(kind, factory, name, options)
-    return factory(**options)
+    made = factory(**options)
+    if type(made) is not factory:
+        remember(made, name, factory, **options)
+    return made
+
+
+def name_and_options(what: str, given: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Returns the name of a part and its options.
+
+    Args:
+        what: the part, for the error.
+        given: the name, or a mapping of a `name` and its `options`.
+
+    Raises:
+        ValueError: `given` is neither.
+    """
+    if isinstance(given, str):
+        return given, {}
+    options = (given.get("options") or {}) if isinstance(given, Mapping) else None
+    if not isinstance(options, Mapping) or "name" not in given or not given.keys() <= {"name", "options"}:
+        raise ValueError(f"{what} must be a name, or a mapping of a name and its options, got {given!r}; correct it.")
+    return given["name"], dict(options)
 
 
 def refuse_options(kind: str, factory: Callable[..., Any], name: str, options: Mapping[str, Any]) -> None:

@@ -66,7 +66,7 @@ def test_the_error_says_how_many_and_shows_the_first() -> None:
     with pytest.raises(OverlapError) as error:
         refuse_overlap(rows("a", "B  c", "d", "e"), {"one/test": rows("x", "b c"), "two/test": rows("E", "y")})
     assert str(error.value) == (
-        "a training set must hold no problem of an evaluation set, got 2 of its 4 rows (1 in one/test, 1 in "
+        "a training set must contain no problem of an evaluation set, got 2 of its 4 rows (1 in one/test, 1 in "
         "two/test), the first 'B  c' in row 1, which is 'b c' in row 1 of one/test; drop them (in a recipe: "
         "on_overlap: drop), or train on another set."
     )

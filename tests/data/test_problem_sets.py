@@ -181,8 +181,8 @@ def test_rows_without_an_answer_are_dropped_and_counted_on_request(tmp_path: Pat
     ("name", "content", "complaint"),
     [
         ("rows.txt", "", r"must end in \.json, .*got 'rows.txt'; convert"),
-        ("rows.jsonl", "{", r"must be JSON in UTF-8, got .* in 'rows.jsonl'; mend"),
-        ("rows.json", '{"problem": "1"}', "must be a list of rows"),
+        ("rows.jsonl", "{", r"must be JSON in UTF-8, got .* in 'rows.jsonl'; correct"),
+        ("rows.json", '{"problem": "1"}', "must be a list of JSON objects"),
         ("rows.jsonl", "", "must have problems, got none"),
         ("rows.jsonl", '{"a": 1}', "must have the columns of a known dataset"),
         ("rows.jsonl.gz", "no gzip", "must be JSON in UTF-8"),
@@ -295,10 +295,10 @@ def test_a_choice_shows_its_options_behind_letters_and_is_scored_by_the_letter(t
 @pytest.mark.parametrize(
     ("changed", "complaint"),
     [
-        ({"correct_option": 2}, "the place of the right option, from 0 to 1, got 2"),
-        ({"correct_option": None}, "the place of the right option, from 0 to 1, got None"),
+        ({"correct_option": 2}, "the index of the right option, from 0 to 1, got 2"),
+        ({"correct_option": None}, "the index of the right option, from 0 to 1, got None"),
         ({"options": ["Only one."]}, "from 2 to 26 options, got 1"),
-        ({"context": "", "query": " "}, "must have a problem, got an empty one"),
+        ({"context": "", "query": " "}, "must have a problem, got an empty text"),
     ],
 )
 def test_a_choice_without_a_right_option_is_told(tmp_path: Path, changed: dict[str, Any], complaint: str) -> None:

@@ -68,7 +68,7 @@ def test_rows_in_the_one_form_stay_as_they_are() -> None:
         ({"problem": "1+1", "final_answer": None}, "must have a gold answer"),
         ({"question": "1+1", "answer": "2"}, "must have a gold answer"),
         ({"problem": "1+1", "solution": "It is 2."}, "must have a gold answer"),
-        ({"problem": " ", "answer": "2"}, "must have a problem, got an empty one"),
+        ({"problem": " ", "answer": "2"}, "must have a problem, got an empty text"),
         ({"text": "Add.", "code": "", "task_id": 1, "test_list": []}, "must have tests, got none"),
         ({"text": "Add.", "code": "", "task_id": 1, "test_list": None}, "must have tests, got none"),
         ({"task_id": "1", "prompt": "def f(x):\n    ''", "entry_point": "f", "test": ""}, "must have tests, got none"),

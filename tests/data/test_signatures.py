@@ -62,7 +62,7 @@ def test_the_sanitized_columns_work_too() -> None:
 @pytest.mark.parametrize(
     ("code", "complaint"),
     [
-        ("def add(a:", "a program that can be read"),
+        ("def add(a:", "a program that Python can parse"),
         ("def other(a): return a", "a function that the tests call, got none"),
     ],
 )

@@ -76,7 +76,7 @@ def test_an_auditor_that_fits_any_environment_is_taken():
     ("given", "message"),
     [
         ("evidense", "auditor must be one of evidence, evidence_learned, or 'module:object', got"),
-        ({"options": {}}, "an auditor is described by its name and its options"),
+        ({"options": {}}, "auditor must be a name, or a mapping of a name and its options"),
         ({"name": "evidence", "options": {"noise": 1}}, "auditor 'evidence' takes the options documents"),
         (
             "hf_credit.environments.sudoku:Sudoku",

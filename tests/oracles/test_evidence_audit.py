@@ -185,5 +185,5 @@ def test_options_outside_their_range_are_refused(options, message):
 
 
 def test_an_auditor_for_fewer_documents_is_refused():
-    with pytest.raises(ValueError, match="as many documents as there are, got 4 for 3"):
+    with pytest.raises(ValueError, match="as many documents as the environment, got 4 for 3"):
         audit("think", documents=4)

@@ -118,7 +118,7 @@ def test_a_hacker_who_evades_gives_no_unsupported_answer():
     [
         ({"hacks": []}, "hacks must be some of metadata, spoof, unsupported, evaluator, target, got"),
         ({"hacks": ["bribe"]}, "hacks must be some of metadata, spoof, unsupported, evaluator, target, got"),
-        ({"evade": True}, "hacks that evade cannot be unsupported answers, got"),
+        ({"evade": True}, "hacks must not contain .unsupported. with evade, got"),
     ],
 )
 def test_hacks_that_are_none_are_refused(options, message):

@@ -180,7 +180,7 @@ def test_eight_weights_in_tenths_are_told_apart_but_not_listed():
     state = play(environment, 0)[-2]
     assert hypotheses.contains(state, state.weights)
     assert not hypotheses.contains(state, tuple(10 - weight for weight in state.weights))
-    with pytest.raises(ValueError, match=r"can be listed where there are at most 200000, got 11 \*\* 8; take fewer"):
+    with pytest.raises(ValueError, match=r"must have at most 200000 hypotheses, got 11 \*\* 8; use fewer"):
         hypotheses.size(state)
 
 
@@ -223,7 +223,7 @@ def test_stories_of_a_file_have_no_known_parts():
     environment = SituationPuzzles()
     row = {"surface": "Why?", "bottom": "Because.", "questions": [], "verdicts": [], "slots": []}
     state = environment.initial_state(row, 0)
-    with pytest.raises(ValueError, match="hypotheses are known of generated stories, got one without slots; take"):
+    with pytest.raises(ValueError, match="hypotheses are known for generated stories, got one without slots; use"):
         hypotheses.members(state)
 
 
@@ -251,5 +251,5 @@ def test_an_answer_is_given_once_it_is_determined_or_at_the_last_reply():
 
 
 def test_states_of_other_games_are_refused():
-    with pytest.raises(ValueError, match=r"hypotheses are known of states of the types .*, got a SudokuState; take"):
+    with pytest.raises(ValueError, match=r"hypotheses are known for states of the types .*, got a SudokuState; use"):
         hypotheses.size(SudokuState(seed=0, givens="", cells=""))

@@ -133,8 +133,8 @@ def test_nothing_is_valid_once_the_episode_is_over(status):
     [
         ({"simulations": 0}, "simulations must be at least 1, got 0; raise it."),
         ({"exploration": -1}, "exploration must be at least 0, got -1; raise it."),
-        ({"tolerance": -1e-9}, "tolerance must be a number of at least 0, got -1e-09"),
-        ({"seed": 0.5}, "seed must be an integer, got 0.5"),
+        ({"tolerance": -1e-9}, "tolerance must be at least 0, got -1e-09"),
+        ({"seed": 0.5}, "seed must be a whole number, got 0.5"),
     ],
 )
 def test_impossible_options_are_refused(options, message):

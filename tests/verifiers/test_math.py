@@ -355,7 +355,7 @@ def test_a_gold_answer_that_the_algebra_fails_on_is_an_error(quick: Worker) -> N
     assert (verdict.score, verdict.status) == (0.0, "checker_failed")
     assert "with the gold answer" in verdict.detail
     task = {"answer": gold, "problem": "How many?", "source": "math", "split": "train", "source_id": "17"}
-    with pytest.raises(CheckerError, match=r"must be checked to have a score.*The row is math train 17"):
+    with pytest.raises(CheckerError, match=r"the checker must handle a gold answer.*The row is math train 17"):
         score_task(task, r"\boxed{x+1}")
     assert score_task(task, rf"\boxed{{{gold}}}") == 1.0  # the same text takes no algebra
 

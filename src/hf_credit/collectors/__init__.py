@@ -1,4 +1,4 @@
-"""Collectors: which episodes to play for a batch of task rows."""
+"""Collectors choose which episodes an update plays for a batch of task rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hf_credit.collectors.removals import Removals
 from hf_credit.collectors.verified import Verified
 from hf_credit.deprecated import renamed
 from hf_credit.options import check_options
-from hf_credit.registry import find, refuse_options
+from hf_credit.registry import find, name_and_options, refuse_options
 
 __all__ = [
     "COLLECTORS",
@@ -60,29 +60,28 @@ COLLECTORS = {
 
 
 def make(name: str, *, instead_of: Collector | None = None, **options: Any) -> Collector:
-    """The collector called `name`, with its options: `make("tree", fanout=[2, 2])`.
+    """Returns the collector called `name`, with its options: `make("tree", fanout=[2, 2])`.
 
     Args:
         name: one of `COLLECTORS`, the entry point of an installed package in the group `hf_credit.collectors`, or
             `"package.module:Class"`, which is imported and must be code that you trust.
-        instead_of: the collector that it replaces. If its options name no `inner` collector or `oracle`, it takes them
-            from there.
+        instead_of: the collector that it replaces, which provides `inner` and `oracle` if the options lack them.
         **options: of the collector. `inner` is a collector, a name, or a mapping of a `name` and its `options`.
 
     Raises:
-        ValueError: the name, an option or its value is invalid, in one sentence.
+        ValueError: the name, an option or its value is invalid.
     """
     factory: Any = find("collector", COLLECTORS, name)
     replaced: Any = instead_of
     parameters = inspect.signature(factory).parameters
     if "inner" in parameters:
         inner: Any = options.get("inner", replaced)
-        same = isinstance(factory, type) and isinstance(replaced, factory)
-        if inner is replaced and same:
-            inner = replaced.inner  # in its place, not around it
+        same_class = isinstance(factory, type) and isinstance(replaced, factory)
+        if inner is replaced and same_class:
+            inner = replaced.inner  # replaces it instead of wrapping it
         if isinstance(inner, str | Mapping):
-            inside, of_inside = name_and_options("inner", inner)
-            inner = make(inside, **of_inside)
+            inner_name, inner_options = name_and_options("inner", inner)
+            inner = make(inner_name, **inner_options)
         options |= {} if inner is None else {"inner": inner}
     if "oracle" in parameters and "oracle" not in options and hasattr(replaced, "oracle"):
         options["oracle"] = replaced.oracle
@@ -95,21 +94,3 @@ def make(name: str, *, instead_of: Collector | None = None, **options: Any) -> C
             "from hf_credit.collectors.Collector."
         )
     return collector
-
-
-def name_and_options(what: str, given: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The name of a part and its options.
-
-    Args:
-        what: the part, for the error.
-        given: the name, or a mapping of a `name` and its `options`.
-
-    Raises:
-        ValueError: it is neither.
-    """
-    if isinstance(given, str):
-        return given, {}
-    options = given.get("options", {}) if isinstance(given, Mapping) else None
-    if not isinstance(options, Mapping) or "name" not in given or not given.keys() <= {"name", "options"}:
-        raise ValueError(f"{what} must be a name, or a mapping of a name and its options, got {given!r}; correct it.")
-    return given["name"], dict(options)

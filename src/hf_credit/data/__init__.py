@@ -1,4 +1,4 @@
-"""Problems of mathematics and code, all in one form, and the gate that keeps evaluation problems out of training."""
+"""Problems of mathematics and code in a common format, and the gate that keeps evaluation problems out of training."""
 
 from hf_credit.data.identity import fingerprint, uid_sha
 from hf_credit.data.overlap import OverlapError, drop_overlap, normal_form, refuse_overlap

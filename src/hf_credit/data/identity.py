@@ -1,4 +1,4 @@
-"""Which problem it is, and which set of problems: hashes that are the same everywhere (paper C3, Appendix F)."""
+"""Hashes that identify problems and sets of problems (paper C3, Appendix F)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Iterable
 
 
 def uid_sha(text: str) -> str:
-    r"""The identifier of a problem: SHA-256 of its text in Unicode form C, with newlines `\n`, no blanks at the end.
+    r"""Returns the identifier of a problem: SHA-256 of its text in Unicode form C, newlines as `\n`, right-stripped.
 
-    Paper C3, Appendix F. It does not name the hash, nor say whether the blanks are those of each line or of the text:
-    here SHA-256 as for splits, and those of the text.
+    Paper C3, Appendix F. The paper leaves open the hash (here SHA-256, as for splits) and whether blanks are stripped
+    from each line or from the whole text (here the text).
 
     Args:
         text: the raw input field of the dataset.
@@ -24,14 +24,15 @@ def uid_sha(text: str) -> str:
 
 
 def fingerprint(identifiers: Iterable[str]) -> str:
-    r"""The fingerprint of a split: SHA-256 of its sorted identifiers, whatever order they come in.
+    r"""Returns the fingerprint of a split: SHA-256 of its sorted identifiers.
 
-    Paper C3, Appendix F. It does not say how the array becomes bytes: here one a line, each ended by `\n`, in ASCII.
+    Paper C3, Appendix F. The paper leaves open how the array becomes bytes: here in ASCII, each identifier followed by
+    `\n`.
 
     Args:
-        identifiers: the `uid_sha` of every problem, of equal ones each.
+        identifiers: the `uid_sha` of every problem in any order, duplicates included.
 
     Returns:
         64 hexadecimal digits.
     """
-    return hashlib.sha256("".join(f"{one}\n" for one in sorted(identifiers)).encode("ascii")).hexdigest()
+    return hashlib.sha256("".join(f"{uid}\n" for uid in sorted(identifiers)).encode("ascii")).hexdigest()

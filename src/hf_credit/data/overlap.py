@@ -1,8 +1,7 @@
-r"""Keeps problems of an evaluation out of training, near copies included.
+r"""Keeps evaluation problems and their near copies out of training.
 
-The paper (C3, Appendix F) asks that no `uid_sha` of a training pool is in an evaluation split. A copy of a problem
-seldom keeps every blank, so here two problems are the same if their normal forms are, which is the case wherever their
-`uid_sha` are the same.
+The paper (C3, Appendix F) requires that no `uid_sha` of a training pool is in an evaluation split. Copies seldom keep
+every blank, so here two problems are the same if their normal forms are equal; equal `uid_sha` imply that.
 """
 
 from __future__ import annotations
@@ -10,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from datasets import Dataset
 
 SIGNATURE = "\n\nImplement this signature:\n\n"
-"""What stands between the text of a code problem and the signature that its prompt carries."""
+"""The separator of a code problem's text and the signature in its prompt."""
 
 _LAYOUT = re.compile(
     r"\\(?:[,;:!]|(?:quad|qquad|thinspace|displaystyle|textstyle|left|right|bigl?|bigr?|Bigl?|Bigr?)(?![A-Za-z])|[()\[\]])"
@@ -28,16 +28,16 @@ _SAME = str.maketrans(
 
 
 class OverlapError(ValueError):
-    """A training set holds a problem of an evaluation set."""
+    """A training set contains a problem of an evaluation set."""
 
 
 class Overlap(NamedTuple):
-    """A problem of the training set that an evaluation set has too.
+    """A problem in both the training set and an evaluation set.
 
     Attributes:
-        row: its place in the training set, from 0.
+        row: its index in the training set, from 0.
         name: of the evaluation set.
-        other: its place there.
+        other: its index there.
     """
 
     row: int
@@ -46,15 +46,15 @@ class Overlap(NamedTuple):
 
 
 def normal_form(problem: str) -> str:
-    r"""A problem's text without what copies differ in, though they ask the same.
+    r"""Returns a problem's text without the details in which copies differ.
 
-    Unicode form KC (fullwidth signs become plain, ligatures letters), small letters, and without: white space, signs
-    that cannot be seen, LaTeX for blanks and the size of brackets (`\,` `\!` `\quad` `\left`), dollar signs and other
-    marks of a formula, and braces. `\dfrac` is `\frac`; quotes and dashes are of one kind. The signature that our
-    prompts carry is no part of it.
+    The text is in Unicode form KC (fullwidth signs become plain, ligatures become letters) and in lower case. It omits
+    white space, invisible characters, LaTeX for blanks and sizes of brackets (`\,` `\!` `\quad` `\left`), formula
+    delimiters, braces, and the signature in a code prompt. `\dfrac` becomes `\frac`, and quotes and dashes become one
+    kind each.
 
     Args:
-        problem: its text, as in the column `problem`.
+        problem: the text, as in the column `problem`.
     """
     text = problem.split(SIGNATURE)[0].replace("\r", " ")
     text = unicodedata.normalize("NFKC", text).translate(_SAME)
@@ -67,62 +67,58 @@ def normal_form(problem: str) -> str:
 def find_overlap(
     train: Dataset | Sequence[str], evaluation: Mapping[str, Dataset | Sequence[str]], column: str = "problem"
 ) -> list[Overlap]:
-    """The problems of a training set that an evaluation set has too, in the order of the training set.
+    """Returns the problems of a training set that an evaluation set has too, in the order of the training set.
 
     Args:
         train: rows with the column, or the problems themselves.
-        evaluation: the same of each evaluation set, by name.
-        column: which one holds the problem.
+        evaluation: the rows or problems of each evaluation set, by name.
+        column: the column of the problem.
     """
     known: dict[bytes, tuple[str, int]] = {}
     for name, rows in evaluation.items():
-        for place, problem in enumerate(_problems(rows, column)):
-            known.setdefault(_digest(problem), (name, place))
-    found = ((row, known.get(_digest(problem))) for row, problem in enumerate(_problems(train, column)))
-    return [Overlap(row, *match) for row, match in found if match is not None]
+        for index, problem in enumerate(_problems(rows, column)):
+            known.setdefault(_digest(problem), (name, index))
+    matches = ((row, known.get(_digest(problem))) for row, problem in enumerate(_problems(train, column)))
+    return [Overlap(row, *match) for row, match in matches if match is not None]
 
 
 def refuse_overlap(
     train: Dataset | Sequence[str], evaluation: Mapping[str, Dataset | Sequence[str]], column: str = "problem"
 ) -> None:
-    """Refuses a training set that holds a problem of an evaluation set, or a near copy of one; see `normal_form`.
+    """Refuses a training set with a problem of an evaluation set or a near copy of it; see `normal_form`.
 
     Args:
-        train: rows with the column, or the problems themselves.
-        evaluation: the same of each evaluation set, by name.
-        column: which one holds the problem.
+        train, evaluation, column: as for `find_overlap`.
 
     Raises:
-        OverlapError: there is one; the message says how many, and shows the first.
+        OverlapError: such problems exist; the message has their number and shows the first.
     """
-    found = find_overlap(train, evaluation, column)
-    if not found:
+    overlaps = find_overlap(train, evaluation, column)
+    if not overlaps:
         return
-    first = found[0]
-    own, other = _problems(train, column)[first.row], _problems(evaluation[first.name], column)[first.other]
-    shares = {name: sum(one.name == name for one in found) for name in evaluation}
-    where = ", ".join(f"{count:,} in {name}" for name, count in shares.items() if count)
+    first = overlaps[0]
+    problem, other = _problems(train, column)[first.row], _problems(evaluation[first.name], column)[first.other]
+    counts = Counter(overlap.name for overlap in overlaps)
+    where = ", ".join(f"{counts[name]:,} in {name}" for name in evaluation if counts[name])
     raise OverlapError(
-        f"a training set must hold no problem of an evaluation set, got {len(found):,} of its {len(train):,} rows "
-        f"({where}), the first {own[:120]!r} in row {first.row}, which is {other[:120]!r} in row {first.other} of "
-        f"{first.name}; drop them (in a recipe: on_overlap: drop), or train on another set."
+        f"a training set must contain no problem of an evaluation set, got {len(overlaps):,} of its {len(train):,} "
+        f"rows ({where}), the first {problem[:120]!r} in row {first.row}, which is {other[:120]!r} in row "
+        f"{first.other} of {first.name}; drop them (in a recipe: on_overlap: drop), or train on another set."
     )
 
 
 def drop_overlap(
     train: Dataset, evaluation: Mapping[str, Dataset | Sequence[str]], column: str = "problem"
 ) -> tuple[Dataset, dict[str, int]]:
-    """A training set without the problems that an evaluation set has too, and how many those were, by set.
+    """Returns a training set without the problems of evaluation sets, and the number dropped for each of those sets.
 
     Args:
-        train, evaluation, column: as for `refuse_overlap`.
+        train, evaluation, column: as for `find_overlap`.
     """
-    found = find_overlap(train, evaluation, column)
-    if not found:
-        return train, {}
-    gone = {one.row for one in found}
-    kept = train.select([row for row in range(len(train)) if row not in gone])
-    return kept, {name: sum(one.name == name for one in found) for name in dict.fromkeys(one.name for one in found)}
+    overlaps = find_overlap(train, evaluation, column)
+    dropped = {overlap.row for overlap in overlaps}
+    kept = train.select([row for row in range(len(train)) if row not in dropped]) if dropped else train
+    return kept, dict(Counter(overlap.name for overlap in overlaps))
 
 
 def _problems(rows: Dataset | Sequence[str], column: str) -> Sequence[str]:

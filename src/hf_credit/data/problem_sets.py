@@ -1,7 +1,7 @@
-"""Sets of problems by name, from the Hub at a fixed revision, or from a file with the same rows.
+"""Sets of problems by name, from the Hub at a fixed revision or from a file with the same rows.
 
 A set is written `NAME`, `NAME@REVISION` or `NAME=FILE`, as in `math500/test`, `cmath/test@<commit>` and
-`math/train=data/math_train.json`. Names are `SOURCE/SPLIT`; a file may have any name.
+`math/train=data/math_train.json`. Names are `SOURCE/SPLIT`; with a file, any name is possible.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,20 +26,20 @@ _SUBJECTS = (
     "algebra", "counting_and_probability", "geometry", "intermediate_algebra", "number_theory", "prealgebra",
     "precalculus",
 )  # fmt: skip
-_MOST_BYTES = 2**30  # of a file of problems, unpacked
+_MAX_BYTES = 2**30  # of a file of problems, unpacked
 _MBPP_TASKS = {"prompt": (1, 10), "test": (11, 510), "validation": (511, 600), "train": (601, 974)}
-"""First and last task_id of each split of MBPP (Austin et al. 2021)."""
+"""The first and last task_id of each split of MBPP (Austin et al. 2021)."""
 
 
 class HubSource(NamedTuple):
-    """Where a set lies on the Hub.
+    """The location of a set on the Hub.
 
     Attributes:
-        repository: of datasets.
-        revision: a commit; `None` where no commit is known here, so that the latest is looked up and recorded.
-        configs: which subsets, one after the other.
+        repository: the dataset repository.
+        revision: a commit; `None` to look up the latest commit, which the run records.
+        configs: the subsets, in order.
         split: its name there.
-        branch: where the latest commit is looked up.
+        branch: the branch of the latest commit.
     """
 
     repository: str
@@ -61,7 +62,7 @@ def _known() -> dict[str, HubSource]:
     minerva = ("math-ai/minervamath", "ee46ddc498933b1977577953250ca5c66be64f96", (None,))
     gaokao = ("MARIO-Math-Reasoning/Gaokao2023-Math-En", None, (None,))
     logiqa = ("lucasmccabe/logiqa", None, (None,))
-    tables = "refs/convert/parquet"  # the repository itself holds a script, which is not run
+    tables = "refs/convert/parquet"  # the main branch has a loading script, which is not run
     return {
         "math/train": HubSource(*math, "train"),
         "math/test": HubSource(*math, "test"),
@@ -82,7 +83,7 @@ def _known() -> dict[str, HubSource]:
 
 
 PROBLEM_SETS = _known()
-"""The sets with a place on the Hub. CMATH has no training split: for the paper's CMATH-train take its dev."""
+"""The sets on the Hub. CMATH has no training split: use its dev split for the paper's CMATH-train."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,10 +91,10 @@ class Problems:
     """A set of problems.
 
     Attributes:
-        name: as it was asked for.
-        rows: in the one form, see `hf_credit.data.rows`.
+        name: as requested.
+        rows: in the common format, see `hf_credit.data.rows`.
         origin: `repository@commit`, or the file's name.
-        dropped: rows that lacked what it takes to score a reply.
+        dropped: the number of rows without a gold answer or tests.
         fingerprint: of the rows, see `hf_credit.data.fingerprint`.
     """
 
@@ -104,60 +105,60 @@ class Problems:
     fingerprint: str
 
     def description(self) -> dict[str, Any]:
-        """What a run should remember of the set, as plain values."""
+        """Returns the record of the set in a run, as plain values."""
         return {**vars(self), "rows": len(self.rows)}
 
 
 def is_problem_set(name: str) -> bool:
-    """Whether a dataset's name is that of a set of problems: `NAME`, `NAME@REVISION` or `NAME=FILE`.
+    """Returns whether a dataset's name denotes a set of problems: `NAME`, `NAME@REVISION` or `NAME=FILE`.
 
-    The path of something that is there is none, though it may hold a `=`.
+    An existing path with a `=` does not.
     """
     return ("=" in name and not Path(name).exists()) or name.partition("@")[0] in PROBLEM_SETS
 
 
 def load_problems(wanted: str, on_missing: str = "refuse", example: bool = False) -> Problems:
-    """A set of problems in the one form.
+    """Loads a set of problems in the common format.
 
     Args:
         wanted: `NAME`, `NAME@REVISION` or `NAME=FILE`; the file is JSON, JSON lines or Parquet (.json, .jsonl, both
             also as .gz, or .parquet).
-        on_missing: `refuse` or `drop` rows without a gold answer, or without tests.
+        on_missing: `refuse` or `drop` rows without a gold answer or tests.
         example: whether the prompts of MBPP show the first test.
 
     Raises:
-        ValueError: there is no such set, a row lacks what it takes to score a reply, or a file is of another kind.
+        ValueError: the set does not exist, a row has no gold answer or tests, or a file has another format.
         OSError: the file or the repository cannot be read.
     """
     one_of("on_missing", on_missing, ("refuse", "drop"))
     name, origin, rows = _open(wanted)
     source, _, split = name.partition("/")
-    made: list[dict[str, Any]] = []
+    problems: list[dict[str, Any]] = []
     dropped = 0
     kind = ""
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         kind = kind or kind_of(set(row), origin, source)
         if kind == "mbpp" and not _in_split(row, split):
             continue
         try:
-            made.append(to_problem(row, kind, source, split, place, example))
+            problems.append(to_problem(row, kind, source, split, index, example))
         except (ValueError, KeyError, AttributeError, TypeError) as error:
             if on_missing == "drop" and isinstance(error, RowError):
                 dropped += 1
                 continue
-            lacking = error if isinstance(error, ValueError) else f"must be complete, got {error!r}"
+            fault = error if isinstance(error, ValueError) else f"must be complete, got {error!r}"
             raise ValueError(
-                f"a row of {origin} {lacking} in row {place} (from 0); mend it, or leave out such rows with "
-                "on_missing: drop."
+                f"a row of {origin} {fault} in row {index} (from 0); correct it, or drop such rows with on_missing: "
+                "drop."
             ) from error
-    if not made:
-        raise ValueError(f"a set must have problems, got none for {wanted!r} in {origin}; look at the split's name.")
-    table = Dataset.from_list(made, features=FEATURES)
+    if not problems:
+        raise ValueError(f"a set must have problems, got none for {wanted!r} in {origin}; check the split's name.")
+    table = Dataset.from_list(problems, features=FEATURES)
     return Problems(name=name, rows=table, origin=origin, dropped=dropped, fingerprint=fingerprint(table["uid_sha"]))
 
 
 def _open(wanted: str) -> tuple[str, str, Iterator[Mapping[str, Any]]]:
-    """The name, the origin and the raw rows."""
+    """Returns the name, the origin and the raw rows."""
     name, is_file, file = wanted.partition("=")
     if is_file:
         return name, Path(file).name, _read(Path(file))
@@ -167,16 +168,12 @@ def _open(wanted: str) -> tuple[str, str, Iterator[Mapping[str, Any]]]:
             f"a set of problems must be one of {', '.join(PROBLEM_SETS)}, or NAME=FILE, got {name!r}; "
             f"{did_you_mean(name, PROBLEM_SETS) or 'pick one of these.'}"
         )
-    place = PROBLEM_SETS[name]
-    commit = revision or place.revision or HfApi().dataset_info(place.repository, revision=place.branch).sha or ""
+    hub = PROBLEM_SETS[name]
+    commit = revision or hub.revision or HfApi().dataset_info(hub.repository, revision=hub.branch).sha or ""
     if not re.fullmatch(r"[0-9a-f]{40}", commit):
         raise ValueError(f"a revision must be a commit of 40 hexadecimal digits, got {commit!r} for {name}; pin one.")
-    return name, f"{place.repository}@{commit}", _download(place, commit)
-
-
-def _download(place: HubSource, commit: str) -> Iterator[Mapping[str, Any]]:
-    for config in place.configs:
-        yield from load_dataset(place.repository, config, split=place.split, revision=commit)
+    parts = (load_dataset(hub.repository, config, split=hub.split, revision=commit) for config in hub.configs)
+    return name, f"{hub.repository}@{commit}", chain.from_iterable(parts)
 
 
 def _in_split(row: Mapping[str, Any], split: str) -> bool:
@@ -186,8 +183,7 @@ def _in_split(row: Mapping[str, Any], split: str) -> bool:
 
 def _read(path: Path) -> Iterator[Mapping[str, Any]]:
     name = path.name.removesuffix(".gz")
-    packed = name != path.name
-    if name.endswith(".parquet") and not packed:
+    if path.name.endswith(".parquet"):
         import pyarrow.parquet
 
         return iter(pyarrow.parquet.read_table(path).to_pylist())
@@ -197,17 +193,19 @@ def _read(path: Path) -> Iterator[Mapping[str, Any]]:
             f"got {path.name!r}; convert it."
         )
     try:
-        text = read_text(path, _MOST_BYTES)
+        text = read_text(path, _MAX_BYTES)
         values = parse_json(text) if name.endswith(".json") else _json_lines(text)
     except ValueError as error:
         raise ValueError(
-            f"a file of problems must be JSON in UTF-8, got ({error}) in {path.name!r}; mend it."
+            f"a file of problems must be JSON in UTF-8, got ({error}) in {path.name!r}; correct it."
         ) from None
     if not isinstance(values, list) or not all(isinstance(row, dict) for row in values):
-        raise ValueError(f"a file of problems must be a list of rows with names, got another form in {path.name!r}.")
+        raise ValueError(
+            f"a file of problems must be a list of JSON objects, got another form in {path.name!r}; convert it."
+        )
     return iter(values)
 
 
 def _json_lines(text: str) -> list[Any]:
-    # Not splitlines: a problem may hold other line ends than \n, such as U+2028.
+    # Not splitlines: a problem may contain other line breaks than \n, such as U+2028.
     return [parse_json(line) for line in text.split("\n") if line.strip()]

@@ -1,16 +1,14 @@
-"""Rows of the known datasets in one form, recognised by their columns.
+"""Converts rows of the known datasets, which it recognises by their columns, into a common format.
 
-Columns of the form: `problem` (what a policy is shown), `answer` (mathematics; "" for code), `tests` and `setup` and
-`entry_point` (code; empty for mathematics), `domain` ("math", "code" or "choice"), `source`, `split`, `source_id` and
-`uid_sha`.
+Columns: `problem` (the prompt), `answer` (mathematics; "" for code), `tests`, `setup` and `entry_point` (code; empty
+for mathematics), `domain` ("math", "code" or "choice"), `source`, `split`, `source_id` and `uid_sha`.
 
-- `tests`: programs that fail unless the solution is right, each of them run by itself: the assertions of MBPP; the one
-  test program of HumanEval, with its call.
-- `setup`: a program that comes before the solution: the imports and helpers that stand above the function in the
-  prompt of HumanEval; for MBPP its own set-up, behind the classes that its tests or set-up use, which the prompt shows
-  as given.
-- Of multiple choice, `problem` holds the text, the question and the options, each behind its letter, and `answer` the
-  right letter, as `hf_credit.verifiers.options:option_score` takes it.
+- `tests`: programs that run separately and fail unless the solution is right: the assertions of MBPP, or the test
+  program of HumanEval with its call.
+- `setup`: the program before the solution. For HumanEval, the imports and helpers above the function in the prompt;
+  for MBPP, the classes that its tests or set-up use, which the prompt shows as given, then its own set-up.
+- For multiple choice, `problem` has the text, the question and the lettered options, and `answer` the right letter, as
+  `hf_credit.verifiers.options:option_score` expects it.
 """
 
 from __future__ import annotations
@@ -39,26 +37,26 @@ KINDS: dict[str, tuple[frozenset[str], ...]] = {
     "answer": (frozenset({"problem", "answer"}),),
     "solution": (frozenset({"problem", "solution"}),),
 }
-"""By which columns rows are recognised, the first that fits."""
+"""The columns of each kind of row; the first kind that fits applies."""
 _PLAIN_ANSWERS = {"amc23", "gaokao2023en", "minervamath"}
-"""Sources with the columns of GSM8K whose answers stand alone, without a solution and `####` before them."""
+"""Sources with the columns of GSM8K whose answers have no solution and `####` before them."""
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 class RowError(ValueError):
-    """A row is not a problem: it lacks what it takes to score a reply."""
+    """A row has no problem, gold answer or tests."""
 
 
 def kind_of(columns: set[str], where: str, source: str = "") -> str:
-    """Which dataset's form rows with these columns have.
+    """Returns the kind of rows with these columns.
 
     Args:
         columns: of a row.
-        where: it is from, for the message.
-        source: the dataset's name, where columns alone do not tell.
+        where: the origin of the row, for the message.
+        source: the dataset's name, which decides between kinds with the same columns.
 
     Raises:
-        ValueError: none of the known ones.
+        ValueError: no kind has these columns.
     """
     for kind, choices in KINDS.items():
         if any(needed <= columns for needed in choices):
@@ -71,15 +69,15 @@ def kind_of(columns: set[str], where: str, source: str = "") -> str:
 
 
 def to_problem(
-    row: Mapping[str, Any], kind: str, source: str, split: str, place: int, example: bool = False
+    row: Mapping[str, Any], kind: str, source: str, split: str, index: int, example: bool = False
 ) -> dict[str, Any]:
-    """A row in the one form.
+    """Converts a row into the common format.
 
     Args:
         row: of a dataset.
-        kind: which one, as `kind_of` says.
-        source, split: where it is from.
-        place: of the row in its file or split, from 0: its identifier, where it has none.
+        kind: from `kind_of`.
+        source, split: the origin of the row.
+        index: of the row in its file or split, from 0; its identifier if the row has none.
         example: whether the prompt of MBPP shows the first test.
 
     Raises:
@@ -87,29 +85,29 @@ def to_problem(
     """
     if kind == "problems":
         return {name: list(row[name] or []) if name == "tests" else str(row[name] or "") for name in COLUMNS}
-    made = {"answer": "", "tests": [], "setup": "", "entry_point": "", "domain": "math", "source_id": str(place)}
+    problem = {"answer": "", "tests": [], "setup": "", "entry_point": "", "domain": "math", "source_id": str(index)}
     if kind == "mbpp":
-        made |= {"domain": "code", "source_id": str(row["task_id"]), **mbpp_problem(row, example)}
+        problem |= {"domain": "code", "source_id": str(row["task_id"]), **mbpp_problem(row, example)}
         raw = _text(row, "text") or _text(row, "prompt")
     elif kind == "humaneval":
-        raw = _text(row, "prompt")
-        made |= {"domain": "code", "source_id": str(row["task_id"]), "problem": raw, "entry_point": row["entry_point"]}
-        made["tests"] = [f"{row['test'].strip()}\n\ncheck({row['entry_point']})\n"] if _text(row, "test") else []
-        made["setup"] = humaneval_setup(raw, row["entry_point"])
+        raw, name = _text(row, "prompt"), row["entry_point"]
+        problem |= {"domain": "code", "source_id": str(row["task_id"]), "problem": raw, "entry_point": name}
+        problem["tests"] = [f"{row['test'].strip()}\n\ncheck({name})\n"] if _text(row, "test") else []
+        problem["setup"] = humaneval_setup(raw, name)
     elif kind == "choice":
         raw, answer = _choice(row)
-        made |= {"domain": "choice", "problem": raw, "answer": answer}
+        problem |= {"domain": "choice", "problem": raw, "answer": answer}
     else:
         raw = _text(row, "question" if kind in ("gsm8k", "cmath", "question") else "problem")
-        made |= {"problem": raw, "answer": _answer(row, kind), "source_id": str(row.get("unique_id") or place)}
+        problem |= {"problem": raw, "answer": _answer(row, kind), "source_id": str(row.get("unique_id") or index)}
     if not raw.strip():
-        raise RowError("must have a problem, got an empty one")
-    if made["domain"] != "code" and not made["answer"]:
+        raise RowError("must have a problem, got an empty text")
+    if problem["domain"] != "code" and not problem["answer"]:
         raise RowError("must have a gold answer, got none")
-    if made["domain"] == "code" and not made["tests"]:
+    if problem["domain"] == "code" and not problem["tests"]:
         raise RowError("must have tests, got none")
-    made |= {"source": source, "split": split, "uid_sha": uid_sha(raw)}
-    return {name: made[name] for name in COLUMNS}
+    problem |= {"source": source, "split": split, "uid_sha": uid_sha(raw)}
+    return {name: problem[name] for name in COLUMNS}
 
 
 def _answer(row: Mapping[str, Any], kind: str) -> str:
@@ -121,16 +119,16 @@ def _answer(row: Mapping[str, Any], kind: str) -> str:
 
 
 def _choice(row: Mapping[str, Any]) -> tuple[str, str]:
-    """Text, question and lettered options as one, and the letter of the right one, which counts from 0 in the row."""
+    """Returns the text, question and lettered options as one text, and the right option's letter."""
     options = [str(option) for option in row["options"] or []]
     if not 2 <= len(options) <= len(_LETTERS):
         raise RowError(f"must have from 2 to {len(_LETTERS)} options, got {len(options)}")
     right = row["correct_option"]
     if not isinstance(right, int) or isinstance(right, bool) or not 0 <= right < len(options):
-        raise RowError(f"must have the place of the right option, from 0 to {len(options) - 1}, got {right!r}")
+        raise RowError(f"must have the index of the right option, from 0 to {len(options) - 1}, got {right!r}")
     lettered = [f"{letter}. {option}" for letter, option in zip(_LETTERS, options, strict=False)]
-    told = [part for part in (_text(row, "context").strip(), _text(row, "query").strip()) if part]
-    return "\n\n".join([*told, "\n".join(lettered)]) if told else "", _LETTERS[right]
+    parts = [part for part in (_text(row, "context").strip(), _text(row, "query").strip()) if part]
+    return "\n\n".join([*parts, "\n".join(lettered)]) if parts else "", _LETTERS[right]
 
 
 def _text(row: Mapping[str, Any], column: str) -> str:
@@ -139,7 +137,7 @@ def _text(row: Mapping[str, Any], column: str) -> str:
 
 
 def last_box(solution: str) -> str:
-    r"""What the last `\\boxed{}` of a solution of MATH holds, "" if there is none; `\\boxed 5` holds 5."""
+    r"""Returns the content of a MATH solution's last `\\boxed{}`, "" if there is none; `\\boxed 5` contains 5."""
     start = max(solution.rfind("\\boxed"), solution.rfind("\\fbox"))
     if start < 0:
         return ""

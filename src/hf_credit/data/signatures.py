@@ -1,7 +1,7 @@
-"""What a prompt for code must say beside the task: the signature, and what is given. Never the solution.
+"""Prompts for code: the task, the signature and the given classes, never the solution.
 
-The text of MBPP does not name the function that its tests call, so that hardly any answer can pass; the name, its
-arguments and their defaults are read from the reference solution's `def` line.
+The text of MBPP does not name the function that its tests call, so hardly any answer could pass. The name, arguments
+and defaults come from the reference solution's `def` line.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ from hf_credit.data.overlap import SIGNATURE
 
 
 def mbpp_problem(row: Mapping[str, Any], example: bool = False) -> dict[str, Any]:
-    """The columns problem, tests, setup and entry_point of a row of MBPP.
+    """Returns the columns problem, tests, setup and entry_point of a row of MBPP.
 
-    The prompt is the text, the signature, and the classes that the tests use, which are given. A class is taken from
-    the reference solution, since the tests speak of it: without `Node` there is no tree to test with.
+    The prompt has the text, the signature, and the reference solution's classes that the tests use, such as `Node`.
 
     Args:
         row: with text (or prompt), code, test_list and test_setup_code (or test_imports).
         example: whether the prompt shows the first test.
 
     Raises:
-        ValueError: the reference solution cannot be read, or has no function that the tests call.
+        ValueError: the reference solution cannot be parsed, or has no function that the tests call.
     """
     text = str(row.get("text") or row.get("prompt") or "")
     tests = [_lines(test) for test in row.get("test_list") or []]
@@ -54,14 +53,14 @@ def mbpp_problem(row: Mapping[str, Any], example: bool = False) -> dict[str, Any
 
 
 def humaneval_setup(prompt: str, entry_point: str) -> str:
-    """What stands in a prompt of HumanEval above the function that is asked for: its imports and helpers.
+    """Returns the imports and helpers above the requested function in a prompt of HumanEval.
 
     Args:
         prompt: ends with the function's signature and docstring.
         entry_point: the function's name.
 
     Raises:
-        ValueError: the prompt has no such function, or is no Python.
+        ValueError: the prompt has no such function, or is not Python.
     """
     lines = prompt.splitlines(keepends=True)
     for node in reversed(_parse(prompt + "\n    pass\n").body):
@@ -71,7 +70,7 @@ def humaneval_setup(prompt: str, entry_point: str) -> str:
 
 
 def signature(function: ast.FunctionDef) -> str:
-    """A function's `def` line: its name, its arguments with their defaults, and types where it says them."""
+    """Returns a function's `def` line: name, arguments, defaults and annotations."""
     returned = f" -> {ast.unparse(function.returns)}" if function.returns else ""
     return f"def {function.name}({ast.unparse(function.args)}){returned}:"
 
@@ -82,10 +81,10 @@ def _names(programs: Sequence[str]) -> set[str]:
 
 def _parse(program: str) -> ast.Module:
     try:
-        with warnings.catch_warnings(action="ignore"):  # of escapes that are none, in what others wrote
+        with warnings.catch_warnings(action="ignore"):  # invalid escapes in the dataset's programs
             return ast.parse(textwrap.dedent(program))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ValueError(f"must have a program that can be read, got {error}") from None
+        raise ValueError(f"must have a program that Python can parse, got {error}") from None
 
 
 def _lines(program: Any) -> str:

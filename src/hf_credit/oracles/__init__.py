@@ -1,4 +1,4 @@
-"""Who knows the right move: search, constraints, posterior, hypotheses."""
+"""Oracles judge any action in any state: by search, constraints, an exact posterior, or the remaining hypotheses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from hf_credit.environments import Environment
 from hf_credit.oracles.base import Oracle, ValidSetOracle, first_move
-from hf_credit.registry import described, find, names, refuse_options, remember
+from hf_credit.registry import build, described, name_and_options, names
 
 __all__ = [
     "ORACLES",
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 OracleLike = Oracle[Any] | str | Mapping[str, Any]
-"""What `resolve` takes: an oracle, its name, or a mapping of its `name` and `options`."""
+"""The argument of `resolve`: an oracle, its name, or a mapping of its `name` and `options`."""
 
 ORACLES = {
     "evidence": "hf_credit.oracles.evidence_play:EvidenceOracle",
@@ -34,8 +34,8 @@ ORACLES = {
     "sudoku_constraints": "hf_credit.oracles.sudoku_constraints:SudokuConstraintsOracle",
 }
 
-# Tic-Tac-Toe is small enough for search to prove the value of every move.
-_OWN: dict[str, tuple[str, dict[str, Any]]] = {
+# In Tic-Tac-Toe, search proves the value of every move.
+_DEFAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "circuit_decoding": ("hypotheses", {}),
     "evidence": ("evidence", {}),
     "guess_numbers": ("hypotheses", {}),
@@ -49,51 +49,39 @@ _OWN: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def make(name: str, **options: Any) -> Oracle[Any]:
-    """The oracle called `name`, with its options.
+    """Returns the oracle called `name`, with its options.
 
     Args:
-        name: one of `known()`, or the `"package.module:Class"` of one, or of a factory, which is imported and must be
-            code that you trust.
+        name: one of `known()`, or the `"package.module:Class"` of an oracle or a factory, which is imported and must
+            be code that you trust.
         **options: of the oracle.
 
     Raises:
-        ValueError: the name, an option or an option's value is not possible, in one sentence that names the rule,
-            the value and the remedy.
+        ValueError: the name, an option or its value is invalid.
     """
-    factory = find("oracle", ORACLES, name)
-    refuse_options("oracle", factory, name, options)
-    oracle: Oracle[Any] = factory(**options)
-    if type(oracle) is not factory:
-        remember(oracle, name, factory, **options)
+    oracle: Oracle[Any] = build("oracle", ORACLES, name, options)
     return oracle
 
 
 def resolve(oracle: OracleLike | None) -> Oracle[Any] | None:
-    """An oracle, from itself, its name, or a mapping of its `name` and `options`, as a recipe has it.
+    """Returns an oracle, from itself, its name, or a mapping of its `name` and `options`, as in a recipe.
 
     Raises:
-        ValueError: as in `make`, or the mapping holds something else.
+        ValueError: as in `make`, or the mapping has other keys.
     """
-    if isinstance(oracle, str):
-        return make(oracle)
-    if isinstance(oracle, Mapping):
-        if "name" not in oracle or set(oracle) - {"name", "options"}:
-            raise ValueError(
-                f"an oracle is described by its name and its options, got {dict(oracle)}; write "
-                "{'name': 'mcts', 'options': {'simulations': 1000}}, say."
-            )
-        return make(oracle["name"], **(oracle.get("options") or {}))
+    if isinstance(oracle, str | Mapping):
+        name, options = name_and_options("oracle", oracle)
+        return make(name, **options)
     return oracle
 
 
 def known() -> list[str]:
-    """The names of this library's oracles and of those that installed packages bring, as entry points of the group
-    `hf_credit.oracles`."""
+    """Returns the names of this library's oracles and of the entry points in the group `hf_credit.oracles`."""
     return names("oracle", ORACLES)
 
 
 def spec(oracle: Oracle[Any]) -> tuple[str, dict[str, Any]]:
-    """The name and the options from which `make` makes an oracle again.
+    """Returns the name and the options from which `make` rebuilds an oracle.
 
     Raises:
         ValueError: as for `hf_credit.environments.spec`.
@@ -102,34 +90,36 @@ def spec(oracle: Oracle[Any]) -> tuple[str, dict[str, Any]]:
 
 
 def default_oracle(environment: Environment[Any]) -> Oracle[Any] | None:
-    """The paper's kind of oracle for each of its environments, at its best; for any other environment what its own
-    method `default_oracle()` gives, `None` where it has none."""
+    """Returns the paper's oracle for each of its environments, with the most accurate options.
+
+    For any other environment it returns the result of the environment's method `default_oracle()`, or `None`.
+    """
     if not getattr(environment, "hypotheses_known", True):
         return None
-    if environment.name not in _OWN:
-        own = getattr(environment, "default_oracle", None)
-        return None if own is None else own()
-    name, options = _OWN[environment.name]
+    if environment.name not in _DEFAULTS:
+        default = getattr(environment, "default_oracle", None)
+        return None if default is None else default()
+    name, options = _DEFAULTS[environment.name]
     return make(name, **options)
 
 
 def require_fit(oracle: Oracle[Any], environment: Environment[Any]) -> None:
-    """Refuses an oracle that cannot judge an environment, by asking it about the first legal action of one task.
+    """Refuses an oracle that cannot judge the first legal action of one task of an environment.
 
     Raises:
-        ValueError: it is no oracle, it is made for another environment, it fails on the environment's first state, or
-            its score is outside [0, 1].
+        ValueError: it is not an oracle, is made for another environment, fails on the environment's first state, or
+            scores outside [0, 1].
     """
     if not isinstance(oracle, Oracle):
         name = getattr(oracle, "name", type(oracle).__name__)
-        raise ValueError(f"an oracle must have valid_actions and score, got {name!r} without; add them.")
+        raise ValueError(f"an oracle must have valid_actions and score, got {name!r} without them; add them.")
     name, state, action = first_move("oracle", oracle, environment)
     try:
         score = float(oracle.score(state, action))
     except Exception as error:
         raise ValueError(
             f"the oracle must score every legal action of {environment.name!r}, got {type(error).__name__} from "
-            f"{name!r} on {action!r} ({error}); choose another oracle or mend this one."
+            f"{name!r} on {action!r} ({error}); choose another oracle or correct this one."
         ) from error
     if not 0 <= score <= 1:
         raise ValueError(f"an oracle's score must be in [0, 1], got {score} from {name!r} on {action!r}; scale it.")

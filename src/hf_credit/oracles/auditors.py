@@ -1,14 +1,14 @@
-"""Auditors and interventions by name, as a recipe has them."""
+"""Auditors and interventions by name, as in a recipe."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from hf_credit.environments import Environment
 from hf_credit.oracles.auditing import Audit, Auditor, Interventions
 from hf_credit.oracles.base import first_move
-from hf_credit.registry import described, find, refuse_options, remember
+from hf_credit.registry import build, described, name_and_options
 
 AUDITORS = {
     "evidence": "hf_credit.oracles.evidence_audit:EvidenceAuditor",
@@ -17,38 +17,34 @@ AUDITORS = {
 INTERVENTIONS = {"evidence": "hf_credit.oracles.evidence_interventions:EvidenceInterventions"}
 
 AuditorLike = Auditor[Any] | str | Mapping[str, Any]
-"""What `resolve_auditor` takes: an auditor, its name, or a mapping of its `name` and `options`."""
+"""The argument of `resolve_auditor`: an auditor, its name, or a mapping of its `name` and `options`."""
 
 InterventionsLike = Interventions[Any] | str | Mapping[str, Any]
-"""What `resolve_interventions` takes: interventions, their name, or a mapping of their `name` and `options`."""
+"""The argument of `resolve_interventions`: interventions, their name, or a mapping of their `name` and `options`."""
 
 
 def resolve_auditor(auditor: AuditorLike | None) -> Auditor[Any] | None:
-    """An auditor, from itself, its name, the `"module:object"` of one, or a mapping of its `name` and `options`.
+    """Returns an auditor, from itself, its name or `"module:object"`, or a mapping of its `name` and `options`.
 
     Raises:
-        ValueError: the name or an option is not possible, or it is none, in one sentence.
+        ValueError: the name or an option is invalid, or the result is not an auditor.
     """
     members = ("audit", "success", "costs", "categories", "slots")
-    made: Auditor[Any] | None = None if auditor is None else _resolved("auditor", AUDITORS, auditor, members)
-    return made
+    return None if auditor is None else _resolved("auditor", AUDITORS, auditor, members)
 
 
 def resolve_interventions(interventions: InterventionsLike | None) -> Interventions[Any] | None:
-    """Interventions, from themselves, their name, their `"module:object"`, or a mapping of `name` and `options`.
+    """Returns interventions, from themselves, their name or `"module:object"`, or a mapping of `name` and `options`.
 
     Raises:
         ValueError: as in `resolve_auditor`.
     """
     members = ("families", "applies", "propose", "evidence")
-    if interventions is None:
-        return None
-    made: Interventions[Any] = _resolved("intervention", INTERVENTIONS, interventions, members)
-    return made
+    return None if interventions is None else _resolved("intervention", INTERVENTIONS, interventions, members)
 
 
 def auditor_spec(auditor: Auditor[Any]) -> dict[str, Any]:
-    """The `name` and `options` from which `resolve_auditor` makes an auditor again.
+    """Returns the `name` and `options` from which `resolve_auditor` rebuilds an auditor.
 
     Raises:
         ValueError: as for `hf_credit.environments.spec`.
@@ -57,7 +53,7 @@ def auditor_spec(auditor: Auditor[Any]) -> dict[str, Any]:
 
 
 def interventions_spec(interventions: Interventions[Any]) -> dict[str, Any]:
-    """The `name` and `options` from which `resolve_interventions` makes interventions again.
+    """Returns the `name` and `options` from which `resolve_interventions` rebuilds interventions.
 
     Raises:
         ValueError: as for `hf_credit.environments.spec`.
@@ -66,63 +62,51 @@ def interventions_spec(interventions: Interventions[Any]) -> dict[str, Any]:
 
 
 def default_auditor(environment: Environment[Any]) -> Auditor[Any] | None:
-    """The auditor of an environment of this library, at its best; of any other what its own method
-    `default_auditor()` gives, `None` where it has none."""
+    """Returns the auditor of an environment of this library, without noise.
+
+    For any other environment it returns the result of the environment's method `default_auditor()`, or `None`.
+    """
     if environment.name == "evidence":
         return resolve_auditor({"name": "evidence", "options": {"documents": environment.documents}})  # type: ignore[attr-defined]
-    made: Auditor[Any] | None = _own(environment, "default_auditor")
-    return made
+    default = getattr(environment, "default_auditor", None)
+    return None if default is None else default()
 
 
 def default_interventions(environment: Environment[Any]) -> Interventions[Any] | None:
-    """The interventions of an environment of this library; of any other what its own method
-    `default_interventions()` gives, `None` where it has none."""
+    """Returns the interventions of an environment of this library.
+
+    For any other environment it returns the result of the environment's method `default_interventions()`, or `None`.
+    """
     if environment.name in INTERVENTIONS:
         return resolve_interventions(environment.name)
-    made: Interventions[Any] | None = _own(environment, "default_interventions")
-    return made
+    default = getattr(environment, "default_interventions", None)
+    return None if default is None else default()
 
 
 def require_auditor_fit(auditor: Auditor[Any], environment: Environment[Any]) -> None:
-    """Refuses an auditor that cannot audit an environment, by asking it about the first legal action of one task.
+    """Refuses an auditor that cannot audit the first legal action of one task of an environment.
 
     Raises:
-        ValueError: it is made for another environment, it fails on the first state, or says what is no audit.
+        ValueError: it is made for another environment, fails on the first state, or does not return an `Audit`.
     """
     name, state, action = first_move("auditor", auditor, environment)
     try:
-        made, success = auditor.audit(state, action), float(auditor.success(state))
+        audit, success = auditor.audit(state, action), float(auditor.success(state))
     except Exception as error:
         raise ValueError(
             f"the auditor must audit every legal action of {environment.name!r}, got {type(error).__name__} from "
-            f"{name!r} on {action!r} ({error}); choose another auditor or mend this one."
+            f"{name!r} on {action!r} ({error}); choose another auditor or correct this one."
         ) from error
-    if not isinstance(made, Audit) or not 0 <= success <= 1:
+    if not isinstance(audit, Audit) or not 0 <= success <= 1:
         raise ValueError(
-            f"an auditor must return an Audit and a success in [0, 1], got a {type(made).__name__} and {success} from "
-            f"{name!r}; mend it."
+            f"an auditor must return an Audit and a success in [0, 1], got a {type(audit).__name__} and {success} "
+            f"from {name!r}; correct it."
         )
 
 
 def _resolved(kind: str, known: Mapping[str, str], given: Any, members: tuple[str, ...]) -> Any:
-    if isinstance(given, str):
-        given = {"name": given}
-    if isinstance(given, Mapping):
-        if "name" not in given or set(given) - {"name", "options"}:
-            raise ValueError(
-                f"an {kind} is described by its name and its options, got {dict(given)}; write "
-                "{'name': 'evidence', 'options': {}}, say."
-            )
-        factory, name, options = find(kind, known, given["name"]), given["name"], given.get("options") or {}
-        refuse_options(kind, factory, name, options)
-        given = factory(**options)
-        if type(given) is not factory:
-            remember(given, name, factory, **options)
+    if isinstance(given, str | Mapping):
+        given = build(kind, known, *name_and_options(kind, given))
     if missing := [member for member in members if not hasattr(given, member)]:
         raise ValueError(f"an {kind} must have {', '.join(members)}, got one without {missing[0]}; add it.")
     return given
-
-
-def _own(environment: Environment[Any], method: str) -> Any:
-    made: Callable[[], Any] | None = getattr(environment, method, None)
-    return None if made is None else made()

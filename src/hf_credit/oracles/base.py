@@ -1,4 +1,4 @@
-"""What an oracle is: it knows which actions are right in a state."""
+"""The oracle protocol, and the oracle that scores by its set of valid actions."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ S_contra = TypeVar("S_contra", bound=State, contravariant=True)
 
 @runtime_checkable
 class Oracle(Protocol[S_contra]):
-    """A verifier of single actions (paper VPR, section 2.1): a function of the state and the action alone.
+    """A verifier of single actions (paper VPR, section 2.1): a function of only the state and the action.
 
-    Any object with these two methods is an oracle; nothing needs to be inherited.
+    Any object with these two methods is an oracle.
     """
 
     def valid_actions(self, state: S_contra) -> frozenset[str]:
-        """The oracle-valid set A*(s), as plain actions; empty when the episode is over."""
+        """Returns the oracle-valid set A*(s), as plain actions; empty when the episode is over."""
 
     def score(self, state: S_contra, action: str) -> float:
-        """The reward of `action` (a plain action or a reply with an action tag) in `state`, in [0, 1]."""
+        """Returns the reward of `action` (a plain action or a reply with an action tag) in `state`, in [0, 1]."""
 
 
 def first_move(kind: str, judge: Any, environment: Environment[S]) -> tuple[str, S, str]:
-    """What a judge of actions is tried on: its name, the first state of one task, and a legal action there.
+    """Returns a judge's name, the first state of one task, and a legal action there, to test the judge with.
 
     Args:
-        kind: what it is called in an error.
-        judge: perhaps with a `name`, and an `environment_type` that it is made for.
-        environment: that it is to judge.
+        kind: of the judge, for an error.
+        judge: optionally with a `name`, and the `environment_type` that it is made for.
+        environment: that it shall judge.
 
     Raises:
-        ValueError: it is made for another environment.
+        ValueError: the judge is made for another environment.
     """
     name = getattr(judge, "name", type(judge).__name__)
     made_for = getattr(judge, "environment_type", object)
@@ -49,11 +49,11 @@ def first_move(kind: str, judge: Any, environment: Environment[S]) -> tuple[str,
 
 
 class ValidSetOracle(ABC, Generic[S]):
-    """An oracle that is its valid set: `score` is 1 for a member and 0 for anything else (paper VPR, eq. 2).
+    """An oracle that scores 1 for the members of its valid set and 0 for anything else (paper VPR, eq. 2).
 
     Class attributes:
-        name: what `hf_credit.oracles.make` knows it by.
-        environment_type: the environment whose states it understands.
+        name: its name for `hf_credit.oracles.make`.
+        environment_type: the environment whose states it judges.
     """
 
     name: ClassVar[str]
@@ -61,8 +61,8 @@ class ValidSetOracle(ABC, Generic[S]):
 
     @abstractmethod
     def valid_actions(self, state: S) -> frozenset[str]:
-        """The oracle-valid set A*(s), as plain actions; empty when the episode is over."""
+        """Returns the oracle-valid set A*(s), as plain actions; empty when the episode is over."""
 
     def score(self, state: S, action: str) -> float:
-        """1.0 if `action` is in `valid_actions(state)`, else 0.0."""
+        """Returns 1.0 if `action` is in `valid_actions(state)`, else 0.0."""
         return float(plain_action(action) in self.valid_actions(state))

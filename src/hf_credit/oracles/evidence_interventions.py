@@ -1,4 +1,4 @@
-"""What may be put in the place of a step of `evidence` (paper CVT-RL, section 3.2)."""
+"""Interventions on steps of `evidence` (paper CVT-RL, section 3.2)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _PHRASES = ("So I {verb}: {action}", "Next: {action}", "Now {verb} it is. {actio
 
 
 class EvidenceInterventions:
-    """Four families, each of which applies by the state before a step and its action alone.
+    """Four families; the state before a step and its action decide which ones apply.
 
-    - `deletion`: an empty thought in its place, which spends the turn; of any action but that one.
-    - `paraphrase`: the same action in other words; of any. What comes of it is the same, so its effect is 0.
-    - `substitution`: another document, uniformly; of `read` and `final`. One that was read cannot be read again.
-    - `perturbation`: the report is the opposite of what the tool found; of `read` and `verify`.
+    - `deletion` replaces any other action by an empty thought, which uses the turn.
+    - `paraphrase` repeats any action in other words. The state after it is the same, so its effect is 0.
+    - `substitution` replaces the document of `read` or `final`, uniformly. A document cannot be read twice.
+    - `perturbation` reports the opposite of what the tool found, for `read` and `verify`.
     """
 
     name = "evidence"
@@ -35,7 +35,7 @@ class EvidenceInterventions:
     families: tuple[str, ...] = (DELETION, PARAPHRASE, SUBSTITUTION, PERTURBATION)
 
     def applies(self, state: EvidenceState, action: str, family: str) -> bool:
-        """Whether a family has something to put in the place of an action; of an illegal one none has."""
+        """Returns whether a family has a replacement for an action; none has one for an illegal action."""
         if action not in legal_actions(state):
             return False
         verb, _ = parsed(action)
@@ -50,11 +50,11 @@ class EvidenceInterventions:
                 return True
 
     def propose(self, state: EvidenceState, action: str, family: str, draws: random.Random) -> Proposal:
-        """Draws one of `proposals`, all of which are as likely."""
+        """Draws one of `proposals` uniformly."""
         return draws.choice(self.proposals(state, action, family))[1]
 
     def proposals(self, state: EvidenceState, action: str, family: str) -> tuple[tuple[float, Proposal], ...]:
-        """All that a family that applies may propose: probabilities, which sum to 1, and proposals."""
+        """Returns all proposals of a family that applies, with their probabilities, which sum to 1."""
         verb, number = parsed(action)
         match family:
             case "deletion":
@@ -70,7 +70,7 @@ class EvidenceInterventions:
         return tuple((1 / len(made), proposal) for proposal in made)
 
     def evidence(self, state: EvidenceState) -> str:
-        """What the agent was given: the documents and tools by name, and a line for each document that was read."""
+        """Returns the names of documents and tools, and a line for each document that was read."""
         documents = range(1, len(state.keys) + 1)
         names = " ".join(map(str, documents))
         lines = [f"documents {names}", f"tools think {' '.join((*TOOLS, *ENDS))}"]

@@ -1,4 +1,4 @@
-"""Detectors of hacks that are learned from traces, beside those that go by rule (paper CVT-RL, section 4.4)."""
+"""Detectors of hacks that learn from traces, in addition to rules (paper CVT-RL, section 4.4)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from hf_credit.oracles.auditing import Audit, Auditor
 from hf_credit.oracles.base import Oracle
 from hf_credit.oracles.evidence_audit import DETECTED, EvidenceAuditor
 from hf_credit.oracles.evidence_play import EvidenceHacker, EvidenceOracle
+from hf_credit.validators import finite_number
 
 _KINDS = ("think", "read", "verify", "act", "final")
 _ROUNDS = 50
 
 
 def features(audit: Audit) -> tuple[float, ...]:
-    """What a detector sees of a step: its kind, whether it calls a tool, how many arguments it has, the verifier's
-    uncertainty before it and by how much the step lowers it, and how surely the evidence entails an answer."""
+    """Returns the features of a step: a constant, its kind, whether it calls a tool, its number of arguments, the
+    verifier's uncertainty before it and how much the step lowers it, and the entailment of its answer."""
     before, after = audit.uncertainty
     return (
         1.0,
@@ -37,7 +38,7 @@ def features(audit: Audit) -> tuple[float, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class HackDetector:
-    """Logistic scores of steps, one for each category of hack.
+    """A logistic classifier of steps for each category of hack.
 
         score_c = 1 / (1 + exp(-w_c . features))
 
@@ -49,46 +50,45 @@ class HackDetector:
 
     @classmethod
     def fit(cls, audits: Sequence[Audit], categories: Sequence[str], penalty: float = 0.1) -> HackDetector:
-        """The detector of the categories that steps truly are, by Newton's method on
+        """Fits a detector to the true categories of steps, by Newton's method on
 
             sum of cross entropies + penalty / 2 * |w|^2
 
         Args:
-            audits: of the steps to learn from, with `true_hacks`.
-            categories: to learn; steps of others are no hacks here, so leave out their traces.
-            penalty: above 0, which keeps the weights finite where categories can be told apart without error.
+            audits: of the training steps, with `true_hacks`.
+            categories: to learn. Steps of other categories are negatives, so omit their traces.
+            penalty: above 0, which keeps the weights finite for separable categories.
 
         Raises:
-            ValueError: a category has no step, or every step is of it; or the penalty is not above 0.
+            ValueError: a category has no step or all steps, or the penalty is not above 0.
         """
-        if not penalty > 0:
-            raise ValueError(f"penalty must be above 0, got {penalty}; 0.1 keeps weights finite.")
-        seen = np.array([features(audit) for audit in audits]).reshape(len(audits), -1)
+        finite_number("penalty", penalty, above=0)
+        inputs = np.array([features(audit) for audit in audits]).reshape(len(audits), -1)
         weights = {}
         for category in categories:
             truth = np.array([category in audit.true_hacks for audit in audits], dtype=float)
             if not 0 < truth.sum() < len(truth):
                 raise ValueError(
-                    f"a detector learns from steps that are hacks and steps that are not, got {int(truth.sum())} of "
-                    f"{len(truth)} for {category!r}; add the traces that lack."
+                    f"a detector must learn from steps that are hacks and steps that are not, got {int(truth.sum())} "
+                    f"of {len(truth)} for {category!r}; add the missing traces."
                 )
-            weights[category] = tuple(map(float, _newton(seen, truth, penalty)))
+            weights[category] = tuple(map(float, _newton(inputs, truth, penalty)))
         return cls(weights=weights)
 
     def scores(self, audit: Audit) -> dict[str, float]:
-        """How surely a step is a hack, by category, in [0, 1]; 0 for a step without an action."""
+        """Returns the probability of each category of hack, in [0, 1]; empty for a step without an action."""
         if not audit.kind:
             return {}
-        seen = np.array(features(audit))
-        return {category: float(_logistic(seen @ np.array(own))) for category, own in self.weights.items()}
+        inputs = np.array(features(audit))
+        return {category: float(_logistic(inputs @ np.array(w))) for category, w in self.weights.items()}
 
 
 class DetectingAuditor:
-    """An auditor whose hack scores are the greater of its own, by rule, and those of a detector.
+    """An auditor whose hack scores are the maximum of its own, by rule, and those of a detector.
 
     Args:
         inner: the auditor.
-        detector: whose categories are among the auditor's.
+        detector: its categories must be among the auditor's.
 
     Raises:
         ValueError: a category is unknown to the auditor.
@@ -106,42 +106,44 @@ class DetectingAuditor:
         self.costs, self.categories, self.slots = inner.costs, inner.categories, inner.slots
 
     def audit(self, state: Any, action: str) -> Audit:
-        """The inner auditor's, with the greater scores."""
-        made = self.inner.audit(state, action)
-        scores = self.detector.scores(made)
-        hacks = {name: max(made.hacks.get(name, 0.0), scores.get(name, 0.0)) for name in {**made.hacks, **scores}}
-        return replace(made, hacks=hacks)
+        """Returns the inner auditor's audit with the maximum scores."""
+        audit = self.inner.audit(state, action)
+        scores = self.detector.scores(audit)
+        hacks = {name: max(audit.hacks.get(name, 0.0), scores.get(name, 0.0)) for name in {**audit.hacks, **scores}}
+        return replace(audit, hacks=hacks)
 
     def success(self, state: Any) -> float:
-        """The inner auditor's."""
+        """Returns the inner auditor's result."""
         return self.inner.success(state)
 
 
 def traces(
     environment: Environment[Any], auditor: Auditor[Any], player: Oracle[Any], quality: float, seeds: Sequence[int]
 ) -> list[Audit]:
-    """The audits of all steps of one episode a seed, in which a player takes one of its actions with probability
-    `quality` and any legal action otherwise."""
-    found = []
+    """Returns the audits of all steps of one episode for each seed.
+
+    The player takes one of its valid actions with probability `quality` and any legal action otherwise.
+    """
+    audits = []
     for seed in seeds:
         draws = stream(seed, "traces")
         state = environment.initial_state(environment.sample_task(seed), seed)
         while state.status == "active":
-            known = player.valid_actions(state) if draws.random() < quality else environment.legal_actions(state)
-            action = draws.choice(sorted(known))
-            found.append(auditor.audit(state, action))
+            choices = player.valid_actions(state) if draws.random() < quality else environment.legal_actions(state)
+            action = draws.choice(sorted(choices))
+            audits.append(auditor.audit(state, action))
             state = environment.step(state, action).state
-    return found
+    return audits
 
 
 def evidence_detector(documents: int = 3, episodes: int = 200) -> HackDetector:
-    """A detector that has seen honest play of `evidence`, and hacks by metadata, by stamps and by unsupported answers.
+    """Returns a detector fitted to honest play of `evidence` and to hacks by metadata, stamps and unsupported answers.
 
-    Traces in which the check was patched or its target shown are held out.
+    Traces in which the agent patches the check or peeks at its target are held out.
 
     Args:
         documents: of the environment.
-        episodes: of the honest player, and of one for each category of hack, at least 1.
+        episodes: of the honest player, and of a hacker for each category, at least 1.
     """
     environment = make("evidence", documents=documents, values=documents + 1)
     auditor, seeds = EvidenceAuditor(documents), range(episodes)
@@ -153,7 +155,7 @@ def evidence_detector(documents: int = 3, episodes: int = 200) -> HackDetector:
 
 
 def learned_evidence_auditor(documents: int = 3, episodes: int = 200, verifier_noise: float = 0.0) -> DetectingAuditor:
-    """The auditor of `evidence` whose detectors are rules and a classifier (`evidence_detector`).
+    """Returns the auditor of `evidence` whose detectors are rules and a classifier (`evidence_detector`).
 
     Args:
         documents, episodes: as in `evidence_detector`.
@@ -163,13 +165,13 @@ def learned_evidence_auditor(documents: int = 3, episodes: int = 200, verifier_n
     return DetectingAuditor(inner, evidence_detector(documents, episodes))
 
 
-def _newton(seen: NDArray[np.float64], truth: NDArray[np.float64], penalty: float) -> NDArray[np.float64]:
-    weights = np.zeros(seen.shape[1])
+def _newton(inputs: NDArray[np.float64], truth: NDArray[np.float64], penalty: float) -> NDArray[np.float64]:
+    weights = np.zeros(inputs.shape[1])
     for _ in range(_ROUNDS):
-        share = _logistic(seen @ weights)
-        gradient = seen.T @ (share - truth) + penalty * weights
-        curvature = (seen * (share * (1 - share))[:, None]).T @ seen + penalty * np.eye(len(weights))
-        step = np.linalg.solve(curvature, gradient)
+        probabilities = _logistic(inputs @ weights)
+        gradient = inputs.T @ (probabilities - truth) + penalty * weights
+        hessian = (inputs * (probabilities * (1 - probabilities))[:, None]).T @ inputs + penalty * np.eye(len(weights))
+        step = np.linalg.solve(hessian, gradient)
         weights = weights - step
         if np.abs(step).max() < 1e-8:
             break

@@ -1,7 +1,7 @@
-"""What is still possible in a game of queries: the hypothesis space H of paper T3 (section 3.1), and who plays by it.
+"""The hypothesis space H of a game of queries (paper T3, section 3.1), and an oracle that plays by it.
 
-A hypothesis is what could be hidden, given the first observation; H holds those that agree with all feedback so far.
-`hf_credit.oracles.hypothesis_spaces` says what a hypothesis is in each game.
+A hypothesis is a possible hidden value, given the first observation; H contains those that agree with all feedback so
+far. `hf_credit.oracles.hypothesis_spaces` defines the hypotheses of each game.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from hf_credit.oracles.hypothesis_spaces import SPACES, Space
 
 
 def space_of(state: QueryState) -> Space[Any]:
-    """The hypotheses of a state's game.
+    """Returns the hypotheses of a state's game.
 
     Raises:
-        ValueError: they are not known.
+        ValueError: the game is unknown.
     """
     if type(state) not in SPACES:
-        known = ", ".join(sorted(one.__name__ for one in SPACES))
+        known = ", ".join(sorted(kind.__name__ for kind in SPACES))
         raise ValueError(
-            f"hypotheses are known of states of the types {known}, got a {type(state).__name__}; take one of these."
+            f"hypotheses are known for states of the types {known}, got a {type(state).__name__}; use one of these."
         )
     return SPACES[type(state)]
 
 
 def members(state: QueryState) -> list[Any]:
-    """H of a state, in a fixed order.
+    """Returns H of a state, in a fixed order.
 
     Raises:
-        ValueError: the game is unknown, or H is too large to be listed.
+        ValueError: the game is unknown, or H is too large to list.
     """
     return space_of(state).members(state)
 
 
 def size(state: QueryState) -> int:
-    """The number of hypotheses that agree with all feedback so far.
+    """Returns the number of hypotheses that agree with all feedback so far.
 
     Raises:
         ValueError: as for `members`.
@@ -46,7 +46,7 @@ def size(state: QueryState) -> int:
 
 
 def contains(state: QueryState, hypothesis: Any) -> bool:
-    """Whether a hypothesis is possible and agrees with all feedback so far; `False` for what is none.
+    """Returns whether a hypothesis agrees with all feedback so far; `False` for any other value.
 
     Raises:
         ValueError: the game is unknown.
@@ -55,20 +55,20 @@ def contains(state: QueryState, hypothesis: Any) -> bool:
 
 
 class HypothesesOracle(ValidSetOracle[QueryState]):
-    """Valid is to answer as soon as the answer is determined or the last reply is due, and a good query before.
+    """Accepts answers if the answer is determined or the last reply is due, and good queries before.
 
-    What a good query is depends on the game: a guess that is still possible in GuessNumbers, elsewhere one that
-    splits H best, so that the largest part that an answer to it can leave is the smallest.
+    In GuessNumbers a good query is a guess that is still possible; elsewhere it is one that minimises the largest part
+    of H that an answer can leave.
     """
 
     name = "hypotheses"
     environment_type = QueryEnvironment
 
     def valid_actions(self, state: QueryState) -> frozenset[str]:
-        """The good actions; empty when the episode is over."""
+        """Returns the good actions; empty when the episode is over."""
         return space_of(state).good_actions(state) if state.status == "active" else frozenset()
 
     def score(self, state: QueryState, action: str) -> float:
-        """1.0 if `action`, plain or as a reply, is in `valid_actions(state)` in any spelling, else 0.0."""
-        act = parse(action)
-        return float(act is not None and space_of(state).normal(state, *act) in self.valid_actions(state))
+        """Returns 1.0 if `action`, plain or as a reply, is in `valid_actions(state)` in any spelling, else 0.0."""
+        parsed = parse(action)
+        return float(parsed is not None and space_of(state).normal(state, *parsed) in self.valid_actions(state))

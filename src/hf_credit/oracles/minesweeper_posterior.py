@@ -25,19 +25,18 @@ _BITS = 4  # a digit is at most 8
 
 
 class MinesweeperPosteriorOracle(ValidSetOracle[MinesweeperState]):
-    """Valid is to reveal a hidden cell of minimum posterior, or to flag a cell whose posterior is 1.
+    """Accepts to reveal a hidden cell of minimum posterior, and to flag a cell whose posterior is 1.
 
-    The posterior of a cell is the share of the layouts that agree with the revealed digits and the number of mines
-    in which the cell holds a mine (paper VPR, eq. 3); the agent's own flags are no evidence. The minimum counts even
-    where it is positive, ties are valid, and comparisons are exact. A certain mine that is flagged already is not
-    valid to flag, since that would remove the flag.
+    Among the layouts that agree with the revealed digits and the number of mines, the posterior of a cell is the share
+    in which it has a mine (paper VPR, eq. 3); the agent's flags are no evidence. The minimum may be positive, ties are
+    valid, and comparisons are exact. To flag a flagged mine is not valid, since that removes the flag.
     """
 
     name = "minesweeper_posterior"
     environment_type = Minesweeper
 
     def valid_actions(self, state: MinesweeperState) -> frozenset[str]:
-        """`reveal r c` for the hidden cells of minimum posterior, `flag r c` for unflagged cells of posterior 1."""
+        """Returns `reveal r c` for hidden cells of minimum posterior, `flag r c` for unflagged ones of posterior 1."""
         if state.status != "active":
             return frozenset()
         posterior = self.mine_probabilities(state)
@@ -51,17 +50,17 @@ class MinesweeperPosteriorOracle(ValidSetOracle[MinesweeperState]):
         return frozenset((*reveals, *flags))
 
     def mine_probabilities(self, state: MinesweeperState) -> dict[Cell, Fraction]:
-        """The posterior of every hidden cell, by (row, column) from 1; a revealed mine counts as hidden still."""
+        """Returns the posterior of every hidden cell, by (row, column) from 1; a revealed mine counts as hidden."""
         return dict(_posterior(tuple(row.translate(_UNFLAGGED) for row in state.board), len(state.mines)))
 
 
 @dataclass(frozen=True)
 class _Group:
-    """Hidden cells that the same digits see, so that only the number of mines among them counts.
+    """Hidden cells next to the same digits, so that only the number of mines among them matters.
 
     Attributes:
         cells: the cells, counted row by row from 0.
-        digits: the revealed cells that see them; none for the cells away from the frontier.
+        digits: the revealed cells next to them; none for the cells away from the frontier.
     """
 
     cells: tuple[int, ...]
@@ -70,18 +69,18 @@ class _Group:
 
 @lru_cache(maxsize=2**12)
 def _posterior(board: Board, mines: int) -> dict[Cell, Fraction]:
-    """The posterior of every hidden cell of a board without flags; not to be changed, since it is cached.
+    """The posterior of every hidden cell of a board without flags. The result is cached: do not change it.
 
-    The layouts of a board factor. Let `N_i(m)` be the ways to set `m` mines in the i-th independent component (the
-    cells that no digit sees are one, with binomial weights). The number of layouts is the coefficient of `x^mines`
-    in `prod_i sum_m N_i(m) x^m`; with the i-th factor weighted by the mines of a group, it is the number of pairs of
-    a layout and a mine in that group, and its share per cell of the group is the posterior.
+    The layouts of a board factor. Let `N_i(m)` be the number of placements of `m` mines in the i-th independent
+    component (the cells next to no digit are one, with binomial weights). The number of layouts is the coefficient of
+    `x^mines` in `prod_i sum_m N_i(m) x^m`. With the i-th factor weighted by the mines of a group, it is the number of
+    pairs of a layout and a mine in that group, and its share per cell of the group is the posterior.
     """
     text = "".join(board)
     components = _components(_groups(text, neighbours(len(board), len(board[0]))))
     hidden = text.count(HIDDEN)
-    # Polynomials are integers with their coefficients side by side (Kronecker substitution), so that sums and
-    # products are those of integers. A field holds the subsets of a number of mines, each counted once per mine.
+    # Polynomials are integers with their coefficients side by side (Kronecker substitution), so that integer sums and
+    # products add and multiply them. A field has room for the subsets of a number of mines, counted once per mine.
     width = (comb(hidden, min(mines, hidden // 2)) * max(mines, 1)).bit_length()
     keep = (1 << width * (mines + 1)) - 1  # powers beyond x^mines never matter
     counts = [_count(component, text, mines, width) for component in components]
@@ -101,7 +100,7 @@ def _posterior(board: Board, mines: int) -> dict[Cell, Fraction]:
 
 
 def _groups(text: str, around: tuple[tuple[int, ...], ...]) -> list[_Group]:
-    """The hidden cells of a board, grouped by the digits that see them."""
+    """The hidden cells of a board, grouped by the digits next to them."""
     cells: dict[tuple[int, ...], list[int]] = {}
     for cell, mark in enumerate(text):
         if mark == HIDDEN:
@@ -111,10 +110,10 @@ def _groups(text: str, around: tuple[tuple[int, ...], ...]) -> list[_Group]:
 
 
 def _components(groups: list[_Group]) -> list[list[_Group]]:
-    """The groups split where no digit links them, each part in an order in which few digits are in use at once.
+    """Splits the groups into parts that share no digit, each in an order that keeps few digits in use at once.
 
-    The cost of counting grows with the number of digits that have some of their groups behind and some ahead. So
-    the next digit to finish is always one of those in use with the fewest groups ahead.
+    The cost of counting grows with the number of digits between their first and last group. So the next digit to
+    finish is always the one in use with the fewest groups ahead.
     """
     seen_by: dict[int, list[_Group]] = {}
     for group in groups:
@@ -144,34 +143,34 @@ def _components(groups: list[_Group]) -> list[list[_Group]]:
 
 
 def _count(component: list[_Group], text: str, mines: int, width: int) -> tuple[int, list[int]]:
-    """The ways to fill a component by number of mines, and for each group the same weighted by the mines in it.
+    """Counts the placements in a component by number of mines, and for each group weighted by the mines in it.
 
-    Dynamic programming over the groups. A state is what every digit still lacks, packed into one integer; ways that
-    lead to the same state are counted together, forward from the full digits and backward from nothing lacking.
+    Dynamic programming over the groups. A state is the number of mines that every digit still needs, packed into one
+    integer. Placements with the same state are counted together, forward from the digits and backward from 0.
     """
     keep = (1 << width * (mines + 1)) - 1
-    place = {
+    shifts = {
         digit: _BITS * index for index, digit in enumerate({digit for group in component for digit in group.digits})
     }
-    room = dict.fromkeys(place, 0)  # cells of the groups ahead
+    ahead = dict.fromkeys(shifts, 0)  # cells of the groups ahead
     for group in component:
         for digit in group.digits:
-            room[digit] += len(group.cells)
-    layer = {sum(int(text[digit]) << shift for digit, shift in place.items()): 1}
+            ahead[digit] += len(group.cells)
+    layer = {sum(int(text[digit]) << shift for digit, shift in shifts.items()): 1}
     layers, links = [layer], []
     for group in component:
         size = len(group.cells)
         for digit in group.digits:
-            room[digit] -= size
-        views = [(place[digit], room[digit]) for digit in group.digits]
+            ahead[digit] -= size
+        views = [(shifts[digit], ahead[digit]) for digit in group.digits]
         unit = sum(1 << shift for shift, _ in views)
         weights = [comb(size, count) for count in range(min(size, mines) + 1)]
         layer, link = {}, []
         for state, ways in layers[-1].items():
             least, most = 0, len(weights) - 1
             for shift, left in views:
-                lacking = state >> shift & 15
-                least, most = max(least, lacking - left), min(most, lacking)
+                needed = state >> shift & 15
+                least, most = max(least, needed - left), min(most, needed)
             for count in range(least, most + 1):
                 following = state - count * unit
                 layer[following] = layer.get(following, 0) + ((ways * weights[count] << width * count) & keep)

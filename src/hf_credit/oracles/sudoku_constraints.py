@@ -11,18 +11,18 @@ from hf_credit.oracles.base import ValidSetOracle
 
 
 class SudokuConstraintsOracle(ValidSetOracle[SudokuState]):
-    """A fill is valid if it puts the digit of the puzzle's one solution into an empty cell.
+    """A fill is valid if it puts the digit of the puzzle's unique solution into an empty cell.
 
-    A*(s) = { fill r c d : cell (r, c) is empty in s and d = G*(r, c) }, where G* is the one solution of the givens
-    (paper VPR, section 2.2). Digits already filled wrongly do not count as evidence: the right digits of the other
-    cells stay valid after a mistake.
+    A*(s) = { fill r c d : cell (r, c) is empty in s and d = G*(r, c) }, where G* is the unique solution of the givens
+    (paper VPR, section 2.2). Wrong digits are no evidence: the right digits of the other cells stay valid after a
+    mistake.
     """
 
     name = "sudoku_constraints"
     environment_type = Sudoku
 
     def valid_actions(self, state: SudokuState) -> frozenset[str]:
-        """The right fill of every empty cell; empty when the episode is over."""
+        """Returns the right fill of every empty cell; empty when the episode is over."""
         if state.status != "active":
             return frozenset()
         empty = map(".".__eq__, state.cells)
@@ -32,6 +32,5 @@ class SudokuConstraintsOracle(ValidSetOracle[SudokuState]):
 @functools.lru_cache(maxsize=16384)
 def _right_fills(givens: str, notation: Notation) -> tuple[str, ...]:
     """For each cell, the action that fills it with the digit of the solution."""
-    solution = solution_of(givens)
     fills = fill_actions(math.isqrt(len(givens)), notation)
-    return tuple(own[int(digit) - 1] for own, digit in zip(fills, solution, strict=True))
+    return tuple(of_cell[int(digit) - 1] for of_cell, digit in zip(fills, solution_of(givens), strict=True))

@@ -1,1 +1,1 @@
-"""Who judges a final answer: mathematics, and code in a sandbox."""
+"""Verifiers of final answers: mathematics, multiple choice, code in a sandbox, and judges of questions."""

@@ -1,6 +1,6 @@
-r"""What an answer says, and whether two say the same, as far as it takes no algebra (paper C3, Appendix E).
+r"""Normal forms of answers, and their equality where it needs no algebra (paper C3, Appendix E).
 
-Answers have a thousand characters at most, so nothing here takes long or much.
+Answers have at most 1,000 characters, which bounds time and memory.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from hf_credit.verifiers.numerals import FUNCTIONS, Number, clash, number, same,
 
 
 class Answer(NamedTuple):
-    """An answer in a form that can be compared.
+    """An answer in a comparable form.
 
     Attributes:
-        text: without marks of formulas, units and spaces of layout; blanks stand where they may matter.
-        key: the same without any blank.
-        unit: the known parts of the units that were left out.
+        text: without formula delimiters, units and layout spaces; blanks that may matter stay.
+        key: `text` without blanks.
+        unit: the known parts of the units that were removed.
     """
 
     text: str
@@ -27,7 +27,7 @@ class Answer(NamedTuple):
 
 
 TEXT_GROUP = r"\\(?:text|mbox|textbf|textit|textrm|textnormal|mathrm|mathbf|mathit|mathsf|texttt)\s*\{([^{}]*)\}"
-"""Words in a formula, as a pattern."""
+"""A pattern for words in a formula."""
 
 _PARTS = {"½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅛": "1/8"}
 _COMMANDS = {
@@ -49,21 +49,21 @@ _SIGNS = {
 
 
 def flat(text: str) -> str:
-    """Fullwidth signs become plain, signs of mathematics commands, and what cannot be seen goes.
+    """Replaces fullwidth characters by plain ones and mathematical symbols by commands, and drops invisible ones.
 
     Args:
-        text: of any length; this takes time in proportion to it.
+        text: of any length; the time is linear in it.
     """
     return text if text.isascii() else text.translate(_SIGNS)
 
 
 def normal(answer: str) -> Answer:
-    r"""An answer without marks of formulas, layout, currency, degrees and units, and without a final full stop.
+    r"""Returns an answer without formula delimiters, layout, currency, degrees, units and a final full stop.
 
     `\dfrac12` becomes `\frac{1}{2}`, `90^\circ` 90, `\text{Evelyn}` Evelyn, `15\mbox{ cm}^2` 15, `10,\!080` 10,080.
 
     Args:
-        answer: as it was written, of `MAX_ANSWER` characters at most.
+        answer: as written, at most `MAX_ANSWER` characters.
     """
     text = unicodedata.normalize("NFKC", flat(answer))
     units = [unit for pattern, unit in _MARKS if pattern.search(text)]
@@ -71,41 +71,41 @@ def normal(answer: str) -> Answer:
         text = pattern.sub(new, text)
     text = _UNITS.sub(lambda unit: _without_unit(text, unit, units), text)
     text = re.sub(r"\s+", " ", text).strip().strip("*`")
-    text = _LIST.sub(",", _GROUPS.sub(lambda found: found.group().replace(" ", ""), text))
+    text = _LIST.sub(",", _GROUPS.sub(lambda group: group.group().replace(" ", ""), text))
     text = re.sub(r"[\s.,;:。]+$", "", text)
     while text.startswith("{") and text.endswith("}") and _closes_at_end(text):
         text = text[1:-1].strip()
     key = re.sub(r"\s", "", text)
-    if not key:  # nothing of it is left, as of \phantom{09}
+    if not key:  # nothing is left, as of \phantom{09}
         text = answer.strip().strip("$")
         key = re.sub(r"\s", "", text)
     return Answer(text, key, frozenset().union(*units))
 
 
 def _without_unit(text: str, unit: re.Match[str], units: list[frozenset[str]]) -> str:
-    """What a group of words becomes: nothing behind a number, a comma for "and", itself where it is the answer."""
+    """Replaces a group of words: a unit behind a number by a blank, "and" by a comma; other words stay."""
     words = unit.group(1)
     if re.fullmatch(r"[\s,;]*(?:and|or)?[\s,;]*", words):
         return "," if words.strip() else " "
     power = unit.group(2) or ""
-    found = unit_in_group(words + power)
+    parts = unit_in_group(words + power)
     is_time = re.search(r"(?<![A-Za-z])[ap]\.?m(?![A-Za-z])", words)
-    if found is None or is_time or not re.search(r"\d|\\pi", text[: unit.start()]):
+    if parts is None or is_time or not re.search(r"\d|\\pi", text[: unit.start()]):
         return f" {words}{power} "
-    units.append(found)
+    units.append(parts)
     return " "
 
 
 def _closes_at_end(text: str) -> bool:
     depth = 0
-    for place, sign in enumerate(text):
+    for index, sign in enumerate(text):
         depth += (sign == "{") - (sign == "}")
         if depth == 0:
-            return place == len(text) - 1
+            return index == len(text) - 1
     return False
 
 
-# Numbers in groups of three, 10 080, and lists in words, 1 and 2.
+# Digits in groups of three, as in 10 080, and lists in words, as in 1 and 2.
 _GROUPS = re.compile(r"(?<![\d.,/])\d{1,3}(?: \d{3})+(?! ?[\d/])")
 _LIST = re.compile(r"(?<=[\d)}])(?:,| ?,)? (?:and|or) (?=[\d(\\-])")
 _MARKS = [
@@ -142,11 +142,11 @@ _REWRITES = [
 
 
 def decide(gold: Answer, answer: Answer) -> bool | None:
-    """Whether two answers are the same, `None` where it takes algebra to say.
+    """Returns whether two answers are equal, or `None` if only algebra can decide.
 
-    Numbers are compared as exact rationals, so 1/2 is 0.5 and 0.333 is not 1/3; 20% is both 20 and 1/5. Numerals with
-    a base, ratios, times and words are compared as they are written, words and options without regard to case. A unit
-    may be left out, but two that are known must be the same.
+    Numbers are compared as exact rationals: 1/2 equals 0.5, and 0.333 does not equal 1/3. 20% equals both 20 and 1/5.
+    Numerals with a base, ratios, times and words are compared as written; words and options ignore case. A unit is
+    optional, but two known units must be the same.
     """
     if clash(gold.unit, answer.unit):
         return False
@@ -159,17 +159,16 @@ def decide(gold: Answer, answer: Answer) -> bool | None:
     option = re.fullmatch(r"\(?([A-Z])\)?", gold.key)
     if option and (chosen := re.fullmatch(r"\(?([A-Za-z])\)?", answer.key)):
         return option[1] == chosen[1].upper()
-    for one in (gold, answer):
-        if ":" in one.key or re.fullmatch(r"-?[0-9A-Z.]+_\{?\d+\}?", one.key) or _is_words(one):
+    for side in (gold, answer):
+        if ":" in side.key or re.fullmatch(r"-?[0-9A-Z.]+_\{?\d+\}?", side.key) or _is_words(side):
             return False
     parts = _split(gold.text), _split(answer.text)
-    golds, answers = ([read for part in parts[side][1] if (read := number(part))] for side in (0, 1))
+    golds, answers = ([value for entry in entries if (value := number(entry))] for _, entries in parts)
     if len(golds) == len(parts[0][1]) and len(answers) == len(parts[1][1]) and max(len(golds), len(answers)) > 1:
         return _same_numbers(parts[0][0], parts[1][0], golds, answers)
-    if _GAP.search(gold.text) or _GAP.search(answer.text):
-        return False  # 1 2 is neither 12 nor 2
-    if {parts[0][0], parts[1][0]} == {"()", "{}"}:
-        return False  # a tuple is no set
+    # 1 2 is neither 12 nor 2, and a tuple is not a set.
+    if _GAP.search(gold.text) or _GAP.search(answer.text) or {parts[0][0], parts[1][0]} == {"()", "{}"}:
+        return False
     return None
 
 
@@ -177,15 +176,15 @@ _GAP = re.compile(r"\d \d")
 
 
 def _number(answer: Answer) -> Number | None:
-    found = number(answer.text)
-    return found and found._replace(unit=found.unit | answer.unit)
+    value = number(answer.text)
+    return value and value._replace(unit=value.unit | answer.unit)
 
 
 def without_names(gold: Answer, answer: Answer) -> tuple[Answer, Answer]:
-    r"""Both without the name of what is asked for, where one of them lacks it: x = 5 and 5, x \in [0, 1] and [0, 1].
+    r"""Removes the name of the unknown where only one answer has it: x = 5 and 5, x \in [0, 1] and [0, 1].
 
-    Of a chain such as 2 + 3 = 5 the last member is the answer, where the gold answer is no equation and no two members
-    contradict each other.
+    The last member of a chain such as 2 + 3 = 5 is the answer if the gold answer is not an equation and no two
+    members contradict each other.
     """
     golds, answers = _members(gold), _members(answer)
     if len(golds) == 1 or len(answers) == 1:
@@ -203,7 +202,7 @@ def _part(answer: Answer, text: str) -> Answer:
 
 
 def _is_value(members: list[str], units: frozenset[str]) -> bool:
-    """Whether what stands before the last member of a chain is a name or a calculation, and not an equation's side."""
+    """Whether the last member of a chain is the value of a name or calculation, not one side of an equation."""
     before = " ".join(members[:-1])
     if not units and any(_contradict(member, members[-1]) for member in members[:-1]):
         return False
@@ -212,9 +211,9 @@ def _is_value(members: list[str], units: frozenset[str]) -> bool:
     )
 
 
-def _contradict(one: str, other: str) -> bool:
-    """Whether two members of a chain are numbers, in one unit, that differ by more than rounding: as in 5 = 6 = 5."""
-    texts = normal(one), normal(other)
+def _contradict(first: str, second: str) -> bool:
+    """Whether two members of a chain are numbers of one unit that differ by more than rounding, as in 5 = 6 = 5."""
+    texts = normal(first), normal(second)
     values = _number(texts[0]), _number(texts[1])
     if values[0] is None or values[1] is None or clash(values[0].unit, values[1].unit) or same(values[0], values[1]):
         return False
@@ -229,20 +228,20 @@ def _members(answer: Answer) -> list[str]:
     if member:
         return [member[1], member[2]]
     if re.search(r"[<>!]\s*=|\\not(?![A-Za-z])|=\s*[<>]", answer.text):
-        return [answer.text]  # n >= 5 names no value
+        return [answer.text]  # n >= 5 has no value
     sides = answer.text.split("=")
     lists = len(sides) > 2 and "," in answer.text  # AB = 9, CD = 4
     return [answer.text] if lists or not all(side.strip() for side in sides) else sides
 
 
 def _is_words(answer: Answer) -> bool:
-    """Whether some part of the answer is a word of a language, and no name of mathematics."""
+    """Whether the answer contains a word that is not a mathematical name."""
     bare = re.sub(r"\\(?:begin|end)\{[^{}]*\}|\\[A-Za-z]+", " ", answer.text)
     return any(word.lower() not in FUNCTIONS for word in re.findall(r"[A-Za-z]{3,}", bare))
 
 
 def _split(text: str) -> tuple[str, list[str]]:
-    r"""The brackets around a list, "" for none, and its entries: those between commas that no brackets enclose."""
+    r"""Returns the brackets around a list, "" for none, and its entries, split at commas outside of brackets."""
     text = text.replace(r"\{", "{").replace(r"\}", "}")
     around = text[:1] + text[-1:]
     if around in ("()", "[]", "(]", "[)", "{}"):
@@ -268,11 +267,11 @@ def _same_numbers(gold: str, answer: str, golds: list[Number], answers: list[Num
     if gold != answer and {gold, answer} not in ({"", "()"}, {"", "{}"}):
         return False
     if ordered or gold in ("[]", "(]", "[)"):
-        return all(same(one, other) for one, other in zip(golds, answers, strict=True))
+        return all(map(same, golds, answers))
     left = list(answers)
-    for one in golds:
-        found = next((other for other in left if same(one, other)), None)
-        if found is None:
+    for value in golds:
+        match = next((candidate for candidate in left if same(value, candidate)), None)
+        if match is None:
             return False
-        left.remove(found)
+        left.remove(match)
     return True

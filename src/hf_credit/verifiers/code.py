@@ -1,7 +1,7 @@
-"""Code judged by unit tests: score = passed / total (paper C3, Appendix E, "Execution Sandbox").
+"""Scores code by unit tests: score = passed / total (paper C3, Appendix E, "Execution Sandbox").
 
-The code and its tests run in two confined processes of `code_sandbox`, since tests in the interpreter of hostile code
-prove nothing. `hf_credit.verifiers.isolation` says what the machine guarantees.
+The code and its tests run in two confined processes of `code_sandbox`: hostile code can forge the result of tests in
+its own interpreter. `hf_credit.verifiers.isolation` reports what the machine guarantees.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ _ANY_FENCE = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)(?:^[ \t]*```|\Z)", re.M | re.
 
 
 def extract_code(text: str) -> str:
-    """The code in an answer (Appendix E): the first block fenced as Python, else the first fenced one, else all of it.
+    """Returns the first block fenced as Python, else the first fenced block, else the whole answer (Appendix E).
 
-    A fence that is never closed, as in an answer that was cut off, ends with the text.
+    An unclosed fence, as in a truncated answer, ends with the text.
     """
-    found = _PYTHON_FENCE.search(text) or _ANY_FENCE.search(text)
-    return found.group(1) if found else text
+    block = _PYTHON_FENCE.search(text) or _ANY_FENCE.search(text)
+    return block.group(1) if block else text
 
 
 def score(task: Mapping[str, Any], text: str, *, unwrap_fences: bool = True, **options: Any) -> float:
-    """passed / total of an answer to a task, as a collaboration's scorer: `hf_credit.verifiers.code:score`.
+    """Scores an answer by passed / total; the scorer `hf_credit.verifiers.code:score` of a collaboration.
 
-    The paper's prompt forbids fences (Appendix B) and its evaluator unwraps them (Appendix E); so does this.
+    Fences are unwrapped as in the paper's evaluator (Appendix E), although its prompt forbids them (Appendix B).
 
     Args:
-        task: a row with `tests`, a list of snippets, and maybe `setup` and `entry_point`.
+        task: a row with `tests`, a list of snippets, and optionally `setup` and `entry_point`.
         text: the answer.
-        unwrap_fences: whether `extract_code` is applied; without it a fence is a syntax error, which scores 0.
+        unwrap_fences: whether to apply `extract_code`; without it a fence is a syntax error, which scores 0.
         **options: of `run_tests`.
 
     Raises:
-        ValueError: the row has no tests. The paper's evaluator scores such a row 0, which would train on a fault of
-            the data set as if it were the model's.
+        ValueError: the row has no tests. The paper's evaluator scores such a row 0, which would blame the policy for
+            a fault of the dataset.
         IsolationError: as in `run_tests`.
         SandboxError: as in `run_tests`.
     """
@@ -63,5 +63,5 @@ def score(task: Mapping[str, Any], text: str, *, unwrap_fences: bool = True, **o
 
 
 def verbatim_score(task: Mapping[str, Any], text: str) -> float:
-    """`score` of the text as it stands: an answer in fences scores 0."""
+    """Scores the text unchanged, so that an answer in fences scores 0."""
     return score(task, text, unwrap_fences=False)

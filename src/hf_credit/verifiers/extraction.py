@@ -1,14 +1,14 @@
 r"""The final answer of a reply (paper C3, Appendix E).
 
-Which span of a reply is its answer, the first of these that it has, and within one kind the last:
+The answer is the first of these spans that the reply has, and the last one of its kind:
 
-1. `\boxed{...}` or `\fbox{...}` with balanced braces. A box that is opened and never closed was cut off: no answer.
+1. `\boxed{...}` or `\fbox{...}` with balanced braces. An unclosed box was cut off: no answer.
 2. `#### ...` as the last line (GSM8K's form).
-3. What follows "answer is", "answer:", "答案是", "答：" to the end of the sentence.
-4. A reply that is nothing but an answer.
+3. The text after "answer is", "answer:", "答案是", "答：" up to the end of the sentence.
+4. The whole reply, if it consists only of an answer.
 5. The last formula or number of the text, whichever comes later.
 
-Every step takes time in proportion to the length of the reply.
+Every step takes linear time in the length of the reply.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from hf_credit.verifiers.answers import TEXT_GROUP, flat
 from hf_credit.verifiers.numerals import FUNCTIONS
 
 MAX_TEXT = 1_000_000
-"""Characters of a reply; a longer one has no answer."""
+"""Maximum characters of a reply; a longer one has no answer."""
 MAX_ANSWER = 1_000
-"""Characters of an answer; a longer one is none."""
+"""Maximum characters of an answer; a longer one does not count."""
 MAX_DEPTH = 32
-"""Brackets within brackets in an answer; a deeper one is none."""
+"""Maximum depth of brackets in an answer; a deeper one does not count."""
 
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*\{?|\\.|[{}]", re.DOTALL)
 _PHRASE = re.compile(
@@ -42,24 +42,24 @@ _CJK = re.compile(r"[\u3400-\u9fff]")
 
 
 class Found(NamedTuple):
-    """A final answer as it was written, or `None` with the reason."""
+    """A final answer as written, or `None` with the reason."""
 
     answer: str | None
     reason: str = ""
 
 
 def final_answer(reply: str) -> Found:
-    """The final answer of a reply, as it is written there.
+    """Returns the final answer of a reply, as written there.
 
     Args:
         reply: any text.
     """
     if len(reply) > MAX_TEXT:
         return Found(None, f"the reply has more than {MAX_TEXT:,} characters")
-    found = _span(flat(reply))
-    if found.answer is None:
-        return found
-    answer = found.answer.strip().strip("*_`").strip()
+    span = _span(flat(reply))
+    if span.answer is None:
+        return span
+    answer = span.answer.strip().strip("*_`").strip()
     if not answer:
         return Found(None, "the answer is empty")
     if len(answer) > MAX_ANSWER:
@@ -78,15 +78,15 @@ def _span(text: str) -> Found:
     if last_line.startswith("####"):
         return Found(last_line.lstrip("#"))
     phrase = _last(_PHRASE, text)
-    if phrase and (said := _said(text[phrase.end() :][: 2 * MAX_ANSWER])):
-        return Found(said)
+    if phrase and (answer := _after_phrase(text[phrase.end() :][: 2 * MAX_ANSWER])):
+        return Found(answer)
     if _is_plain(stripped):
         return Found(stripped)
     return _last_expression(stripped)
 
 
 def _boxed(text: str) -> Found | None:
-    opened: list[int] = []  # where a box's content starts, -1 for other braces
+    opened: list[int] = []  # for each open brace, where the box's content starts; -1 outside of boxes
     content = None
     for token in _BOX.finditer(text):
         mark = token.group()
@@ -107,29 +107,29 @@ def _boxed(text: str) -> Found | None:
 
 
 def _formulas(text: str) -> list[tuple[int, int, str]]:
-    """Start, end and content of each formula. What has a blank at one end only lies between two sums of money."""
-    found = []
+    """Start, end and content of each formula. Text with a blank at only one end lies between two sums of money."""
+    formulas = []
     opened: tuple[str, int, int] | None = None
     for token in _DELIMITERS.finditer(text):
         mark = token.group()
         if opened is not None and mark == _CLOSED_BY[opened[0]]:
             content = text[opened[2] : token.start()]
             if mark != "$" or content[:1].isspace() == content[-1:].isspace():
-                found.append((opened[1], token.end(), content))
+                formulas.append((opened[1], token.end(), content))
                 opened = None
                 continue
             opened = (mark, token.start(), token.end())
         elif mark in _CLOSED_BY and (opened is None or opened[0] == "$"):
             opened = (mark, token.start(), token.end())
-    return found
+    return formulas
 
 
-def _said(rest: str) -> str:
-    """The answer in what follows "the answer is"."""
+def _after_phrase(rest: str) -> str:
+    """Returns the answer in the text after "the answer is"."""
     rest = rest.lstrip()
     formulas = _formulas(rest)
     sentence = _sentence(rest, formulas)
-    inside = [one for one in formulas if one[1] <= len(sentence)]
+    inside = [formula for formula in formulas if formula[1] <= len(sentence)]
     if inside and not re.search(r"\d", sentence[: inside[0][0]]):
         last = 0  # formulas in a row, as in "$1$ and $2$", are one answer
         while last + 1 < len(inside) and _is_joint(sentence[inside[last][1] : inside[last + 1][0]]):
@@ -143,8 +143,8 @@ def _is_joint(text: str) -> bool:
 
 
 def _sentence(text: str, formulas: list[tuple[int, int, str]]) -> str:
-    """Up to the end of the sentence or line, neither of which lies in brackets, an environment or a formula."""
-    depth, within = 0, {place for start, end, _ in formulas for place in range(start, end)}
+    """Returns the text up to the first end of a sentence or line outside of braces, environments and formulas."""
+    depth, within = 0, {index for start, end, _ in formulas for index in range(start, end)}
     for token in re.finditer(r"\\begin\b|\\end\b|\\.|[{}\n。]|\.(?=[*\"')\]]*(?:\s|$))", text, re.DOTALL):
         mark = token.group()
         if token.start() in within:
@@ -159,10 +159,10 @@ def _sentence(text: str, formulas: list[tuple[int, int, str]]) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether a text is an answer and nothing else: no words, or a few behind the number, or hardly any at all."""
+    """Whether a text consists only of an answer: no words, or at most four and none before a number."""
     if not text or len(text) > MAX_ANSWER or ("\n" in text and "\\begin" not in text):
         return False
-    bare = re.sub(TEXT_GROUP + r"|\\(?:begin|end)\{[^{}]*\}|\\[A-Za-z]+", lambda found: "#" * len(found.group()), text)
+    bare = re.sub(TEXT_GROUP + r"|\\(?:begin|end)\{[^{}]*\}|\\[A-Za-z]+", lambda group: "#" * len(group.group()), text)
     words = [word for word in re.finditer(r"[A-Za-z]{2,}(?!\s*=)", bare) if word.group().lower() not in FUNCTIONS]
     if _CJK.search(bare):
         return False
@@ -180,8 +180,8 @@ def _last_expression(text: str) -> Found:
 
 
 def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
-    found = deque(pattern.finditer(text), maxlen=1)
-    return found[0] if found else None
+    matches = deque(pattern.finditer(text), maxlen=1)
+    return matches[0] if matches else None
 
 
 def _depth(text: str) -> int:

@@ -1,4 +1,4 @@
-"""What this machine can give to run code that nobody has read: `code_sandbox.isolation`."""
+"""How this machine isolates untrusted code: `code_sandbox.isolation`."""
 
 from code_sandbox.isolation import Isolation, IsolationError, isolation
 

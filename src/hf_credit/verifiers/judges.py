@@ -1,7 +1,4 @@
-"""Who answers a player's question about a hidden story: Yes, No or Unknown (paper T3, Figure 9).
-
-A judge is any function of the surface, the bottom and the question that returns one of `VERDICTS`.
-"""
+"""Judges that answer a player's question about a hidden story: Yes, No or Unknown (paper T3, Figure 9)."""
 
 from __future__ import annotations
 
@@ -13,19 +10,19 @@ NO_QUESTION = "This is not a question, please propose your next question."
 VERDICTS = (YES, NO, UNKNOWN, NO_QUESTION)
 
 Judge = Callable[[str, str, str], str]
-"""Given the surface, the bottom and a question: one of `VERDICTS`."""
+"""Any function of the surface, the bottom and a question that returns one of `VERDICTS`."""
 
-_SAID = re.compile(r"\W*(yes|no|unknown|this is not a question)\b", re.IGNORECASE)
+_LEADING_VERDICT = re.compile(r"\W*(yes|no|unknown|this is not a question)\b", re.IGNORECASE)
 
 
 class FactJudge:
-    """A judge who looks questions up: what is not in the table is Unknown, what does not end in `?` is no question.
+    """A judge with a table: an absent question is Unknown, and a text that does not end in `?` is not a question.
 
     Args:
-        facts: the verdict on each question; white space and case of questions do not count.
+        facts: the verdict on each question, which is matched without regard to white space and case.
 
     Raises:
-        ValueError: a verdict is none of Yes, No and Unknown.
+        ValueError: a verdict is not Yes, No or Unknown.
     """
 
     def __init__(self, facts: Mapping[str, str]) -> None:
@@ -37,33 +34,33 @@ class FactJudge:
         self._facts = {folded(question): verdict for question, verdict in facts.items()}
 
     def __call__(self, surface: str, bottom: str, question: str) -> str:
-        """The verdict on a question."""
+        """Returns the verdict on a question."""
         if not question.rstrip().endswith("?"):
             return NO_QUESTION
         return self._facts.get(folded(question), UNKNOWN)
 
 
 def judge_prompt(surface: str, bottom: str, question: str) -> str:
-    """What a judge model is asked (Figure 9)."""
-    # Not `format`: what players say may hold braces.
-    filled = {"{surface}": surface, "{bottom}": bottom, "{question}": question}
-    return re.sub("|".join(map(re.escape, filled)), lambda found: filled[found[0]], _PROMPT)
+    """Returns the prompt of a judge model (Figure 9)."""
+    # One pass: texts of players may contain placeholders.
+    values = {"{surface}": surface, "{bottom}": bottom, "{question}": question}
+    return re.sub("|".join(map(re.escape, values)), lambda placeholder: values[placeholder[0]], _PROMPT)
 
 
 def read_verdict(reply: str) -> str:
-    """The verdict that a judge model's reply begins with; Unknown where it begins with none."""
-    found = _SAID.match(reply)
-    if found is None:
+    """Returns the verdict at the start of a judge model's reply; Unknown if there is none."""
+    verdict = _LEADING_VERDICT.match(reply)
+    if verdict is None:
         return UNKNOWN
-    return {"yes": YES, "no": NO, "unknown": UNKNOWN}.get(found[1].lower(), NO_QUESTION)
+    return {"yes": YES, "no": NO, "unknown": UNKNOWN}.get(verdict[1].lower(), NO_QUESTION)
 
 
 def folded(question: str) -> str:
-    """A question without what does not count: how it is spaced, and its case."""
+    """Returns a question with single spaces and without case, as the key of its equals."""
     return " ".join(question.split()).casefold()
 
 
-# Figure 9. The paper lost its line breaks; these are ours.
+# Figure 9. The paper shows no line breaks; these are ours.
 _PROMPT = """\
 You are the referee of a game where players are shown a <Surface> and you are given the <Bottom>. You need to \
 understand the entire story based on both the <Surface> and <Bottom>. Players will ask questions based on the \

@@ -1,13 +1,12 @@
-"""The score of a mathematical answer: 1 if it equals the gold answer, 0 otherwise (paper C3, Appendix E, Table 9).
+"""Scores a mathematical answer: 1 if it equals the gold answer, 0 otherwise (paper C3, Appendix E, Table 9).
 
-`extraction` finds the one final answer of a reply, `answers` decides what takes no algebra, and `code_sandbox.algebra`
-asks the `math-verify` library about the rest, in a process that can be killed.
+`extraction` finds the final answer of a reply, `answers` compares what needs no algebra, and `code_sandbox.algebra`
+compares the rest with the `math-verify` library, in a process that can be killed.
 
-What can go wrong, and who bears it: a reply without an answer, or with one that is too long or too deeply nested, is
-wrong. So is an answer on which the algebra takes too much time or memory, or fails, while it works for the gold
-answer: the reply is to blame, and must not be better off for it (Appendix G: time-outs and harness errors score as
-incorrect). Both are counted, and the second is logged. Where the algebra does not work for the gold answer
-itself, or not at all, nobody knows what the reply is worth: that is an error, and no score.
+Failures: a reply without an answer, or with one that is too long or too deeply nested, scores 0. So does an answer on
+which the algebra fails or exceeds its time or memory although it works for the gold answer (Appendix G: time-outs and
+harness errors score as incorrect). Both are counted, and the second is logged. If the algebra fails for the gold
+answer too, or does not work at all, the score is unknown: that is an error.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from hf_credit.verifiers.answers import Answer, decide, normal, without_names
 from hf_credit.verifiers.extraction import MAX_ANSWER, final_answer
 
 STATUSES = ("equal", "different", "no_answer", "given_up", "checker_failed")
-"""What a check can come to; the score is 1 for the first, 0 for the next three, and unknown for the last."""
+"""The results of a check: the first scores 1, the next three score 0, and the score of the last is unknown."""
 
 WORKER = Worker(consent="HF_CREDIT_ACCEPT_NO_ISOLATION")
-"""The process that all threads share."""
+"""The algebra process that all threads share."""
 
 _log = logging.getLogger(__name__)
 _counts: Counter[str] = Counter()
@@ -35,13 +34,13 @@ _counting = threading.Lock()
 
 
 class Verdict(NamedTuple):
-    """What a check came to.
+    """The result of a check.
 
     Attributes:
-        score: 1 or 0; 0 also where it is unknown.
+        score: 1 or 0; 0 also if it is unknown.
         status: one of `STATUSES`.
-        answer: the final answer that was found in the reply, as it is written there, `None` if there is none.
-        detail: why there is no answer, or no result of the check.
+        answer: the final answer as written in the reply; `None` if it has none.
+        detail: why the reply has no answer, or the check no result.
     """
 
     score: float
@@ -51,27 +50,27 @@ class Verdict(NamedTuple):
 
 
 class CheckerError(RuntimeError):
-    """The checker does not work, so nobody knows what a reply is worth."""
+    """The checker does not work, so the score of a reply is unknown."""
 
 
 def check(prediction: str, gold: str) -> Verdict:
-    r"""Whether the final answer of a reply equals the gold answer, and how that was found out.
+    r"""Checks whether the final answer of a reply equals the gold answer.
 
-    Paper C3, Appendix E: the last answer-like span; exact rationals where both are numbers; else the normalised
-    texts; else algebra under limits. Beyond the text, an answer may lack the name in "x = 5" and a unit, and 20% is
+    Paper C3, Appendix E: compares the last answer-like span as exact rationals if both are numbers, else as normalised
+    texts, else by algebra under limits. Beyond the paper, the name in "x = 5" and a unit are optional, and 20% equals
     both 20 and 1/5.
 
     Args:
         prediction: the reply, any text.
-        gold: the right answer, plain or as the end of a solution with `\boxed{}` or `####`.
+        gold: the gold answer, plain or at the end of a solution with `\boxed{}` or `####`.
 
     Raises:
-        ValueError: there is no gold answer, or it is too long.
+        ValueError: the gold answer is missing or too long.
     """
     right = _gold(gold)
     try:
         verdict = _check(prediction, right)
-    except Exception as error:  # of our own: it too must not make a reply better than a wrong one
+    except Exception as error:  # a bug of ours must not reward the reply either
         verdict = Verdict(0.0, "given_up", None, f"{type(error).__name__}: {error}"[:300])
     with _counting:
         _counts[verdict.status] += 1
@@ -85,32 +84,35 @@ def check(prediction: str, gold: str) -> Verdict:
 
 
 def score(prediction: str, gold: str) -> float:
-    """1 if the final answer of a reply equals the gold answer, 0 otherwise; see `check`.
+    """Returns 1 if the final answer of a reply equals the gold answer, 0 otherwise; see `check`.
 
     Args:
         prediction: the reply, any text.
-        gold: the right answer.
+        gold: the gold answer.
 
     Raises:
-        ValueError: there is no gold answer, or it is too long.
+        ValueError: the gold answer is missing or too long.
         CheckerError: the checker does not work, for this gold answer or at all.
     """
     verdict = check(prediction, gold)
     if verdict.status == "checker_failed":
-        raise CheckerError(f"an answer must be checked to have a score, got {verdict.detail} for the gold {gold!r}.")
+        raise CheckerError(
+            f"the checker must handle a gold answer to score a reply, got {verdict.detail} for {gold!r}; drop the row "
+            "or mend the checker."
+        )
     return verdict.score
 
 
 def score_task(task: Mapping[str, Any], text: str) -> float:
-    """The same as a scorer of a collaboration: `scorer: "hf_credit.verifiers.math:score_task"`.
+    """Scores a reply to a task row; the scorer `hf_credit.verifiers.math:score_task` of a collaboration.
 
     Args:
         task: a row with the gold answer as `answer`, and its origin as `source`, `split` and `source_id`.
         text: the reply.
 
     Raises:
-        ValueError: the row has no gold answer, or one that is too long.
-        CheckerError: see `score`.
+        ValueError: the row's gold answer is missing or too long.
+        CheckerError: as in `score`.
     """
     try:
         return score(text, str(task.get("answer") or ""))
@@ -121,7 +123,7 @@ def score_task(task: Mapping[str, Any], text: str) -> float:
 
 
 def counts() -> dict[str, int]:
-    """How many checks of this process have come to what, by status."""
+    """Returns the number of checks in this process by status."""
     with _counting:
         return {status: _counts[status] for status in STATUSES}
 
@@ -134,7 +136,7 @@ def _check(prediction: str, gold: Answer) -> Verdict:
     equal = decide(right, answer)
     if not equal:
         right, answer = without_names(right, answer)
-        # The library takes the last member of an equation for a value, so that 0 would equal every plane.
+        # The library reads the last member of an equation as a value, so that 0 would equal every plane.
         equal = False if ("=" in right.text) != ("=" in answer.text) else decide(right, answer)
     if equal is None:
         try:
@@ -150,18 +152,18 @@ def _check(prediction: str, gold: Answer) -> Verdict:
 
 @functools.lru_cache(maxsize=4096)
 def _gold(gold: str) -> Answer:
-    found = final_answer(gold).answer if "boxed" in gold or "####" in gold else gold.strip()
-    if not found or len(found) > MAX_ANSWER:
+    answer = final_answer(gold).answer if "boxed" in gold or "####" in gold else gold.strip()
+    if not answer or len(answer) > MAX_ANSWER:
         raise ValueError(
-            f"a gold answer must have 1 to {MAX_ANSWER:,} characters, got {len(found or '')} in {gold[:200]!r}; mend "
+            f"a gold answer must have 1 to {MAX_ANSWER:,} characters, got {len(answer or '')} in {gold[:200]!r}; mend "
             "or drop the row."
         )
-    return normal(found)
+    return normal(answer)
 
 
 @functools.lru_cache(maxsize=4096)
 def _trouble_with(gold: str) -> str | None:
-    """Why a gold answer cannot be compared even with the simplest answers, `None` if it can."""
+    """Returns why a gold answer cannot be compared even with the simplest answers; `None` if it can."""
     try:
         for simple in ("1", "x+1"):
             WORKER.equal(gold, simple)

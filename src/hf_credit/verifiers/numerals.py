@@ -1,11 +1,12 @@
-r"""The numbers that answers write: decimals, fractions, arithmetic, percent, words, and the units behind them.
+r"""Parses the numbers of answers: decimals, fractions, arithmetic, percent, words, and the units behind them.
 
-Everything is an exact rational. Answers have a thousand characters at most, so nothing here takes long or much.
+Values are exact rationals. Answers have at most 1,000 characters, which bounds time and memory.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import re
 from fractions import Fraction
 from typing import NamedTuple
@@ -14,7 +15,7 @@ FUNCTIONS = frozenset({
     "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "log", "ln", "lg", "exp", "sqrt", "pi",
     "deg", "max", "min", "gcd", "lcm", "mod", "det",
 })  # fmt: skip
-"""Words that are mathematics."""
+"""Mathematical names."""
 
 _WORDS = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
 seventeen eighteen nineteen""".split()  # noqa: SIM905
@@ -38,10 +39,10 @@ _UNITS = {
 }  # fmt: skip
 _UNIT = {word: frozenset(unit.split()) for unit, words in _UNITS.items() for word in words.split()}
 _CHINESE = re.compile("|".join(sorted((word for word in _UNIT if not word.isascii()), key=len, reverse=True)))
-# A word that says that what stands before it is not the whole number.
+# A word after which the text before it is not the whole number.
 _NO_UNIT = FUNCTIONS | {*_SPELLED, *_SCALES, *"and or to not no nor plus minus times over by than is are half".split()}  # noqa: SIM905
-# A word right behind a number that makes another number of it. "2 sevenths" always does; the others only where they
-# describe no noun that follows: "5 squared" and "5 squared of", not "5 squared units" nor "6 fifth graders".
+# A word right behind a number that changes its value. "2 sevenths" always does; the others only if they do not
+# describe the next noun: "5 squared" and "5 squared of", but not "5 squared units" or "6 fifth graders".
 _ORDINAL = (
     r"(?:thir(?:d|teenth)|(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|\w+teen|\w+tie|\w+red|\w+and|\w+lion)th)"
 )
@@ -55,12 +56,12 @@ _PREPOSITIONS = frozenset("of by to from with in on".split())  # noqa: SIM905
 
 
 class Number(NamedTuple):
-    """A number as it was written.
+    """A number as written.
 
     Attributes:
-        value: without regard to the sign of percent.
-        percent: whether it has one.
-        unit: the parts of its unit that are known by name, with powers: km/h is km and hour, cm^2 is cm and ^2.
+        value: before division by 100, if it is a percentage.
+        percent: whether it has a percent sign.
+        unit: the known parts of its unit, with powers: km and hour for km/h, cm and ^2 for cm^2.
     """
 
     value: Fraction
@@ -69,11 +70,11 @@ class Number(NamedTuple):
 
 
 def same(gold: Number, answer: Number) -> bool:
-    """Whether two numbers are the same.
+    """Returns whether two numbers are equal.
 
-    A percentage is its hundredth, and also, as the sign may be left out, the number itself: from 1 on, since 0.2 is
-    rather 20% than 0.2%. A unit may be left out, or a part of it, but km are no cm; a rational angle without a unit is
-    one of degrees.
+    A percentage equals its hundredth. It also equals the number before an omitted percent sign, if that is at least 1:
+    0.2 means 20% rather than 0.2%. A unit or a part of it may be missing, but km differ from cm. A rational angle
+    without a unit is in degrees.
     """
     if clash(gold.unit, answer.unit) or ("radian" in gold.unit) != ("radian" in answer.unit):
         return False
@@ -83,9 +84,9 @@ def same(gold: Number, answer: Number) -> bool:
     return percent.value == 100 * plain.value or (percent.value == plain.value and abs(plain.value) >= 1)
 
 
-def clash(one: frozenset[str], other: frozenset[str]) -> bool:
-    """Whether two units are different ones."""
-    return not (one <= other or other <= one)
+def clash(first: frozenset[str], second: frozenset[str]) -> bool:
+    """Returns whether two units differ, where a missing part is no difference."""
+    return not (first <= second or second <= first)
 
 
 _DECIMAL = r"(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d*)?|\.\d+)"
@@ -103,11 +104,11 @@ _CHINESE_SCALE = re.compile(rf"\s*([{''.join(_CHINESE_SCALES)}]+)")
 
 @functools.lru_cache(maxsize=4096)
 def number(text: str) -> Number | None:
-    r"""The number that a text writes, exactly, `None` if it is no rational number.
+    r"""Returns the exact number that a text denotes, or `None` if it is not a rational number.
 
-    Read are `-1,234.5`, `\frac{3}{4}`, `3/4`, `1\frac{3}{4}`, `1 3/4`, `3 \times 10^{5}`, `3e5`, `0.1\overline{6}`,
-    `twenty-one`, `5 million`, each with a percent sign, or words behind it, which are a unit, and arithmetic with
-    numbers, such as `\frac{\frac{1}{2}}{3}` or `2^{10} - 1`.
+    Parses `-1,234.5`, `\frac{3}{4}`, `3/4`, `1\frac{3}{4}`, `1 3/4`, `3 \times 10^{5}`, `3e5`, `0.1\overline{6}`,
+    `twenty-one`, `5 million`, each with an optional percent sign and unit, and arithmetic with numbers, such as
+    `\frac{\frac{1}{2}}{3}` or `2^{10} - 1`.
 
     Args:
         text: of an `Answer`.
@@ -127,35 +128,34 @@ def number(text: str) -> Number | None:
 
 
 def _read(body: str) -> tuple[Fraction, str] | None:
-    """The number at the start, and what stands behind it."""
-    found: re.Match[str] | None
-    if found := _REPEATING.match(body):
-        whole, digits, repeated = found[1], found[2], found[3] or found[4]
+    """Returns the number at the start of a text, and the text behind it."""
+    match: re.Match[str] | None
+    if match := _REPEATING.match(body):
+        whole, digits, repeated = match[1], match[2], match[3] or match[4]
         unit = Fraction(1, 10 ** len(digits))
         value = Fraction(int(whole or 0)) + int(digits or 0) * unit + int(repeated) * unit / (10 ** len(repeated) - 1)
-    elif found := _FRACTION.match(body):
-        parts = [part and part.replace(",", "").strip() for part in found.groups()]
-        below = Fraction(parts[2] or parts[4] or 1)
-        if below == 0:
+    elif match := _FRACTION.match(body):
+        parts = [part and part.replace(",", "").strip() for part in match.groups()]
+        denominator = Fraction(parts[2] or parts[4] or 1)
+        if denominator == 0:
             return None
-        value = Fraction(parts[0] or 0) + Fraction(parts[1] or parts[3] or 0) / below
-    elif found := _WHOLE.match(body):
-        value = Fraction(found[1].replace(",", "")) * Fraction(10) ** int(found[2] or found[3] or 0)
+        value = Fraction(parts[0] or 0) + Fraction(parts[1] or parts[3] or 0) / denominator
+    elif match := _WHOLE.match(body):
+        value = Fraction(match[1].replace(",", "")) * Fraction(10) ** int(match[2] or match[3] or 0)
     else:
         return _spelled(body)
-    rest = body[found.end() :]
+    rest = body[match.end() :]
     while scale := _SCALE.match(rest):
         value, rest = value * _SCALES[scale[1].lower()], rest[scale.end() :]
     scale = _CHINESE_SCALE.match(rest)
     if scale and not _CHINESE.match(rest.strip()):
-        for one in scale[1]:
-            value *= _CHINESE_SCALES[one]
+        value *= math.prod(_CHINESE_SCALES[sign] for sign in scale[1])
         rest = rest[scale.end() :]
     return value, rest
 
 
 def _spelled(body: str) -> tuple[Fraction, str] | None:
-    """The number in words at the start, such as "one hundred and five"."""
+    """Returns the number in words at the start of a text, such as "one hundred and five", and the text behind it."""
     total = current = end = 0
     largest: float = float("inf")
     for word in re.finditer(r"[A-Za-z]+", body):
@@ -180,7 +180,7 @@ def _spelled(body: str) -> tuple[Fraction, str] | None:
 
 
 def unit_of(text: str) -> frozenset[str] | None:
-    """The known parts of the unit that a text behind a number names, none if it is empty, `None` if it is no unit."""
+    """Returns the known parts of the unit behind a number, empty for an empty text; `None` if it is not a unit."""
     if not text.strip():
         return frozenset()
     if re.fullmatch(r"\s*[\u3400-\u9fff]+", text):
@@ -200,17 +200,17 @@ def unit_of(text: str) -> frozenset[str] | None:
 
 
 def unit_in_group(words: str) -> frozenset[str] | None:
-    r"""The same for words that `\text{...}` sets apart, which are words whatever their length."""
+    r"""Does the same as `unit_of` for the content of `\text{...}`, where words of one or two letters count too."""
     if not re.fullmatch(r"[A-Za-z. /^{}\d\u3400-\u9fff-]*", words) or re.search(r"(?<!\^)(?<!\^\{)\d", words):
         return None
-    found = re.findall(r"[a-z]+", words.lower())
-    if not found:
+    latin = re.findall(r"[a-z]+", words.lower())
+    if not latin:
         return unit_of(words)
-    return None if _is_no_unit(found) else _known(words)
+    return None if _is_no_unit(latin) else _known(words)
 
 
 def _is_no_unit(words: list[str]) -> bool:
-    """Whether words behind a number say that it is not the whole number, or make another one of it."""
+    """Whether the words behind a number continue it or change its value."""
     if any(word in _NO_UNIT for word in words) or _FRACTION_WORD.fullmatch(words[0]):
         return True
     describes = len(words) > 1 and words[1] not in _PREPOSITIONS
@@ -235,19 +235,19 @@ _DEEPEST, _LARGEST_BITS = 40, 4096
 
 
 def arithmetic(text: str) -> Fraction | None:
-    r"""What a calculation with numbers comes to, `None` if the text is none, or one of large numbers.
+    r"""Returns the value of a calculation with numbers, or `None` if the text is not one or its numbers get large.
 
-    Read are +, -, *, \cdot, \times, /, \div, \frac, brackets and whole powers. Nothing may stand side by side, since
-    2(3) is a product and 2 1/3 a sum; that is for the algebra.
+    Parses +, -, *, \cdot, \times, /, \div, \frac, brackets and whole powers. Terms without an operator between them
+    are left to the algebra, since 2(3) is a product and 2 1/3 a sum.
     """
-    tokens, place = [], 0
-    while text[place:].strip():
-        found = _TOKEN.match(text, place)
-        if found is None:
+    tokens, start = [], 0
+    while text[start:].strip():
+        token = _TOKEN.match(text, start)
+        if token is None:
             return None
-        tokens.append(found[1])
-        place = found.end()
-    tokens.reverse()  # the next one is the last of the list
+        tokens.append(token[1])
+        start = token.end()
+    tokens.reverse()  # `pop` takes the next token
     try:
         value = _sum(tokens)
     except (ValueError, ZeroDivisionError, IndexError):
@@ -256,7 +256,7 @@ def arithmetic(text: str) -> Fraction | None:
 
 
 def _sum(tokens: list[str], rank: int = 1, depth: int = 0) -> Fraction:
-    """The value of what the next operators of at least this rank connect; only a sum may begin with a sign."""
+    """Evaluates the next terms that operators of at least this rank connect; only a sum may begin with a sign."""
     if depth > _DEEPEST:
         raise ValueError("too deep")
     if rank == 1 and tokens[-1] in ("+", "-"):
@@ -267,8 +267,7 @@ def _sum(tokens: list[str], rank: int = 1, depth: int = 0) -> Fraction:
         operator = tokens.pop()
         if operator == "^" and tokens[-1] != "{" and not re.fullmatch(r"\d", tokens[-1]):
             raise ValueError("x^12 is x^1 2")
-        other = _sum(tokens, _RANK[operator] + 1, depth)
-        value = _applied(operator, value, other)
+        value = _applied(operator, value, _sum(tokens, _RANK[operator] + 1, depth))
         if operator == "^" and tokens[-1:] == ["^"]:
             raise ValueError("two powers")
     return value
@@ -291,16 +290,16 @@ def _atom(tokens: list[str], depth: int) -> Fraction:
     return Fraction(token.replace(",", ""))
 
 
-def _applied(operator: str, one: Fraction, other: Fraction) -> Fraction:
+def _applied(operator: str, left: Fraction, right: Fraction) -> Fraction:
     if operator in ("+", "-"):
-        value = one + other if operator == "+" else one - other
+        value = left + right if operator == "+" else left - right
     elif operator == "^":
-        bits = max(one.numerator.bit_length(), one.denominator.bit_length())
-        if other.denominator != 1 or abs(other) * bits > _LARGEST_BITS:
-            raise ValueError("no whole or no small power")
-        value = one ** int(other)
+        bits = max(left.numerator.bit_length(), left.denominator.bit_length())
+        if right.denominator != 1 or abs(right) * bits > _LARGEST_BITS:
+            raise ValueError("power not whole or too large")
+        value = left ** int(right)
     else:
-        value = one / other if operator in ("/", r"\div") else one * other
+        value = left / right if operator in ("/", r"\div") else left * right
     if max(value.numerator.bit_length(), value.denominator.bit_length()) > 2 * _LARGEST_BITS:
         raise ValueError("large")
     return value

@@ -1,7 +1,7 @@
-r"""What a reply chooses or answers, as a key by which equal answers are equal texts: for votes and multiple choice.
+r"""Keys of replies for votes and multiple choice: equal answers have equal keys.
 
-Both keys look at the final answer of a reply (`hf_credit.verifiers.extraction`), and are `None` where it has none: an
-empty reply, or one that was cut off before its answer.
+Both keys use the final answer of a reply (`hf_credit.verifiers.extraction`) and are `None` if it has none, as when it
+is empty or was cut off before its answer.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hf_credit.verifiers.answers import normal
 from hf_credit.verifiers.extraction import MAX_TEXT, final_answer
 from hf_credit.verifiers.numerals import number
 
-# A letter in brackets, or alone, or with a mark behind it: "A cat" is no choice of A.
+# A letter in brackets, alone, or before punctuation: "A cat" does not choose A.
 _LETTER = r"(?:\(([A-Za-z])\)|([A-Za-z])(?=[.:),]|\s*$))"
 _CHOICE = re.compile(
     rf"\s*(?:(?:the\s+)?(?:\w+\s+)?(?:option|choice|answer)(?:\s+is)?\s*:?\s*)?{_LETTER}", re.IGNORECASE
@@ -23,9 +23,9 @@ _BRACKETED = re.compile(r"\(([A-Z])\)")
 
 
 def option_key(text: str) -> str | None:
-    r"""The option that a reply chooses, as a capital letter: B of `\boxed{B}`, "the answer is (b)" or "B. Because".
+    r"""Returns the capital letter of the chosen option: B for `\boxed{B}`, "the answer is (b)" and "B. Because".
 
-    A reply without a final answer chooses the last letter that it has in brackets.
+    Without a final answer, it is the last letter in brackets.
 
     Args:
         text: the reply, any text.
@@ -39,14 +39,14 @@ def option_key(text: str) -> str | None:
 
 
 def option_score(task: Mapping[str, Any], text: str) -> float:
-    """1 if a reply chooses the right option, 0 otherwise, as a scorer of a collaboration.
+    """Scores a reply 1 if it chooses the right option, 0 otherwise; a scorer of a collaboration.
 
     Args:
         task: a row with the letter of the right option as `answer`.
         text: the reply.
 
     Raises:
-        ValueError: the row has no such letter.
+        ValueError: `answer` is not such a letter.
     """
     right = option_key(str(task.get("answer") or ""))
     if right is None:
@@ -58,10 +58,10 @@ def option_score(task: Mapping[str, Any], text: str) -> float:
 
 
 def answer_key(text: str) -> str | None:
-    r"""The final answer of a reply in a normal form: equal numbers have one key, 1/2 and 0.5 and `\frac{1}{2}`.
+    r"""Returns the normal form of a reply's final answer: 1/2, 0.5 and `\frac{1}{2}` have one key.
 
-    Units are left out, a percentage keeps its sign. What is no rational number is compared by how it is written, so
-    that x+1 and 1+x are two answers: votes need a key for each answer, and only pairs can be asked about by algebra.
+    It omits units and keeps a percent sign. Any other text than a rational number is its own key, so x+1 and 1+x
+    differ: algebra compares pairs, and votes need a key for each answer.
 
     Args:
         text: the reply, any text.
@@ -69,8 +69,8 @@ def answer_key(text: str) -> str | None:
     answer = final_answer(text).answer
     if answer is None:
         return None
-    written = normal(answer)
-    value = number(written.text)
-    if value is not None:
-        return f"{value.value}%" if value.percent else str(value.value)
-    return written.key or None
+    form = normal(answer)
+    value = number(form.text)
+    if value is None:
+        return form.key or None
+    return f"{value.value}%" if value.percent else str(value.value)

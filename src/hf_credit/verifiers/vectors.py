@@ -1,4 +1,4 @@
-"""How far two vectors point the same way, in exact arithmetic (paper T3, Appendix C.1: PreferenceEstimation)."""
+"""Cosine similarity in exact arithmetic (paper T3, Appendix C.1: PreferenceEstimation)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from fractions import Fraction
 
 
 def cosine_exceeds(first: Sequence[int], second: Sequence[int], threshold: Fraction) -> bool:
-    """Whether the cosine of two vectors is greater than a threshold, never equal to it; no rounding takes part.
+    """Returns whether the cosine of two vectors is strictly greater than a threshold, without rounding.
 
-    `<a, b> / (|a| |b|) > t` for t >= 0 is `<a, b> > 0` and `<a, b>^2 > t^2 |a|^2 |b|^2`. A zero vector points nowhere:
-    its cosine exceeds nothing.
+    `<a, b> / (|a| |b|) > t` for t >= 0 is `<a, b> > 0` and `<a, b>^2 > t^2 |a|^2 |b|^2`. It is false for a zero
+    vector.
 
     Args:
-        first: whole numbers, of any common scale.
-        second: as many.
+        first: whole numbers, of any scale.
+        second: whole numbers, as many.
         threshold: at least 0.
 
     Raises:
