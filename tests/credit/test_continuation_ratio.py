@@ -33,7 +33,7 @@ def test_a_final_step_has_the_ratio_one_whatever_stands_outside_the_mask():
 
 
 def test_what_the_policy_cannot_have_said_is_refused():
-    with pytest.raises(ValueError, match="must be finite where the mask is true, got -inf in target"):
+    with pytest.raises(ValueError, match="in target must be finite where the mask is true, got -inf"):
         continuation_ratio(torch.tensor([[-math.inf]]), torch.zeros(1, 1), torch.ones(1, 1))
     with pytest.raises(ValueError, match=r"0 <= low <= 1 <= high, got 2.0 and 5"):
         continuation_ratio(torch.zeros(1, 1), torch.zeros(1, 1), torch.ones(1, 1), low=2.0)

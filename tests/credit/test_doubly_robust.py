@@ -198,7 +198,7 @@ def test_families_without_an_estimate_are_left_out_of_the_mean():
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"inclusion": torch.tensor([0.0])}, r"probability of being selected must be in \(0, 1\], got 0.0"),
+        ({"inclusion": torch.tensor([0.0])}, r"the selection probability must be in \(0, 1\], got 0.0"),
         ({"selection": "other"}, "selection must be one of inverse, augmented, none, got 'other'"),
         ({"selection": "augmented"}, "got 'augmented' without them"),
         ({"predicted": torch.tensor([0.5])}, "got 'inverse' with them"),

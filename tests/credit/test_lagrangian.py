@@ -58,11 +58,11 @@ def test_only_episodes_of_one_group_are_compared():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"limits": {"x": -0.1}}, "the limit of x must be finite and at least 0, got -0.1"),
-        ({"limits": {"x": math.nan}}, "the limit of x must be finite"),
-        ({"limits": {"x": 0.1}, "values": {"y": 0.0}}, "every cost with a limit must have a multiplier"),
+        ({"limits": {"x": -0.1}}, "the limit of x must be at least 0, got -0.1"),
+        ({"limits": {"x": math.nan}}, "the limit of x must be a finite number"),
+        ({"limits": {"x": 0.1}, "values": {"y": 0.0}}, "a multiplier must be that of a cost with a limit"),
         ({"limits": {"x": 0.1}, "values": {"x": -1.0}}, "the multiplier of x must be"),
-        ({"limits": {"x": 0.1}, "penalty": math.inf}, "penalty must be finite"),
+        ({"limits": {"x": 0.1}, "penalty": math.inf}, "penalty must be a finite number"),
         ({"limits": {"x": 0.1}, "rate": 0.0}, "rate must be above 0, got 0.0"),
         ({"limits": {"x": 0.1}, "rule": "other"}, "rule must be one of paper, textbook, got 'other'"),
     ],
@@ -74,9 +74,9 @@ def test_multipliers_that_are_not_possible_are_refused(options, said):
 
 def test_costs_that_were_not_measured_or_are_negative_are_refused():
     own = Multipliers(limits={"x": 0.1})
-    with pytest.raises(ValueError, match="every cost with a limit must be measured, at least 0, got nan for 'x'"):
+    with pytest.raises(ValueError, match="the mean cost x must be a finite number, got nan"):
         own.weights({"y": 1.0})
-    with pytest.raises(ValueError, match=r"got -1.0 for 'x'"):
+    with pytest.raises(ValueError, match=r"the mean cost x must be at least 0, got -1.0"):
         own.updated({"x": -1.0})
     with pytest.raises(ValueError, match=r"a cost must be at least 0, got -2.0"):
         cost_advantages(torch.tensor([[-2.0]]), torch.ones(1, 1))

@@ -70,7 +70,7 @@ def test_another_constant_costs_its_squared_distance(scores, returns, other):
 
 
 def test_what_is_no_distribution_is_refused():
-    with pytest.raises(ValueError, match=r"must be at least 0 and sum to 1, got 0\.5 at least and a sum of 1\.5"):
+    with pytest.raises(ValueError, match=r"must be at least 0 and sum to 1, got a minimum of 0\.5 and a sum of 1\.5"):
         gradient_variance(tensor(1.0, 1.0)[:, None], tensor(1.0, 0.0), tensor(1.0, 0.5))
     with pytest.raises(ValueError, match="must not all be 0"):
         optimal_baseline(tensor(0.0)[:, None], tensor(1.0), tensor(1.0))

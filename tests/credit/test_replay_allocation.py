@@ -85,7 +85,7 @@ def test_the_first_block_is_the_lowest_mean_from_the_start(pairs):
 
 
 def test_negative_noise_is_refused():
-    with pytest.raises(ValueError, match=r"noise must be finite and at least 0 at every depth, got \[-1.0\]"):
+    with pytest.raises(ValueError, match=r"noise must be finite and at least 0 at every depth, got -1.0"):
         replay_ratio(torch.tensor([-1.0]), torch.tensor([1.0]))
 
 

@@ -80,7 +80,7 @@ def test_returns_leave_the_rewards_as_they_are(matrix, discount):
 
 @pytest.mark.parametrize("discount", [-0.1, 1.1, NAN])
 def test_a_discount_outside_its_range_is_refused(discount):
-    with pytest.raises(ValueError, match=r"discount must be in \[0, 1\], got "):
+    with pytest.raises(ValueError, match=r"discount must be (in \[0, 1\]|a finite number), got "):
         discounted_returns(torch.zeros(1, 1), torch.ones(1, 1, dtype=torch.bool), discount)
 
 

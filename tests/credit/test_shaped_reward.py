@@ -49,9 +49,9 @@ def test_weights_out_of_range_are_refused(weights: dict[str, float], message: st
 
 
 def test_beliefs_that_are_none_are_refused() -> None:
-    with pytest.raises(ValueError, match="as many values, got 3 for 2 of 'a'"):
+    with pytest.raises(ValueError, match="of as many values, got 3 for 2 of 'a'"):
         belief_reward({"a": (0.5, 0.5)}, {"a": (0.2, 0.3, 0.5)})
-    with pytest.raises(ValueError, match=r"a belief must be held of every slot that is implied"):
+    with pytest.raises(ValueError, match=r"every implied slot must have a held belief"):
         belief_reward({"a": (0.5, 0.5)}, {})
     with pytest.raises(ValueError, match=r"an implied belief must be a distribution, got \[0.5, 0.6\] of 'a'"):
         belief_reward({"a": (0.5, 0.6)}, {"a": (0.5, 0.5)})

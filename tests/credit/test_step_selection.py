@@ -57,8 +57,8 @@ def test_every_step_is_selected_exactly_as_often_as_its_probability_says(twelfth
     ("arguments", "said"),
     [
         (([1.0], 0.0), "expected number of selected steps must be above 0, got 0.0"),
-        (([1.0], 1.0, 0.0), r"floor must be in \(0, 1\], got 0.0"),
-        (([math.nan], 1.0), "scores must be finite and at least 0, got nan"),
+        (([1.0], 1.0, 0.0), r"floor must be above 0, got 0.0"),
+        (([math.nan], 1.0), "the score of a step must be a finite number, got nan"),
     ],
 )
 def test_what_cannot_be_selected_is_refused(arguments, said):
@@ -69,5 +69,5 @@ def test_what_cannot_be_selected_is_refused(arguments, said):
 def test_draws_and_probabilities_out_of_range_are_refused():
     with pytest.raises(ValueError, match=r"the draw must be in \[0, 1\), got 1.0"):
         systematic_sample([0.5], 1.0)
-    with pytest.raises(ValueError, match=r"probabilities must be in \[0, 1\], got 1.5"):
+    with pytest.raises(ValueError, match=r"a probability must be in \[0, 1\], got 1.5"):
         systematic_sample([1.5], 0.5)

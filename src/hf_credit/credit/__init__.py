@@ -1,4 +1,4 @@
-"""Credit: tensors in, tensors out. One estimator a module."""
+"""The mathematics of credit: functions from tensors to tensors, one estimator per module."""
 
 from hf_credit.credit.class_balance import balance_log_odds, class_weights
 from hf_credit.credit.clipped_values import clipped_value_errors, clipped_value_loss
@@ -31,7 +31,7 @@ from hf_credit.credit.step_selector import StepSelector, pooled
 from hf_credit.credit.surrogate import clipped_surrogate, next_entropy_coefficient, reference_divergence
 from hf_credit.credit.token_returns import token_returns
 from hf_credit.credit.tokens import token_advantages
-from hf_credit.credit.tree_values import branch_advantages
+from hf_credit.credit.tree_values import branch_advantages, turn_values
 from hf_credit.credit.trust_region import divergence, projected_logprobs, top_tokens
 from hf_credit.credit.turn_baselines import alive_advantages, all_turns_advantages
 from hf_credit.credit.turn_credit import score_deltas, turn_credit
@@ -97,6 +97,7 @@ __all__ = [
     "trust",
     "turn_credit",
     "turn_group_advantages",
+    "turn_values",
     "value_assisted",
     "value_differences",
     "whitened",

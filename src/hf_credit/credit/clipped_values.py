@@ -1,4 +1,4 @@
-"""What a critic is trained on: the squared error to its targets, clipped around its earlier values."""
+"""The loss of a critic: the squared error to its targets, clipped around its earlier values."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def clipped_value_errors(
     returns: Real[Tensor, "*shape"] | Bool[Tensor, "*shape"],
     clip: float | int | None,
 ) -> tuple[Float[Tensor, "*shape"], Bool[Tensor, "*shape"]]:
-    """The error at each position of `clipped_value_loss`, and whether the clipping decided it.
+    """The error at each position of `clipped_value_loss`, and where the clipped value determines it.
 
     Args:
         values, old_values, returns, clip: as in `clipped_value_loss`.
 
     Returns:
-        Errors, in float32 or better, and where the clipped value is further from the target than the value is: no
-        gradient flows there.
+        Errors, in at least float32; and a mask of the positions whose clipped value is further from the target than
+        the value, where no gradient flows.
 
     Raises:
         ValueError: `clip` is not above 0.
@@ -34,10 +34,9 @@ def clipped_value_errors(
     plain = (values - returns).square()
     if clip is None:
         return 0.5 * plain, torch.zeros_like(plain, dtype=torch.bool)
-    near = values.clamp(old_values - clip, old_values + clip)
-    clipped = (near - returns).square()
-    decided = clipped > plain
-    return 0.5 * torch.where(decided, clipped, plain), decided  # where both are equal the gradient is the plain one's
+    clipped = (values.clamp(old_values - clip, old_values + clip) - returns).square()
+    larger = clipped > plain
+    return 0.5 * torch.where(larger, clipped, plain), larger  # if both are equal, the gradient is that of `plain`
 
 
 def clipped_value_loss(
@@ -52,24 +51,24 @@ def clipped_value_loss(
 
         L = mean_t 0.5 max((v[t] - R[t])^2, (clip(v[t], v_old[t] - clip, v_old[t] + clip) - R[t])^2)
 
-    It is the value loss of the public PPO implementations for language models, which the MAPPO baseline of paper C3
-    and the PPO of paper T3 (on verl) build on; neither paper writes it out.
+    This is the value loss of public PPO implementations for language models, on which the MAPPO baseline of paper C3
+    and the PPO of paper T3 (on verl) build; neither paper specifies it.
 
     Args:
-        values: what the critic says now; gradients flow here. Anything off the mask, as in the next two.
-        old_values: what it said before this round of training, without gradients.
+        values: the critic's predictions, with gradients. Entries off the mask are ignored, as in the next two.
+        old_values: its predictions before this update, without gradients.
         returns: its targets, in the unit of the reward.
         mask: true (or 1) where there is a target.
-        clip: how far a value may move from the old one, above 0, in the unit of the reward; `None` is the plain
-            squared error, which asks for no old values.
-        total: what the sum over the mask is divided by: the number of targets of the whole batch, where this is a
-            part of one. The number of targets in `mask` if `None`.
+        clip: the maximum change from the old value, above 0, in the unit of the reward; `None` is the plain squared
+            error, which ignores the old values.
+        total: the divisor of the sum over the mask: for a part of a batch, the number of targets of the whole batch.
+            The number of targets in `mask` if `None`.
 
     Returns:
-        The loss, in float32 or better; 0 where the mask is empty.
+        The loss, in at least float32; 0 if the mask is empty.
 
     Raises:
-        ValueError: `clip` is not above 0, shapes differ, or `mask` is no mask.
+        ValueError: `clip` is not above 0, shapes differ, or `mask` is not a mask.
     """
     if not values.shape == old_values.shape == returns.shape == mask.shape:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""What a team gains by an agent, shaped into a reward of its own (the paper CCPO)."""
+"""Contributions of agents to their team, shaped into rewards of their own (the paper CCPO)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hf_credit.credit.leave_one_out import full_mean
 def standardised(
     values: Float[Tensor, " rollouts"], mean: float, deviation: float, eps: float = 1e-6
 ) -> Float[Tensor, " rollouts"]:
-    """Values in remembered deviations from a remembered mean (CCPO, eq. 4 and Appendix B.2).
+    """Values minus a running mean, in running standard deviations (CCPO, eq. 4 and Appendix B.2).
 
         z = (x - mu) / (sigma + eps)
 
@@ -31,14 +31,14 @@ def standardised(
 def shaped_contributions(
     contributions: Float[Tensor, " rollouts"], mean: float, deviation: float, alpha: float = 1.0, eps: float = 1e-6
 ) -> Float[Tensor, " rollouts"]:
-    """A bounded reward of what the team gained by an agent (CCPO, eq. 4).
+    """A bounded reward for an agent's contribution to the team (CCPO, eq. 4).
 
         r = tanh(alpha (Delta - mu) / (sigma + eps))
 
-    A contribution of 0 is not a reward of 0 unless mu is 0, and within a prompt it is centred once more (eq. 5).
+    A contribution of 0 has reward 0 only if mu is 0. Rewards are centred again within a prompt (eq. 5).
 
     Args:
-        contributions: Delta of each rollout, R - R without the agent, in [-1, 1].
+        contributions: Delta of each rollout, R minus R without the agent, in [-1, 1].
         mean, deviation, eps: as in `standardised`, of the contributions.
         alpha: sensitivity, above 0.
 
@@ -49,15 +49,16 @@ def shaped_contributions(
 
 
 def trust(mean: float, deviation: float, eta: float = 1.0, eps: float = 1e-6) -> float:
-    """How much the last speaker is to rely on those before it, by what they contributed so far (CCPO, Appendix B.2).
+    """The gate of the last speaker's reliance on the earlier speakers, from their contributions so far (CCPO, Appendix
+    B.2).
 
         g = sigmoid(clip(eta mu / (sigma + eps), -20, 20))
 
-    The clip is the public code's; without it the gate would round to 0 or 1.
+    The clip is from the public code; without it the gate would round to 0 or 1.
 
     Args:
-        mean, deviation: of the contributions, remembered.
-        eta: sharpness, at least 0; at 0 the gate is always 1/2.
+        mean, deviation: running moments of the contributions.
+        eta: sharpness, at least 0; with 0 the gate is always 1/2.
         eps: added to the deviation, above 0.
 
     Returns:
@@ -70,16 +71,16 @@ def trust(mean: float, deviation: float, eta: float = 1.0, eps: float = 1e-6) ->
 def fused_scores(
     joint: Float[Tensor, " rollouts"], alone: Float[Tensor, " rollouts"], gate: float
 ) -> Float[Tensor, " rollouts"]:
-    """The last speaker's reward: in company and alone, weighed by its trust in the others (CCPO, Appendix B.2).
+    """The last speaker's reward: its outcomes with the team and alone, weighted by `trust` (CCPO, Appendix B.2).
 
         r = g z_joint + (1 - g) z_alone
 
-    There is no tanh. What the solver is worth alone does not depend on the reply that is trained, so the second term
-    is noise to it, unless replies of the solver alone are trained on as well.
+    There is no tanh. The outcome alone does not depend on the trained reply, so the second term is noise for it,
+    unless replies of the solver alone are trained on as well.
 
     Args:
         joint: z of the team's outcome, of each rollout.
-        alone: z of its outcome without the others, paired with it.
+        alone: z of the paired outcome without the others.
         gate: g, in (0, 1).
     """
     return gate * joint + (1 - gate) * alone
@@ -91,12 +92,12 @@ def allocated_advantages(
     groups: Int[Tensor, " rollouts"],
     eps: float = 1e-6,
 ) -> Float[Tensor, "rollouts agents"]:
-    """The team's advantage, allotted to those who contributed (CCPO, Appendix B.3, the alternative).
+    """The team's advantage, allocated by positive contributions (CCPO, Appendix B.3, the alternative).
 
         A[i] = w[i] A_joint,   w[i] = max(0, Delta[i]) / (sum_k max(0, Delta[k]) + eps)
 
-    and A_joint is the outcome's advantage within the prompt (eq. 5). Nobody is ever punished for a failure: where the
-    outcome is low, there is hardly a positive contribution to bear it.
+    where A_joint is the advantage of the outcome within the prompt (eq. 5). Failures are hardly ever punished: if the
+    outcome is low, contributions are rarely positive.
 
     Args:
         outcomes: of each rollout.
@@ -116,19 +117,19 @@ def bonus_rewards(
     weight: float = 0.2,
     events: bool = True,
 ) -> Float[Tensor, " rollouts"]:
-    """The shared outcome and a small bonus for help (the public code of CCPO since June 2026; not in the paper).
+    """The shared outcome plus a small bonus for help (the public code of CCPO since June 2026; not in the paper).
 
         r = s + weight * (helped - hurt),   s = 2 R - 1
         helped: s > 0 and b < 0;   hurt: s < 0 and b > 0;   b = the prompt's mean of s without the agent
 
-    Without `events` the bonus is weight * (s - b) / 2. The public code has outcomes of 0 and 1 alone.
+    Without `events` the bonus is weight * (s - b) / 2. The public code has only outcomes of 0 and 1.
 
     Args:
         outcomes: of each rollout, in [0, 1].
         alone: of each rollout without the agent, in [0, 1].
         groups: the prompt of each rollout: any integers.
         weight: of the bonus, at least 0.
-        events: whether only help and hurt count, or the difference itself.
+        events: whether the bonus counts only help and hurt, or the difference.
     """
     signed, without = 2 * outcomes - 1, 2 * alone - 1
     baseline = without - full_mean(without, groups)

@@ -1,7 +1,7 @@
-"""What a step contributed, from continuations without it (paper CVT-RL, eqs. 4 and 6).
+"""The contribution of a step, from continuations without it (paper CVT-RL, eqs. 4 and 6).
 
-Every continuation gives an estimate of what it is worth to go on from its step with the policy mu; a contribution is
-the estimate of the real step less the mean of those of its replacements, corrected for how steps were selected.
+Every continuation gives an estimate of the value of its step under the policy mu. A contribution is the estimate of
+the real step minus the mean of those of its replacements, corrected for the selection of steps.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Real, Shaped
 from torch import Tensor
 
-from hf_credit.credit.inputs import as_mask, result_dtype
+from hf_credit.credit.inputs import as_mask, require, result_dtype
+from hf_credit.validators import one_of
 
 SELECTIONS = ("inverse", "augmented", "none")
 
@@ -18,21 +19,20 @@ SELECTIONS = ("inverse", "augmented", "none")
 def doubly_robust_values(
     outcomes: Shaped[Tensor, "*shape"], predicted: Float[Tensor, "*shape"], ratios: Float[Tensor, "*shape"]
 ) -> Float[Tensor, "*shape"]:
-    """What a step is worth under mu, by an outcome model and one continuation (paper CVT-RL, eq. 6, one side).
+    """The value of a step under mu, from an outcome model and one continuation (paper CVT-RL, eq. 6, one side).
 
         V = m + rho (Y - m)
 
-    With the exact ratio its mean is E_mu[Y | h, a] whatever m says. With rho = 1, as for a continuation of mu itself,
-    it is Y. It is *not* right for a right model and a wrong ratio on another policy's continuations, as Appendix A.1
-    has it: m averages over the continuations that the ratio weighs anew. `sequential_values` is.
+    With the exact ratio its mean is E_mu[Y | h, a] for any m. With rho = 1, as for a continuation of mu itself, it is
+    Y. Contrary to Appendix A.1, a correct model does *not* make up for a wrong ratio on another policy's
+    continuations: m averages over the continuations that the ratio reweights. `sequential_values` is doubly robust.
 
     Args:
-        outcomes: Y, what each continuation came to, in [0, 1].
-        predicted: m, what the model said of the step before the outcome was known, in [0, 1].
-        ratios: rho, as `continuation_ratio` gives it, at least 0.
+        outcomes: Y of each continuation, in [0, 1].
+        predicted: m, the model's prediction for the step, in [0, 1].
+        ratios: rho, the result of `continuation_ratio`, at least 0.
     """
-    _refuse_outside(outcomes, "outcomes")
-    _refuse_ratios(ratios)
+    _check(outcomes, ratios)
     return predicted + ratios * (outcomes.to(predicted.dtype) - predicted)
 
 
@@ -43,24 +43,23 @@ def sequential_values(
     ratios: Float[Tensor, "continuations decisions"],
     mask: Bool[Tensor, "continuations decisions"] | Real[Tensor, "continuations decisions"],
 ) -> Float[Tensor, " continuations"]:
-    """What a step is worth under mu, corrected decision by decision (Jiang and Li 2016, eq. 10, undiscounted).
+    """The value of a step under mu, corrected decision by decision (Jiang and Li 2016, eq. 10, undiscounted).
 
         V_s = v(h_s) + rho_s (V_{s+1} - q(h_s, a_s)),    V after the last decision = Y
 
-    over the decisions after the step; without any it is Y. Doubly robust: right in the mean if v and q are the values
-    under mu, whatever the ratios; or if all ratios are exact, whatever q, as long as v is the mean of q over what mu
-    may do. Two readings of one network do not agree like that by themselves: by as much as they differ, so does this.
+    over the decisions after the step; Y if there are none. Doubly robust: its mean is correct if v and q are the
+    values under mu, for any ratios; or if all ratios are exact, for any q whose mean under mu is v. The predictions of
+    one network before and after a decision need not have this relation; their difference is then a bias.
 
     Args:
-        outcomes: Y, what each continuation came to, in [0, 1].
-        predicted: v, what the model said before each decision of the continuation.
-        predicted_after: q, what it said of each decision that was then made.
-        ratios: of each decision alone, at least 0.
-        mask: which decisions there are.
+        outcomes: Y of each continuation, in [0, 1].
+        predicted: v, the model's prediction before each decision of the continuation.
+        predicted_after: q, its prediction after each decision.
+        ratios: of each decision, at least 0.
+        mask: of the existing decisions.
     """
-    _refuse_outside(outcomes, "outcomes")
     mask = as_mask(mask)
-    _refuse_ratios(ratios[mask])
+    _check(outcomes, ratios[mask])
     value = outcomes.to(predicted.dtype)
     for step in range(predicted.shape[1] - 1, -1, -1):
         corrected = predicted[:, step] + ratios[:, step] * (value - predicted_after[:, step])
@@ -83,45 +82,41 @@ def contributions(
         augmented:  m + S / q * (V - mean_k V0_k - m)
         none:       S * (V - mean_k V0_k)
 
-    where V and V0 come from `doubly_robust_values`, `sequential_values`, or are plain outcomes, and m is what a model
-    predicts the difference to be. `inverse` is the paper's; `augmented` has the same mean and less variance the better
-    m is, and there the model matters also where the ratio is 1. `none` estimates the mean over selected steps.
+    where V and V0 are results of `doubly_robust_values` or `sequential_values`, or plain outcomes, and m is a model's
+    prediction of the difference. `inverse` is the paper's. `augmented` has the same mean, and less variance if m is
+    good, also if the ratio is 1. `none` estimates the mean over selected steps.
 
     Args:
-        values: V, of each step as it was taken; read where it was selected.
-        replaced: V0, of each continuation after a replacement.
-        mask: which of these there are; a selected step without any has no estimate.
-        inclusion: q, the probability with which each step was selected, in (0, 1].
+        values: V of each step; ignored if not selected.
+        replaced: V0 of each continuation after a replacement.
+        mask: of the existing continuations; a selected step without any has no estimate.
+        inclusion: q, the selection probability of each step, in (0, 1].
         selected: S.
-        selection: which of the three.
-        predicted: m, for `augmented`: of every step, selected or not.
+        selection: one of the three.
+        predicted: m of every step, selected or not, for `augmented` only.
 
     Returns:
-        In the dtype of `values`; 0 for steps that were not selected (their m with `augmented`), NaN for selected ones
+        In the dtype of `values`; 0 for steps that were not selected (m with `augmented`), NaN for selected steps
         without an estimate.
 
     Raises:
-        ValueError: a probability is outside (0, 1], `selection` is unknown, or `predicted` is missing or not wanted.
+        ValueError: a probability is outside (0, 1], `selection` is unknown, or `predicted` does not go with it.
     """
-    if selection not in SELECTIONS:
-        raise ValueError(
-            f"selection must be one of {', '.join(SELECTIONS)}, got {selection!r}; the paper's is inverse."
-        )
+    one_of("selection", selection, SELECTIONS)
     if (predicted is None) == (selection == "augmented"):
         raise ValueError(
-            f"predicted differences go with selection='augmented' and with no other, got {selection!r} "
+            f"predicted differences must go with selection='augmented' and with no other, got {selection!r} "
             f"{'without' if predicted is None else 'with'} them; change one of the two."
         )
-    outside = ~((inclusion > 0) & (inclusion <= 1))
-    if bool(outside.any()):
-        raise ValueError(
-            f"the probability of being selected must be in (0, 1], got {inclusion[outside][0].item()}; draw with "
-            "hf_credit.credit.inclusion_probabilities."
-        )
+    require(
+        (inclusion > 0) & (inclusion <= 1),
+        inclusion,
+        "the selection probability must be in (0, 1]",
+        "draw with hf_credit.credit.inclusion_probabilities",
+    )
     mask, selected = as_mask(mask), as_mask(selected, "selected")
     dtype = result_dtype(values)
-    branches = mask.sum(dim=1)
-    mean = torch.where(mask, replaced.double(), 0).sum(dim=1) / branches  # NaN without any
+    mean = torch.where(mask, replaced.double(), 0).sum(dim=1) / mask.sum(dim=1)  # NaN without any
     difference = torch.where(selected, values.double() - mean, 0)
     if selection == "none":
         return difference.to(dtype)
@@ -139,36 +134,31 @@ def family_mean(
 
         sum_k w_k D_k / sum_k w_k,    over the k with an estimate
 
-    The paper sums with weights that add to 1; a family that does not apply to a step, or whose proposals were all
-    refused, is left out of both sums rather than counted as 0.
+    The paper's weights add to 1. Here both sums omit a family that does not apply to a step, or whose proposals were
+    all rejected; it does not count as 0.
 
     Args:
-        estimates: of each family; NaN where it has none.
+        estimates: of each family; NaN if it has none.
         weights: of the families, at least 0 and not all 0.
 
     Returns:
-        NaN where no family has an estimate.
+        NaN if no family has an estimate.
 
     Raises:
         ValueError: a weight is negative or not finite, or all are 0.
     """
     if bool((weights < 0).any()) or not bool(weights.isfinite().all()) or not bool(weights.any()):
         raise ValueError(f"weights must be at least 0 and not all 0, got {weights.tolist()}; the paper's add to 1.")
-    there = ~estimates.isnan()
-    shares = weights.double() * there
-    return (torch.where(there, estimates.double(), 0) @ weights.double() / shares.sum(dim=1)).to(estimates.dtype)
+    known = ~estimates.isnan()
+    shares = weights.double() * known
+    return (torch.where(known, estimates.double(), 0) @ weights.double() / shares.sum(dim=1)).to(estimates.dtype)
 
 
-def _refuse_outside(numbers: Tensor, name: str) -> None:
-    outside = ~((numbers >= 0) & (numbers <= 1))
-    if bool(outside.any()):
-        raise ValueError(f"{name} must be in [0, 1], got {numbers[outside][0].item()}; rescale them.")
-
-
-def _refuse_ratios(ratios: Tensor) -> None:
-    wrong = ~(ratios.isfinite() & (ratios >= 0))
-    if bool(wrong.any()):
-        raise ValueError(
-            f"ratios must be finite and at least 0, got {ratios[wrong][0].item()}; take them from "
-            "hf_credit.credit.continuation_ratio."
-        )
+def _check(outcomes: Tensor, ratios: Tensor) -> None:
+    require((outcomes >= 0) & (outcomes <= 1), outcomes, "outcomes must be in [0, 1]", "rescale them")
+    require(
+        ratios.isfinite() & (ratios >= 0),
+        ratios,
+        "ratios must be finite and at least 0",
+        "compute them with hf_credit.credit.continuation_ratio",
+    )

@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float, Real
 from torch import Tensor
 
 from hf_credit.credit.inputs import as_mask, result_dtype
+from hf_credit.validators import finite_number
 
 
 def generalized_advantages(
@@ -16,35 +17,34 @@ def generalized_advantages(
     gamma: float | int,
     lam: float | int,
 ) -> Float[Tensor, "sequences positions"]:
-    """Generalized advantages of the actions of each sequence, as if nothing stood between them.
+    """Generalized advantages of the actions of each sequence, skipping everything between them.
 
     With k counting the n actions of a sequence (Schulman et al., 2016, eqs. 11, 12 and 16; paper T3, section 3.1),
 
         delta[k] = r[k] + gamma V[k + 1] - V[k],    A[k] = delta[k] + gamma lam A[k + 1],    V[n] = A[n] = 0
 
-    An action is whatever `mask` marks, a token or a whole decision. Between actions stand observations and padding:
-    they are skipped, and nothing decays over them. A reward that is paid there is part of r[k] of the last action
-    before it, undiscounted, so that a reward at the very end, behind masked tokens, is not lost. A reward before the
-    first action is nobody's and counts nowhere. The episode is over after its last action: its value is 0.
+    `mask` marks the actions: tokens or whole decisions. Observations and padding between them are skipped without a
+    discount. A reward there belongs to the last action before it, undiscounted, so that a reward after the last
+    tokens of the mask is not lost. A reward before the first action is ignored. The value after the last action is 0.
 
-    The targets of the critic are these advantages plus `values`.
+    The critic's targets are these advantages plus `values`.
 
     Args:
-        rewards: what was paid at each position, finite; 0 on padding.
-        values: the critic's value before each action, in the unit of the reward; anything where not an action.
+        rewards: at each position, finite; 0 on padding.
+        values: the critic's value before each action, in the unit of the reward; other entries are ignored.
         mask: true (or 1) on actions.
         gamma: discount from one action to the next, in [0, 1].
-        lam: weight of the longer-sighted estimates, in [0, 1]; 1 gives the return minus the value.
+        lam: decay of the trace, in [0, 1]; 1 gives the return minus the value.
 
     Returns:
-        Advantages in the dtype of `rewards`, torch's default for integers and booleans; 0 where not an action.
+        Advantages in the dtype of `rewards`, torch's default for integers and booleans; 0 off the mask.
 
     Raises:
-        ValueError: `gamma` or `lam` is outside [0, 1], shapes differ, `mask` is no mask, or a reward or an action's
+        ValueError: `gamma` or `lam` is outside [0, 1], shapes differ, `mask` is not a mask, or a reward or an action's
             value is not finite.
     """
-    if not (0 <= gamma <= 1 and 0 <= lam <= 1):
-        raise ValueError(f"gamma and lam must be in [0, 1], got {gamma} and {lam}; without discount both are 1.")
+    finite_number("gamma", gamma, 0, most=1)
+    finite_number("lam", lam, 0, most=1)
     if rewards.ndim != 2 or not rewards.shape == values.shape == mask.shape:
         raise ValueError(
             f"rewards, values and mask must have one shape (sequences, positions), got {tuple(rewards.shape)}, "
@@ -55,23 +55,22 @@ def generalized_advantages(
     if not bool(rewards.isfinite().all() & known.isfinite().all()):
         raise ValueError("rewards and the values of actions must be finite, got NaN or infinity; pad rewards with 0.")
 
-    # The actions alone, one after another. Position 0 takes what belongs to no action and is cut off.
+    # Only the actions, one after another. Position 0 collects what belongs to no action and is cut off.
     action = mask.cumsum(dim=1)
     empty = known.new_zeros(len(known), known.shape[1] + 1)
-    paid = empty.scatter_add(1, action, rewards.double())[:, 1:]
+    reward = empty.scatter_add(1, action, rewards.double())[:, 1:]
     value = empty.scatter_add(1, action, known)[:, 1:]
-    advantages = paid + gamma * _shift(value, 1) - value
+    advantages = reward + gamma * _shift(value, 1) - value
 
-    # The sum over the first s following actions gives the sum over 2s; a loop over positions takes seconds on a GPU.
+    # The sums over s following actions give those over 2s; a loop over positions takes seconds on a GPU.
     step, decay = 1, gamma * lam
     while step < advantages.shape[1] and decay > 0:
         advantages = advantages + decay * _shift(advantages, step)
         step, decay = 2 * step, decay * decay
 
-    back = advantages.gather(1, (action - 1).clamp(min=0))
-    return torch.where(mask, back, 0).to(result_dtype(rewards))
+    return torch.where(mask, advantages.gather(1, (action - 1).clamp(min=0)), 0).to(result_dtype(rewards))
 
 
 def _shift(values: Tensor, by: int) -> Tensor:
-    """The entry `by` positions later, 0 beyond the end."""
+    """The entry `by` positions later; 0 after the end."""
     return torch.nn.functional.pad(values, (0, by))[:, by:]

@@ -1,4 +1,4 @@
-"""Outcomes compared within the group of their prompt (GRPO), and within trees of it (Tree-GRPO)."""
+"""Outcomes compared within the group of a prompt (GRPO), and within its trees (Tree-GRPO)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from torch import Tensor
 from hf_credit.credit.grouping import group_scaled
 from hf_credit.credit.inputs import result_dtype
 from hf_credit.credit.leave_one_out import full_mean
+from hf_credit.validators import finite_number, one_of
 
 SCALES = ("group", "batch", "none")
 
@@ -19,16 +20,16 @@ def group_advantages(
     scale: str = "group",
     eps: float = 1e-4,
 ) -> Float[Tensor, " rollouts"]:
-    """What a rollout is worth beyond the mean of its group, in standard deviations (GRPO, arXiv:2402.03300, 4.1.2).
+    """The outcome of a rollout minus the mean of its group, in standard deviations (GRPO, arXiv:2402.03300, 4.1.2).
 
         A[i] = (R[i] - mean_{j in group of i} R[j]) / (s + eps)
 
-    where s is the sample's standard deviation (n - 1) of the group or of the whole batch, as in TRL's
-    `scale_rewards`. Equal outcomes and lone members have nothing to be compared with: their advantage is exactly 0.
+    where s is the sample standard deviation (n - 1) of the group or of the whole batch, as in TRL's `scale_rewards`.
+    The advantage is exactly 0 if all outcomes of a group are equal, or if the group has one member.
 
     Args:
         outcomes: of each rollout, finite, in the unit of the reward; integers and booleans are promoted.
-        groups: which group each belongs to: any integers, in any order.
+        groups: the group of each rollout: any integers, in any order.
         scale: `"group"`, `"batch"`, or `"none"` for no division.
         eps: added to the standard deviation, above 0.
 
@@ -38,10 +39,8 @@ def group_advantages(
     Raises:
         ValueError: `scale` is unknown, `eps` is not above 0, shapes differ, or an outcome is not finite.
     """
-    if scale not in SCALES:
-        raise ValueError(f"scale must be one of {', '.join(SCALES)}, got {scale!r}; pick one.")
-    if not eps > 0:
-        raise ValueError(f"eps must be above 0, got {eps}; 1e-4 is usual.")
+    one_of("scale", scale, SCALES)
+    finite_number("eps", eps, above=0)
     values = outcomes.double()
     advantages = full_mean(values, groups)
     if scale == "group":
@@ -57,14 +56,14 @@ def tree_group_advantages(
     trees: Int[Tensor, " leaves"],
     eps: float = 1e-4,
 ) -> Float[Tensor, " leaves"]:
-    """A leaf among all leaves of its prompt, plus the same among those of its tree (Tree-GRPO, arXiv:2509.21240).
+    """The advantage of a leaf within its prompt plus that within its tree (Tree-GRPO, arXiv:2509.21240).
 
         A[i] = group_advantages(R, prompt)[i] + group_advantages(R, tree)[i]
 
     Args:
         outcomes: of each leaf, finite, in the unit of the reward; integers and booleans are promoted.
         groups: the prompt of each leaf: any integers.
-        trees: the tree of each leaf: any integers, no two prompts sharing one.
+        trees: the tree of each leaf: any integers, each in only one prompt.
         eps: as in `group_advantages`.
 
     Raises:

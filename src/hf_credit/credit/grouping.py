@@ -1,4 +1,4 @@
-"""What is common to estimators that compare within groups."""
+"""Common parts of estimators that compare within groups."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hf_credit.credit.leave_one_out import full_mean, leave_one_out
+from hf_credit.validators import finite_number
 
 
 def group_spread(
@@ -18,8 +19,8 @@ def group_spread(
 
     Args:
         values: finite.
-        groups: which group each belongs to: any integers, in any order.
-        correction: 0 for the population's, 1 for the sample's.
+        groups: the group of each member: any integers, in any order.
+        correction: 0 for the population's deviation, 1 for the sample's.
 
     Returns:
         In the unit of `values`; 0 for a group of one.
@@ -46,7 +47,7 @@ def group_scaled(
         credits: of each member.
         groups, correction: as in `group_spread`.
         eps: added to the deviation.
-        of: whose deviation; that of the credits themselves if `None`.
+        of: the values whose deviation divides; the credits if `None`.
     """
     return credits / (group_spread(credits if of is None else of, groups, correction) + eps)
 
@@ -58,24 +59,24 @@ def value_assisted(
     counts: Int[Tensor, " alternatives"] | None = None,
     share: float = 1.0,
 ) -> Float[Tensor, " alternatives"]:
-    """Leave-one-out credit whose baseline is in part what a critic expects of the others (public code of C3).
+    """Leave-one-out credit with a baseline that mixes the others' returns and a critic's predictions (public code of
+    C3).
 
         A[j] = R[j] - (1 - share) b[-j] - share v[-j]
 
-    where b[-j] and v[-j] are the count-weighted means over the others at the context of what they returned and of what
-    the critic expects of them. `share` = 0 is `leave_one_out`.
+    where b[-j] and v[-j] are the count-weighted means of returns and of predictions over the other alternatives at
+    the context. With `share` = 0 this is `leave_one_out`.
 
     Args:
         returns, groups, counts: as in `leave_one_out`.
-        values: what the critic expects of each alternative, in the unit of the reward.
-        share: in [0, 1].
+        values: the critic's prediction for each alternative, in the unit of the reward.
+        share: of the predictions in the baseline, in [0, 1].
 
     Raises:
         ValueError: `share` is outside [0, 1], or as `leave_one_out`.
     """
-    if not 0 <= share <= 1:
-        raise ValueError(f"share must be in [0, 1], got {share}; 0 leaves the critic out.")
+    finite_number("share", share, 0, most=1)
     credits = leave_one_out(returns, groups, counts)
-    # The mean of the others' values is a value less its own leave-one-out credit.
+    # The mean of the others' values is the value minus its leave-one-out credit.
     assisted = returns - values + leave_one_out(values, groups, counts)
     return credits + share * (assisted - credits)

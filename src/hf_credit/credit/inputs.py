@@ -1,4 +1,4 @@
-"""What every estimator takes: numbers of any real dtype, and masks of 0 and 1."""
+"""Dtypes, masks and checks that the estimators share."""
 
 from __future__ import annotations
 
@@ -7,32 +7,36 @@ from jaxtyping import Bool, Real, Shaped
 from torch import Tensor
 
 
-def result_dtype(*numbers: Tensor) -> torch.dtype:
-    """The dtype of what is made of `numbers`: that of the first, or torch's default where it is no floating dtype.
+def result_dtype(values: Tensor) -> torch.dtype:
+    """The dtype of results computed from `values`: theirs, or torch's default dtype if it is not a floating dtype.
 
-    Rewards of 0 and 1 come as integers or booleans, and credit that were cast back to these would be all zeros.
+    Rewards of 0 and 1 come as integers or booleans; credit cast back to these would be all zeros.
     """
-    return numbers[0].dtype if numbers[0].is_floating_point() else torch.get_default_dtype()
+    return values.dtype if values.is_floating_point() else torch.get_default_dtype()
 
 
-def working_dtype(*numbers: Tensor) -> torch.dtype:
-    """The dtype to compute in: the result's, and float32 at least."""
-    return torch.promote_types(result_dtype(*numbers), torch.float32)
+def working_dtype(values: Tensor) -> torch.dtype:
+    """The dtype to compute in: that of the result, at least float32."""
+    return torch.promote_types(result_dtype(values), torch.float32)
 
 
 def as_mask(mask: Bool[Tensor, "*shape"] | Real[Tensor, "*shape"], name: str = "the mask") -> Shaped[Tensor, "*shape"]:
-    """A mask as booleans; 0 and 1 of any dtype will do.
+    """The mask as booleans.
 
     Args:
-        mask: booleans, or numbers that are 0 or 1.
+        mask: booleans, or 0 and 1 of any dtype.
         name: of the argument, for the error.
 
     Raises:
-        ValueError: it holds another number.
+        ValueError: the mask holds another number.
     """
     if mask.dtype == torch.bool:
         return mask
-    wrong = (mask != 0) & (mask != 1)
-    if bool(wrong.any()):
-        raise ValueError(f"{name} must be true or false, or 1 or 0, got {mask[wrong][0].item()}; compare it first.")
+    require((mask == 0) | (mask == 1), mask, f"{name} must be true or false, or 1 or 0", "compare it first")
     return mask == 1
+
+
+def require(valid: Tensor, values: Tensor, rule: str, remedy: str) -> None:
+    """Raises a `ValueError` with the rule, the first of `values` that is not `valid`, and the remedy."""
+    if not bool(valid.all()):
+        raise ValueError(f"{rule}, got {values[~valid][0].item()}; {remedy}.")

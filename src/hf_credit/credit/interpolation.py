@@ -1,4 +1,4 @@
-"""The projection into a trust region by interpolation: TROLL's layer (Becker et al., arXiv 2510.03817)."""
+"""Projection into a trust region by interpolation: the layer of TROLL (Becker et al., arXiv 2510.03817)."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ def interpolated_logprobs(
     old_logprobs: Float[Tensor, "tokens top"],
     radius: Float[Tensor, " tokens"] | float,
 ) -> Float[Tensor, "tokens top"]:
-    """The distribution that is nearest to the new one and not too far from the old one, in log-probabilities.
+    """The distribution nearest to the new one within a radius around the old one, in log-probabilities.
 
         argmin_q KL(q || pi),    KL(q || p) <= radius
 
-    whose solution is pi itself where that is inside, and otherwise between the two, on a geometric mean:
+    The solution is pi if pi is inside, and otherwise a geometric mean of both:
 
         log q = (log pi + eta log p) / (1 + eta) + constant
 
-    with the eta > 0 at which the divergence is the radius, found by Newton's method within a bracket. Gradients go
-    through it to `logprobs`, by the implicit function theorem. Both divergences are of the projected distribution;
-    that of `projected_logprobs` is of the old one.
+    with the eta > 0 at which the divergence equals the radius, found by Newton's method within a bracket. Gradients
+    flow through it to `logprobs`, by the implicit function theorem. Both divergences are from the projected
+    distribution; that of `projected_logprobs` is from the old one.
 
     Args:
         logprobs: log pi, of the new policy given that one of these tokens is drawn: normalised, in nats.
         old_logprobs: log p, of the old policy, likewise; finite.
-        radius: delta / alpha of each token, above 0, where alpha is the mass of these tokens, as the tail is kept.
+        radius: delta / alpha of each token, above 0; alpha is the mass of these tokens, since the tail is unchanged.
 
     Returns:
         log q, normalised, in the dtype of `logprobs`.
@@ -42,8 +42,8 @@ def interpolated_logprobs(
     Raises:
         ValueError: a radius is not above 0, or a log-probability is not finite.
     """
-    apart = divergence(logprobs.detach(), old_logprobs.detach())
-    return moved_inside(logprobs, old_logprobs, radius, apart, _Interpolation)
+    distance = divergence(logprobs.detach(), old_logprobs.detach())
+    return moved_inside(logprobs, old_logprobs, radius, distance, _Interpolation)
 
 
 class _Interpolation(torch.autograd.Function):
@@ -66,10 +66,11 @@ class _Interpolation(torch.autograd.Function):
 
 
 def _solved(steps: Tensor, log_p: Tensor, radii: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """log q, w = 1 / (1 + eta), and the steps' deviation from their mean and their variance under q, of each token.
+    """For each token: log q, w = 1 / (1 + eta), the deviation of the steps from their mean, and their variance under
+    q.
 
     q is proportional to p e^(w d) with the step d, so KL(q || p) = w E_q d - log E_p e^(w d), whose derivative by w
-    is w times the variance of d under q: it rises.
+    is w times the variance of d under q: it increases.
     """
     low, high = torch.zeros_like(radii), torch.ones_like(radii)
     share = high

@@ -1,4 +1,4 @@
-"""Credit against alternatives that were sampled at the same context (paper C3, section 3.3)."""
+"""Credit relative to alternatives sampled at the same context (paper C3, section 3.3)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Real
 from torch import Tensor
 
-from hf_credit.credit.inputs import result_dtype
+from hf_credit.credit.inputs import require, result_dtype
 
 
 def leave_one_out(
@@ -14,25 +14,25 @@ def leave_one_out(
     groups: Int[Tensor, " alternatives"],
     counts: Real[Tensor, " alternatives"] | None = None,
 ) -> Float[Tensor, " alternatives"]:
-    r"""What an alternative returned beyond the others at its context, each weighted by its replays.
+    r"""The return of an alternative minus the mean of the others at its context, weighted by their replays.
 
     With C the sum of a group's counts (paper C3, eqs. 13 to 15),
 
         b[-j] = sum_{i != j} c[i] R[i] / (C - c[j]),    A[j] = R[j] - b[-j]
 
-    The baseline does not depend on the alternative it judges, so the policy gradient stays unbiased (eq. 21, whose sum
-    over a group's n alternatives gives n times the gradient: the paper leaves out the division by n). An alternative
-    without others has nothing to be compared with: its credit is 0. With equal counts, the credits of a group sum to
-    0 and are n / (n - 1) times those of `full_mean`. Nothing is divided by a standard deviation.
+    The baseline does not depend on its own alternative, so the policy gradient stays unbiased (eq. 21, whose sum over
+    a group's n alternatives gives n times the gradient: the paper omits the division by n). An alternative without
+    others has credit 0. With equal counts, the credits of a group sum to 0 and are n / (n - 1) times those of
+    `full_mean`. There is no division by a standard deviation.
 
     Args:
         returns: the mean return over the replays of each alternative, finite, in the unit of the reward.
-        groups: which context each alternative belongs to: any integers, in any order.
-        counts: how many replays are behind each mean, at least 1; one each if `None`.
+        groups: the context of each alternative: any integers, in any order.
+        counts: the number of replays of each alternative, at least 1; one each if `None`.
 
     Returns:
-        Credits in the unit of `returns` and its dtype, torch's default for integers and booleans; exactly 0 where the
-        returns of a group are equal.
+        Credits in the unit and dtype of `returns`, torch's default for integers and booleans; exactly 0 if the returns
+        of a group are equal.
 
     Raises:
         ValueError: shapes differ, a count is below 1, or a return is not finite.
@@ -41,8 +41,8 @@ def leave_one_out(
     total = values.new_zeros(size).index_add_(0, group, weights)
     deviation = values - _mean(values, weights, group, total)
 
-    # A[j] = C / (C - c[j]) * (R[j] - mean) holds for every j, but amplifies rounding where c[j] is almost all of C.
-    # That can be one alternative of a group only, the one of most replays: its baseline is summed without it.
+    # A[j] = C / (C - c[j]) * (R[j] - mean) holds for every j, but amplifies rounding errors if c[j] is nearly C.
+    # This can only be the alternative of most replays in a group: its baseline is summed without it.
     most = _of_most_replays(weights, group, size)
     others = torch.where(most, 0, weights)
     total_of_others = values.new_zeros(size).index_add_(0, group, others)
@@ -58,18 +58,18 @@ def full_mean(
     groups: Int[Tensor, " alternatives"],
     counts: Real[Tensor, " alternatives"] | None = None,
 ) -> Float[Tensor, " alternatives"]:
-    """What an alternative returned beyond the mean at its context, itself included: an ablation (paper C3, eq. 26).
+    """The return of an alternative minus the mean at its context, its own included: an ablation (paper C3, eq. 26).
 
         b = sum_i c[i] R[i] / C,    A[j] = R[j] - b
 
-    The baseline holds a share of the return that it judges, which scales the expected gradient down: by 1 - 1/n with
-    n equal counts.
+    The baseline contains a share of the alternative's own return, which scales the expected gradient down: by 1 - 1/n
+    with n equal counts.
 
     Args:
         returns, groups, counts: as in `leave_one_out`.
 
     Returns:
-        Credits in the dtype and unit of those of `leave_one_out`; the count-weighted credits of a group sum to 0.
+        Credits as in `leave_one_out`; the count-weighted credits of a group sum to 0.
 
     Raises:
         ValueError: as `leave_one_out`.
@@ -80,9 +80,9 @@ def full_mean(
 
 
 def _by_group(returns: Tensor, groups: Tensor, counts: Tensor | None) -> tuple[Tensor, Tensor, Tensor, int]:
-    """Returns relative to the lowest of their group, weights, the index of each one's group, and how many there are.
+    """Returns relative to the lowest of their group, weights, indices of the groups, and the number of groups.
 
-    A shift common to a group changes no credit; without it, neither does its rounding, and equal returns are 0.
+    A shift common to a group changes no credit; relative returns avoid its rounding errors, and equal returns are 0.
     """
     counts = torch.ones_like(groups) if counts is None else counts
     if returns.ndim != 1 or not returns.shape == groups.shape == counts.shape:
@@ -90,12 +90,8 @@ def _by_group(returns: Tensor, groups: Tensor, counts: Tensor | None) -> tuple[T
             f"returns, groups and counts must have one shape (alternatives,), got {tuple(returns.shape)}, "
             f"{tuple(groups.shape)} and {tuple(counts.shape)}; give one entry of each for every alternative."
         )
-    if not bool(returns.isfinite().all()):
-        raise ValueError("returns must be finite, got NaN or infinity; leave out alternatives without a return.")
-    if not bool((counts >= 1).all()):
-        raise ValueError(
-            f"counts must be at least 1, got {counts.min().item()}; leave out alternatives without a replay."
-        )
+    require(returns.isfinite(), returns, "returns must be finite", "leave out alternatives without a return")
+    require(counts >= 1, counts, "counts must be at least 1", "leave out alternatives without a replay")
     present, group = torch.unique(groups, return_inverse=True)
     values = returns.double()
     lowest = values.new_full((len(present),), torch.inf).scatter_reduce_(0, group, values, "amin")
@@ -103,12 +99,12 @@ def _by_group(returns: Tensor, groups: Tensor, counts: Tensor | None) -> tuple[T
 
 
 def _mean(values: Tensor, weights: Tensor, group: Tensor, total: Tensor) -> Tensor:
-    """The weighted mean of each entry's group, where the weights of a group sum to `total`."""
+    """The weighted mean of each entry's group; the weights of a group sum to `total`."""
     return (torch.zeros_like(total).index_add_(0, group, weights * values) / total)[group]
 
 
 def _of_most_replays(weights: Tensor, group: Tensor, size: int) -> Tensor:
-    """One entry of each group that no other of it outweighs, as a mask."""
+    """A mask with the first entry of largest weight in each group."""
     highest = weights.new_zeros(size).scatter_reduce_(0, group, weights, "amax")
     position = torch.arange(len(weights), device=weights.device)
     candidates = torch.where(weights == highest[group], position, len(weights))

@@ -1,4 +1,4 @@
-"""How much a gradient estimate varies with the credit it is made of, and the baseline that lets it vary least."""
+"""The variance of a policy gradient estimate, and the constant baseline that minimises it."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ def gradient_variance(
     credits: Float[Tensor, " outcomes"],
     probabilities: Float[Tensor, " outcomes"],
 ) -> float:
-    """The variance of a policy gradient's estimate from one sample, summed over parameters (CCPO, Theorem 5.3).
+    """The variance of a policy gradient estimate from one sample, summed over parameters (CCPO, Theorem 5.3).
 
         Var(g A) = E[|g|^2 A^2] - |E[g A]|^2,    g = grad log pi(a)
 
-    Credits may be returns, returns less a baseline, or contributions: the paper compares Var(g R) with Var(g Delta).
+    Credits may be returns, returns minus a baseline, or contributions: the paper compares Var(g R) with Var(g Delta).
 
     Args:
-        scores: g of each outcome that there can be, or of each that was sampled.
+        scores: g of each possible outcome, or of each sampled one.
         credits: A of each, in the unit of the reward.
-        probabilities: of each, at least 0 and 1 in all; 1/n of n samples.
+        probabilities: of each, at least 0, with sum 1; 1/n for n samples.
 
     Returns:
-        At least 0 but for rounding, in the unit of g A squared.
+        At least 0, except for rounding errors, in the unit of g A squared.
 
     Raises:
         ValueError: the probabilities do not sum to 1, or one is negative.
     """
-    _refuse_probabilities(probabilities)
+    _check_probabilities(probabilities)
     products = scores * credits[:, None]
     mean = (probabilities[:, None] * products).sum(dim=0)
     return float((probabilities * products.square().sum(dim=1)).sum() - mean.square().sum())
@@ -39,12 +39,12 @@ def optimal_baseline(
     returns: Float[Tensor, " outcomes"],
     probabilities: Float[Tensor, " outcomes"],
 ) -> float:
-    """The constant whose subtraction from returns leaves a gradient estimate the least variance (CCPO, eqs. 9 and 25).
+    """The constant baseline with the least variance of the gradient estimate (CCPO, eqs. 9 and 25).
 
         b = E[|g|^2 R] / E[|g|^2],    Var(g (R - c)) - Var(g (R - b)) = E[|g|^2] (c - b)^2    (eq. 26)
 
-    It is best among constants of a prompt. What shares the teammates' replies, as the outcome of a vote without the
-    agent does, is none, and can do better.
+    It is the best constant for a prompt. A baseline that depends on the teammates' replies, such as the outcome of a
+    vote without the agent, is not constant and can be better.
 
     Args:
         scores, probabilities: as in `gradient_variance`.
@@ -54,19 +54,19 @@ def optimal_baseline(
         Within the range of returns.
 
     Raises:
-        ValueError: as `gradient_variance`, or every score is 0, so that any baseline will do.
+        ValueError: as `gradient_variance`, or every score is 0, so that all baselines are equal.
     """
-    _refuse_probabilities(probabilities)
+    _check_probabilities(probabilities)
     weights = probabilities * scores.square().sum(dim=1)
     if not weights.sum() > 0:
-        raise ValueError("the scores of a policy that can learn must not all be 0, got only zeros; leave it out.")
+        raise ValueError("scores must not all be 0, got only zeros; leave out a policy without gradient.")
     return float((weights * returns).sum() / weights.sum())
 
 
-def _refuse_probabilities(probabilities: Float[Tensor, " outcomes"]) -> None:
+def _check_probabilities(probabilities: Float[Tensor, " outcomes"]) -> None:
     total = float(probabilities.sum())
     if (probabilities < 0).any() or abs(total - 1) > 1e-4:
         raise ValueError(
-            f"probabilities must be at least 0 and sum to 1, got {float(probabilities.min())} at least and a sum of "
-            f"{total}; divide them by their sum."
+            f"probabilities must be at least 0 and sum to 1, got a minimum of {float(probabilities.min())} and a sum "
+            f"of {total}; divide them by their sum."
         )

@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float, Real
 from torch import Tensor
 
 from hf_credit.credit.inputs import as_mask, result_dtype, working_dtype
+from hf_credit.validators import finite_number
 
 
 def discounted_returns(
@@ -14,14 +15,14 @@ def discounted_returns(
     active: Bool[Tensor, "trajectories turns"] | Real[Tensor, "trajectories turns"],
     discount: float,
 ) -> Float[Tensor, "trajectories turns"]:
-    """The discounted sum of the rewards from each turn on.
+    """The discounted sum of rewards from each turn to the last.
 
         G[i, t] = r[i, t] + discount * G[i, t + 1]
 
-    With the paper's discount of 0 (paper VPR, Appendix F) this is the reward itself.
+    With the paper's discount of 0 (paper VPR, Appendix F) the return is the reward.
 
     Args:
-        rewards: the reward of each decision; anything where inactive.
+        rewards: the reward of each decision; inactive entries are ignored.
         active: whether trajectory i made a decision at turn t: true (or 1) or false (or 0).
         discount: in [0, 1].
 
@@ -29,10 +30,9 @@ def discounted_returns(
         Returns in the dtype of `rewards`, torch's default for integers and booleans; 0 where inactive.
 
     Raises:
-        ValueError: `discount` is outside [0, 1], or `active` is no mask.
+        ValueError: `discount` is outside [0, 1], or `active` is not a mask.
     """
-    if not 0 <= discount <= 1:
-        raise ValueError(f"discount must be in [0, 1], got {discount}; the paper uses 0.")
+    finite_number("discount", discount, 0, most=1)
     active = as_mask(active, "active")
     returns = torch.where(active, rewards, 0).to(working_dtype(rewards))
     if discount > 0:
@@ -50,10 +50,10 @@ def value_differences(
 
         r[i, t] = V(s[i, t + 1]) - V(s[i, t]),   with V of the final state = the outcome
 
-    The rewards of a trajectory therefore sum to its outcome minus the value of its first state.
+    The rewards of a trajectory sum to its outcome minus the value of its first state.
 
     Args:
-        values: the value of the state before each decision; anything where inactive.
+        values: the value of the state before each decision; inactive entries are ignored.
         outcomes: the terminal reward of each trajectory.
         active: whether trajectory i made a decision at turn t; a trajectory's active turns come first.
 
@@ -61,7 +61,7 @@ def value_differences(
         Rewards in the dtype of `values`, torch's default for integers and booleans; 0 where inactive.
 
     Raises:
-        ValueError: `active` is no mask.
+        ValueError: `active` is not a mask.
     """
     active, dtype = as_mask(active, "active"), working_dtype(values)
     result, values, outcomes = result_dtype(values), values.to(dtype), outcomes.to(dtype)

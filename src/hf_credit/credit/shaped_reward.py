@@ -1,4 +1,4 @@
-"""The reward of a step that is shaped by what verifiers say of it (paper CVT-RL, eq. 3)."""
+"""The reward of a step, shaped by the results of verifiers (paper CVT-RL, eq. 3)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class RewardWeights(Options):
 
     Args:
         answer: lambda_y, of the check of the answer.
-        evidence: lambda_e, of the evidence that the answer rests on.
-        meta: lambda_m, of steps that leave the verifier less uncertain.
-        belief: lambda_b, of a belief that follows from the transcript.
-        contribution: lambda_Delta, of what a step contributed.
-        hack: lambda_h, of what a detector takes for a hack; it is taken off.
+        evidence: lambda_e, of the evidence for the answer.
+        meta: lambda_m, of steps that reduce the verifier's uncertainty.
+        belief: lambda_b, of a belief that agrees with the transcript.
+        contribution: lambda_Delta, of the contribution of the step.
+        hack: lambda_h, of the detector score as a hack, which is subtracted.
 
     Raises:
         ValueError: a weight is negative or not finite, or all are 0.
@@ -61,7 +61,7 @@ class RewardWeights(Options):
 
 
 def harmonic_mean(first: float, second: float) -> float:
-    """2 a b / (a + b), of the agreement of evidence and of entailment; 0 if either is (paper CVT-RL, section 3.1).
+    """2 a b / (a + b), of evidence F1 and entailment; 0 if either is 0 (paper CVT-RL, section 3.1).
 
     Args:
         first, second: in [0, 1].
@@ -72,34 +72,33 @@ def harmonic_mean(first: float, second: float) -> float:
 def belief_reward(
     implied: Mapping[str, Sequence[float]], held: Mapping[str, Sequence[float]], most: float = 2.0
 ) -> float:
-    """How far a belief is from what the transcript implies (paper CVT-RL, section 3.3).
+    """The negative divergence of a belief from the one that the transcript implies (paper CVT-RL, section 3.3).
 
         -mean over slots of clip(KL(b* || b), 0, most)
 
-    It is never above 0, so that shorter episodes lose less by it.
+    It is at most 0, so longer episodes lose more.
 
     Args:
-        implied: b*, by slot, each a distribution; slots that are left out are not defined here.
-        held: b, of the same slots at least.
-        most: at which a slot's divergence is clipped, in nats.
+        implied: b*, a distribution for each slot; missing slots are undefined.
+        held: b, of at least the same slots.
+        most: the maximum divergence of a slot, in nats.
 
     Returns:
-        0 where no slot is defined.
+        0 if no slot is defined.
 
     Raises:
-        ValueError: a belief is missing or of another length, or an implied one is no distribution.
+        ValueError: a held belief is missing or has another length, or an implied one is not a distribution.
     """
-    return -sum(min(max(_divergence(name, own, held), 0.0), most) for name, own in implied.items()) / max(
-        len(implied), 1
-    )
+    divergences = [min(max(_divergence(name, belief, held), 0.0), most) for name, belief in implied.items()]
+    return -sum(divergences) / max(len(divergences), 1)
 
 
 def _divergence(name: str, implied: Sequence[float], held: Mapping[str, Sequence[float]]) -> float:
-    """KL(b* || b), infinite where b rules out what b* does not."""
+    """KL(b* || b), infinite if b excludes a value that b* does not."""
     if len(held.get(name, ())) != len(implied):
         raise ValueError(
-            f"a belief must be held of every slot that is implied, with as many values, got {len(held.get(name, ()))} "
-            f"for {len(implied)} of {name!r}; ask the head that was made for this auditor."
+            f"every implied slot must have a held belief of as many values, got {len(held.get(name, ()))} for "
+            f"{len(implied)} of {name!r}; use the belief head of this auditor."
         )
     if any(share < 0 for share in implied) or not math.isclose(sum(implied), 1, abs_tol=1e-6):
         raise ValueError(f"an implied belief must be a distribution, got {list(implied)} of {name!r}; normalise it.")

@@ -1,23 +1,26 @@
-"""Which steps are looked at, drawn with probabilities that are known (paper CVT-RL, section 3.2)."""
+"""Random selection of steps with known probabilities (paper CVT-RL, section 3.2)."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
+from hf_credit.validators import finite_number
+
 
 def inclusion_probabilities(scores: Sequence[float], expected: float, floor: float = 0.15) -> list[float]:
-    """The probability with which each step is to be selected, rising with its score.
+    """The selection probability of each step, which increases with its score.
 
         q_t = clip(c * score_t, floor, 1),    c such that sum_t q_t = min(expected, T)
 
-    Taking the steps of the highest scores instead would give all others a probability of 0, and no weight corrects
-    that. Where the floor alone would select more than `expected`, it is lowered to expected / T.
+    Selecting the steps with the highest scores instead would give all others probability 0, which no weight corrects.
+    If the floor alone would select more than `expected` steps, it is lowered to expected / T.
 
     Args:
-        scores: of the steps, at least 0: how likely it seems that looking at them tells something.
-        expected: how many are to be selected in the mean, above 0.
-        floor: the least probability, in (0, 1].
+        scores: of the steps, at least 0: the predicted probability that an intervention there is informative.
+        expected: the mean number of selected steps, above 0.
+        floor: the minimum probability, in (0, 1].
 
     Returns:
         Each in (0, 1].
@@ -25,20 +28,17 @@ def inclusion_probabilities(scores: Sequence[float], expected: float, floor: flo
     Raises:
         ValueError: a number is out of range.
     """
-    if not expected > 0:
-        raise ValueError(f"the expected number of selected steps must be above 0, got {expected}; raise it.")
-    if not 0 < floor <= 1:
-        raise ValueError(f"floor must be in (0, 1], got {floor}; the paper's is 0.15.")
-    wrong = [score for score in scores if not (score >= 0 and math.isfinite(score))]
-    if wrong:
-        raise ValueError(f"scores must be finite and at least 0, got {wrong[0]}; mend the selector.")
+    finite_number("the expected number of selected steps", expected, above=0)
+    finite_number("floor", floor, above=0, most=1)
+    for score in scores:
+        finite_number("the score of a step", score, 0)
     steps = len(scores)
     if expected >= steps:
         return [1.0] * steps
     floor = min(floor, expected / steps)
 
     scored = sum(score > 0 for score in scores)
-    if scored + floor * (steps - scored) <= expected:  # no factor is high enough, so the others make up for the rest
+    if scored + floor * (steps - scored) <= expected:  # no factor is high enough, so the others share the rest
         rest = (expected - scored) / (steps - scored)
         return [1.0 if score > 0 else rest for score in scores]
 
@@ -53,11 +53,11 @@ def inclusion_probabilities(scores: Sequence[float], expected: float, floor: flo
 
 
 def systematic_sample(probabilities: Sequence[float], uniform: float) -> list[int]:
-    """The places that are selected, each with its own probability exactly (systematic sampling, Madow 1949).
+    """The indices of the selected steps, each selected with exactly its probability (systematic sampling, Madow 1949).
 
         t is selected if floor(C_t - u) > floor(C_{t-1} - u),    C_t = sum_{s <= t} q_s
 
-    How many are selected is sum q, rounded down or up.
+    The number of selected steps is sum q, rounded down or up.
 
     Args:
         probabilities: in [0, 1].
@@ -66,15 +66,12 @@ def systematic_sample(probabilities: Sequence[float], uniform: float) -> list[in
     Raises:
         ValueError: a number is out of range.
     """
-    if not 0 <= uniform < 1:
-        raise ValueError(f"the draw must be in [0, 1), got {uniform}; take random.random().")
-    outside = [one for one in probabilities if not 0 <= one <= 1]
-    if outside:
-        raise ValueError(f"probabilities must be in [0, 1], got {outside[0]}; clip them.")
-    chosen, before = [], 0.0
-    for place, probability in enumerate(probabilities):
-        after = before + probability
-        if math.floor(after - uniform) > math.floor(before - uniform):
-            chosen.append(place)
-        before = after
-    return chosen
+    finite_number("the draw", uniform, 0, below=1)
+    for probability in probabilities:
+        finite_number("a probability", probability, 0, most=1)
+    ends = [0.0, *itertools.accumulate(probabilities)]
+    return [
+        step
+        for step, (before, after) in enumerate(itertools.pairwise(ends))
+        if math.floor(after - uniform) > math.floor(before - uniform)
+    ]

@@ -8,18 +8,20 @@ import torch
 from jaxtyping import Bool, Float, Real
 from torch import Tensor
 
+from hf_credit.validators import one_of
+
 LOSS_TYPES = ("dapo", "cispo")
 LEVELS = ("token", "sequence")
 
 
 class TokenLosses(NamedTuple):
-    """The surrogate of each token, and where it was clipped.
+    """The surrogate of each token, and masks of the clipped tokens.
 
     Attributes:
-        losses: of shape (rows, tokens); a loss is their mean over the tokens of `mask`.
+        losses: of shape (rows, tokens); the loss is their mean over the tokens of `mask`.
         ratio: of the policy to the one that played, of shape (rows, tokens), or (rows, 1) at the level of sequences.
-        clipped_low: where a ratio below its bound meets a negative advantage, in the shape of `losses`.
-        clipped_high: where a ratio above its bound meets a positive one.
+        clipped_low: where the ratio is below its bound and the advantage negative, in the shape of `losses`.
+        clipped_high: where the ratio is above its bound and the advantage positive.
     """
 
     losses: Tensor
@@ -40,7 +42,8 @@ def clipped_surrogate(
     level: str = "token",
     loss_type: str = "dapo",
 ) -> TokenLosses:
-    """The clipped surrogate of each token (PPO, arXiv 1707.06347, eq. 7; bounds apart as in DAPO, arXiv 2503.14476).
+    """The clipped surrogate of each token (PPO, arXiv 1707.06347, eq. 7; separate bounds as in DAPO, arXiv
+    2503.14476).
 
         r[t] = exp(logprobs[t] - old_logprobs[t])
         dapo:   -min(min(r, delta) A, clip(r, 1 - epsilon_low, 1 + epsilon_high) A)
@@ -49,22 +52,21 @@ def clipped_surrogate(
     At the level of sequences r is the geometric mean of the ratios of a row (GSPO, arXiv 2507.18071, eq. 7).
 
     Args:
-        logprobs: of the tokens under the policy, in nats; the gradient goes through them.
+        logprobs: of the tokens under the policy, in nats, with gradients.
         old_logprobs: under the policy that played.
         advantages: of each token.
-        mask: 1 (or true) on tokens in the loss, which alone count in the ratio of a sequence.
-        epsilon_low, epsilon_high: how far a ratio may go below and above 1, at least 0. With `cispo`, `epsilon_high`
-            is the bound itself.
-        delta: a second bound, on ratios of negative advantages, above 1 + `epsilon_high`; none if `None`.
+        mask: 1 (or true) on tokens in the loss; the ratio of a sequence includes only these.
+        epsilon_low, epsilon_high: the maximum distance of a ratio below and above 1, at least 0. With `cispo`,
+            `epsilon_high` is the bound itself.
+        delta: a second bound, for ratios of negative advantages, above 1 + `epsilon_high`; `None`: no bound.
         level: `"token"` or `"sequence"`.
         loss_type: `"dapo"` or `"cispo"`.
 
     Raises:
         ValueError: `level` or `loss_type` is unknown.
     """
-    for name, value, known in (("level", level, LEVELS), ("loss_type", loss_type, LOSS_TYPES)):
-        if value not in known:
-            raise ValueError(f"{name} must be {' or '.join(map(repr, known))}, got {value!r}; pick one.")
+    one_of("level", level, LEVELS)
+    one_of("loss_type", loss_type, LOSS_TYPES)
     difference = logprobs - old_logprobs
     if level == "sequence":
         difference = (difference * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)
@@ -86,16 +88,15 @@ def reference_divergence(
     reference_logprobs: Float[Tensor, "rows tokens"],
     ratio: Float[Tensor, "rows tokens_or_one"] | None = None,
 ) -> Float[Tensor, "rows tokens"]:
-    """An estimate of KL(policy || reference) from the tokens that were drawn, never negative (GRPO, arXiv 2402.03300,
-    eq. 4).
+    """A non-negative estimate of KL(policy || reference) from the sampled tokens (GRPO, arXiv 2402.03300, eq. 4).
 
         k[t] = exp(d[t]) - d[t] - 1,   d = reference_logprobs - logprobs
 
     Args:
-        logprobs: under the policy, in nats; the gradient goes through them.
+        logprobs: under the policy, in nats, with gradients.
         reference_logprobs: under the reference.
-        ratio: of the policy to the one that played, by which tokens of an older policy are weighed (DeepSeek-V3.2,
-            arXiv 2512.02556, eq. 7); not weighed if `None`.
+        ratio: of the policy to the one that played, which weights tokens of an older policy (DeepSeek-V3.2, arXiv
+            2512.02556, eq. 7); no weights if `None`.
     """
     difference = reference_logprobs - logprobs
     divergence = difference.exp() - difference - 1
@@ -105,14 +106,14 @@ def reference_divergence(
 def next_entropy_coefficient(
     coefficient: float, entropy: float, target: float, step: float, low: float, high: float
 ) -> float:
-    """The weight of the entropy bonus after an update: a step up while entropy is at its target or below, else one
-    down (Skywork-OR1, arXiv 2505.22312, section 3).
+    """The weight of the entropy bonus after an update: a step higher if the entropy is at most its target, else a step
+    lower (Skywork-OR1, arXiv 2505.22312, section 3).
 
     Args:
-        coefficient: its weight so far.
+        coefficient: the weight before the update.
         entropy: the mean over the tokens of the update, in nats.
         target: in nats.
-        step: how far one update moves it, at least 0.
-        low, high: what it never leaves.
+        step: the change by one update, at least 0.
+        low, high: the range of the weight.
     """
     return min(coefficient + step, high) if entropy <= target else max(coefficient - step, low)

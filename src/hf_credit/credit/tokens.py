@@ -6,27 +6,29 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from hf_credit.credit.inputs import require
+
 
 def token_advantages(
     advantages: Float[Tensor, "batch decisions"], decision_of_token: Int[Tensor, "batch tokens"]
 ) -> Float[Tensor, "batch tokens"]:
-    """The advantage of each token: that of the decision that it belongs to.
+    """The advantage of each token: that of its decision.
 
         A[b, t] = A[b, k(b, t)],    0 where k(b, t) = -1
 
-    This is what a loss over tokens, such as that of TRL's GRPOTrainer, multiplies its ratios with: all tokens of a
-    decision carry its credit (paper C3, section 3.3; paper VPR, eq. 5).
+    A loss over tokens, such as that of TRL's GRPOTrainer, multiplies its ratios by it: all tokens of a decision have
+    the decision's credit (paper C3, section 3.3; paper VPR, eq. 5).
 
     Args:
         advantages: of each decision of each row of the batch.
-        decision_of_token: for each token the index of its decision in [0, decisions), or -1 for one that the policy
-            did not produce, such as padding and what the world said.
+        decision_of_token: for each token, the index of its decision in [0, decisions); -1 for a token that the policy
+            did not generate, such as padding and observations.
 
     Returns:
         In the unit and dtype of `advantages`.
 
     Raises:
-        ValueError: the rows differ in number, or there is no such decision.
+        ValueError: the numbers of rows differ, or an index is out of range.
     """
     if advantages.ndim != 2 or decision_of_token.ndim != 2 or len(advantages) != len(decision_of_token):
         raise ValueError(
@@ -34,12 +36,12 @@ def token_advantages(
             f"{tuple(advantages.shape)} and {tuple(decision_of_token.shape)}; index the decisions of each row."
         )
     decisions = advantages.shape[1]
-    wrong = (decision_of_token < -1) | (decision_of_token >= decisions)
-    if bool(wrong.any()):
-        raise ValueError(
-            f"a token's decision must be an index below {decisions}, or -1 for none, got "
-            f"{decision_of_token[wrong][0].item()}; number the decisions of each row from 0."
-        )
+    require(
+        (decision_of_token >= -1) & (decision_of_token < decisions),
+        decision_of_token,
+        f"a token's decision must be an index below {decisions}, or -1 for none",
+        "number the decisions of each row from 0",
+    )
     # One more column, of zeros, for tokens without a decision.
     padded = torch.cat([advantages, advantages.new_zeros(len(advantages), 1)], dim=1)
     index = torch.where(decision_of_token < 0, decisions, decision_of_token)

@@ -1,7 +1,7 @@
-"""The projection of a policy's next-token distribution into a trust region (paper CVT-RL, eqs. 8 and 9).
+"""Projection of a policy's next-token distribution into a trust region (paper CVT-RL, eqs. 8 and 9).
 
-Only the most probable tokens of the old policy are projected, given that one of them is drawn; the rest of the
-vocabulary keeps its old probabilities, so that the divergence of the whole is alpha times that of the top.
+It projects only the distribution over the most probable tokens of the old policy, given that one of them is drawn. The
+rest of the vocabulary keeps its old probabilities, so the divergence of the whole is alpha times that of the top.
 """
 
 from __future__ import annotations
@@ -13,20 +13,23 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from hf_credit.credit.inputs import require
+
 _NEWTON_STEPS = 30
 _BISECTIONS = 60
 _TOLERANCE = 1e-9
-_AT_ONCE = 2**15  # numbers that a processor's cache holds several times over
+_AT_ONCE = 2**15  # numbers of which several arrays fit into a processor's cache
 
 
 def top_tokens(
     logprobs: Float[Tensor, "tokens vocabulary"], most: int
 ) -> tuple[Int[Tensor, "tokens top"], Float[Tensor, "tokens top"], Float[Tensor, " tokens"]]:
-    """The most probable tokens of the old policy, their distribution among themselves, and their mass alpha.
+    """The most probable tokens of the old policy, their log-probabilities given that one of them is drawn, and their
+    mass alpha.
 
     Args:
         logprobs: of the old policy, in nats, over the whole vocabulary.
-        most: M, at most the size of the vocabulary; the paper takes 256, and 1,024 where alpha is below 0.98.
+        most: M, at most the size of the vocabulary; 256 in the paper, and 1,024 if alpha is below 0.98.
 
     Raises:
         ValueError: there are fewer tokens than `most`.
@@ -43,20 +46,21 @@ def projected_logprobs(
     old_logprobs: Float[Tensor, "tokens top"],
     radius: Float[Tensor, " tokens"] | float,
 ) -> Float[Tensor, "tokens top"]:
-    """The nearest distribution, in log-probabilities, that is not too far from the old one (paper CVT-RL, eq. 8).
+    """The distribution nearest to the new one within a radius around the old one, in log-probabilities (paper CVT-RL,
+    eq. 8).
 
         argmin_q || log q - z ||^2,    KL(p || q) <= radius
 
-    With y = log q the problem is convex. Its solution is z itself where that is inside, and otherwise
+    With y = log q the problem is convex. Its solution is z if z is inside, and otherwise
 
         y = c - W(kappa e^c / 2),    c = z + nu p / 2
 
     with Lambert's W and the multipliers nu >= 0 of the divergence and kappa >= 0 of sum e^y = 1, found by Newton's
-    method, and by bisection where that does not settle. Gradients go through it to `logprobs`, by the implicit
+    method, or by bisection if that does not converge. Gradients flow through it to `logprobs`, by the implicit
     function theorem.
 
-    The paper has the logits in the place of z, whose constant is arbitrary: that would change the distribution inside
-    the region too. z is normalised here.
+    In the paper z are the logits, whose constant is arbitrary: the projection would then also change distributions
+    inside the region. Here z is normalised.
 
     Args:
         logprobs: z, of the new policy given that one of these tokens is drawn: normalised, in nats.
@@ -69,36 +73,32 @@ def projected_logprobs(
     Raises:
         ValueError: a radius is not above 0, or a log-probability is not finite.
     """
-    apart = divergence(old_logprobs.detach(), logprobs.detach())
-    return moved_inside(logprobs, old_logprobs, radius, apart, _Projection)
+    distance = divergence(old_logprobs.detach(), logprobs.detach())
+    return moved_inside(logprobs, old_logprobs, radius, distance, _Projection)
 
 
 def moved_inside(
     logprobs: Float[Tensor, "tokens top"],
     old_logprobs: Float[Tensor, "tokens top"],
     radius: Float[Tensor, " tokens"] | float,
-    apart: Float[Tensor, " tokens"],
+    distance: Float[Tensor, " tokens"],
     projection: type[torch.autograd.Function],
 ) -> Float[Tensor, "tokens top"]:
-    """The distributions that lie outside their region projected, in double precision, the others as they are.
+    """Projects the distributions outside their region, in double precision, and keeps the others.
 
     Args:
         logprobs, old_logprobs, radius: as for `projected_logprobs`.
-        apart: the divergence that has to be within the radius.
-        projection: solves for new and old log-probabilities and the radii of the tokens outside.
+        distance: the divergence of each token, at most the radius inside the region.
+        projection: from new log-probabilities, old ones and radii of the tokens outside to the projected ones.
 
     Raises:
         ValueError: a radius is not above 0, or a log-probability is not finite.
     """
     radii = torch.as_tensor(radius, dtype=torch.float64, device=logprobs.device).expand(len(logprobs))
-    if not bool((radii > 0).all()):
-        raise ValueError(
-            f"the radius must be above 0, got {radii[~(radii > 0)][0].item()}; the paper's delta is 0.025."
-        )
-    for name, given in (("logprobs", logprobs), ("old_logprobs", old_logprobs)):
-        if not bool(given.isfinite().all()):
-            raise ValueError(f"{name} must be finite, got {given[~given.isfinite()][0].item()}; take fewer tokens.")
-    outside = apart > radii
+    require(radii > 0, radii, "the radius must be above 0", "the paper's delta is 0.025")
+    require(logprobs.isfinite(), logprobs, "logprobs must be finite", "take fewer tokens")
+    require(old_logprobs.isfinite(), old_logprobs, "old_logprobs must be finite", "take fewer tokens")
+    outside = distance > radii
     if not bool(outside.any()):
         return logprobs
     rows = outside.nonzero().squeeze(1)
@@ -128,8 +128,7 @@ class _Projection(torch.autograd.Function):
         p = log_p.exp()
         size = len(z) if z.is_cuda else max(1, _AT_ONCE // z.shape[1])
         pieces = zip(*(torch.split(one, size) for one in (z, p, log_p, radii)), strict=True)
-        parts = [_solved(*piece) for piece in pieces]
-        y, kappa = torch.cat([own for own, _ in parts]), torch.cat([own for _, own in parts])
+        y, kappa = map(torch.cat, zip(*(_solved(*piece) for piece in pieces), strict=True))
         ctx.save_for_backward(y, p, kappa)
         return y
 
@@ -154,15 +153,15 @@ class _Projection(torch.autograd.Function):
 
 def _solved(z: Tensor, p: Tensor, log_p: Tensor, radii: Tensor) -> tuple[Tensor, Tensor]:
     """y and kappa of each token."""
-    y, nu, kappa, settled = _newton(z, p, log_p, radii)
-    if not bool(settled.all()):
-        left = (~settled).nonzero().squeeze(1)
-        y[left], nu[left], kappa[left] = _bisected(z[left], p[left], log_p[left], radii[left])
+    y, kappa, converged = _newton(z, p, log_p, radii)
+    if not bool(converged.all()):
+        rest = (~converged).nonzero().squeeze(1)
+        y[rest], kappa[rest] = _bisected(z[rest], p[rest], log_p[rest], radii[rest])
     return y, kappa
 
 
-def _newton(z: Tensor, p: Tensor, log_p: Tensor, radii: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Newton's method on the optimality conditions, all tokens at once.
+def _newton(z: Tensor, p: Tensor, log_p: Tensor, radii: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Newton's method on the optimality conditions: y, kappa, and whether it converged, of all tokens at once.
 
     2 (y - z) - nu p + kappa e^y = 0,    sum e^y = 1,    sum p (log p - y) = radius
     """
@@ -170,18 +169,18 @@ def _newton(z: Tensor, p: Tensor, log_p: Tensor, radii: Tensor) -> tuple[Tensor,
     share = (radii / (entropy - _dot(p, z))).sqrt()[:, None]  # where a quadratic divergence would meet the radius
     y = torch.log_softmax(share * z + (1 - share) * log_p, dim=1)
     q, ahead = y.exp(), 2 * (y - z)
-    # The multipliers that leave least of the first condition there.
+    # The multipliers with the smallest residual of the first condition.
     nu, kappa = _solve(_dot(p, p), -_dot(p, q), _dot(q, q), _dot(p, ahead), -_dot(q, ahead))
-    settled = torch.zeros_like(radii, dtype=torch.bool)
+    converged = torch.zeros_like(radii, dtype=torch.bool)
     for _ in range(_NEWTON_STEPS):
         residual = (y - z).mul_(2).addcmul_(p, -nu[:, None]).addcmul_(q, kappa[:, None])
         mass, distance = q.sum(1) - 1, entropy - _dot(p, y) - radii
-        settled = (_largest(residual) < _TOLERANCE) & (mass.abs() < _TOLERANCE) & (distance.abs() < _TOLERANCE)
-        if bool(settled.all()):
+        converged = (_largest(residual) < _TOLERANCE) & (mass.abs() < _TOLERANCE) & (distance.abs() < _TOLERANCE)
+        if bool(converged.all()):
             break
         scale = (q * kappa[:, None]).add_(2).reciprocal_()
         first, second = p * scale, q * scale
-        # With y' = first nu' - second kappa' - scale residual the two sums must become what they should be.
+        # With y' = first nu' - second kappa' - scale residual the two sums must satisfy their conditions.
         d_nu, minus_d_kappa = _solve(
             _dot(first, p),
             _dot(first, q),
@@ -190,17 +189,16 @@ def _newton(z: Tensor, p: Tensor, log_p: Tensor, radii: Tensor) -> tuple[Tensor,
             _dot(second, residual) - mass,
         )
         move = residual.mul_(scale).neg_().addcmul_(first, d_nu[:, None]).addcmul_(second, minus_d_kappa[:, None])
-        # Log-probabilities move by 2 at most, which keeps e^y in sight.
+        # Log-probabilities move by at most 2, so that e^y stays in range.
         length = (2 / _largest(move)).clamp(max=1)
         y = move.mul_(length[:, None]).add_(y)
         q = y.exp()
         nu, kappa = nu + length * d_nu, kappa - length * minus_d_kappa
-    settled &= (nu >= 0) & (kappa >= -_TOLERANCE) & y.isfinite().all(1)
-    return y, nu, kappa, settled
+    return y, kappa, converged & (nu >= 0) & (kappa >= -_TOLERANCE) & y.isfinite().all(1)
 
 
-def _bisected(z: Tensor, p: Tensor, log_p: Tensor, radii: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Bisection on nu, the normalisation being found anew at each: slow and sure."""
+def _bisected(z: Tensor, p: Tensor, log_p: Tensor, radii: Tensor) -> tuple[Tensor, Tensor]:
+    """Bisection on nu, with a normalisation for each nu: slow, but always converges."""
 
     def at(nu: Tensor) -> tuple[Tensor, Tensor]:
         return _normalised(z + nu[:, None] * p / 2)
@@ -215,26 +213,27 @@ def _bisected(z: Tensor, p: Tensor, log_p: Tensor, radii: Tensor) -> tuple[Tenso
         middle = (low + high) / 2
         far = divergence(log_p, at(middle)[0]) > radii
         low, high = torch.where(far, middle, low), torch.where(far, high, middle)
-    y, kappa = at(high)
-    return y, high, kappa
+    return at(high)
 
 
 def _normalised(c: Tensor) -> tuple[Tensor, Tensor]:
-    """y + kappa e^y / 2 = c and the kappa at which sum e^y = 1: Newton's method on log kappa, kept in a bracket."""
-    most = 2 * c.shape[1] * (c.amax(1) + math.log(c.shape[1])).clamp(min=1)  # there every e^y is below 1 / M
+    """The y with y + kappa e^y / 2 = c and the kappa at which sum e^y = 1, by Newton's method on log kappa in a
+    bracket.
+    """
+    most = 2 * c.shape[1] * (c.amax(1) + math.log(c.shape[1])).clamp(min=1)  # at which every e^y is below 1 / M
     low, high = torch.full_like(most, -80.0), most.log()
-    place = high
+    log_kappa = high
     for _ in range(2 * _BISECTIONS):
-        kappa = place.exp()
+        kappa = log_kappa.exp()
         y = _lambert(c, kappa)
         excess, weighted = y.logsumexp(1), kappa[:, None] * y.exp()
         if bool((excess.abs() < 1e-12).all()):
             break
         slope = -(torch.softmax(y, 1) * weighted / (2 + weighted)).sum(1)
-        low, high = torch.where(excess > 0, place, low), torch.where(excess > 0, high, place)
-        step = place - excess / slope
-        place = torch.where((step > low) & (step < high), step, (low + high) / 2)
-    return _lambert(c, place.exp()), place.exp()
+        low, high = torch.where(excess > 0, log_kappa, low), torch.where(excess > 0, high, log_kappa)
+        step = log_kappa - excess / slope
+        log_kappa = torch.where((step > low) & (step < high), step, (low + high) / 2)
+    return _lambert(c, log_kappa.exp()), log_kappa.exp()
 
 
 def _lambert(c: Tensor, kappa: Tensor) -> Tensor:
@@ -251,14 +250,14 @@ def _lambert(c: Tensor, kappa: Tensor) -> Tensor:
 
 def _dot(one: Tensor, other: Tensor) -> Tensor:
     """The inner product of each row."""
-    found: Tensor = torch.linalg.vecdot(one, other)
-    return found
+    product: Tensor = torch.linalg.vecdot(one, other)
+    return product
 
 
 def _largest(values: Tensor) -> Tensor:
-    """The largest size in each row."""
-    found: Tensor = torch.linalg.vector_norm(values, math.inf, dim=1)
-    return found
+    """The largest absolute value of each row."""
+    norm: Tensor = torch.linalg.vector_norm(values, math.inf, dim=1)
+    return norm
 
 
 def _solve(a: Tensor, b: Tensor, d: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:

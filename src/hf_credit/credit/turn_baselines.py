@@ -1,7 +1,8 @@
-"""Baselines of turns that stay unbiased when the policy decides how many turns there are.
+"""Turn baselines that stay unbiased if the policy decides the number of turns.
 
-Centring each turn's reward on the mean over the rollouts that reached it, and summing what follows, subtracts as many
-means as a rollout has turns: to go on then costs the means of all turns ahead (verl, issue 7244). These two do not.
+Subtracting from each turn's reward the mean over the rollouts that reached the turn, and summing over later turns,
+subtracts as many means as a rollout has turns: continuing then costs the means of all later turns (verl, issue 7244).
+These two baselines avoid that.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ def alive_advantages(
     groups: Int[Tensor, " rollouts"],
     discount: float = 1.0,
 ) -> Float[Tensor, "rollouts turns"]:
-    """The return from a turn on, less the mean return of the other rollouts that reached this turn.
+    """The return from a turn minus the mean return of the other rollouts that reached this turn.
 
         A[i, k] = G[i, k] - mean_{j != i, alive at k} G[j, k],    G[i, k] = sum_{l >= k} discount^(l - k) r[i, l]
 
-    One mean is subtracted whatever comes later, and it holds nothing of what rollout i decides at k. A rollout that is
-    alone at a turn keeps its return there: an advantage of 0 would make its share of the gradient vanish.
+    It subtracts one mean, whatever follows, and the mean does not depend on the decision of rollout i at k. A rollout
+    that reached a turn alone keeps its return there: an advantage of 0 would remove its share of the gradient.
 
     Args:
-        rewards: of each turn, the last one with what the outcome adds; finite where active, in the unit of the reward;
-            integers and booleans are promoted.
+        rewards: of each turn, finite where active, in the unit of the reward; the last turn's includes the outcome.
+            Integers and booleans are promoted.
         active: whether rollout i had a turn k; a rollout's active turns come first.
         groups: the prompt of each rollout: any integers.
         discount: from one turn to the next, in [0, 1].
@@ -46,9 +47,8 @@ def alive_advantages(
     rollouts, turns = active.nonzero(as_tuple=True)
     group = torch.unique(groups, return_inverse=True)[1]
     alive, values = group[rollouts] * rewards.shape[1] + turns, returns[active]
-    _, place, members = torch.unique(alive, return_inverse=True, return_counts=True)
     advantages = torch.zeros_like(returns)
-    advantages[active] = torch.where(members[place] > 1, leave_one_out(values, alive), values)
+    advantages[active] = _leave_one_out_or_return(values, alive)
     return advantages.to(result_dtype(rewards))
 
 
@@ -58,16 +58,16 @@ def all_turns_advantages(
     active: Bool[Tensor, "rollouts turns"] | Real[Tensor, "rollouts turns"],
     groups: Int[Tensor, " rollouts"],
 ) -> Float[Tensor, "rollouts turns"]:
-    """The return from a turn on, less the others' mean reward at this and every later turn and their mean outcome.
+    """The return from a turn minus the others' mean rewards of this and every later turn and their mean outcome.
 
         A[i, k] = G[i, k] - mean_{j != i} G[j, k],    G[i, k] = sum_{l >= k} r[i, l] + R[i]
 
-    where a turn that a rollout did not reach paid 0. As many means are subtracted however long rollout i goes on. A
-    rollout without others in its group keeps its return.
+    where a turn that a rollout did not reach has reward 0. The number of subtracted means does not depend on the
+    length of rollout i. A rollout without others in its group keeps its return.
 
     Args:
         rewards: of each turn, finite where active, in the unit of the reward; integers and booleans are promoted.
-        outcomes: R, what each rollout was paid at its end beyond the rewards of its turns, finite.
+        outcomes: R, the reward at the end of each rollout beside the rewards of its turns, finite.
         active, groups: as in `alive_advantages`.
 
     Returns:
@@ -77,11 +77,14 @@ def all_turns_advantages(
         ValueError: as `leave_one_out`.
     """
     active = as_mask(active, "active")
-    paid = torch.where(active, rewards.double(), 0)
-    returns = paid.flip(1).cumsum(1).flip(1) + outcomes.double()[:, None]
-    _, place, members = torch.unique(groups, return_inverse=True, return_counts=True)
-    advantages = torch.zeros_like(returns)
+    rewards_to_go = torch.where(active, rewards.double(), 0).flip(1).cumsum(1).flip(1)
+    returns = rewards_to_go + outcomes.double()[:, None]
     for turn in range(returns.shape[1]):
-        own = returns[:, turn].contiguous()
-        advantages[:, turn] = torch.where(members[place] > 1, leave_one_out(own, groups), own)
-    return torch.where(active, advantages, 0).to(result_dtype(rewards))
+        returns[:, turn] = _leave_one_out_or_return(returns[:, turn].contiguous(), groups)
+    return torch.where(active, returns, 0).to(result_dtype(rewards))
+
+
+def _leave_one_out_or_return(returns: Tensor, groups: Tensor) -> Tensor:
+    """`leave_one_out`; the return of a member without others in its group."""
+    _, index, sizes = torch.unique(groups, return_inverse=True, return_counts=True)
+    return torch.where(sizes[index] > 1, leave_one_out(returns, groups), returns)

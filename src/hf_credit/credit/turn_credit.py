@@ -1,4 +1,4 @@
-"""What each turn changed in a running score, spread back over the turns that led to it (prime-rl's turn credit)."""
+"""Changes of a running score, distributed over the turns before them (the turn credit of prime-rl)."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from torch import Tensor
 
 from hf_credit.credit.inputs import as_mask, result_dtype
 from hf_credit.credit.leave_one_out import full_mean
+from hf_credit.validators import finite_number
 
 
 def score_deltas(
     scores: Shaped[Tensor, "rollouts turns"], known: Bool[Tensor, "rollouts turns"] | Real[Tensor, "rollouts turns"]
 ) -> Float[Tensor, "rollouts turns"]:
-    """What each turn changed: its score less the last one known before it.
+    """The change of the score in each turn: the score minus the last known one before it.
 
-    The first score changes nothing, and neither does a turn without one.
+    The change is 0 for the first known score and for turns without a score.
 
     Args:
-        scores: after each turn, in any unit; anything where not known.
+        scores: after each turn, in any unit; ignored where not known.
         known: whether the turn has a score.
     """
     known, scores = as_mask(known, "known"), scores.to(result_dtype(scores))
@@ -46,16 +47,16 @@ def turn_credit(
         c[t] = sum_{u >= t} delta[u] gamma^(u-t) / sum_{j<u} gamma^j        (turns counted from 1)
         A[t] = L + beta (c[t] - mean of c over the rollout's tokens),    L = x - mean_group x,   x = R + sum_t delta[t]
 
-    With beta 0 every turn has L, in which the deltas still count: that is not plain GRPO.
+    With beta 0 every turn has L, which includes the deltas, so this is not GRPO.
 
     Args:
-        deltas: what each turn changed, finite where active; integers are promoted.
+        deltas: the change of the score in each turn, finite where active; integers are promoted.
         rewards: R of each rollout, finite.
         active: whether rollout i had a turn t; a rollout's active turns come first.
-        tokens: how many tokens each turn has, at least 0.
+        tokens: the number of tokens of each turn, at least 0.
         groups: the prompt of each rollout: any integers.
-        gamma: how fast a change fades over the turns before it, in [0, 1].
-        beta: how far credit may differ between turns, at least 0.
+        gamma: decay of a change over the turns before it, in [0, 1].
+        beta: weight of the differences between turns, at least 0.
 
     Returns:
         In the dtype of `deltas`, torch's default for integers and booleans; 0 where inactive.
@@ -63,16 +64,16 @@ def turn_credit(
     Raises:
         ValueError: `gamma` or `beta` is out of range, or as `full_mean`.
     """
-    if not (0 <= gamma <= 1 and beta >= 0):
-        raise ValueError(f"gamma must be in [0, 1] and beta at least 0, got {gamma} and {beta}; .9 and 1 are usual.")
+    finite_number("gamma", gamma, 0, most=1)
+    finite_number("beta", beta, 0)
     active = as_mask(active, "active")
-    own = torch.where(active, deltas.double(), 0)
-    turns = torch.arange(own.shape[1])
-    distance = (turns[:, None] - turns[None, :]).double()  # from the turn that changed it back to the turn credited
+    deltas_of_active = torch.where(active, deltas.double(), 0)
+    turns = torch.arange(deltas.shape[1])
+    distance = (turns[:, None] - turns[None, :]).double()  # from the turn of a change back to the credited turn
     weights = torch.where(distance >= 0, gamma ** distance.clamp(min=0), 0)
-    credit = torch.where(active, own @ (weights / weights.sum(dim=1, keepdim=True)), 0)
+    credit = torch.where(active, deltas_of_active @ (weights / weights.sum(dim=1, keepdim=True)), 0)
     share = torch.where(active, tokens.double(), 0)
     mean = (share * credit).sum(dim=1) / share.sum(dim=1).clamp(min=1)
-    level = full_mean(rewards.double() + own.sum(dim=1), groups)
+    level = full_mean(rewards.double() + deltas_of_active.sum(dim=1), groups)
     advantages = level[:, None] + beta * (credit - mean[:, None])
     return torch.where(active, advantages, 0).to(result_dtype(deltas))

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 
 from hf_credit.collectors import RolloutBatch, UncertainForks
-from hf_credit.credit import group_advantages
+from hf_credit.credit import group_advantages, turn_values
 from hf_credit.methods.base import Credit, Method, outcomes_of, paper
 from hf_credit.methods.trees import StepTrees, step_weights
 from hf_credit.options import Options, Positive, with_parts
@@ -20,25 +18,6 @@ PAPER = paper(
     "AT$^2$PO: Agentic Turn-based Policy Optimization via Tree Search",
     arxiv="2601.04767",
 )
-
-
-def turn_values(parents: Int[Tensor, " vertices"], leaves: Float[Tensor, " vertices"]) -> Float[Tensor, " vertices"]:
-    """The value of each vertex of a tree (AT2PO, arXiv:2601.04767).
-
-        V(v) = the value of a leaf, else the plain mean of V over the children
-
-    Every child has the same weight, whatever its number of leaves.
-
-    Args:
-        parents: the index of each vertex's parent, which comes before it; -1 for a root.
-        leaves: the values of the leaves; other entries are ignored.
-    """
-    children = torch.bincount(parents + 1, minlength=len(parents) + 1)[1:]
-    values = torch.where(children == 0, leaves, 0)
-    for vertex in range(len(parents) - 1, -1, -1):
-        if (parent := int(parents[vertex])) >= 0:
-            values[parent] += values[vertex] / children[parent]
-    return values
 
 
 @dataclass(frozen=True, kw_only=True)
