@@ -38,7 +38,7 @@ class AsyncCreditConfig(RunSettings, AsyncGRPOConfig):
             three for each keep it busy.
         concurrent_collections: how many collections are played at once. With one, its longest episode decides.
         token_budget: the most tokens that a forward pass reads, where those that several rows begin with count once;
-            `None` takes the server's longest context. An update that does not fit is refused.
+            `None` takes the server's longest context. An update that does not fit takes no step.
         max_staleness: the most updates by which a policy may be older than the one that learns from its replies. A
             collection with one older reply is dropped whole, and its tasks are played again.
         weight_transfer: how the server gets the weights. `"trl"`: over NCCL, or an adapter alone by its path, where

@@ -13,13 +13,13 @@ from torch import Tensor
 
 from hf_credit.rollouts import Ledger
 from hf_credit.trainers.asynchronous.collection import Collection
-from hf_credit.trainers.asynchronous.packing import Sample, Update, pack, plan
+from hf_credit.trainers.asynchronous.packing import Sample, TooManyPassesError, Update, pack, plan
 from hf_credit.trainers.callbacks import likely_cause
 
 logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 2.0
-_PATIENCE = 20  # collections in a row without a token to learn from
+_PATIENCE = 20  # collections in a row that take no step
 
 Passes = list[dict[str, Tensor]]
 
@@ -118,17 +118,39 @@ class Updates:
         return passes
 
     def _drawn(self) -> tuple[Collection, Update]:
-        """The next collection with something to learn from that is not too old."""
+        """The next collection that is not too old, has credit, and fits.
+
+        Rows that are longer than `token_budget` are left out; a collection of which nothing is left, or that needs
+        more passes than an update has, takes no step.
+        """
         assert self.supply is not None
+        refusal = ""
         for _ in range(_PATIENCE):
             collection = self._fresh()
             samples = [one for one in map(Sample.of, collection.rows) if one is not None]
-            if samples:
-                self.number = collection.number
-                passes = self.accumulation * self.processes
-                return collection, plan(samples, passes, self.token_budget, self.per_token)
-            self._log({**collection.metrics, "collections/without_credit_total": 1.0})
+            fitting = [one for one in samples if one.read <= self.token_budget]
+            if left_out := len(samples) - len(fitting):
+                longest = max(one.read for one in samples)
+                refusal = (
+                    f"rows must have at most token_budget={self.token_budget} tokens, got {left_out} longer ones of "
+                    f"up to {longest}; raise token_budget to {longest} or more, or bound the episodes."
+                )
+                self._log({"collections/rows_too_long_total": float(left_out)})
+                logger.warning("collection %d is trained on in part: %s", collection.number, refusal)
+            if fitting:
+                try:
+                    update = plan(fitting, self.accumulation * self.processes, self.token_budget, self.per_token)
+                except TooManyPassesError as error:
+                    refusal = str(error)
+                    logger.warning("collection %d is not trained on: %s", collection.number, refusal)
+                else:
+                    self.number = collection.number
+                    return collection, update
+            which = "unfit" if samples else "without_credit"
+            self._log({**collection.metrics, f"collections/{which}_total": 1.0})
             self.supply.trained(collection.number)
+        if refusal:
+            raise ValueError(f"{_PATIENCE} collections in a row took no step, as at least one did not fit: {refusal}")
         raise ValueError(
             f"a method must credit some decision, got none in {_PATIENCE} collections in a row: "
             f"{likely_cause({'reward': 0.0, **collection.metrics})}"

@@ -15,6 +15,10 @@ from hf_credit.rollouts import Row
 Integers = npt.NDArray[np.int64]
 
 
+class TooManyPassesError(ValueError):
+    """The samples of an update need more forward passes than it has."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sample:
     """A row as arrays, cut behind the last token that is trained on.
@@ -94,14 +98,14 @@ def plan(samples: Sequence[Sample], passes: int, budget: int, per_token: float =
         cost[i] = sum over d from shared[i] to read[i] of (per_token + d)
 
     Args:
-        samples: at least one.
+        samples: at least one, each of at most `budget` tokens read.
         passes: how many, at least 1. Where there are fewer samples, the others repeat a part of one without weight.
         budget: the most tokens that a pass reads, at least 1.
         per_token: what all but attention costs for a token, in units of one token's attention to one other: about 6
             times the size of the hidden states of a dense transformer (8 x 12 h^2 over 16 h operations a layer).
 
     Raises:
-        ValueError: the samples do not fit.
+        TooManyPassesError: the samples do not fit.
     """
     samples = sorted(samples, key=lambda one: one.ids.astype(">u4").tobytes())
     read = np.array([one.read for one in samples])
@@ -109,14 +113,12 @@ def plan(samples: Sequence[Sample], passes: int, budget: int, per_token: float =
     runs = _Runs(read, shared, per_token)
     bounds = runs.balanced(passes, budget)
     if bounds is None:
-        longest, needed = int(read.max()), runs.cut(np.inf, budget)
-        if longest > budget:
-            got, remedy = f"one of {longest}", f"raise token_budget to {longest} or more, or bound the episodes"
-        else:
-            assert needed is not None
-            got = f"an update that needs {len(needed)} for {passes}"
-            remedy = "raise gradient_accumulation_steps or token_budget, or lower the tasks of an update"
-        raise ValueError(f"forward passes must read at most token_budget={budget} tokens, got {got}; {remedy}.")
+        needed = runs.cut(np.inf, budget)
+        assert needed is not None
+        raise TooManyPassesError(
+            f"an update must take at most {passes} forward passes of token_budget={budget} tokens, got one of "
+            f"{len(needed)}; raise gradient_accumulation_steps or token_budget, or lower the tasks of an update."
+        )
     ends = [*bounds[1:], len(samples)]
     order = sorted(zip(bounds, ends, strict=True), key=lambda run: -runs.cost(*run))
     rows = [tuple(samples[first:last]) for first, last in order]
