@@ -22,6 +22,8 @@ AGENTS_PIP := $(AGENTS_VENV)/bin/python -m pip $(PIP_OPTIONS)
 # Threads beyond the cores spin against each other; two is what the time limits of the tests are meant for.
 export OMP_NUM_THREADS ?= 2
 export TOKENIZERS_PARALLELISM ?= false
+# Without bytecode each of a few hundred processes would compile the package, and each worker rewrite the tests, again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

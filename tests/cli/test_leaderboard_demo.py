@@ -33,7 +33,7 @@ TINY = BoardDemo(
     ),
     seeds=1,
     tasks=4,
-    credit={"relay credit": CreditBoardRecipe(task="relay", options={"size": 4}, quality=0.7, episodes=64)},
+    credit={"relay credit": CreditBoardRecipe(task="relay", options={"size": 3}, quality=0.7, episodes=48)},
     methods=("replay_loo", "verifiable_process"),
     repeats=3,
     warm_up=1,

@@ -53,12 +53,12 @@ def evaluate(
     from hf_credit.cli.quiet import be_quiet
 
     be_quiet()  # before the libraries that have something to say when they are imported
+    spec = played.spec(model)  # a task that cannot be played is refused before seconds of imports
     from hf_credit.evaluation.markdown import plain
     from hf_credit.evaluation.play import evaluate_model
     from hf_credit.evaluation.report import results_rows
     from hf_credit.evaluation.statistics import mean_interval
 
-    spec = played.spec(model)
     mean_interval([0.0, 1.0], resamples=2)  # a library that is missing is named before the games, not after
     with Progress() as progress:
         turns: list[Task] = []
