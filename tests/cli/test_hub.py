@@ -19,7 +19,7 @@ def test_it_has_the_commands_of_local_hub(command: Callable[..., Any], tmp_path:
     assert command("hub", "check", str(tmp_path)) == (0, "0 repositories, 0 commits, 0 files: no problems\n", "")
     code, _, error = command("hub", "check", str(tmp_path / "none"))
     assert code == 1
-    assert error.startswith("Error: a Hub must have been served from")
+    assert error.startswith("Error: the folder of a Hub must have hub.sqlite")
 
 
 @pytest.mark.parametrize("words", [["serve", "folder", "--port", "0"], ["run-space", "folder", "me/space"]])

@@ -81,9 +81,9 @@ def test_check_finds_what_changed_and_what_is_missing(folder: Path) -> None:
     small.write_bytes(b"x" * len(REPO))
     large.unlink()
     found = problems(folder)
-    assert f"object {small.name} has another content than its name says." in found
+    assert f"the content of object {small.name} does not match its name." in found
     assert f"object {large.name} is missing." in found
-    assert any(one.startswith("file ") and "another one than its id says" in one for one in found)
+    assert any(one.startswith("file ") and "does not match its id" in one for one in found)
 
 
 def test_check_finds_a_head_and_a_folder_that_are_not_there(folder: Path) -> None:
@@ -96,7 +96,7 @@ def test_check_finds_a_head_and_a_folder_that_are_not_there(folder: Path) -> Non
         assert len(objects(folder)) == 5
     found = " ".join(problems(folder))
     assert "refs/heads/main of repository 1 is at 0000" in found
-    assert re.search("folder [0-9a-f]{40} is missing or has another content", found)
+    assert re.search("folder [0-9a-f]{40} is missing, or its content does not match", found)
 
 
 def test_every_connection_to_the_tables_is_closed(folder: Path) -> None:
@@ -161,7 +161,7 @@ def test_hub_token_prints_a_token_with_its_rights_and_ends_it(
         assert api.whoami()["name"] == "ada"
         api.create_repo("ada/own")
         _run("token", str(folder), "ada", "--revoke")
-        assert capsys.readouterr().out == "1 tokens of ada ended\n"
+        assert capsys.readouterr().out == "revoked 1 tokens of ada\n"
         with pytest.raises(Exception, match=r"401|Invalid user token"):
             api.whoami()
 
@@ -171,8 +171,8 @@ def test_hub_token_prints_a_token_with_its_rights_and_ends_it(
     [
         (["token", "{folder}", "ada", "--rights", "all"], "rights must be one of none, read, write, admin"),
         (["token", "{folder}", "ada", "--repo", "x"], "--repo must be owner/name=right"),
-        (["token", "{folder}/none", "ada"], "a Hub must have been served from"),
-        (["check", "{folder}/none"], "a Hub must have been served from"),
+        (["token", "{folder}/none", "ada"], "the folder of a Hub must have hub.sqlite"),
+        (["check", "{folder}/none"], "the folder of a Hub must have hub.sqlite"),
         (["run-space", "{folder}", "org/none"], "the Space must be in this Hub"),
     ],
 )
@@ -188,7 +188,7 @@ def test_hub_check_tells_and_fails(folder: Path, capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out == "1 repositories, 2 commits, 5 files: no problems\n"
     objects(folder)[0].write_bytes(b"")
     assert _run("check", str(folder)) == 1
-    assert "has another content than its name says" in capsys.readouterr().out
+    assert "does not match its name" in capsys.readouterr().out
 
 
 def _run(*arguments: str) -> int:

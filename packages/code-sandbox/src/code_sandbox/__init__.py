@@ -1,1 +1,1 @@
-"""Running a stranger's Python and algebra confined. Imports nothing: the sandbox loads it in a bare interpreter."""
+"""Runs untrusted Python and algebra confined. This module imports nothing: a bare interpreter loads it."""

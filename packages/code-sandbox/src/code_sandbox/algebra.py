@@ -1,16 +1,15 @@
-"""Whether two answers are equal by algebra, asked of confined processes that end with the question (C3, Appendix E).
+"""Compares two answers by algebra, each comparison in a confined process that ends with it (C3, Appendix E).
 
 The `math-verify` library reads both answers as LaTeX and compares them with SymPy. An answer may be an attack: it may
-try to become a program, and a tower of powers keeps one instruction of C busy for ever and takes all memory on the
-way. The library's own time limit is an alarm, which works in the main thread only and interrupts no instruction. So
+try to become a program, and a tower of powers keeps one instruction of C busy for ever and uses up all memory.
+The library's own time limit is an alarm, which works in the main thread only and interrupts no instruction. So
 
-- only plain notation is asked about (`code_sandbox.notation`);
-- each question is computed by a confined child of its own, forked from a process that has the libraries and never
-  sees a question (`code_sandbox.algebra_process`);
-- a child has limits of processor time and of memory, which the operating system keeps (on macOS, which knows no limit
-  of address space, that of time alone), and is killed when time is up;
-- questions of several threads are computed side by side by one process, and what a question came to is remembered, so
-  that one which was given up is not tried again.
+- only plain notation is accepted (`code_sandbox.notation`);
+- each comparison has a confined child of its own, forked from a process that has the libraries and never sees an
+  answer (`code_sandbox.algebra_process`);
+- the operating system limits the processor time and memory of a child (on macOS, which has no limit of address space,
+  the time only), and kills it when time is up;
+- one process computes the comparisons of several threads side by side, and results are cached, failures included.
 
 Where the machine confines nothing (macOS, Windows, some containers), the algebra is refused unless the environment
 has `CODE_SANDBOX_ACCEPT_NO_ISOLATION=1`.
@@ -32,19 +31,19 @@ from code_sandbox.fork_server import FairSemaphore, ForkServer, processors, rese
 from code_sandbox.notation import refusal_of_text
 
 CPU_SECONDS = 2
-"""Processor time of a question; most take a few hundredths of it."""
+"""Processor time of a comparison; most take a few hundredths of it."""
 WALL_SECONDS = 20.0
-"""A question ends after this also where the process was kept from the processor."""
+"""Wall-clock time of a comparison, which also ends one that gets no processor."""
 MEMORY_BYTES = 1 << 30
-"""Address space of a child, a fifth of which it has from the start."""
+"""Address space of a child, a fifth of which it uses from the start."""
 START_SECONDS = 120.0
-"""How long the process may take to start on a busy machine."""
+"""Time for the process to start on a busy machine."""
 REMEMBERED = 8192
-"""Questions whose result is kept; one takes 4 KiB at most."""
+"""Cached comparisons, at most 4 KiB each."""
 CONSENT = "CODE_SANDBOX_ACCEPT_NO_ISOLATION"
-"""The variable of the environment that lets algebra run where the machine confines nothing, if it is 1."""
+"""The environment variable that, set to 1, lets algebra run where the machine confines nothing."""
 
-# One thread: buffers of a pool of threads count as address space, on a large machine all of it.
+# One thread: the buffers of a thread pool count as address space, on a large machine all of it.
 _ENVIRONMENT = {"PATH": os.defpath, "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -53,22 +52,22 @@ _BOOT = (
 
 
 class GivenUp(Exception):
-    """A question found no answer: time or memory was up, the numbers were too large, or the library failed."""
+    """A comparison has no result: it ran out of time or memory, its numbers are too large, or the library failed."""
 
 
 class Broken(RuntimeError):
-    """The process does not work at all, for any question."""
+    """The process works for no comparison at all."""
 
 
 class Worker:
-    """The process that forks, and the way to ask it.
+    """Compares answers in children of a forking process.
 
     Args:
-        cpu_seconds, wall_seconds: of a question, see `CPU_SECONDS` and `WALL_SECONDS`.
+        cpu_seconds, wall_seconds: of a comparison, see `CPU_SECONDS` and `WALL_SECONDS`.
         memory_bytes: of a child, see `MEMORY_BYTES`.
-        at_once: how many questions are computed side by side, by default twice as many as there are processors, so
-            that slow ones share them with quick ones.
-        consent: a name in place of `CONSENT`.
+        at_once: the number of comparisons side by side; by default two for each processor, so that slow ones do not
+            block quick ones.
+        consent: the name of an environment variable in place of `CONSENT`.
     """
 
     def __init__(
@@ -84,52 +83,50 @@ class Worker:
         self.memory_bytes = memory_bytes
         self.at_once = at_once or 2 * processors()
         self.consent = consent
-        self.started = 0  # how often
+        self.started = 0  # processes
         self.asked = 0  # children
         self.reset()
         reset_after_fork(self)
 
     def reset(self) -> None:
-        """Forgets the process, without ending it, and what questions came to."""
+        """Drops the process without ending it, and the cache."""
         self._lock = threading.Lock()
         self._turns = FairSemaphore(self.at_once)
         self._server: ForkServer | None = None
         self._known: OrderedDict[tuple[str, str], bool | str] = OrderedDict()
 
     def equal(self, gold: str, answer: str) -> bool:
-        """Whether two texts in LaTeX are equal by algebra; texts in no known notation are not.
+        """Returns whether two LaTeX texts are equal by algebra; `False` if a text is in unknown notation.
 
         Raises:
-            GivenUp: time or memory was up, the numbers were too large, or the library failed.
-            Broken: the process cannot be started, or the machine cannot confine it.
+            GivenUp: the comparison ran out of time or memory, its numbers are too large, or the library failed.
+            Broken: the process does not start, or the machine cannot confine it.
         """
         if refusal_of_text(gold) or refusal_of_text(answer):
             return False
         with self._lock:
-            found = self._known.get((gold, answer))
-        if found is None:
+            result = self._known.get((gold, answer))
+        if result is None:
             with self._turns:
-                found = self._ask(gold, answer)
+                result = self._ask(gold, answer)
             with self._lock:
-                self._known[gold, answer] = found
+                self._known[gold, answer] = result
                 while len(self._known) > REMEMBERED:
                     self._known.popitem(last=False)
-        if isinstance(found, str):
-            raise GivenUp(found)
-        return found
+        if isinstance(result, str):
+            raise GivenUp(result)
+        return result
 
     def close(self) -> None:
-        """Ends the process, and with it all questions; the next one starts another."""
+        """Ends the process and all its comparisons; the next comparison starts another."""
         with self._lock:
             self._stop()
 
     def _ask(self, gold: str, answer: str) -> bool | str:
         question = json.dumps([gold, answer]).encode()
-        letter = self._letter(question) or self._letter(question)  # the process may have ended since the last one
-        if letter == b"e":
-            return True
-        if letter == b"d":
-            return False
+        letter = self._letter(question) or self._letter(question)  # the process may have ended in between
+        if letter in (b"e", b"d"):
+            return letter == b"e"
         if letter in (b"u", b""):
             raise Broken("the checker of algebra cannot confine its process, or it ended; restart the program.")
         return {
@@ -140,7 +137,7 @@ class Worker:
         }.get(letter, "the process ended without a result")
 
     def _letter(self, question: bytes) -> bytes:
-        """What a child answers, nothing if the process that forks has ended."""
+        """Returns the answer of a child, nothing if the forking process has ended."""
         near, far = socket.socketpair()
         with near:
             near.settimeout(self.wall_seconds + 10.0)
@@ -163,21 +160,21 @@ class Worker:
                 pass
             if not letter:
                 with self._lock:
-                    if self._server is server:  # and no other thread has started another
+                    if self._server is server:  # another thread may have started another
                         self._stop()
             return letter
 
     def _running(self) -> ForkServer:
-        if self._server is not None and self._server.lives:
+        if self._server is not None and self._server.is_alive:
             return self._server
         self._stop()
         if not hasattr(os, "fork"):
             raise Broken("the checker of algebra needs a system that can fork a process; use Linux, macOS or WSL.")
-        # The folder of the current program is left out: an answer is checked by what is installed.
+        # Without the current folder: only installed libraries check an answer.
         paths = [path for path in sys.path if path] + [str(Path(__file__).parents[1])]
-        words = [self.memory_bytes, self.cpu_seconds, self.wall_seconds, os.environ.get(self.consent) == "1"]
+        limits = [self.memory_bytes, self.cpu_seconds, self.wall_seconds, os.environ.get(self.consent) == "1"]
         try:
-            server = ForkServer(["-I", "-c", _BOOT, json.dumps(paths), json.dumps(words)], _ENVIRONMENT)
+            server = ForkServer(["-I", "-c", _BOOT, json.dumps(paths), json.dumps(limits)], _ENVIRONMENT)
         except OSError as error:
             raise Broken(f"the checker of algebra does not start ({error}).") from error
         self._server = server
@@ -190,11 +187,11 @@ class Worker:
         self._stop()
         if "unconfined" in report:
             raise Broken(
-                "algebra on answers that nobody has read must run confined, and this machine has neither Landlock "
-                f"nor user namespaces ({report['unconfined']}); use a Linux that has, or set {self.consent}=1."
+                "algebra on untrusted answers must run confined, and this machine has neither Landlock "
+                f"nor user namespaces ({report['unconfined']}); use a Linux with one of them, or set {self.consent}=1."
             )
-        why = report.get("failure", "it ended at once, or did not get ready in time")
-        raise Broken(f"the checker of algebra does not start ({why}).")
+        reason = report.get("failure", "it ended at once, or was not ready in time")
+        raise Broken(f"the checker of algebra does not start ({reason}).")
 
     def _stop(self) -> None:
         server, self._server = self._server, None

@@ -1,14 +1,15 @@
-"""The process that knows algebra: it forks a confined child for each question, and never looks at one itself.
+"""The process that compares by algebra: it forks a confined child for each comparison, and never reads an answer.
 
-Starting SymPy takes a second and forking a process that has it a few milliseconds, so each question has a state of its
-own that ends with it: what an answer did to its child reaches no other verdict. A child has no file but Python's own
-library, no network, no other process, no environment and no way to start a program, and limits of time and memory. It
-tells one letter. Landlock is taken before namespaces, as it costs nothing per child and lacks nothing here.
+SymPy takes a second to start, and a process that has it a few milliseconds to fork. So each comparison has a state of
+its own that ends with it: what an answer does to its child reaches no other comparison. A child has no file but
+Python's own library, no network, no other process, no environment, cannot start a program, and has limits of time and
+memory. It returns one letter. Landlock comes before namespaces: it costs nothing for a child and lacks nothing here.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import importlib
 import json
@@ -28,14 +29,14 @@ from code_sandbox.inside.confinement import LANDLOCK, NAMESPACES, NONE, Bounds, 
 from code_sandbox.notation import refusal_of_text, refusal_of_tree
 
 EQUAL, DIFFERENT, REFUSED, FAILED, MEMORY, UNCONFINED = b"e", b"d", b"r", b"f", b"m", b"u"
-"""What a child tells."""
+"""The answers of a child."""
 TIME, ENDED = b"t", b"x"
-"""What is told in place of a child that ended without a word."""
+"""The answers for a child that ended without one."""
 
 QUESTION_BYTES = 1 << 16
 _REAP_MS = 20
 
-# What SymPy imports from within functions. A child cannot: it opens no file of an installed package.
+# Modules that SymPy imports within functions. A child cannot: it opens no file of an installed package.
 _LATE = """
 assumptions.facts assumptions.lra_satask assumptions.satask assumptions.wrapper combinatorics
 combinatorics.permutations logic.algorithms.dpll logic.algorithms.dpll2 logic.algorithms.lra_theory
@@ -45,7 +46,7 @@ sets.handlers.functions sets.handlers.issubset sets.handlers.mul sets.handlers.p
 tensor.array.array_derivatives tensor.array.expressions tensor.tensor
 """.split()  # noqa: SIM905
 
-# The parser of LaTeX learns what it reads; children inherit what is learnt from these.
+# The LaTeX parser caches what it reads; children inherit the cache of these.
 _WARM = [
     ("x + 1", "1 + x"),
     (r"3\sqrt{2}", r"\sqrt{18}"),
@@ -68,10 +69,10 @@ _WARM = [
 
 
 def answer(descriptor: int, compare: Any) -> bytes:
-    """One letter on a question, in its own process."""
-    gold, said = json.loads(os.read(descriptor, QUESTION_BYTES))
+    """Returns the letter of a comparison, in its own process."""
+    gold, given = json.loads(os.read(descriptor, QUESTION_BYTES))
     try:
-        return EQUAL if compare(gold, said) is True else DIFFERENT
+        return EQUAL if compare(gold, given) is True else DIFFERENT
     except Refused:
         return REFUSED
     except (MemoryError, RecursionError):
@@ -81,18 +82,18 @@ def answer(descriptor: int, compare: Any) -> bytes:
 
 
 class Refused(Exception):
-    """What was read must not be computed with."""
+    """The algebra must not compute with this tree."""
 
 
 class Server:
-    """Forks the children and buries them.
+    """Forks the children and reaps them.
 
     Args:
-        channel: where the sockets of questions arrive, and whose end is the end of all.
-        confinement: what each child enters, prepared.
-        compare: as of `comparison`.
-        bounds: of a child, whose seconds of the processor are the limit of a question.
-        wall_seconds: a child ends after this also where it was kept from the processor.
+        channel: receives the sockets of comparisons; when it closes, all ends.
+        confinement: prepared, for each child to enter.
+        compare: from `comparison`.
+        bounds: of a child; its processor time is the limit of a comparison.
+        wall_seconds: wall-clock limit of a child.
     """
 
     def __init__(
@@ -100,15 +101,15 @@ class Server:
     ) -> None:
         self._channel, self._confinement, self._compare = channel, confinement, compare
         self._bounds, self._wall_seconds = bounds, wall_seconds
-        self._children: dict[int, tuple[int, float]] = {}  # its socket, and when its time is over
+        self._children: dict[int, tuple[int, float]] = {}  # by process id: socket and deadline
 
     def serve(self) -> None:
-        """Until the program that asks closes the socket, or has ended."""
+        """Serves until the calling program closes the socket or ends."""
         waiting = select.poll()
         waiting.register(self._channel.socket, select.POLLIN)
         while True:
             ready = waiting.poll(_REAP_MS if self._children else PARENT_CHECK_MS)
-            self._bury()
+            self._reap()
             if not ready:
                 if self._channel.is_orphan:
                     break
@@ -125,27 +126,27 @@ class Server:
         try:
             pid = self._confinement.fork(False)
         except OSError:
-            _tell(descriptor, ENDED)
+            _answer(descriptor, ENDED)
             os.close(descriptor)
             return
         if pid:
             self._children[pid] = (descriptor, time.monotonic() + self._wall_seconds)
             return
         try:
-            # The kernel ends the process then, whatever instruction it is in; the limit below cannot be taken back.
+            # The kernel ends the process then, whatever instruction it is in; the child cannot lift the limit below.
             signal.setitimer(signal.ITIMER_PROF, self._bounds.cpu_seconds)
-            more = Bounds(self._bounds.memory_bytes, self._bounds.cpu_seconds + 1, self._bounds.scratch_bytes)
+            bounds = dataclasses.replace(self._bounds, cpu_seconds=self._bounds.cpu_seconds + 1)
             try:
-                self._confinement.enter(more, False)
+                self._confinement.enter(bounds, False)
             except BaseException:
-                _tell(descriptor, UNCONFINED)
+                _answer(descriptor, UNCONFINED)
             else:
                 close_all_but(descriptor)
-                _tell(descriptor, answer(descriptor, self._compare))
+                _answer(descriptor, answer(descriptor, self._compare))
         finally:
             os._exit(0)
 
-    def _bury(self) -> None:
+    def _reap(self) -> None:
         now = time.monotonic()
         for pid, (descriptor, end) in list(self._children.items()):
             if now > end:
@@ -156,7 +157,7 @@ class Server:
                 ended, status = pid, 0
             if ended:
                 late = now > end or os.waitstatus_to_exitcode(status) in (-signal.SIGPROF, -signal.SIGKILL)
-                _tell(descriptor, TIME if late else ENDED)  # behind what the child told; only the first letter counts
+                _answer(descriptor, TIME if late else ENDED)  # after the child's answer; only the first letter counts
                 os.close(descriptor)
                 del self._children[pid]
 
@@ -165,17 +166,17 @@ class Server:
             os.kill(pid, signal.SIGKILL)
 
 
-def _tell(descriptor: int, letter: bytes) -> None:
-    with contextlib.suppress(OSError):  # nobody waits any more
+def _answer(descriptor: int, letter: bytes) -> None:
+    with contextlib.suppress(OSError):  # no reader is left
         os.write(descriptor, letter)
 
 
 def main(memory_bytes: int, cpu_seconds: int, wall_seconds: float, unconfined: bool) -> None:
-    """Serves questions.
+    """Serves comparisons.
 
     Args:
-        memory_bytes, cpu_seconds, wall_seconds: of a question.
-        unconfined: whether to go on where the machine confines nothing.
+        memory_bytes, cpu_seconds, wall_seconds: limits of a comparison.
+        unconfined: whether to run where the machine confines nothing.
     """
     channel = Channel.of_standard_input()
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
@@ -184,12 +185,12 @@ def main(memory_bytes: int, cpu_seconds: int, wall_seconds: float, unconfined: b
     try:
         compare = comparison()
     except ImportError as error:
-        channel.send({"failure": f"{error}; pip install 'math-verify[antlr4_13_2]' brings it"})
+        channel.send({"failure": f"{error}; install it with: pip install 'math-verify[antlr4_13_2]'"})
         return
-    except Exception as error:  # on an example of our own: another version of the library, perhaps
+    except Exception as error:  # on a warm-up example: another version of the library, perhaps
         channel.send({"failure": f"{type(error).__name__}: {error}"})
         return
-    sys.path[:] = standard_library()  # which is what a child may read
+    sys.path[:] = standard_library()  # a child may read this
     confinement, missing = confine()
     if confinement.level == NONE and not unconfined:
         channel.send({"unconfined": missing})
@@ -202,7 +203,7 @@ def main(memory_bytes: int, cpu_seconds: int, wall_seconds: float, unconfined: b
 
 
 def standard_library() -> list[str]:
-    """The folders of `sys.path` that came with Python."""
+    """Returns the folders of `sys.path` that come with Python."""
     roots = [os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
     installed = ("site-packages", "dist-packages")
     return [
@@ -214,7 +215,7 @@ def standard_library() -> list[str]:
 
 
 def confine() -> tuple[Confinement, str]:
-    """What the machine gives, prepared, and why it gives nothing better."""
+    """Returns the best confinement of the machine, prepared, and why it lacks better ones."""
     reasons = []
     for level in (LANDLOCK, NAMESPACES) if sys.platform == "linux" else ():
         try:
@@ -233,7 +234,7 @@ def confine() -> tuple[Confinement, str]:
 
 
 def comparison() -> Any:
-    """The function that compares two texts; importing what it takes is what takes long."""
+    """Returns the function that compares two texts. Most of the time goes into imports."""
     import math_verify.grader
     from latex2sympy2_extended import NormalizationConfig, latex2sympy, normalize_latex
     from latex2sympy2_extended.latex2sympy2 import ConversionConfig
@@ -246,11 +247,11 @@ def comparison() -> Any:
         with contextlib.suppress(ImportError):
             importlib.import_module(f"sympy.{name}")
     logging.disable(logging.CRITICAL)
-    # The library takes numbers for equal that agree in six decimals, or to 1e-15 whatever their size.
+    # The library counts numbers as equal that agree in six decimals, or to 1e-15 whatever their size.
     math_verify.grader.sympy_numeric_eq = exactness.numbers_equal
     math_verify.grader.sympy_symbolic_eq = exactness.expressions_equal
     math_verify.grader.sympy_solve_and_compare = exactness.relations_equal
-    # Units are taken away before, by a list that does not take `5c` for 5; and R - r is not 0.
+    # The caller has removed units, by a list that does not read `5c` as 5; and R - r is not 0.
     rewriting = NormalizationConfig(
         basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none", equations=False
     )
@@ -258,11 +259,11 @@ def comparison() -> Any:
 
     def read(text: str) -> Any:
         text = normalize_latex(exact(text), config=rewriting)
-        for one in dict.fromkeys((text, get_last_eq(text))):
-            if refusal_of_text(one):
+        for candidate in dict.fromkeys((text, get_last_eq(text))):
+            if refusal_of_text(candidate):
                 return None
             try:
-                tree = latex2sympy(one, is_real=True, normalization_config=None, conversion_config=converting)
+                tree = latex2sympy(candidate, is_real=True, normalization_config=None, conversion_config=converting)
             except (MemoryError, RecursionError):
                 raise
             except Exception:
@@ -272,16 +273,16 @@ def comparison() -> Any:
             return tree
         return None
 
-    def compare(gold: str, said: str) -> bool:
-        trees = read(gold), read(said)
-        if None in (trees[0], trees[1]):
+    def compare(gold: str, answer: str) -> bool:
+        trees = read(gold), read(answer)
+        if trees[0] is None or trees[1] is None:
             return False
         return bool(
             verify([trees[0]], [trees[1]], timeout_seconds=None, raise_on_error=True, allow_set_relation_comp=True)
         )
 
-    for gold, said in _WARM:
-        compare(gold, said)
+    for pair in _WARM:
+        compare(*pair)
     return compare
 
 
@@ -290,7 +291,7 @@ _UNIT_I = re.compile(r"\\(?:begin|end)\{[^{}]*\}|\\[A-Za-z]+|_(?:\{[^{}]*\}|.)|i
 
 
 def exact(text: str) -> str:
-    r"""A text with fractions for decimals, 0.25 as \frac{25}{100}, and with I for the imaginary unit."""
+    r"""Returns the text with fractions for decimals, 0.25 as \frac{25}{100}, and with I for the imaginary unit."""
     text = _UNIT_I.sub(lambda found: "I" if found.group() == "i" else found.group(), text)
     return _DECIMAL.sub(
         lambda found: rf"{{\frac{{{found[1].replace(',', '')}{found[2]}}}{{1{'0' * len(found[2])}}}}}", text

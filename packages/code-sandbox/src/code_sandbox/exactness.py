@@ -1,6 +1,6 @@
-"""Whether two expressions of SymPy are the same, exactly; in place of what math-verify decides by six decimals.
+"""Exact comparisons of SymPy expressions, in place of those of math-verify, which compares six decimals.
 
-`math_verify.grader` takes a tree apart (sets, intervals, tuples, relations) and asks these about the leaves.
+`math_verify.grader` takes a tree apart (sets, intervals, tuples, relations) and calls these for the leaves.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import sympy
 from sympy.core.function import AppliedUndef
 
 _DIGITS = 60
-"""Two constants that agree in as many digits are taken for equal: no coincidence known gets half as far."""
-_TURNED = {
+"""Two constants that agree in this many digits count as equal: no known coincidence gets half as far."""
+_REVERSED = {
     sympy.StrictLessThan: sympy.StrictGreaterThan,
     sympy.StrictGreaterThan: sympy.StrictLessThan,
     sympy.LessThan: sympy.GreaterThan,
@@ -22,7 +22,7 @@ _TRIES = (sympy.Rational(7, 5), sympy.Rational(13, 7))
 
 
 def numbers_equal(one: Any, other: Any, *_: Any) -> bool:
-    """Whether two constants are equal, or two matrices entry by entry."""
+    """Returns whether two constants are equal, or two matrices entry by entry."""
     if _is_matrix(one) and _is_matrix(other):
         one, other = one.doit(), other.doit()
         if not isinstance(one, sympy.MatrixBase) or not isinstance(other, sympy.MatrixBase):
@@ -35,15 +35,11 @@ def numbers_equal(one: Any, other: Any, *_: Any) -> bool:
 
 
 def expressions_equal(one: Any, other: Any) -> bool:
-    """Whether the difference of two expressions is 0, by algebra."""
-    if not _is_scalar(one) or not _is_scalar(other):
-        return False
-    if _close(one, other) is False:
+    """Returns whether the difference of two expressions is 0, by algebra."""
+    if not _is_scalar(one) or not _is_scalar(other) or _close(one, other) is False:
         return False
     difference = sympy.expand((one - other).doit())
-    if difference == 0:
-        return True
-    return bool(sympy.simplify(difference) == 0)
+    return bool(difference == 0 or sympy.simplify(difference) == 0)
 
 
 def _is_matrix(value: Any) -> bool:
@@ -54,30 +50,30 @@ def _is_scalar(value: Any) -> bool:
     return isinstance(value, sympy.Expr) and not _is_matrix(value)
 
 
-def relations_equal(gold: Any, said: Any, *_: Any) -> bool:
-    """Whether two equations or inequalities have the same solutions, which must exist."""
-    ratio = sympy.simplify((gold.lhs - gold.rhs) / (said.lhs - said.rhs))
-    if type(gold) in _TURNED:
-        if not ratio.is_number or type(said) not in (type(gold), _TURNED[type(gold)]):
+def relations_equal(gold: Any, answer: Any, *_: Any) -> bool:
+    """Returns whether two equations or inequalities have the same solutions, at least one."""
+    ratio = sympy.simplify((gold.lhs - gold.rhs) / (answer.lhs - answer.rhs))
+    if type(gold) in _REVERSED:
+        if not ratio.is_number or type(answer) not in (type(gold), _REVERSED[type(gold)]):
             return False
-        return bool(ratio.is_positive if type(said) is type(gold) else ratio.is_negative)
-    if isinstance(gold, sympy.Eq) and isinstance(said, sympy.Eq):
+        return bool(ratio.is_positive if type(answer) is type(gold) else ratio.is_negative)
+    if isinstance(gold, sympy.Eq) and isinstance(answer, sympy.Eq):
         if ratio.is_number:
             return bool(ratio.is_finite and ratio.is_nonzero)
-        if gold.free_symbols != said.free_symbols:
+        if gold.free_symbols != answer.free_symbols:
             return False
-        solutions = [sympy.solve(one, sorted(one.free_symbols, key=str), dict=True) for one in (gold, said)]
-        return bool(solutions[0]) and _same(*solutions)
+        solutions = [sympy.solve(one, sorted(one.free_symbols, key=str), dict=True) for one in (gold, answer)]
+        return bool(solutions[0]) and _same_solutions(*solutions)
     return False
 
 
-def _same(golds: list[Any], saids: list[Any]) -> bool:
-    if len(golds) != len(saids):
+def _same_solutions(golds: list[Any], answers: list[Any]) -> bool:
+    if len(golds) != len(answers):
         return False
     for gold in golds:
-        for place, said in enumerate(saids):
-            if gold.keys() == said.keys() and all(expressions_equal(gold[name], said[name]) for name in gold):
-                del saids[place]
+        for index, answer in enumerate(answers):
+            if gold.keys() == answer.keys() and all(expressions_equal(gold[name], answer[name]) for name in gold):
+                del answers[index]
                 break
         else:
             return False
@@ -85,7 +81,7 @@ def _same(golds: list[Any], saids: list[Any]) -> bool:
 
 
 def _close(one: Any, other: Any) -> bool | None:
-    """Whether two expressions agree to many digits: exact for constants, `None` if it takes algebra to say."""
+    """Returns whether two expressions agree to many digits: exact for constants, `None` if only algebra can decide."""
     if not _is_scalar(one) or not _is_scalar(other):
         return None
     names = sorted(one.free_symbols | other.free_symbols, key=str)
@@ -95,7 +91,7 @@ def _close(one: Any, other: Any) -> bool | None:
             return bool(one == other)
         return _agree(one, other)
     for first in _TRIES:
-        values = {name: first + sympy.Rational(3 * place, 11) for place, name in enumerate(names)}
+        values = {name: first + sympy.Rational(3 * index, 11) for index, name in enumerate(names)}
         if _agree(one.subs(values).doit(), other.subs(values).doit()) is False:
             return False
     return None
@@ -113,5 +109,5 @@ def _agree(one: Any, other: Any) -> bool | None:
         return None
     if apart <= size * sympy.Float(10) ** -(_DIGITS - 15):
         return True
-    # Next to an exact zero nothing agrees in digits, as in sqrt(2)*sqrt(3) - sqrt(6): algebra has to say.
+    # Beside an exact zero no digits agree, as in sqrt(2)*sqrt(3) - sqrt(6): only algebra can decide.
     return None if min(abs(value) for value in values) < size * sympy.Float(10) ** -(_DIGITS - 15) else False

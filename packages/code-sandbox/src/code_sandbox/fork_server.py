@@ -1,7 +1,7 @@
 """Processes that fork confined ones, for a program that may have threads, a GPU in use, and forks of its own.
 
 A fork server (`code_sandbox.inside.supervisor`, `code_sandbox.algebra_process`) is a fresh interpreter with an
-environment of its own. It ends when this program does, however that ends. A fork of this program has none of them.
+environment of its own. It ends with this program, however that ends. A fork of this program starts without servers.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
-_KEPT = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")  # without which some interpreters do not find their own library
+_KEPT = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")  # some interpreters need them to find their own library
 _ENDING_SECONDS = 0.2
 
 
 class ForkServer:
-    """An interpreter that is asked through a socket, its standard input, and ends when that is closed.
+    """An interpreter that gets requests through a socket, its standard input, and ends when that closes.
 
     Args:
-        words: of the command line, behind the interpreter's name.
-        environment: all that it has of one.
+        arguments: of the command line, after the interpreter's name.
+        environment: all variables of the process, but for library paths.
 
     Raises:
-        OSError: the interpreter cannot be started.
+        OSError: the interpreter cannot start.
     """
 
-    def __init__(self, words: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
         self._socket, theirs = socket.socketpair()
         try:
             with theirs:
                 self._process = subprocess.Popen(
-                    [sys.executable or "python3", *words],
+                    [sys.executable or "python3", *arguments],
                     stdin=theirs.fileno(),
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                     env={**environment, **{name: os.environ[name] for name in _KEPT if name in os.environ}},
                     cwd="/",
-                    start_new_session=True,  # an interrupt from the keyboard is for the program
+                    start_new_session=True,  # an interrupt from the keyboard must reach the program only
                 )
         except OSError:
             self._socket.close()
@@ -54,16 +54,16 @@ class ForkServer:
 
     @property
     def pid(self) -> int:
-        """The process, while it lives."""
+        """The id of the process."""
         return self._process.pid
 
     @property
-    def lives(self) -> bool:
-        """Whether the process has not ended."""
+    def is_alive(self) -> bool:
+        """Whether the process is running."""
         return self._process.poll() is None
 
     def send(self, data: bytes, files: Sequence[int] = ()) -> None:
-        """Sends a few bytes, and hands over files.
+        """Sends a few bytes and file descriptors.
 
         Raises:
             OSError: the process has ended.
@@ -71,10 +71,10 @@ class ForkServer:
         socket.send_fds(self._socket, [data], files)
 
     def receive(self, seconds: float) -> dict[str, Any]:
-        """The next line of JSON.
+        """Returns the next JSON line.
 
         Raises:
-            OSError: none has come in time, or the process has ended.
+            OSError: no line arrived in time, or the process has ended.
         """
         self._socket.settimeout(seconds)
         data = b""
@@ -87,7 +87,7 @@ class ForkServer:
         return answer
 
     def close(self) -> None:
-        """Ends the process and all below it."""
+        """Ends the process and its children."""
         self._socket.close()
         try:
             self._process.wait(_ENDING_SECONDS)
@@ -96,13 +96,13 @@ class ForkServer:
             self._process.wait()
 
     def abandon(self) -> None:
-        """Forgets the process, which is another one's."""
+        """Drops the process, which belongs to the parent of this fork."""
         self._socket.close()
         self._process.returncode = 0  # not a child of this process: nothing to wait for
 
 
 class FairSemaphore:
-    """Lets so many in at once, first come, first served, which `threading.Semaphore` is not."""
+    """Admits `at_once` threads in order of arrival, unlike `threading.Semaphore`."""
 
     def __init__(self, at_once: int) -> None:
         self._free = at_once
@@ -136,24 +136,17 @@ class FairSemaphore:
 
 
 def processors() -> int:
-    """How many processors this process may use."""
+    """Returns the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class User(Protocol):
-    """Whoever holds servers."""
-
-    def reset(self) -> None:
-        """Forgets all servers, and makes new locks."""
-
-
 _SERVERS: weakref.WeakSet[ForkServer] = weakref.WeakSet()
-_USERS: weakref.WeakSet[User] = weakref.WeakSet()
+_HOLDERS: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def reset_after_fork(user: User) -> None:
-    """Lets a fork of this program start without the servers that `user` holds."""
-    _USERS.add(user)
+def reset_after_fork(holder: Any) -> None:
+    """Registers an object whose `reset()` drops its servers and locks; a fork of this program calls that."""
+    _HOLDERS.add(holder)
 
 
 @atexit.register
@@ -167,8 +160,8 @@ def _forked() -> None:
     for server in list(_SERVERS):
         server.abandon()
     _SERVERS.clear()
-    for user in list(_USERS):
-        user.reset()
+    for holder in list(_HOLDERS):
+        holder.reset()
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,4 +1,4 @@
-"""What this machine can give to run code that nobody has read."""
+"""Which isolation this machine offers for untrusted code."""
 
 from __future__ import annotations
 
@@ -13,27 +13,29 @@ from code_sandbox.pool import POOL, SandboxError
 
 logger = logging.getLogger(__name__)
 
+_BOTH = (
+    "no new process or thread; system calls limited to a list; no capabilities, and none to gain",
+    "limits on address space, processor time, wall-clock time, files and messages",
+)
 _GUARANTEES = {
     NAMESPACES: (
-        "no network, and no device for one",
+        "no network, and no network device",
         "no file but the standard library, read-only, and a scratch folder in memory that ends with the run",
-        "a process table, user and mounts of its own; no other process can be seen or signalled",
-        "where root asks, the code runs as nobody",
-        "no new process or thread; system calls limited to a list; no right left or to be gained",
-        "limits of address space, processor time, wall-clock time, files and messages",
+        "a process table, user and mounts of its own; other processes are invisible and get no signal",
+        "called by root, the code runs as nobody",
+        *_BOTH,
     ),
     LANDLOCK: (
         "no network",
-        "no file may be opened but the standard library, read-only; that other files exist can be seen",
+        "no file opens but the standard library, read-only; names of other files are visible",
         "no signal to another process",
-        "where root asks, the code runs as nobody; where another user asks, as that user",
-        "no new process or thread; system calls limited to a list; no right left or to be gained",
-        "limits of address space, processor time, wall-clock time, files and messages",
+        "called by root, the code runs as nobody; called by another user, as that user",
+        *_BOTH,
     ),
     NONE: (),
 }
 
-# What the probe tries. Each must fail, in the very process that code would run in.
+# The attempts of the probe. Each must fail in a process of the same kind as the code's.
 _PROBE = """
 import os
 def refused(attempt):
@@ -69,17 +71,17 @@ _PROBE_REQUEST = {
 
 
 class IsolationError(RuntimeError):
-    """Code was not run, because this machine cannot confine it."""
+    """The code did not run, because this machine cannot confine it."""
 
 
 @dataclass(frozen=True)
 class Isolation:
-    """What this machine can give.
+    """The isolation that this machine offers.
 
     Attributes:
-        level: `"namespaces"`, `"landlock"` or `"none"`, the best that was tried and works.
-        guarantees: what holds for code that runs at this level.
-        missing: why each better level is not to be had, by level.
+        level: `"namespaces"`, `"landlock"` or `"none"`: the best level that passed the probe.
+        guarantees: the guarantees for code at this level.
+        missing: (level, reason) of each better level that this machine lacks.
     """
 
     level: str
@@ -89,9 +91,9 @@ class Isolation:
 
 @functools.cache
 def isolation() -> Isolation:
-    """The best isolation of this machine, tried out once: confined code attempts what it must not be able to do.
+    """Returns the best isolation of this machine, probed once: confined code attempts what it must not be able to do.
 
-    A machine that does not give the best level is told of in a warning of this module's logger, with the reason.
+    If the machine lacks the best level, this module's logger warns with the reason.
 
     Levels, best first: `"namespaces"` (Linux with unprivileged user namespaces), `"landlock"` (Linux 5.13 or later
     without them), `"none"` (other systems, and machines that permit neither).
@@ -106,42 +108,44 @@ def isolation() -> Isolation:
         level = NONE
     if missing:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in missing)
-        logger.warning("Code is confined at level %r, because this machine does not give better (%s).", level, reasons)
+        logger.warning(
+            "Code runs at isolation level %r, because this machine lacks a better one (%s).", level, reasons
+        )
     return Isolation(level, _GUARANTEES[level], tuple(missing))
 
 
 @functools.cache
 def tried(level: str) -> str | None:
-    """Why this machine does not give a level, `None` if it does; found out once."""
+    """Returns why this machine lacks a level, `None` if it offers it; probed once."""
     if sys.platform != "linux":
-        return f"it is a part of Linux, and this is {sys.platform}"
+        return f"it needs Linux, and this is {sys.platform}"
     code = json.dumps({"code": _PROBE, "setup": ""}).encode()
     tests = json.dumps({"tests": _PROBE_TESTS, "setup": "", "entry_point": None}).encode()
     try:
         letters, messages = POOL.run(level, _PROBE_REQUEST, code, tests)
     except SandboxError as error:
         return str(error)
-    return None if letters == "p" * len(letters) else f"a trial was not refused: {messages}"
+    return None if letters == "p" * len(letters) else f"a forbidden attempt succeeded: {messages}"
 
 
 def required(level: str | None, accept_no_isolation: bool) -> str:
-    """The level to run at.
+    """Returns the level to run at.
 
     Args:
-        level: the one that is wanted, or `None` for the best.
-        accept_no_isolation: whether `"none"` will do.
+        level: the wanted level, or `None` for the best.
+        accept_no_isolation: whether the caller accepts `"none"`.
 
     Raises:
-        ValueError: there is no such level.
-        IsolationError: the machine does not give it, or it is `"none"` and that is not accepted.
+        ValueError: no level has this name.
+        IsolationError: the machine lacks the level, or it is `"none"` and the caller does not accept that.
     """
     if level not in (None, *_GUARANTEES):
         raise ValueError(f"a level must be one of {', '.join(_GUARANTEES)}, got {level!r}; leave it out for the best.")
     if sys.platform == "win32":
         raise IsolationError("code must run in a process with limits, which Windows lacks; run it under Linux or WSL.")
     if level is None:
-        found = isolation()
-        level, reasons = found.level, "; ".join(f"{name}: {reason}" for name, reason in found.missing)
+        best = isolation()
+        level, reasons = best.level, "; ".join(f"{name}: {reason}" for name, reason in best.missing)
     elif reasons := "" if level == NONE else tried(level) or "":
         raise IsolationError(f"code must run at level {level!r}, which this machine lacks ({reasons}); leave it out.")
     if level == NONE and not accept_no_isolation:

@@ -1,9 +1,9 @@
-r"""Which writing the algebra is asked about: a short list, so that no text can become a program.
+r"""The notation that the algebra accepts: a short list, so that no text can become a program.
 
 SymPy keeps text as the *name* of a symbol and, in some places (`Sum.evalf`, `nsolve`, roots of polynomials), compiles
-a function whose source holds such names. So two lists stand before it, one for the text and one for the tree that is
-read from it: plain short names, commands and kinds of nodes that an answer needs, and no sums, products, integrals,
-limits, or texts within formulas. What is not on them equals nothing but the same text.
+a function whose source holds such names. So two lists guard it, one for the text and one for the tree parsed from it:
+plain short names, and the commands and kinds of nodes that an answer needs. Sums, products, integrals, limits and
+texts within formulas are not on them. Other text equals the same text only.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _GREEK = "|".join(sorted((name for name in COMMANDS if len(name) > 1), key=len, 
 NAME = re.compile(
     rf"(?:[A-Za-z]|d[A-Za-z]|{_GREEK}|(?:bar|vec|hat)\{{[A-Za-z]{{1,2}}\}})(?:_(?:[0-9A-Za-z]|\{{[0-9A-Za-z]{{2,3}}\}}))?"
 )
-"""What a symbol may be called, as a whole."""
+"""The full name of a symbol."""
 
 _NODES = frozenset({
     "Integer", "Rational", "Half", "One", "Zero", "NegativeOne", "Float", "Pi", "Exp1", "ImaginaryUnit", "EulerGamma",
@@ -54,33 +54,29 @@ _FUNCTION = re.compile(r"[A-Za-z](?:_[0-9A-Za-z])?")
 
 MOST_NODES = 2_000
 MOST_DIGITS = 20_000
-"""Of a number that an answer writes as a power or a factorial."""
+"""The most digits of a number that an answer writes as a power or a factorial."""
 
 
 def refusal_of_text(text: str) -> str | None:
-    """Why a text is not given to the algebra, `None` if it is.
+    """Returns why the algebra does not accept a text, `None` if it does.
 
     Args:
-        text: of an `Answer`, or such a text after math-verify has rewritten it.
+        text: an answer, as written or as math-verify rewrites it.
     """
-    place = 0
-    while place < len(text):
-        found = _LONGER.match(text, place) or _TOKENS.match(text, place)
-        if found is None:
-            return f"the algebra does not read {text[place : place + 12]!r}"
-        command = found.groupdict().get("command")
+    start = 0
+    while start < len(text):
+        token = _LONGER.match(text, start) or _TOKENS.match(text, start)
+        if token is None:
+            return f"the algebra does not read {text[start : start + 12]!r}"
+        command = token.groupdict().get("command")
         if command is not None and command not in COMMANDS:
             return f"the algebra does not read \\{command[:20]}"
-        place = found.end()
+        start = token.end()
     return None
 
 
 def refusal_of_tree(tree: Any) -> str | None:
-    """Why what was read from a text is not computed with, `None` if it is. Nothing is evaluated here.
-
-    Args:
-        tree: of SymPy.
-    """
+    """Returns why the algebra does not compute with a tree of SymPy, `None` if it does. Evaluates nothing."""
     waiting, seen = [tree], 0
     while waiting:
         node = waiting.pop()
@@ -100,17 +96,17 @@ def refusal_of_tree(tree: Any) -> str | None:
 
 
 def _is_function(kind: type) -> bool:
-    """Whether this is the class of calls of a function that the text names."""
+    """Returns whether a class stands for calls of a function that the text names."""
     return any(base.__name__ == "AppliedUndef" and base.__module__ == "sympy.core.function" for base in kind.__mro__)
 
 
 def _digits(node: Any) -> float:
-    """At most so many digits have the numbers on the way to the value of a tree, if each symbol had one digit.
+    """Returns a bound on the digits of all intermediate numbers of a tree's value, with one digit for each symbol.
 
-    Also the exponent of a symbol counts, since a power of a sum is multiplied out.
+    The exponent of a symbol counts too, since a power of a sum is multiplied out.
     """
     kind = type(node).__name__
-    if kind == "Integer" or kind == "Rational":
+    if kind in ("Integer", "Rational"):
         return float(max(abs(node.p).bit_length(), node.q.bit_length())) * 0.302 + 1
     parts = [_digits(part) for part in (node.flat() if kind.endswith("DenseMatrix") else node.args)]
     if not parts:
@@ -123,7 +119,7 @@ def _digits(node: Any) -> float:
 
 
 def _at_most(node: Any, digits: float) -> float:
-    """The size of a number with so many digits, infinite where that is beyond all limits."""
+    """Returns a bound on a number with so many digits, infinite if beyond all limits."""
     if getattr(node, "is_Rational", False):
         return max(1.0, float(abs(node.p)) / float(node.q)) if digits < 300 else float("inf")
     return 10.0**digits if digits < 6 and not node.free_symbols and node.args else 1.0 if digits < 6 else float("inf")

@@ -1,4 +1,4 @@
-"""Leaves this process no files but those that it is named, where the kernel has Landlock."""
+"""Restricts the files that this process may open, where the kernel has Landlock."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from collections.abc import Sequence
 from code_sandbox.inside import landlock
 
 _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sys", "/dev", "/etc/ld.so.cache", "/etc/localtime")
-_OWN_PROC = ("/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat")  # other processes' have their environment
+_OWN_PROC = ("/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat")  # not /proc/PID, which has environments
 
 
 def keep_to(readable: Sequence[str], folder: str) -> bool:
-    """Restricts this process for good: it reads files of Python, of the system and `readable`, and writes in `folder`.
+    """Restricts this process for good: it reads files of Python, of the system and `readable`, and writes to `folder`.
 
-    New privileges must have been given up before (`PR_SET_NO_NEW_PRIVS`).
+    The caller must have set `PR_SET_NO_NEW_PRIVS`.
 
     Args:
-        readable: files and folders; those that are not there are left out.
-        folder: read and written.
+        readable: files and folders; missing ones are ignored.
+        folder: for reading and writing.
 
     Returns:
-        Whether it holds; where the kernel cannot, nothing has changed.
+        Whether the restriction holds; where the kernel cannot restrict, nothing changes.
     """
     if sys.platform != "linux":
         return False

@@ -1,4 +1,4 @@
-"""The sandboxes that this program has started: each serves one run at a time, as many run as there are processors."""
+"""The sandboxes of this program: each serves one run at a time, and as many work in parallel as it has processors."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ _ENTRY = (
 
 
 class SandboxError(RuntimeError):
-    """The sandbox itself has failed, which says nothing about the code in it."""
+    """The sandbox itself failed. This implies nothing about the code in it."""
 
 
 class Supervisor(ForkServer):
-    """One process that starts confined ones (`code_sandbox.inside.supervisor`).
+    """A process that starts confined ones (`code_sandbox.inside.supervisor`).
 
     Args:
         level: `"namespaces"`, `"landlock"` or `"none"`.
 
     Raises:
-        SandboxError: the machine does not give this level.
+        SandboxError: the machine lacks this level.
     """
 
     def __init__(self, level: str) -> None:
-        # Not -I, which would ignore the one variable that there is; -s -S -P do the rest of it.
-        words = ["-s", "-S", "-P", "-c", _ENTRY, _SOURCE, level]
+        # Not -I, which ignores the environment; -s -S -P are the rest of it.
+        arguments = ["-s", "-S", "-P", "-c", _ENTRY, _SOURCE, level]
         try:
-            super().__init__(words, {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"})
+            super().__init__(arguments, {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"})
         except OSError as error:
             raise SandboxError(f"the interpreter {sys.executable!r} could not be started: {error}") from error
         try:
@@ -65,7 +65,7 @@ class Supervisor(ForkServer):
             raise SandboxError(f"the sandbox gave no answer: {error}") from error
 
     def _name_users(self) -> bool:
-        """As root, lets the code run as nobody rather than as root; others can give no user but their own."""
+        """As root, lets the code run as nobody instead of root. Only root may map other users than itself."""
         if os.geteuid() != 0:
             return False
         try:
@@ -77,10 +77,10 @@ class Supervisor(ForkServer):
         return True
 
     def run(self, request: Mapping[str, Any], code: bytes, tests: bytes) -> tuple[str, dict[int, str]]:
-        """One letter for each test's outcome, and what there is to say about some.
+        """Returns a letter for the outcome of each test, and messages by the test's index.
 
         Raises:
-            SandboxError: the sandbox itself has failed.
+            SandboxError: the sandbox itself failed.
         """
         with _files(code, tests, b"") as files:
             try:
@@ -96,9 +96,9 @@ class Supervisor(ForkServer):
 
 @contextlib.contextmanager
 def _files(*contents: bytes) -> Iterator[list[int]]:
-    """Files without a name, in memory where the system has them, and a null device for each of the two processes.
+    """Opens anonymous files, in memory where the system supports it, and a null device for each of the two processes.
 
-    The device is opened here for each run, because whoever shares an opened file shares its flags.
+    Each run opens its own device, because processes that share an open file share its flags.
     """
     descriptors: list[int] = []
     try:
@@ -121,16 +121,16 @@ def _files(*contents: bytes) -> Iterator[list[int]]:
 
 
 def _messages(report: bytes) -> dict[int, str]:
-    found = {}
+    messages = {}
     for line in report.splitlines():
         with contextlib.suppress(ValueError, TypeError):
             index, text = json.loads(line)
-            found[int(index)] = str(text)[:300]
-    return found
+            messages[int(index)] = str(text)[:300]
+    return messages
 
 
 class SandboxPool:
-    """Supervisors that wait for work, by level. Safe for many threads, and for a program that forks."""
+    """Supervisors that wait for work, by level. Safe with threads, and in a program that forks."""
 
     def __init__(self, at_once: int | None = None) -> None:
         self._at_once = at_once or processors()
@@ -138,17 +138,17 @@ class SandboxPool:
         reset_after_fork(self)
 
     def reset(self) -> None:
-        """Forgets all supervisors, without ending them."""
+        """Drops all supervisors without ending them."""
         self._idle: dict[str, list[Supervisor]] = defaultdict(list)
         self._lock = threading.Lock()
         self._turns = FairSemaphore(self._at_once)
         self._closed = False
 
     def run(self, level: str, request: Mapping[str, Any], code: bytes, tests: bytes) -> tuple[str, dict[int, str]]:
-        """As `Supervisor.run`, waiting for a free processor; one that has failed is replaced and asked once more.
+        """Calls `Supervisor.run` once a processor is free. If the supervisor fails, a new one tries once more.
 
         Raises:
-            SandboxError: the sandbox has failed twice.
+            SandboxError: the sandbox failed twice.
         """
         with self._turns:
             try:
@@ -173,7 +173,7 @@ class SandboxPool:
         return result
 
     def close(self) -> None:
-        """Ends all that wait; one that is at work ends after it."""
+        """Ends all idle supervisors; a busy one ends after its run."""
         with self._lock:
             self._closed = True
             pool = [supervisor for idle in self._idle.values() for supervisor in idle]
@@ -183,4 +183,4 @@ class SandboxPool:
 
 
 POOL = SandboxPool()
-"""Those of this program."""
+"""The pool of this program."""

@@ -1,10 +1,10 @@
-"""Code judged by unit tests, run where it can do no harm and cannot reach the tests.
+"""Judges code by unit tests, where the code can do no harm and cannot reach the tests.
 
     score = passed / total
 
 (paper C3, Appendix E, "Execution Sandbox"). The code and its tests run in two confined processes, since tests in the
 interpreter of hostile code prove nothing: the tester holds the tests and calls the solution through proxies, the
-solver holds the code and sees arguments only. `code_sandbox.isolation` says what the machine guarantees.
+solver holds the code and sees arguments only. `code_sandbox.isolation` returns the guarantees of the machine.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _KINDS: dict[str, Kind] = {"p": "passed", "f": "failed", "e": "error", "t": "tim
 
 @dataclass(frozen=True)
 class Limits:
-    """What one run may use. The paper names wall-clock, processor and memory limits without their values.
+    """Limits of one run. The paper names wall-clock, processor and memory limits without their values.
 
     Attributes:
-        test_seconds: processor time of loading the code, and of each test; on the clock at most three times that.
-            So a busy machine does not change a score.
-        wall_seconds: wall-clock time of the whole run; tests not reached by then have run out of time.
+        test_seconds: processor time of loading the code, and of each test; wall-clock time at most three times that,
+            so that a busy machine does not change a score.
+        wall_seconds: wall-clock time of the whole run; the outcome of tests not reached by then is `"timeout"`.
         cpu_seconds: processor time of each of the two processes.
         memory_bytes: address space of each of the two processes.
-        scratch_bytes: the scratch folder, and any one file in it.
-        code_bytes: longer code scores 0 unrun ("overlong", Appendix E).
+        scratch_bytes: size of the scratch folder, and of each file in it.
+        code_bytes: longer code does not run and scores 0 ("overlong", Appendix E).
     """
 
     test_seconds: float = 4.0
@@ -67,12 +67,12 @@ class Limits:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one test ended.
+    """The outcome of one test.
 
     Attributes:
-        kind: `"passed"`; `"failed"`, an assertion of the test; `"error"`, anything else that was raised, code that
-            does not load, or a process that ended; `"timeout"`; `"memory"`.
-        message: one short line that may quote the code under test, and so is not to be trusted; empty where passed.
+        kind: `"passed"`; `"failed"`, an assertion of the test failed; `"error"`, another exception, code that does
+            not load, or a process that ended; `"timeout"`; `"memory"`.
+        message: one short line, empty if passed. It may quote the code under test: do not trust it.
     """
 
     kind: Kind
@@ -81,15 +81,15 @@ class Outcome:
 
 @dataclass(frozen=True)
 class TestRun:
-    """How all tests ended.
+    """The outcomes of all tests.
 
     Attributes:
-        outcomes: one a test, in their order.
-        seconds: wall-clock time, waiting for a free processor included.
-        level: the isolation that it ran under.
+        outcomes: of the tests, in their order.
+        seconds: wall-clock time, with the wait for a free processor.
+        level: the isolation level of the run.
     """
 
-    __test__ = False  # for pytest, which takes classes of this name for tests
+    __test__ = False  # pytest collects classes of this name
 
     outcomes: tuple[Outcome, ...]
     seconds: float = field(default=0.0, compare=False)
@@ -97,7 +97,7 @@ class TestRun:
 
     @property
     def passed(self) -> int:
-        """How many tests passed."""
+        """The number of tests that passed."""
         return sum(outcome.kind == "passed" for outcome in self.outcomes)
 
     @property
@@ -119,26 +119,26 @@ def run_tests(
 ) -> TestRun:
     """Runs each test against the code: score = passed / total (paper C3, Appendix E).
 
-    The one door to the sandbox: nothing else in this library runs code that it was given. What is guaranteed to the
-    program that asks, and to whoever wrote the tests, is in the README; `code_sandbox.isolation` says what each level
-    adds. Safe to call from many threads; as many runs go on at once as there are processors.
+    Nothing else in this library runs code of others. The README lists the guarantees for the calling program and for
+    the author of the tests; `code_sandbox.isolation` has those of each level. Safe to call from many threads; as many
+    runs work in parallel as there are processors.
 
     Args:
         code: the solution, as text or as the bytes of a source file.
         tests: snippets of Python, each of which passes if it raises nothing. The tests do not share variables.
-        setup: Python that both sides run first: imports, helpers, fixtures. The solution can read it. What it defines
-            stands for the tests, whatever the solution defines by the same name; only the entry point, and a class
-            that the solution defines anew, are the solution's.
+        setup: Python that both sides run first: imports, helpers, fixtures. The solution can read it. Its definitions
+            hold in the tests, even if the solution defines the same names; only the entry point, and a class that the
+            solution redefines, are the solution's.
         entry_point: the function under test. Only this may have the name of a built-in function.
-        limits: what the run may use; `Limits()` if left out.
+        limits: of the run; `Limits()` by default.
         seed: of Python's `random` on both sides.
-        level: the isolation to run at, `"namespaces"` or `"landlock"`; the best that this machine has if left out.
-        accept_no_isolation: runs the code also where the machine cannot confine it: only for code you have read.
+        level: the isolation level, `"namespaces"` or `"landlock"`; by default the best that this machine offers.
+        accept_no_isolation: also run the code where the machine cannot confine it; only for code that you have read.
 
     Raises:
-        ValueError: there are no tests, or one is no text.
+        ValueError: `tests` is empty, or a test is not a text.
         IsolationError: the machine cannot confine the code.
-        SandboxError: the sandbox itself has failed; this says nothing about the code.
+        SandboxError: the sandbox itself failed; this implies nothing about the code.
     """
     tests = [tests] if isinstance(tests, str) else list(tests)
     if not tests or not all(isinstance(test, str) and test.strip() for test in tests):

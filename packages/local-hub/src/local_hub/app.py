@@ -1,4 +1,4 @@
-"""The embedded Hub: which request goes where."""
+"""The application of the Hub: the handler of each request."""
 
 from __future__ import annotations
 
@@ -38,37 +38,26 @@ logger = logging.getLogger(__name__)
 _SWEEP_SECONDS = 3600.0
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _REF_IN_FULL = re.compile(rb"/refs/(pr|convert)/([A-Za-z0-9._-]+)(?=/|$)")
-_NOT_HERE = (
-    (
-        re.compile(r"xet-(read|write)-token"),
-        "this Hub has no Xet storage; set HF_HUB_DISABLE_XET=1 before the client starts.",
+_NOT_SUPPORTED = {
+    r"xet-(read|write)-token": "this Hub has no Xet storage; set HF_HUB_DISABLE_XET=1 before the client starts.",
+    r"\.git/(info/refs|git-(upload|receive)-pack|HEAD)": "this Hub does not speak git; use the hf command.",
+    r"^/api/(buckets|jobs|scheduled-jobs|webhooks|settings/webhooks)|^/oauth": (
+        "this Hub only stores repositories; use huggingface.co for this service."
     ),
-    (
-        re.compile(r"\.git/(info/refs|git-(upload|receive)-pack|HEAD)"),
-        "this Hub does not speak git; use the hf command.",
-    ),
-    (
-        re.compile(r"^/api/(buckets|jobs|scheduled-jobs|webhooks|settings/webhooks)|^/oauth"),
-        "this Hub stores repositories alone; it has no such service.",
-    ),
-)
+}
 
 
 class HubApp(Starlette):
-    """Starlette, with paths taken apart before they are decoded: `refs%2Fpr%2F1` is one part."""
+    """Starlette, with paths split before they are decoded: `refs%2Fpr%2F1` is one part."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await super().__call__(scope, receive, send)
             return
         if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
-            # A proxy in between may take the other of the two, and what follows for another request.
-            refused = HubError(
-                400,
-                "a body must have one length, got Content-Length and Transfer-Encoding.",
-                headers={"Connection": "close"},
-            )
-            await refused.response()(scope, receive, send)
+            # A proxy in between may use the other of the two, and read the rest as another request.
+            message = "a body must have one length, got Content-Length and Transfer-Encoding; send one of them."
+            await HubError(400, message, headers={"Connection": "close"}).response()(scope, receive, send)
             return
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         raw = _REF_IN_FULL.sub(rb"/refs%2F\1%2F\2", raw.partition(b"?")[0])
@@ -77,12 +66,12 @@ class HubApp(Starlette):
 
 
 def make_app(folder: Path, *, hooks: Hooks | None = None, limits: Limits | None = None) -> Starlette:
-    """The Hub of a folder, for any ASGI server; `serving` runs it.
+    """Returns the Hub of a folder, for any ASGI server; `serving` runs it.
 
     Args:
-        folder: in which everything lies; made if it is not there. One process at a time may serve it.
-        hooks: called on the way of each request, those that do nothing if `None`.
-        limits: of what is taken, the usual ones if `None`.
+        folder: holds all data; created if missing. One process at a time may serve it.
+        hooks: called during each request, `Hooks()` by default.
+        limits: of accepted data, `Limits()` by default.
     """
     hub = Hub(Path(folder), hooks or Hooks(), limits or Limits())
 
@@ -105,7 +94,7 @@ async def _sweep_now_and_then(hub: Hub) -> None:
         try:
             await run_in_threadpool(sweep, hub)
         except Exception:
-            logger.exception("sweeping failed; it is tried again in an hour")
+            logger.exception("sweeping failed; the next attempt is in an hour")
 
 
 def _routes() -> list[Route]:
@@ -180,13 +169,12 @@ def _welcome(call: Call) -> Response:
 
 
 async def _unknown(request: Request) -> Response:
-    """What this Hub does not do: 501 and why, or 404 for what is no request to a Hub at all."""
+    """Answers requests that this Hub does not support: 501 with a reason, or 404 for other paths."""
     path = request.url.path
-    for pattern, message in _NOT_HERE:
-        if pattern.search(path):
+    for pattern, message in _NOT_SUPPORTED.items():
+        if re.search(pattern, path):
             return HubError(501, message).response()
     if path.startswith("/api/"):
-        return HubError(
-            501, f"this Hub does not answer {request.method} {path[:300]}; use huggingface.co for it."
-        ).response()
+        message = f"this Hub does not answer {request.method} {path[:300]}; use huggingface.co for it."
+        return HubError(501, message).response()
     return HubError(404, "there is no such page; this Hub has files and no pages.").response()

@@ -1,4 +1,4 @@
-"""Tokens: who calls, and what the caller may do with a repository."""
+"""Tokens: the caller of a request, and its rights on repositories."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from local_hub.errors import HubError
 from local_hub.limits import check_repo_name
 
 RIGHTS = ("none", "read", "write", "admin")
-"""In order, each with those before it: public repositories alone; private ones too; creating and changing; deleting
-and moving."""
+"""In order, each with those before it: read public repositories; read private ones; create and change; delete and
+move."""
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Whoever sent a request.
+    """The sender of a request.
 
     Args:
         name: of the token's owner, `""` without a token.
-        rights: of `RIGHTS`, for repositories that `repos` does not name.
-        repos: rights by repository: `"owner/name"` goes before `"owner/*"`.
+        rights: one of `RIGHTS`, for repositories that `repos` does not name.
+        repos: rights by repository: `"owner/name"` overrides `"owner/*"`.
     """
 
     name: str = ""
@@ -45,24 +45,23 @@ class Caller:
         return max((self.rights, *self.repos.values()), key=RIGHTS.index)
 
     def may(self, right: str, namespace: str, name: str) -> bool:
-        """Whether the token holds a right for a repository, be it public or not."""
-        wanted = (f"{namespace}/{name}", f"{namespace}/*")
+        """Returns whether the token has a right on a repository, public or not."""
         by_name = {key.lower(): value for key, value in self.repos.items()}
-        held = next((by_name[key.lower()] for key in wanted if key.lower() in by_name), self.rights)
+        held = by_name.get(f"{namespace}/{name}".lower(), by_name.get(f"{namespace}/*".lower(), self.rights))
         return RIGHTS.index(held) >= RIGHTS.index(right)
 
 
 def create_token(database: Database, name: str, rights: str, repos: Mapping[str, str] | None = None) -> str:
-    """A new token, which is shown this once: the server keeps its hash.
+    """Creates a token and returns it; the server keeps only its hash.
 
     Args:
         database: of the server.
-        name: of the owner, who authors commits and whose namespace is meant where none is named.
+        name: of the owner, who is the author of commits and the default namespace.
         rights: see `Caller`.
         repos: see `Caller`.
 
     Raises:
-        ValueError: the name or a right is none, in one sentence.
+        ValueError: a name or a right is not valid.
     """
     for right in (rights, *(repos or {}).values()):
         if right not in RIGHTS:
@@ -83,7 +82,7 @@ def create_token(database: Database, name: str, rights: str, repos: Mapping[str,
 
 
 def revoke_tokens(database: Database, name: str) -> int:
-    """Ends every token of an owner; gives their number."""
+    """Revokes all tokens of an owner; returns their number."""
     with database.write() as writing:
         return writing.execute("DELETE FROM tokens WHERE name = ?", (name,)).rowcount
 
@@ -93,10 +92,10 @@ def token_is_known(database: Database, token: str) -> bool:
 
 
 def caller_of(database: Database, request: Request) -> Caller:
-    """Who sent a request.
+    """Returns the sender of a request.
 
     Raises:
-        HubError: 401, there is a token and it is none of this server.
+        HubError: 401, the token is not one of this server.
     """
     header = request.headers.get("authorization")
     if header is None:
@@ -109,12 +108,12 @@ def caller_of(database: Database, request: Request) -> Caller:
 
 
 def _hash(token: str) -> str:
-    # A token is 160 random bits: nothing is gained by a slow hash.
+    # A token is 160 random bits: a slow hash would gain nothing.
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 class Signer:
-    """Signs links that hold for a while and for one use, so that an upload needs no token."""
+    """Signs links that are valid for a limited time and for one use, so that an upload needs no token."""
 
     def __init__(self, database: Database) -> None:
         row = database.one("SELECT value FROM secrets WHERE name = 'links'")
@@ -126,24 +125,20 @@ class Signer:
         self._key: bytes = row["value"]
 
     def sign(self, what: str, seconds: float) -> str:
-        """The query of a link for `what`."""
+        """Returns the query of a link for `what`."""
         expires = int(time.time() + seconds)
         return f"expires={expires}&signature={self._signature(what, expires)}"
 
     def check(self, what: str, request: Request) -> None:
-        """Refuses a link that is not for `what` or no longer holds.
-
-        Raises:
-            HubError: 403.
-        """
+        """Raises `HubError` 403 for a link that is not for `what` or has expired."""
         expires = request.query_params.get("expires", "")
         signature = request.query_params.get("signature", "")
         if not (expires.isascii() and expires.isdigit() and len(expires) < 16):
-            raise HubError(403, "this link must be signed, got none of this server's; ask for a new one.")
+            raise HubError(403, "this link must have an expiry of this server, got none; request a new one.")
         if not hmac.compare_digest(signature.encode(), self._signature(what, int(expires)).encode()):
-            raise HubError(403, "this link must be signed, got another signature; ask for a new one.")
+            raise HubError(403, "this link must have this server's signature, got another one; request a new one.")
         if time.time() > int(expires):
-            raise HubError(403, "this link has expired; ask for a new one.")
+            raise HubError(403, "this link has expired; request a new one.")
 
     def _signature(self, what: str, expires: int) -> str:
         return hmac.new(self._key, f"{expires} {what}".encode(), hashlib.sha256).hexdigest()

@@ -1,4 +1,4 @@
-"""Results as the Hub knows them: `.eval_results/*.yaml` of models, ranked by the dataset that is their benchmark."""
+"""Leaderboards: the results in `.eval_results/*.yaml` of models, ranked for the dataset that is their benchmark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FOLDER = ".eval_results/"
 
 
 def results_of(hub: Hub, repo: Repo, commit: Commit) -> list[dict[str, Any]]:
-    """Every result that a model states, and of each file that cannot be read, why."""
+    """Returns the results of a model, and for each file that cannot be read the reason."""
     found: list[dict[str, Any]] = []
     for path, blob in sorted(snapshot(hub.database, commit).files.items()):
         if not path.startswith(_FOLDER) or not path.endswith((".yaml", ".yml")):
@@ -49,8 +49,8 @@ def _checked(entry: Any) -> dict[str, Any]:
 def leaderboard(call: Call) -> Response:
     """`GET /api/datasets/{id}/leaderboard`: the results of all models on this benchmark, the highest first.
 
-    Models that say which model they were made from are left out unless `base_model=false`, as on the Hub. What an open
-    pull request proposes is listed with its number.
+    Leaves out models with a `base_model` unless `base_model=false`, as the Hub does. Lists the results of an open pull
+    request with its number.
     """
     if call.kind != "dataset":
         raise HubError(404, "only a dataset has a leaderboard; name one.")
@@ -96,7 +96,7 @@ def _entry(model: Repo, one: dict[str, Any], pull: int | None) -> dict[str, Any]
         "modelId": model.id,
         "value": data["value"],
         "filename": one["filename"],
-        # A verified result is one that Hugging Face ran itself: none is here.
+        # Only Hugging Face itself verifies results.
         "verified": False,
         "source": data.get("source"),
         "notes": data.get("notes"),

@@ -1,4 +1,4 @@
-"""One request: who sent it, which repository it is about, what may be done with that, and what came with it."""
+"""One request: its caller, its repository, the caller's rights, and its body."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ PREFIXES = {"model": "", "dataset": "datasets/", "space": "spaces/"}
 
 
 class Hub:
-    """What the requests to one server share.
+    """The state that all requests to a server share.
 
     Args:
-        folder: in which everything lies.
-        hooks: called on the way of each request.
-        limits: of what is taken.
+        folder: holds all data.
+        hooks: called during each request.
+        limits: of accepted data.
     """
 
     def __init__(self, folder: Path, hooks: Hooks, limits: Limits) -> None:
@@ -50,7 +50,7 @@ class Hub:
 
 @dataclass(frozen=True)
 class Repo:
-    """A repository as it stands in its table."""
+    """A row of the table of repositories."""
 
     key: int
     kind: str
@@ -74,11 +74,11 @@ class Call:
     """One request.
 
     Args:
-        hub: which is asked.
-        request: as it came.
-        caller: who sent it.
-        body: of it, unless it was received into a file.
-        received: the file, for endpoints that take a large body.
+        hub: that answers.
+        request: as received.
+        caller: that sent it.
+        body: of the request, unless `received` has it.
+        received: the file with the body, for endpoints that accept a large one.
     """
 
     hub: Hub
@@ -93,19 +93,19 @@ class Call:
 
     @property
     def base(self) -> str:
-        """The address by which this server was called."""
+        """The address of this server in the request."""
         return f"{self.request.url.scheme}://{self.request.url.netloc}"
 
     @property
     def kind(self) -> str:
-        """Of the repository of the path: `/api/datasets/…` and `/datasets/…` alike, models without a prefix."""
+        """The kind of the path's repository: `/api/datasets/…` or `/datasets/…`; models have no prefix."""
         _, first, second, *_ = [*self.request.url.path.split("/"), ""]
         if first == "api" and second not in KINDS:
             raise HubError(501, f"this Hub has {', '.join(KINDS)}, got {second[:50]!r}; pick one.")
         return KINDS.get(second if first == "api" else first, "model")
 
     def param(self, name: str) -> str:
-        """A part of the path, decoded."""
+        """Returns a decoded part of the path."""
         return urllib.parse.unquote(self.request.path_params[name], errors="strict")
 
     def query(self, name: str, default: str = "") -> str:
@@ -115,14 +115,14 @@ class Call:
         return self.query(name).lower() in ("1", "true")
 
     def number(self, name: str, default: int, most: int) -> int:
-        """A number of the query from 0 to `most`."""
+        """Returns a number of the query, from 0 to `most`."""
         text = self.query(name) or str(default)
         if not (text.isascii() and text.isdigit() and len(text) < 12):
             raise bad_request(f"{name} must be a number, got {text[:50]!r}; correct it.")
         return min(int(text), most)
 
     def json(self) -> dict[str, Any]:
-        """The body, a JSON object.
+        """Returns the body, a JSON object.
 
         Raises:
             HubError: 400.
@@ -136,7 +136,7 @@ class Call:
         return value
 
     def text(self, values: dict[str, Any], name: str, default: str | None = None, most: int = 65_536) -> str:
-        """A text of a JSON object.
+        """Returns a text of a JSON object.
 
         Raises:
             HubError: 400.
@@ -151,25 +151,25 @@ class Call:
     # Repositories
 
     def repo(self, right: str = "read") -> Repo:
-        """The repository of the path, once the caller may do this with it.
+        """Returns the repository of the path, if the caller has the right.
 
         Raises:
-            HubError: 401 or 404 `RepoNotFound`, there is none or the caller may not know of it; 401 or 403, it may be
-                read but not changed; 307, it has another name now.
+            HubError: 401 or 404 `RepoNotFound`, it is missing or the caller may not read it; 401 or 403, the caller
+                may read but not change it; 307, it has a new name.
         """
         kind, namespace, name = self.kind, self.param("namespace"), self.param("name")
         known = "SELECT repos.* FROM repos JOIN moved ON moved.repo = repos.id WHERE moved.kind = ? AND "
         row = self.database.one(known + "moved.namespace = ? AND moved.name = ?", kind, namespace, name)
         if row is not None and self.may_read(row):
-            raise self._sent_on(as_repo(row))
+            raise self._redirect(as_repo(row))
         return self.find_repo(kind, namespace, name, right)
 
-    def _sent_on(self, repo: Repo) -> HubError:
-        """The answer to a request by an old name: the same path with the new one."""
+    def _redirect(self, repo: Repo) -> HubError:
+        """Returns the answer to a request by an old name: the same path with the new one."""
         url, parts = self.request.url, self.request.path_params
         path = url.path.replace(f"/{parts['namespace']}/{parts['name']}", f"/{repo.id}", 1)
-        place = f"{path}?{url.query}" if url.query else path
-        return HubError(307, f"the repository is {repo.id} now; ask for that.", headers={"Location": place})
+        location = f"{path}?{url.query}" if url.query else path
+        return HubError(307, f"the repository is {repo.id} now; request that.", headers={"Location": location})
 
     def find_repo(self, kind: str, namespace: str, name: str, right: str = "read") -> Repo:
         row = self.database.one(
@@ -185,29 +185,27 @@ class Call:
     def may_read(self, row: Any) -> bool:
         return not row["private"] or self.caller.may("read", row["namespace"], row["name"])
 
-    def demand(self, right: str, namespace: str, name: str) -> None:
-        """Refuses a caller without this right.
-
-        Raises:
-            HubError: 401 without a token, 403 with one.
-        """
+    def demand_token(self) -> None:
+        """Raises `HubError` 401 for a caller without a token."""
         if not self.caller.known:
             raise HubError(401, "this needs a token, got none; pass one.")
+
+    def demand(self, right: str, namespace: str, name: str) -> None:
+        """Raises `HubError` for a caller without this right: 401 without a token, 403 with one."""
+        self.demand_token()
         if not self.caller.may(right, namespace, name):
             raise HubError(
                 403, f"this needs a token with the right to {right} {namespace}/{name}, got one without; pass another."
             )
 
     def demand_proposer(self) -> None:
-        """Refuses a caller who may write nowhere: a pull request or a comment needs somebody behind it.
-
-        Raises:
-            HubError: 401 without a token, 403 with one.
-        """
-        if not self.caller.known:
-            raise HubError(401, "this needs a token, got none; pass one.")
+        """Raises `HubError` for a caller who may write nowhere, and so may not comment or open a pull request: 401
+        without a token, 403 with one."""
+        self.demand_token()
         if self.caller.role not in ("write", "admin"):
-            raise HubError(403, "this needs a token with the right to write, got one that reads alone; pass another.")
+            raise HubError(
+                403, "this needs a token with the right to write, got one that may only read; pass another."
+            )
 
 
 def as_repo(row: Any) -> Repo:
@@ -218,31 +216,31 @@ def as_repo(row: Any) -> Repo:
 
 Handler = Callable[[Call], Response]
 Admit = Callable[[Call], int]
-
+"""Refuses a caller before the body is read, or returns the most bytes of the body."""
 
 _ANONYMOUS_BYTES = 2**20
 
 
 def admit_anyone(call: Call) -> int:
-    """The most bytes of a body that is held in memory."""
+    """Admits every caller, with a body that fits in memory."""
     most = call.hub.limits.body_bytes
     return most if call.caller.known else min(most, _ANONYMOUS_BYTES)
 
 
 def admit_reader(call: Call) -> int:
-    """The same, of a caller who may read the repository."""
+    """Admits a caller who may read the repository."""
     call.repo()
     return admit_anyone(call)
 
 
 def admit_writer(call: Call) -> int:
-    """The same, of a caller who may change the repository."""
+    """Admits a caller who may change the repository."""
     call.repo("write")
     return admit_anyone(call)
 
 
 def admit_proposer(call: Call) -> int:
-    """The same, of a caller who may write somewhere, and read the repository where the path names one."""
+    """Admits a caller who may write somewhere, and may read the path's repository, if any."""
     if "namespace" in call.request.path_params:
         call.repo()
     call.demand_proposer()
@@ -252,12 +250,12 @@ def admit_proposer(call: Call) -> int:
 def endpoint(
     handler: Handler, admit: Admit | None = None, into_file: bool = False
 ) -> Callable[[Request], Awaitable[Response]]:
-    """A handler as Starlette calls it: in a thread, with the body read and refusals made answers.
+    """Wraps a handler for Starlette: reads the body, runs the handler in a thread, and answers its refusals.
 
     Args:
-        handler: which blocks.
-        admit: refuses a caller before the body is read, or gives the most bytes of it; no body is read if `None`.
-        into_file: whether the body is received into a file.
+        handler: a blocking function.
+        admit: see `Admit`; `None` reads no body.
+        into_file: whether to receive the body into a file.
     """
 
     async def answer(request: Request) -> Response:
@@ -283,9 +281,9 @@ def endpoint(
             return bad_request("a path must be UTF-8, got other bytes; encode it so.").response()
         except Exception as error:
             if is_disk_full(error):
-                return HubError(507, "the disk of this Hub is full; free some room and try again.").response()
+                return HubError(507, "the disk of this Hub is full; free some space and try again.").response()
             logger.exception("%s %s failed", request.method, request.url.path)
-            return HubError(500, f"this Hub failed with {type(error).__name__}; its log says where.").response()
+            return HubError(500, f"this Hub failed with {type(error).__name__}; read its log.").response()
         finally:
             if received is not None:
                 received.path.unlink(missing_ok=True)
@@ -303,7 +301,7 @@ async def _body(request: Request, most: int) -> bytes:
 
 
 async def _admitted(admit: Admit, call: Call) -> int:
-    """What `admit` gives; a client that is sent on is heard out first, or it would not read where to."""
+    """Returns the result of `admit`. Reads the body before a redirection, or the client would not read the answer."""
     try:
         return await run_in_threadpool(admit, call)
     except HubError as error:
@@ -317,18 +315,18 @@ async def _admitted(admit: Admit, call: Call) -> int:
 
 
 def answer_json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """JSON, with dates and the like as text."""
+    """Returns a JSON response, with dates and similar values as text."""
     content = json.dumps(value, default=str, separators=(",", ":")).encode()
     return Response(content, status, {**(headers or {}), "Content-Type": "application/json"})
 
 
 def answer_page(call: Call, items: list[Any], size: int) -> Response:
-    """A page of a list, with the link to the next one.
+    """Returns a page of a list, with a link to the next page.
 
     Args:
-        call: whose query has `limit`, at most `size`, and `cursor`, the number of items before the page.
-        items: all of them.
-        size: the most on a page.
+        call: its query has `limit`, at most `size`, and `cursor`, the number of items before the page.
+        items: of all pages.
+        size: the most items on a page.
     """
     size = max(1, call.number("limit", size, size))
     start = call.number("cursor", 0, 10**9)

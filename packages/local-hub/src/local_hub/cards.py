@@ -1,4 +1,4 @@
-"""What a README.md says of itself in its head, and what is wrong with that."""
+"""Reads and checks the metadata at the head of a README.md."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from local_hub.calls import KINDS, Call, Hub, answer_json
-from local_hub.errors import HubError, bad_request
+from local_hub.errors import bad_request
 from local_hub.history import Add, Blob, Snapshot
 from local_hub.plain import parse_yaml
 
@@ -20,7 +20,7 @@ SDKS = ("gradio", "docker", "static", "streamlit")
 
 
 def card_data(hub: Hub, files: Snapshot) -> dict[str, Any] | None:
-    """The head of the README.md, `None` where there is none that can be read."""
+    """Returns the head of the README.md, `None` if there is no valid one."""
     text = small_text(hub, files.files.get("README.md"), _MOST_CARD_BYTES)
     try:
         return None if text is None else read_head(text)
@@ -29,7 +29,7 @@ def card_data(hub: Hub, files: Snapshot) -> dict[str, Any] | None:
 
 
 def small_text(hub: Hub, blob: Blob | None, most_bytes: int) -> str | None:
-    """A file as text, `None` where there is none, or it is longer or no UTF-8."""
+    """Returns the text of a file, `None` if it is missing, longer or not UTF-8."""
     if blob is None or blob.size > most_bytes:
         return None
     try:
@@ -39,25 +39,24 @@ def small_text(hub: Hub, blob: Blob | None, most_bytes: int) -> str | None:
 
 
 def read_head(text: str) -> dict[str, Any] | None:
-    """The mapping between the first two lines of three dashes.
+    """Returns the mapping between the first two lines of three dashes.
 
     Raises:
-        ValueError: it is no YAML, no mapping or too long, in one sentence.
+        ValueError: it is not YAML, not a mapping, or too long.
     """
     match = _HEAD.match(text)
     if match is None:
         return None
-    head = match[1]
-    if len(head.encode()) > MOST_YAML_BYTES:
+    if len(match[1].encode()) > MOST_YAML_BYTES:
         raise ValueError(f"the head of a card must have at most {MOST_YAML_BYTES} bytes, got more; shorten it.")
-    value = parse_yaml(head)
+    value = parse_yaml(match[1])
     if value is not None and not isinstance(value, dict):
         raise ValueError(f"the head of a card must be a mapping, got {type(value).__name__}; write name: value.")
     return value
 
 
 def problems(text: str, kind: str) -> list[str]:
-    """What the Hub refuses in a card of a model, a dataset or a Space."""
+    """Returns the errors in a card of a model, a dataset or a Space."""
     try:
         head = read_head(text) or {}
     except ValueError as error:
@@ -81,19 +80,14 @@ def problems(text: str, kind: str) -> list[str]:
 
 
 def check_card(hub: Hub, kind: str, operation: Add) -> None:
-    """Refuses a commit whose README.md has a head that cannot be read.
-
-    Raises:
-        HubError: 400.
-    """
+    """Raises `HubError` 400 for a README.md with an invalid head."""
     if operation.path != "README.md":
         return
     text = small_text(hub, operation.blob, _MOST_CARD_BYTES)
     if text is None:
         raise bad_request(f"README.md must be UTF-8 of at most {_MOST_CARD_BYTES} bytes, got another file; mend it.")
-    found = problems(text, kind)
-    if found:
-        raise HubError(400, f"the head of README.md is refused: {' '.join(found)}")
+    if found := problems(text, kind):
+        raise bad_request(f"the head of README.md must be valid: {' '.join(found)}")
 
 
 def validate(call: Call) -> Response:

@@ -1,4 +1,4 @@
-"""The commands, as functions of `app` and as the script `local-hub`."""
+"""The commands of `local-hub`, and `app`, which other programs may add to their own."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ app = typer.Typer(
 
 @app.command(short_help="Serve the Hub of a folder.")
 def serve(
-    folder: Annotated[Path, typer.Argument(help="In which everything lies; made if it is not there.")],
-    port: Annotated[int, typer.Option(help="To listen at, any free one for 0.")] = 8765,
-    host: Annotated[str, typer.Option(help="Address to listen at; beyond loopback put TLS before it.")] = "127.0.0.1",
+    folder: Annotated[Path, typer.Argument(help="Holds all data; created if missing.")],
+    port: Annotated[int, typer.Option(help="To listen at; 0 for any free port.")] = 8765,
+    host: Annotated[
+        str, typer.Option(help="Address to listen at; beyond loopback use a proxy with TLS.")
+    ] = "127.0.0.1",
     token_file: Annotated[
-        Path | None, typer.Option(help="Whose token may do everything; written if it is not there.")
+        Path | None, typer.Option(help="File with the token that has all rights; written if missing.")
     ] = None,
-    rate_limit: Annotated[int | None, typer.Option(help="Requests of one caller in five minutes.")] = None,
+    rate_limit: Annotated[int | None, typer.Option(help="Most requests of one caller in five minutes.")] = None,
 ) -> None:
     """Serves repositories of models, datasets and Spaces to huggingface_hub, hf, datasets, transformers and others.
 
@@ -44,21 +46,21 @@ def serve(
     run(folder, host, port, token_file=token_file, limits=Limits(requests=rate_limit))
 
 
-_Folder = Annotated[Path, typer.Argument(help="Of the Hub, be it served or not.")]
+_Folder = Annotated[Path, typer.Argument(help="Folder of the Hub, served or not.")]
 
 
-@app.command(short_help="Make a token, or end all of an owner.")
+@app.command(short_help="Create a token, or revoke all tokens of an owner.")
 def token(
     folder: _Folder,
-    name: Annotated[str, typer.Argument(help="The owner, who authors commits.")],
-    rights: Annotated[str, typer.Option(help="none, read, write or admin: for repositories not named.")] = "read",
+    name: Annotated[str, typer.Argument(help="The owner, who is the author of commits.")],
+    rights: Annotated[str, typer.Option(help="none, read, write or admin: for repositories without --repo.")] = "read",
     repo: Annotated[list[str] | None, typer.Option(help="owner/name=right, or owner/*=right; repeatable.")] = None,
-    revoke: Annotated[bool, typer.Option("--revoke", help="End every token of this owner instead.")] = False,
+    revoke: Annotated[bool, typer.Option("--revoke", help="Revoke all tokens of this owner instead.")] = False,
 ) -> None:
-    """Prints a new token, once: the Hub keeps its hash alone.
+    """Prints a new token, once: the Hub keeps only its hash.
 
     \b
-    Examples of what follows `token`:
+    Examples of arguments:
       my-hub ada --rights write
       my-hub bob --repo 'bob/*=write'    # reads all, writes its own, may open pull requests
       my-hub bob --revoke
@@ -68,7 +70,7 @@ def token(
 
     if revoke:
         with open_database(folder) as database:
-            typer.echo(f"{revoke_tokens(database, name)} tokens of {name} ended")
+            typer.echo(f"revoked {revoke_tokens(database, name)} tokens of {name}")
         return
     repos = {}
     for one in repo or []:
@@ -79,11 +81,11 @@ def token(
     typer.echo(new_token(folder, name, rights, repos))
 
 
-@app.command(short_help="Read every object again and tell what is wrong.")
+@app.command(short_help="Read all content and compare it with its hashes.")
 def check(folder: _Folder) -> None:
-    """Reads every commit, folder and file again, and compares each with its hash.
+    """Reads every commit, folder and file, and compares each with its hash.
 
-    Exit code 1 where something is missing or other than it was.
+    Exit code 1 if something is missing or has changed.
     """
     from local_hub.running import open_hub
     from local_hub.upkeep import check as look
@@ -102,17 +104,17 @@ def check(folder: _Folder) -> None:
         raise typer.Exit(1)
 
 
-@app.command("run-space", short_help="Run a Space on this machine, by your consent.")
+@app.command("run-space", short_help="Run a Space on this machine, with your consent.")
 def run_space(
     folder: _Folder,
     space: Annotated[str, typer.Argument(help="owner/name")],
     revision: Annotated[str, typer.Option(help="Branch, tag or commit.")] = "main",
-    port: Annotated[int, typer.Option(help="For it to listen at, on loopback.")] = 7860,
+    port: Annotated[int, typer.Option(help="For the Space to listen at, on loopback.")] = 7860,
     consent: Annotated[str | None, typer.Option(help="owner/name@commit, in place of the question.")] = None,
 ) -> None:
-    """Runs the code of a Space as you, without your tokens and with its own variables and secrets.
+    """Runs the code of a Space as your user, without your tokens and with its own variables and secrets.
 
-    A Space that needs Docker is not run. Read its files before you consent.
+    Does not run a Space that needs Docker. Read its files before you consent.
     """
     from local_hub.run_space import run_space as run
 
@@ -128,7 +130,7 @@ def run_space(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs `local-hub` with these arguments, or with those of the process.
 
-    What a user can mend ends in one sentence on stderr and exit code 1.
+    An error that the user can correct prints one sentence on stderr; the exit code is 1.
     """
     try:
         app(arguments, prog_name="local-hub")

@@ -1,4 +1,4 @@
-"""Uploading: how each file is to be sent, and the commit that makes them all visible at once."""
+"""Uploads: how to send each file, and the commit that makes them all visible at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from local_hub import discussions, patterns
 from local_hub.calls import Call, Repo, answer_json
 from local_hub.cards import check_card
 from local_hub.database import Database
-from local_hub.errors import HubError, bad_request, no_revision
+from local_hub.errors import bad_request, no_revision
 from local_hub.history import (
     Add,
     Blob,
@@ -38,7 +38,7 @@ _MOST_ATTRIBUTES = 65_536
 
 
 def preupload(call: Call) -> Response:
-    """Says of each file whether it goes into the commit or to LFS, and what lies there now."""
+    """`POST …/preupload/{revision}`: for each file, commit or LFS, and the id of its present content."""
     repo = call.repo()
     _demand_commit(call, repo)
     commit = find_commit(call.database, repo, call.param("revision"))
@@ -71,13 +71,13 @@ def _mode(
         "path": path,
         "uploadMode": "lfs" if large and one["size"] > 0 else "regular",
         "shouldIgnore": patterns.is_ignored(ignored, path),
-        # The client leaves out what it finds unchanged: by git's id, or by SHA-256 for LFS.
+        # The client leaves out an unchanged file, by git's id or, for LFS, by SHA-256.
         "oid": None if there is None else there.etag,
     }
 
 
 def _attributes(call: Call, blob: Blob | None) -> list[tuple[str, bool]]:
-    """The patterns of .gitattributes and whether each asks for LFS; the last that matches counts."""
+    """Returns the patterns of .gitattributes and whether each asks for LFS; the last match counts."""
     found = []
     for line in _small_text(call, blob).splitlines():
         pattern, *words = line.split()[:20] or ["#"]
@@ -87,7 +87,7 @@ def _attributes(call: Call, blob: Blob | None) -> list[tuple[str, bool]]:
 
 
 def _ignored(call: Call, values: dict[str, Any], blob: Blob | None) -> list[str]:
-    """The lines of the .gitignore that is sent, or else of the one that is here."""
+    """Returns the lines of the .gitignore in the request, or else in the repository."""
     text = call.text(values, "gitIgnore") if "gitIgnore" in values else _small_text(call, blob)
     return [line.rstrip() for line in text.splitlines()]
 
@@ -99,7 +99,7 @@ def _small_text(call: Call, blob: Blob | None) -> str:
 
 
 def _demand_commit(call: Call, repo: Repo) -> None:
-    """Who may write commits; who may propose, opens a pull request or adds to their own."""
+    """Demands the right to write, or to propose where the commit opens a pull request or adds to the caller's own."""
     num = discussions.number_of(call.param("revision"))
     if call.flag("create_pr") or (num is not None and discussions.is_author(call, repo, num)):
         call.demand_proposer()
@@ -108,27 +108,25 @@ def _demand_commit(call: Call, repo: Repo) -> None:
 
 
 def admit_preupload(call: Call) -> int:
-    """The most bytes of what `preupload` is asked, of a caller who may make a commit."""
+    """Admits a caller who may commit, for `preupload`."""
     _demand_commit(call, call.repo())
     return call.hub.limits.body_bytes
 
 
 def admit(call: Call) -> int:
-    """The most bytes of a commit, of a caller who may make one."""
+    """Admits a caller who may commit, for `commit`."""
     _demand_commit(call, call.repo())
     return call.hub.limits.commit_bytes
 
 
 def commit(call: Call) -> Response:
-    """All operations at once, or none: contents first, then one transaction that moves the ref."""
+    """`POST …/commit/{revision}`: all operations or none; contents first, then one transaction that moves the ref."""
     repo = call.repo()
     assert call.received is not None
     header, operations = _parse(call, repo, call.received.path)
     title = call.text(header, "summary", most=1000).strip() or "Upload"
     message = call.text(header, "description", "")
-    parent = header.get("parentCommit")
-    if parent is not None:
-        parent = call.text(header, "parentCommit")
+    parent = None if header.get("parentCommit") is None else call.text(header, "parentCommit")
     for operation in operations:
         if isinstance(operation, Add):
             check_card(call.hub, repo.kind, operation)
@@ -163,10 +161,10 @@ def commit(call: Call) -> Response:
 
 
 def _demand_writable(database: Database, repo: Repo, revision: str, ref: str) -> None:
-    """Refuses what is no branch and no open pull request."""
+    """Refuses a ref that is neither a branch nor an open pull request."""
     if head_of(database, repo, ref) is None:
-        find_commit(database, repo, revision)  # says so where there is no such revision
-        raise bad_request(f"a commit goes upon a branch, got {revision[:100]!r}; name a branch.")
+        find_commit(database, repo, revision)  # raises if there is no such revision
+        raise bad_request(f"a commit must go to a branch, got {revision[:100]!r}; name a branch.")
     num = discussions.number_of(ref)
     if num is not None:
         discussions.demand_open(database, repo, num)
@@ -175,7 +173,7 @@ def _demand_writable(database: Database, repo: Repo, revision: str, ref: str) ->
 
 
 def _parse(call: Call, repo: Repo, body: Path) -> tuple[dict[str, Any], list[Add | Delete]]:
-    """The header and the operations of a commit, with its regular files stored."""
+    """Returns the header and the operations of a commit, and stores its regular files."""
     header: dict[str, Any] | None = None
     operations: list[Add | Delete] = []
     for key, value in _lines(body):
@@ -188,7 +186,7 @@ def _parse(call: Call, repo: Repo, body: Path) -> tuple[dict[str, Any], list[Add
         elif key in ("deletedFile", "deletedFolder"):
             operations.append(Delete(call.text(value, "path"), key == "deletedFolder"))
         else:
-            raise bad_request(f"a line of a commit must be of a kind that is known, got {key[:50]!r}; leave it out.")
+            raise bad_request(f"a line of a commit must be of a known kind, got {key[:50]!r}; leave it out.")
         if len(operations) > call.hub.limits.commit_files:
             raise bad_request(f"a commit must have at most {call.hub.limits.commit_files} files, got more; split it.")
     if header is None:
@@ -202,12 +200,10 @@ def _lines(body: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             if not line.strip():
                 continue
             try:
-                # The content of a file is one long text: nothing in it needs a second look.
+                # A long line is the content of a file, one text, which needs no limits of depth.
                 one = parse_json(line.decode()) if len(line) < 65_536 else json.loads(line)
             except (ValueError, RecursionError):
-                raise bad_request(
-                    "each line of a commit must be JSON, got another; send newline-delimited JSON."
-                ) from None
+                raise bad_request("each line of a commit must be JSON, got other text; send NDJSON.") from None
             key, value = (one.get("key"), one.get("value")) if isinstance(one, dict) else (None, None)
             if not isinstance(key, str) or not isinstance(value, dict):
                 raise bad_request("each line of a commit must have key and value, got one without; send both.")
@@ -227,20 +223,18 @@ def _regular(call: Call, value: dict[str, Any]) -> Add:
             f"files of {call.hub.limits.lfs_bytes} bytes or more go to LFS, got {path[:200]!r}; upload it there."
         )
     if is_lfs_pointer(data):
-        raise bad_request(
-            f"a file must be sent itself, got a pointer of LFS for {path[:200]!r}; upload what it points to."
-        )
+        raise bad_request(f"a file must be itself, got a pointer of LFS for {path[:200]!r}; upload its target.")
     return Add(path, Blob(git_id("blob", data), call.hub.objects.put(data), len(data)))
 
 
 def _large(call: Call, repo: Repo, value: dict[str, Any]) -> Add:
     path, sha256 = call.text(value, "path"), call.text(value, "oid")
     row = call.database.one("SELECT size FROM lfs WHERE repo = ? AND sha256 = ?", repo.key, sha256)
-    # Knowing a hash is not having the file: only what was uploaded to this repository counts.
+    # To know a hash is not to have the file: only an upload to this repository counts.
     if not SHA256.fullmatch(sha256) or row is None or not call.hub.objects.has(sha256):
         raise bad_request(f"a large file must be uploaded before its commit, got none for {path[:200]!r}; upload it.")
     if value.get("size", row["size"]) != row["size"]:
-        raise HubError(
-            400, f"size must be that of the upload, {row['size']}, got {str(value['size'])[:30]}; correct it."
+        raise bad_request(
+            f"size must be that of the upload, {row['size']}, got {str(value['size'])[:30]}; correct it."
         )
     return Add(path, lfs_blob(sha256, row["size"]))

@@ -1,4 +1,4 @@
-"""Everything but contents: SQLite, one transaction for each change, durable when it returns."""
+"""All data but file contents: SQLite, one transaction for each change, durable when it returns."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ CREATE TABLE IF NOT EXISTS settings (
 
 
 class Database:
-    """The tables of one server. Threads share some connections; one transaction writes at a time.
+    """The tables of a server. Threads share connections; one transaction writes at a time.
 
     Args:
         path: of the file.
-        hooks: called on the way to the disk.
+        hooks: called around writes.
     """
 
     def __init__(self, path: Path, hooks: Hooks) -> None:
@@ -84,19 +84,19 @@ class Database:
             raise
 
     def read(self, query: str, *values: Any) -> list[sqlite3.Row]:
-        """All rows of a query, of what was committed; within `write`, of what it wrote too."""
+        """Returns all rows of a query on committed data; within `write`, on its own data too."""
         with self._connection() as connection:
             return connection.execute(query, values).fetchall()
 
     def one(self, query: str, *values: Any) -> sqlite3.Row | None:
-        """The first row of a query, if any."""
+        """Returns the first row of a query, if any."""
         with self._connection() as connection:
             row: sqlite3.Row | None = connection.execute(query, values).fetchone()
             return row
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
-        """A transaction: all of it is on disk when this returns, and nothing of it when it does not."""
+        """Opens a transaction. All of it is on disk when the context ends, and nothing of it if that raises."""
         with self._writing, self._connection() as connection:
             self._hooks.reach("transaction-begin")
             connection.execute("BEGIN IMMEDIATE")
@@ -112,20 +112,20 @@ class Database:
         self._hooks.reach("transaction-committed")
 
     def within(self) -> sqlite3.Connection:
-        """The connection of this thread's transaction, for functions that add to it."""
+        """Returns the connection of this thread's transaction, for functions that add to it."""
         connection: sqlite3.Connection | None = getattr(self._within, "connection", None)
         assert connection is not None, "call it within write()"
         return connection
 
     def close(self) -> None:
-        """Closes every connection, those in use when they are given back."""
+        """Closes all connections, those in use after their use."""
         self._closed = True
         while self._idle:
             self._idle.pop().close()
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
-        """The connection of this thread's transaction, or else one for a while."""
+        """Yields the connection of this thread's transaction, or else a shared one."""
         within: sqlite3.Connection | None = getattr(self._within, "connection", None)
         if within is not None:
             yield within
@@ -154,7 +154,7 @@ class Database:
 
 
 def now() -> str:
-    """The time as the Hub writes it."""
+    """Returns the time in the Hub's format."""
     return as_date(datetime.now(UTC).timestamp())
 
 

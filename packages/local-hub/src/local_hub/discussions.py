@@ -1,4 +1,4 @@
-"""Discussions and pull requests: opening, talking, closing, what a pull request changes, and merging it."""
+"""Discussions and pull requests: open, comment, close, show the changes of a pull request, merge it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from local_hub.database import Database, now
 from local_hub.errors import HubError, bad_request
 from local_hub.history import MAIN, Blob, Commit, commit_at, head_of, move_ref, snapshot, write_commit
 from local_hub.limits import check_twins
+from local_hub.objects import lfs_pointer
 
 _MOST_DIFF_BYTES = 2**20
 _PAGE = 50
@@ -26,7 +27,7 @@ def ref_of(num: int) -> str:
 
 
 def number_of(ref: str) -> int | None:
-    """The number of the pull request whose ref this is."""
+    """Returns the number of the pull request with this ref."""
     match = re.fullmatch(r"refs/pr/(\d{1,9})", ref, re.ASCII)
     return int(match[1]) if match else None
 
@@ -43,21 +44,17 @@ def is_author(call: Call, repo: Repo, num: int) -> bool:
 
 
 def demand_open(database: Database, repo: Repo, num: int) -> None:
-    """Refuses a pull request that is closed or merged.
-
-    Raises:
-        HubError: 403.
-    """
+    """Raises `HubError` 403 for a pull request that is closed or merged."""
     status = _row(database, repo, num)["status"]
     if status not in ("draft", "open"):
         raise HubError(403, f"a pull request must be open for this, got one that is {status}; open another one.")
 
 
-# Writing. The first two are for use within a transaction.
+# Writing. The first two need a transaction.
 
 
 def open_pull(call: Call, repo: Repo, title: str, description: str, status: str, base: str | None) -> int:
-    """Opens a pull request upon the commit `base`, or a discussion if `None`; gives its number."""
+    """Opens a pull request on the commit `base`, or a discussion if `None`; returns its number."""
     row = call.database.one("SELECT MAX(num) AS most FROM discussions WHERE repo = ?", repo.key)
     num = (row["most"] or 0 if row else 0) + 1
     call.database.within().execute(
@@ -69,7 +66,7 @@ def open_pull(call: Call, repo: Repo, title: str, description: str, status: str,
 
 
 def note_commit(call: Call, repo: Repo, ref: str, commit: Commit) -> None:
-    """Adds a commit to the story of the pull request whose ref moved, if it is one."""
+    """Adds a commit to the events of the pull request with this ref, if there is one."""
     num = number_of(ref)
     if num is not None:
         _note(call, repo, num, "commit", {"subject": commit.title, "oid": commit.oid})
@@ -102,14 +99,19 @@ def _number(call: Call) -> int:
     return int(text)
 
 
+def _title(call: Call, values: dict[str, Any]) -> str:
+    title = call.text(values, "title", most=200).strip()
+    if len(title) < 3:
+        raise bad_request(f"a title must have at least 3 characters, got {title!r}; lengthen it.")
+    return title
+
+
 def create(call: Call) -> Response:
     """`POST …/discussions`."""
     repo = call.repo()
     call.demand_proposer()
     values = call.json()
-    title, text = call.text(values, "title", most=200).strip(), call.text(values, "description", "")
-    if len(title) < 3:
-        raise bad_request(f"a title must have at least 3 characters, got {title!r}; lengthen it.")
+    title, text = _title(call, values), call.text(values, "description", "")
     is_pull = bool(values.get("pullRequest"))
     with call.database.write():
         base = head_of(call.database, repo, MAIN) if is_pull else None
@@ -125,7 +127,7 @@ def comment(call: Call) -> Response:
     call.demand_proposer()
     text = call.text(call.json(), "comment")
     if not text.strip():
-        raise bad_request("a comment must have a text, got none; write one.")
+        raise bad_request("a comment must have text, got none; write some.")
     with call.database.write():
         _row(call.database, repo, num)
         event = _note(call, repo, num, "comment", _comment(text))
@@ -135,10 +137,8 @@ def comment(call: Call) -> Response:
 def set_title(call: Call) -> Response:
     """`POST …/discussions/{num}/title`."""
     repo, num = call.repo(), _number(call)
-    _demand_say(call, repo, num)
-    title = call.text(call.json(), "title", most=200).strip()
-    if len(title) < 3:
-        raise bad_request(f"a title must have at least 3 characters, got {title!r}; lengthen it.")
+    _demand_decision(call, repo, num)
+    title = _title(call, call.json())
     with call.database.write() as writing:
         before = _row(call.database, repo, num)["title"]
         writing.execute("UPDATE discussions SET title = ? WHERE repo = ? AND num = ?", (title, repo.key, num))
@@ -147,16 +147,16 @@ def set_title(call: Call) -> Response:
 
 
 def set_status(call: Call) -> Response:
-    """`POST …/discussions/{num}/status`: opened again or closed, with a reason if given."""
+    """`POST …/discussions/{num}/status`: reopens or closes, with an optional reason."""
     repo, num = call.repo(), _number(call)
-    _demand_say(call, repo, num)
+    _demand_decision(call, repo, num)
     values = call.json()
     status, text = call.text(values, "status"), call.text(values, "comment", "")
     if status not in ("open", "closed"):
         raise bad_request(f"status must be open or closed, got {status[:30]!r}; pick one.")
     with call.database.write() as writing:
         if _row(call.database, repo, num)["status"] == "merged":
-            raise HubError(403, "what is merged stays so; revert it by another commit.")
+            raise HubError(403, "a merged pull request stays merged; revert it by another commit.")
         if text.strip():
             _note(call, repo, num, "comment", _comment(text))
         writing.execute("UPDATE discussions SET status = ? WHERE repo = ? AND num = ?", (status, repo.key, num))
@@ -164,8 +164,8 @@ def set_status(call: Call) -> Response:
     return answer_json({"newStatus": event})
 
 
-def _demand_say(call: Call, repo: Repo, num: int) -> None:
-    """Who opened something, and who may write here, decide on it."""
+def _demand_decision(call: Call, repo: Repo, num: int) -> None:
+    """Demands the author of the discussion, or the right to write."""
     if is_author(call, repo, num):
         call.demand_proposer()
     else:
@@ -173,7 +173,7 @@ def _demand_say(call: Call, repo: Repo, num: int) -> None:
 
 
 def merge(call: Call) -> Response:
-    """`POST …/discussions/{num}/merge`: one commit on main with what the pull request changed."""
+    """`POST …/discussions/{num}/merge`: one commit on main with the changes of the pull request."""
     repo, num = call.repo("write"), _number(call)
     text = call.text(call.json(), "comment", "")
     database = call.database
@@ -185,7 +185,7 @@ def merge(call: Call) -> Response:
         head = commit_at(database, repo, head_of(database, repo, MAIN) or "")
         conflicts, after = _merged(call, repo, row, head)
         if conflicts:
-            raise HubError(409, f"main changed the same files since: {', '.join(conflicts)[:500]}; propose it anew.")
+            raise HubError(409, f"main has changed the same files: {', '.join(conflicts)[:500]}; propose it anew.")
         check_twins(after)
         if text.strip():
             _note(call, repo, num, "comment", _comment(text))
@@ -201,7 +201,7 @@ def merge(call: Call) -> Response:
 
 
 def _merged(call: Call, repo: Repo, row: Any, onto: Commit) -> tuple[list[str], dict[str, Blob]]:
-    """The files that both sides changed differently, and all files after the merge."""
+    """Returns the files that both sides changed differently, and all files after the merge."""
     base, proposed = _sides(call, repo, row)
     before, after = dict(snapshot(call.database, base).files), dict(snapshot(call.database, proposed).files)
     here = dict(snapshot(call.database, onto).files)
@@ -219,7 +219,7 @@ def _merged(call: Call, repo: Repo, row: Any, onto: Commit) -> tuple[list[str], 
 
 
 def _sides(call: Call, repo: Repo, row: Any) -> tuple[Commit, Commit]:
-    """What a pull request starts from, and where it is."""
+    """Returns the base and the head of a pull request."""
     proposed = head_of(call.database, repo, ref_of(row["num"]))
     return commit_at(call.database, repo, row["base"]), commit_at(call.database, repo, proposed or row["base"])
 
@@ -257,7 +257,7 @@ def _summary(repo: Repo, row: Any) -> dict[str, Any]:
 
 
 def details(call: Call) -> Response:
-    """`GET …/discussions/{num}`, with what a pull request changes for `diff=1`."""
+    """`GET …/discussions/{num}`, for `diff=1` with the changes of a pull request."""
     repo, num = call.repo(), _number(call)
     row = _row(call.database, repo, num)
     events = call.database.read("SELECT * FROM events WHERE repo = ? AND num = ? ORDER BY id", repo.key, num)
@@ -277,7 +277,7 @@ def details(call: Call) -> Response:
 
 
 def _diff(call: Call, base: Commit, proposed: Commit) -> str:
-    """What changed as git shows it; large and binary files by name alone."""
+    """Returns the changes as git shows them; large and binary files by name only."""
     before, after = snapshot(call.database, base).files, snapshot(call.database, proposed).files
     shown: list[str] = []
     for path in sorted(before.keys() | after.keys()):
@@ -303,10 +303,10 @@ def _diff(call: Call, base: Commit, proposed: Commit) -> str:
 
 
 def _text(call: Call, blob: Blob | None) -> str | None:
-    """The text of a file as git has it, `None` where it is no text or too long to show."""
+    """Returns the text of a file as git has it, `None` if it is not text or too long to show."""
     if blob is None:
         return ""
     if blob.pointer_size is not None:
-        return f"version https://git-lfs.github.com/spec/v1\noid sha256:{blob.sha256}\nsize {blob.size}\n"
+        return lfs_pointer(blob.sha256, blob.size).decode()
     text = small_text(call.hub, blob, _MOST_DIFF_BYTES)
     return None if text is None or "\0" in text else text

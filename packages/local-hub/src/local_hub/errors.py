@@ -1,4 +1,4 @@
-"""What the server answers where it does not do what was asked: a status, one sentence, and a code for clients."""
+"""The answers to refused requests: a status, one sentence, and a code for clients."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from starlette.responses import JSONResponse, Response
 
 
 class HubError(Exception):
-    """A request that is refused.
+    """A refused request.
 
     Args:
         status: of the answer.
         message: one sentence, in the body as `error` and in `X-Error-Message`.
         code: `X-Error-Code`, by which `huggingface_hub` picks its exception: `RepoNotFound`, `RevisionNotFound` or
             `EntryNotFound`.
-        headers: further ones.
-        body: further entries of the body.
+        headers: more headers.
+        body: more entries of the body.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ def bad_request(message: str) -> HubError:
 
 
 def no_repo(status: int = 404) -> HubError:
-    """For a repository that is missing, and for one that the caller may not know of: both answers are the same."""
+    """Returns the same error for a missing repository and for one that the caller may not read."""
     return HubError(status, "Repository not found.", "RepoNotFound")
 
 

@@ -1,4 +1,4 @@
-"""Downloading: what files a revision has, what they are, and their bytes."""
+"""Downloads: the files of a revision, their descriptions, and their bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from local_hub.objects import lfs_pointer
 _PAGE = 1000
 _EXPANDED_PAGE = 50
 _MOST_PATHS = 10_000
-# A file of others may be a page with scripts: shown by a browser, it must not act in this server's name.
+# An uploaded file may be a page with scripts: in a browser it must not act with this server's origin.
 _INERT = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "default-src 'none'; sandbox",
@@ -33,13 +33,13 @@ _INERT = {
 
 
 class ObjectResponse(FileResponse):
-    """A file in pieces that keep a fast connection busy."""
+    """A file in chunks that keep a fast connection busy."""
 
     chunk_size = 2**20
 
 
 def resolve(call: Call) -> Response:
-    """`GET|HEAD /{repo}/resolve/{revision}/{path}`: whole, in ranges, or not at all where the client has it."""
+    """`GET|HEAD /{repo}/resolve/{revision}/{path}`: whole, in ranges, or 304 if the client has it."""
     repo = call.repo()
     commit, path, blob = _entry(call, repo)
     headers = _headers(commit, path, f'"{blob.etag}"')
@@ -51,7 +51,7 @@ def resolve(call: Call) -> Response:
 
 
 def raw(call: Call) -> Response:
-    """`GET /{repo}/raw/{revision}/{path}`: as git has it, so a pointer for what LFS stores."""
+    """`GET /{repo}/raw/{revision}/{path}`: as git has it, so a pointer for a file in LFS."""
     repo = call.repo()
     commit, path, blob = _entry(call, repo)
     headers = _headers(commit, path, f'"{blob.oid}"')
@@ -105,7 +105,7 @@ def tree(call: Call) -> Response:
 
 
 def paths_info(call: Call) -> Response:
-    """`POST …/paths-info/{revision}`: those of the named paths that there are."""
+    """`POST …/paths-info/{revision}`: describes those of the given paths that exist."""
     repo = call.repo()
     commit = find_commit(call.database, repo, call.param("revision"))
     files = snapshot(call.database, commit)
@@ -120,7 +120,7 @@ def paths_info(call: Call) -> Response:
         try:
             form = urllib.parse.parse_qs(text, max_num_fields=_MOST_PATHS)
         except ValueError:
-            raise bad_request(f"at most {_MOST_PATHS} paths are described at once, got more; ask for fewer.") from None
+            raise bad_request(f"a request must have at most {_MOST_PATHS} paths, got more; send fewer.") from None
         paths, expand = form.get("paths", []), form.get("expand", ["false"])[0].lower() == "true"
     kept = [path for path in (one.strip("/") for one in paths) if path in files.files or files.folders.get(path)]
     changes = last_changes(call.database, repo, commit, kept) if expand else {}
@@ -128,7 +128,7 @@ def paths_info(call: Call) -> Response:
 
 
 def describe(files: Snapshot, path: str, last: Commit | None = None) -> dict[str, Any]:
-    """A file or a folder as the Hub lists it."""
+    """Returns the Hub's description of a file or a folder."""
     blob = files.files.get(path)
     if blob is None:
         found: dict[str, Any] = {"type": "directory", "oid": files.folders[path], "size": 0, "path": path}
@@ -142,7 +142,7 @@ def describe(files: Snapshot, path: str, last: Commit | None = None) -> dict[str
 
 
 def siblings(files: Snapshot, with_blobs: bool) -> list[dict[str, Any]]:
-    """All files as the description of a repository lists them."""
+    """Returns all files as in the Hub's description of a repository."""
     found: list[dict[str, Any]] = []
     for path, blob in sorted(files.files.items()):
         found.append({"rfilename": path})

@@ -1,12 +1,11 @@
-"""The commits of a repository: what a revision names, which files it has, and how another commit follows."""
+"""The commits of a repository: find a revision, read its files, add another commit."""
 
 from __future__ import annotations
 
+import functools
 import re
 import sqlite3
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,7 +23,7 @@ _LARGE = """
 *.zst *tfevents* saved_model/**/*
 """
 GITATTRIBUTES = "".join(f"{pattern} filter=lfs diff=lfs merge=lfs -text\n" for pattern in _LARGE.split())
-"""The first file of every repository: these are stored by LFS, whatever their size."""
+"""The first file of every repository: LFS stores these files, whatever their size."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +31,10 @@ class Blob:
     """A file of a commit.
 
     Args:
-        oid: git's id, of the pointer where it is stored by LFS.
+        oid: git's id, of the pointer for a file in LFS.
         sha256: of its content.
         size: of its content, bytes.
-        pointer_size: bytes of the pointer, `None` where git holds the content itself.
+        pointer_size: bytes of the pointer, `None` for a file in git.
     """
 
     oid: str
@@ -84,31 +83,8 @@ class Delete:
     is_folder: bool = False
 
 
-class _Snapshots:
-    """The snapshots asked for last: a folder's id says everything within it, so none goes stale."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._kept: OrderedDict[str, Snapshot] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, database: Database, tree: str) -> Snapshot:
-        with self._lock:
-            if tree in self._kept:
-                self._kept.move_to_end(tree)
-                return self._kept[tree]
-        made = _read_snapshot(database, tree)
-        with self._lock:
-            self._kept[tree] = made
-            while len(self._kept) > self._most:
-                self._kept.popitem(last=False)
-        return made
-
-
-_SNAPSHOTS = _Snapshots(64)
-
-
-def _read_snapshot(database: Database, tree: str) -> Snapshot:
+@functools.lru_cache(maxsize=64)  # a folder's id is a hash of all within it, so no entry becomes stale
+def _snapshot(database: Database, tree: str) -> Snapshot:
     oids: dict[str, str] = {}
     folders: dict[str, str] = {}
 
@@ -134,23 +110,23 @@ def _read_snapshot(database: Database, tree: str) -> Snapshot:
 
 
 def snapshot(database: Database, commit: Commit) -> Snapshot:
-    """The files of a commit."""
-    return _SNAPSHOTS.get(database, commit.tree)
+    """Returns the files of a commit."""
+    return _snapshot(database, commit.tree)
 
 
 def head_of(database: Database, repo: Repo, ref: str) -> str | None:
-    """The commit that a ref is at, by its full name."""
+    """Returns the commit of a ref, given by its full name."""
     row = database.one("SELECT oid FROM refs WHERE repo = ? AND name = ?", repo.key, ref)
     return None if row is None else row["oid"]
 
 
 def full_ref(revision: str) -> str:
-    """The full name of a branch, or of a ref that is named in full."""
+    """Returns the full name of a branch, or a full name as it is."""
     return revision if revision.startswith("refs/") else f"refs/heads/{revision}"
 
 
 def find_commit(database: Database, repo: Repo, revision: str) -> Commit:
-    """The commit that a revision names: a branch, a tag, a full ref, or the first 7 or more digits of its id.
+    """Returns the commit of a revision: a branch, a tag, a full ref, or the first 7 or more digits of its id.
 
     Raises:
         HubError: 404 `RevisionNotFound`.
@@ -169,7 +145,7 @@ def find_commit(database: Database, repo: Repo, revision: str) -> Commit:
 
 
 def commit_at(database: Database, repo: Repo, oid: str) -> Commit:
-    """A commit by its full id.
+    """Returns the commit with a full id.
 
     Raises:
         HubError: 404 `RevisionNotFound`.
@@ -185,7 +161,7 @@ def _as_commit(row: sqlite3.Row) -> Commit:
 
 
 def ancestry(database: Database, repo: Repo, commit: Commit) -> Iterator[Commit]:
-    """A commit and all before it, the newest first."""
+    """Yields a commit and its ancestors, the newest first."""
     while True:
         yield commit
         if commit.parent is None:
@@ -194,7 +170,7 @@ def ancestry(database: Database, repo: Repo, commit: Commit) -> Iterator[Commit]
 
 
 def last_changes(database: Database, repo: Repo, commit: Commit, paths: Iterable[str]) -> dict[str, Commit]:
-    """The commit that gave each file or folder of `commit` the content it has."""
+    """Returns the commit that last changed each of these files or folders of `commit`."""
 
     def id_of(at: Snapshot, path: str) -> str | None:
         return at.files[path].oid if path in at.files else at.folders.get(path)
@@ -212,14 +188,14 @@ def last_changes(database: Database, repo: Repo, commit: Commit, paths: Iterable
     return found
 
 
-# Changes. All of these are for use within a transaction.
+# Changes. All of these need a transaction.
 
 
 def changed(files: Mapping[str, Blob], operations: Sequence[Add | Delete]) -> dict[str, Blob]:
-    """The files after operations, one after another.
+    """Returns the files after operations, in their order.
 
     Raises:
-        HubError: 400, a path that is refused; 404 `EntryNotFound`, nothing is there to delete.
+        HubError: 400, a path is refused; 404 `EntryNotFound`, a path to delete does not exist.
     """
     after = dict(files)
     for operation in operations:
@@ -241,7 +217,7 @@ def changed(files: Mapping[str, Blob], operations: Sequence[Add | Delete]) -> di
 def write_commit(
     hub: Hub, repo: Repo, files: Mapping[str, Blob], parent: Commit | None, author: str, title: str, message: str
 ) -> Commit:
-    """Stores a commit of these files. No ref is moved."""
+    """Stores a commit of these files. Moves no ref."""
     tree, trees = git_trees({path: blob.oid for path, blob in files.items()})
     seconds = int(time.time())
     text = f"{title}\n\n{message}" if message.strip() else title
@@ -267,14 +243,14 @@ def move_ref(hub: Hub, repo: Repo, ref: str, oid: str) -> None:
 
 
 def check_parent(head: str | None, parent: str | None) -> None:
-    """Refuses a commit that was made upon another one than the ref is at.
+    """Refuses a commit whose parent is not the head of the ref.
 
     Raises:
-        HubError: 412, or 400 where `parent` is no id.
+        HubError: 412, or 400 if `parent` is not an id.
     """
     if parent is None:
         return
     if not re.fullmatch(r"[0-9a-f]{5,40}", parent):
         raise bad_request(f"parentCommit must be the id of a commit, got {parent[:50]!r}; pass the full id.")
     if head is None or not head.startswith(parent):
-        raise HubError(412, f"A commit has happened since {parent}; look at what changed, then commit upon it.")
+        raise HubError(412, f"A commit has happened since {parent}; read its changes, then commit on top of it.")

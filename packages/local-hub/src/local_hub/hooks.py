@@ -1,4 +1,4 @@
-"""Where a program comes between a request and the disk: tests let both fail there."""
+"""Hooks between a request and the disk, by which tests make both fail."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ POINTS = (
     "transaction-committed",
 )
 """In the order of a request: before an object's bytes are on disk, with them on disk under another name, with the
-object in place; before a transaction, before it is final, and after it."""
+object in place; before a transaction, before its commit, and after it."""
 
 
 class Hooks:
-    """These do nothing."""
+    """Hooks that do nothing."""
 
     def reach(self, point: str) -> None:
-        """Called at each of `POINTS`, in the thread of the request. An OSError counts as one of the disk."""
+        """Called at each of `POINTS`, in the thread of the request. An OSError counts as an error of the disk."""
 
     async def wrap(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Handles a request with `app`."""

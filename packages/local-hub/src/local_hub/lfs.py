@@ -1,4 +1,4 @@
-"""Large files: uploaded apart from their commit, at once or in parts, by links that are signed and expire."""
+"""Large files: uploads before their commit, whole or in parts, by signed links that expire."""
 
 from __future__ import annotations
 
@@ -18,16 +18,13 @@ _HEADERS = {"Content-Type": "application/vnd.git-lfs+json"}
 
 
 def batch(call: Call) -> Response:
-    """`POST {repo}.git/info/lfs/objects/batch`: where to send, or to fetch, each object."""
-    values = call.json()
+    """`POST {repo}.git/info/lfs/objects/batch`: the link to upload or download each object."""
+    repo, values = call.repo(), call.json()
     operation = values.get("operation")
-    if operation == "upload":
-        repo = call.repo()
-        call.demand_proposer()  # a pull request brings large files too
-    elif operation == "download":
-        repo = call.repo()
-    else:
+    if operation not in ("upload", "download"):
         raise bad_request(f"operation must be upload or download, got {str(operation)[:50]!r}; pick one.")
+    if operation == "upload":
+        call.demand_proposer()  # a pull request may have large files too
     objects, transfers = values.get("objects"), values.get("transfers", ["basic"])
     if not isinstance(objects, list) or len(objects) > 1000 or not isinstance(transfers, list):
         raise bad_request("objects must be a list of at most 1000, got another value; split it.")
@@ -56,17 +53,16 @@ def _object(call: Call, repo: Repo, one: dict[str, Any], operation: str, multipa
         return {**answer, "actions": {"download": {"href": link}}}
     if here:
         return answer
-    if size > call.hub.limits.file_bytes:
-        message = f"a file must have at most {call.hub.limits.file_bytes} bytes, got {size}; split it."
+    part_bytes, most = call.hub.limits.part_bytes, call.hub.limits.file_bytes
+    if multipart:
+        most = min(most, _MOST_PARTS * part_bytes)
+    if size > most:
+        message = f"a file must have at most {most} bytes, got {size}; split it."
         return {**answer, "error": {"code": 422, "message": message}}
     verify = {"href": f"{call.base}/{repo.url_path}.git/info/lfs/objects/verify"}
     upload: dict[str, Any] = {"href": _link(call, repo, "PUT", sha256, size)}
-    part_bytes = call.hub.limits.part_bytes
-    parts = -(-size // part_bytes)
-    if multipart and parts > _MOST_PARTS:
-        message = f"a file must have at most {_MOST_PARTS} parts of {part_bytes} bytes, got {size} bytes; split it."
-        return {**answer, "error": {"code": 422, "message": message}}
     if multipart and size > part_bytes:
+        parts = -(-size // part_bytes)
         header = {"chunk_size": str(part_bytes)}
         for number in range(1, parts + 1):
             header[str(number)] = _link(call, repo, "PART", sha256, size, f"/{number}")
@@ -75,7 +71,7 @@ def _object(call: Call, repo: Repo, one: dict[str, Any], operation: str, multipa
 
 
 def _is_here(call: Call, key: int, sha256: str) -> bool:
-    """Whether an object was uploaded to this repository: that another one has it is nobody's to learn."""
+    """Returns whether an object was uploaded to this repository. Others may not learn that another one has it."""
     row = call.database.one("SELECT 1 FROM lfs WHERE repo = ? AND sha256 = ?", key, sha256)
     return row is not None and call.hub.objects.has(sha256)
 
@@ -86,11 +82,11 @@ def _link(call: Call, repo: Repo, use: str, sha256: str, size: int, more: str = 
 
 
 def _signed(call: Call, use: str) -> tuple[int, str, int]:
-    """The repository, SHA-256 and size that a signed link is for."""
+    """Returns the repository, SHA-256 and size of a signed link."""
     call.hub.signer.check(f"{use} {call.request.url.path}", call.request)
     key, sha256, size = (call.param(name) for name in ("repo", "sha256", "size"))
     if call.database.one("SELECT 1 FROM repos WHERE id = ?", int(key)) is None:
-        raise HubError(404, "the repository of this upload is gone; ask for a new link.", "RepoNotFound")
+        raise HubError(404, "the repository of this upload is gone; request a new link.", "RepoNotFound")
     return int(key), sha256, int(size)
 
 
@@ -110,7 +106,7 @@ def put(call: Call) -> Response:
 
 
 def put_part(call: Call) -> Response:
-    """`PUT` of one part. It stays until the object is whole, so that only what is missing is sent again."""
+    """`PUT` of one part. It stays until the object is whole, so that a client resends only missing parts."""
     _, _, size = _signed(call, "PART")
     number, part_bytes = int(call.param("part")), call.hub.limits.part_bytes
     assert call.received is not None
@@ -124,7 +120,7 @@ def put_part(call: Call) -> Response:
 
 
 def complete(call: Call) -> Response:
-    """`POST` after all parts: joins them, checks the whole and makes it an object."""
+    """`POST` after all parts: joins them, checks the whole and stores it."""
     key, sha256, size = _signed(call, "JOIN")
     values = call.json()
     parts = values.get("parts")
@@ -162,34 +158,34 @@ def _keep(call: Call, key: int, sha256: str, size: int) -> None:
 
 
 def _parts(call: Call) -> Path:
-    """Where the parts of an upload lie. A repository's are its own: to send a part is to have it."""
+    """Returns the folder of an upload's parts. Repositories share none: whoever sends a part must have it."""
     return call.hub.folder / "parts" / f"{int(call.param('repo'))}-{call.param('sha256')}"
 
 
 def verify(call: Call) -> Response:
-    """`POST {repo}.git/info/lfs/objects/verify`: whether an object arrived."""
+    """`POST {repo}.git/info/lfs/objects/verify`: whether an object has arrived."""
     repo = call.repo()
     call.demand_proposer()
     values = call.json()
     sha256 = call.text(values, "oid")
     row = call.database.one("SELECT size FROM lfs WHERE repo = ? AND sha256 = ?", repo.key, sha256)
     if row is None or row["size"] != values.get("size"):
-        raise HubError(404, "this object did not arrive in this size; upload it again.")
+        raise HubError(404, "an object must have arrived with this size, got none; upload it again.")
     return answer_json({"success": True}, headers=_HEADERS)
 
 
 def admit_object(call: Call) -> int:
-    """The bytes of a body that comes by a signed link; without one nothing is read."""
+    """Admits a caller with a signed link for an object."""
     return _signed(call, "PUT")[2]
 
 
 def admit_complete(call: Call) -> int:
-    """As `admit_object`, of what says that all parts were sent."""
+    """Admits a caller with a signed link to join parts."""
     _signed(call, "JOIN")
     return call.hub.limits.body_bytes
 
 
 def admit_part(call: Call) -> int:
-    """As `admit_object`, of a part."""
+    """Admits a caller with a signed link for a part."""
     _signed(call, "PART")
     return call.hub.limits.part_bytes

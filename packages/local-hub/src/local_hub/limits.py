@@ -1,4 +1,4 @@
-"""How large, how many and how named: what the server takes, checked before anything is stored."""
+"""The limits of sizes, numbers and names, checked before anything is stored."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from local_hub.errors import HubError, bad_request
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What one server takes.
+    """The limits of one server.
 
     Args:
-        lfs_bytes: from this size on a file is stored by LFS.
-        part_bytes: of a part of a large upload.
-        commit_bytes: of the body of one commit, with its regular files in base64.
+        lfs_bytes: LFS stores files of this size or more.
+        part_bytes: size of a part of a large upload.
+        commit_bytes: size of the body of one commit, with its regular files in base64.
         commit_files: operations of one commit.
-        body_bytes: of any other body.
-        file_bytes: of one file.
+        body_bytes: size of any other body.
+        file_bytes: size of one file.
         requests: of one token, or one address without a token, within `window`; `None` for any number.
         window: seconds.
-        link_seconds: for which a signed link to upload holds.
-        garbage_seconds: after which an object that no commit refers to goes.
+        link_seconds: lifetime of a signed link.
+        garbage_seconds: lifetime of an object that no commit refers to.
     """
 
     lfs_bytes: int = 10 * 2**20
@@ -50,21 +50,16 @@ MOST_NAME_BYTES = 255
 MOST_PATH_BYTES = 4096
 MOST_REPO_NAME = 96
 
-_TAKEN = frozenset(
-    {"api", "buckets", "datasets", "lfs", "models", "oauth", "spaces"}
-)  # first parts of this server's paths
+# The first parts of this server's paths.
+_TAKEN = frozenset({"api", "buckets", "datasets", "lfs", "models", "oauth", "spaces"})
 _REPO_PART = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9_])?", re.ASCII)
 _REF = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+/-]{0,199}", re.ASCII)
-# Those that change the order in which text is shown, so that a name reads as another one.
+# These change the order in which text is displayed, so that a name reads as another one.
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 def check_repo_name(namespace: str, name: str) -> None:
-    """Refuses what is no `namespace/name`.
-
-    Raises:
-        HubError: 400.
-    """
+    """Raises `HubError` 400 unless `namespace/name` is a valid name of a repository."""
     for part in (namespace, name):
         wrong = not _REPO_PART.fullmatch(part) or "--" in part or ".." in part or part.endswith(".git")
         if wrong or len(part) > MOST_REPO_NAME:
@@ -73,37 +68,27 @@ def check_repo_name(namespace: str, name: str) -> None:
                 f"or _ at its ends and no --, .. or .git, got {part[:100]!r}; rename it."
             )
     if namespace.lower() in _TAKEN:
-        raise bad_request(
-            f"no namespace may be called {namespace!r}, which is part of the server's paths; pick another."
-        )
+        raise bad_request(f"a namespace must not be part of the server's paths, got {namespace!r}; pick another.")
 
 
 def check_ref_name(name: str) -> None:
-    """Refuses what is no name of a branch or a tag, as git would, and what looks like a commit.
-
-    Raises:
-        HubError: 400.
-    """
+    """Raises `HubError` 400 unless git accepts the name for a branch or a tag and it does not look like a commit."""
     wrong = ".." in name or "//" in name or name.endswith((".", "/", ".lock")) or "/." in name
     if not _REF.fullmatch(name) or wrong or name.startswith("refs/") or re.fullmatch(r"[0-9a-f]{40}", name):
         raise bad_request(
-            f"a branch or tag must have a name that git takes and no refs/, got {name[:100]!r}; rename it."
+            f"a branch or tag must have a name valid in git without refs/, got {name[:100]!r}; rename it."
         )
 
 
 def check_path(path: str) -> None:
-    """Refuses the path of a file that some system could read as another place or another name.
-
-    Raises:
-        HubError: 400.
-    """
+    """Raises `HubError` 400 for a path that some system could read as another place or name."""
     problem = path_problem(path)
     if problem:
         raise bad_request(f"the path of a file must {problem}, got {path[:200]!r}; rename the file.")
 
 
 def path_problem(path: str) -> str | None:
-    """Which rule a path breaks, `None` if none."""
+    """Returns the rule that a path breaks, `None` if none."""
     if not path or path.startswith("/") or re.match(r"[A-Za-z]:", path):
         return "be relative to the repository"
     if "\\" in path:
@@ -115,7 +100,7 @@ def path_problem(path: str) -> str | None:
     for part in path.split("/"):
         if part in ("", ".", ".."):
             return "hold no empty part, . or .."
-        # As file systems of Macs and Windows read it: without invisible characters, without a stream's name.
+        # As file systems of macOS and Windows read it: without invisible characters and a stream's name.
         seen = "".join(one for one in part if unicodedata.category(one) != "Cf").partition(":")[0]
         if seen.rstrip(" .").casefold() in (".git", "git~1"):
             return "not lie in .git"
@@ -125,18 +110,14 @@ def path_problem(path: str) -> str | None:
 
 
 def check_twins(paths: Iterable[str]) -> None:
-    """Refuses files that would be one file where case or the form of accents does not count.
-
-    Raises:
-        HubError: 400.
-    """
+    """Raises `HubError` 400 for files that are one on a file system that ignores case or the form of accents."""
     seen: dict[str, str] = {}
     folders: dict[str, str] = {}
     for path in paths:
         key = folded(path)
         if key in seen:
             raise bad_request(
-                f"no two paths may differ in case or accents' form alone, got {path!r} and {seen[key]!r}."
+                f"no two paths may differ only in case or form of accents, got {path!r} and {seen[key]!r}; rename one."
             )
         seen[key] = path
         cut = key.rfind("/")
@@ -144,7 +125,7 @@ def check_twins(paths: Iterable[str]) -> None:
             folders[key[:cut]] = path
             cut = key.rfind("/", 0, cut)
     for key in seen.keys() & folders.keys():
-        raise bad_request(f"a path is a file or a folder, got {seen[key]!r} and {folders[key]!r}; rename one.")
+        raise bad_request(f"a path must be a file or a folder, got {seen[key]!r} and {folders[key]!r}; rename one.")
 
 
 def folded(path: str) -> str:
@@ -162,11 +143,7 @@ class Quota:
         self._counts: dict[str, int] = {}
 
     def take(self, caller: str) -> None:
-        """Counts one request.
-
-        Raises:
-            HubError: 429, with the headers that tell a client how long to wait.
-        """
+        """Counts one request. Raises `HubError` 429 beyond the limit, with headers for the client's wait."""
         with self._lock:
             now = time.monotonic()
             if now - self._started >= self.window:

@@ -1,4 +1,4 @@
-"""Contents on disk under their SHA-256, and git's own ids of files, folders and commits."""
+"""File contents on disk by SHA-256, and git's ids of files, folders and commits."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +24,7 @@ _BUFFER = 2**20
 
 @dataclass(frozen=True)
 class Received:
-    """A body on disk that is no object yet."""
+    """A received body in a temporary file."""
 
     path: Path
     sha256: str
@@ -31,11 +32,11 @@ class Received:
 
 
 class Objects:
-    """The contents of one server, each once, named by its SHA-256 and written so that it is there whole or not at all.
+    """The contents of one server, each once, named by its SHA-256 and stored whole or not at all.
 
     Args:
-        folder: in which they lie.
-        hooks: called on the way to the disk.
+        folder: holds them.
+        hooks: called around writes.
     """
 
     def __init__(self, folder: Path, hooks: Hooks) -> None:
@@ -47,11 +48,11 @@ class Objects:
 
     def path(self, sha256: str) -> Path:
         if not SHA256.fullmatch(sha256):
-            raise ValueError(f"an object is named by 64 hexadecimal digits, got {sha256[:80]!r}; pass its SHA-256.")
+            raise ValueError(f"an object's name must be a SHA-256, got {sha256[:80]!r}; pass 64 hexadecimal digits.")
         return self._objects / sha256[:2] / sha256
 
     def has(self, sha256: str) -> bool:
-        """Whether it is here. A present one counts as new again: what is about to refer to it keeps it."""
+        """Returns whether an object exists, and renews it, so that a sweep leaves it to whoever will refer to it."""
         try:
             os.utime(self.path(sha256))
         except FileNotFoundError:
@@ -59,46 +60,36 @@ class Objects:
         return True
 
     def put(self, content: bytes) -> str:
-        """Stores bytes and gives their SHA-256 back."""
+        """Stores bytes and returns their SHA-256."""
         sha256 = hashlib.sha256(content).hexdigest()
         if not self.has(sha256):
-            self._hooks.reach("object-write")
-            path = self.new_temporary()
-            try:
+            with self._temporary() as path:
                 path.write_bytes(content)
                 self._move(path, sha256)
-            finally:
-                path.unlink(missing_ok=True)
         return sha256
 
     async def receive(self, chunks: AsyncIterator[bytes], most_bytes: int) -> Received:
-        """Writes a body to a temporary file, which the caller keeps by `keep` or removes.
+        """Writes a body to a temporary file. The caller passes it to `keep` or removes it.
 
         Raises:
             HubError: 413, it is longer than `most_bytes`.
         """
-        path, digest, size = self.new_temporary(), hashlib.sha256(), 0
-        waiting = bytearray()
-        self._hooks.reach("object-write")
-        try:
-            with path.open("wb") as file:
+        digest, size, waiting = hashlib.sha256(), 0, bytearray()
+        with self._temporary() as path, path.open("wb") as file:
 
-                def write(content: bytes) -> None:
-                    digest.update(content)
-                    file.write(content)
+            def write(content: bytes) -> None:
+                digest.update(content)
+                file.write(content)
 
-                async for chunk in chunks:
-                    size += len(chunk)
-                    if size > most_bytes:
-                        raise HubError(413, f"a body must have at most {most_bytes} bytes, got more; send less.")
-                    waiting += chunk
-                    if len(waiting) >= _BUFFER:
-                        await run_in_threadpool(write, bytes(waiting))
-                        waiting.clear()
-                await run_in_threadpool(write, bytes(waiting))
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
+            async for chunk in chunks:
+                size += len(chunk)
+                if size > most_bytes:
+                    raise HubError(413, f"a body must have at most {most_bytes} bytes, got more; send less.")
+                waiting += chunk
+                if len(waiting) >= _BUFFER:
+                    await run_in_threadpool(write, bytes(waiting))
+                    waiting.clear()
+            await run_in_threadpool(write, bytes(waiting))
         return Received(path, digest.hexdigest(), size)
 
     def keep(self, received: Received) -> None:
@@ -109,28 +100,23 @@ class Objects:
             self._move(received.path, received.sha256)
 
     def join(self, parts: Iterable[Path]) -> Received:
-        """Writes parts one after another into a temporary file."""
-        path, digest, size = self.new_temporary(), hashlib.sha256(), 0
-        self._hooks.reach("object-write")
-        try:
-            with path.open("wb") as file:
-                for part in parts:
-                    for chunk in _chunks(part):
-                        digest.update(chunk)
-                        size += len(chunk)
-                        file.write(chunk)
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
+        """Writes parts one after another to a temporary file."""
+        digest, size = hashlib.sha256(), 0
+        with self._temporary() as path, path.open("wb") as file:
+            for part in parts:
+                for chunk in _chunks(part):
+                    digest.update(chunk)
+                    size += len(chunk)
+                    file.write(chunk)
         return Received(path, digest.hexdigest(), size)
 
     def all(self) -> Iterator[Path]:
-        """Every object's path."""
+        """Yields the path of every object."""
         for folder in sorted(self._objects.iterdir()):
             yield from sorted(folder.iterdir())
 
     def sweep(self, used: set[str], garbage_seconds: float) -> int:
-        """Removes objects that are not `used` and were not asked for in `garbage_seconds`; gives their number."""
+        """Removes objects that are not `used` and older than `garbage_seconds`; returns their number."""
         removed, oldest = 0, time.time() - garbage_seconds
         for path in self.all():
             if path.name not in used and path.stat().st_mtime < oldest:
@@ -138,8 +124,16 @@ class Objects:
                 removed += 1
         return removed
 
-    def new_temporary(self) -> Path:
-        return self.temporary / secrets.token_hex(16)
+    @contextmanager
+    def _temporary(self) -> Iterator[Path]:
+        """Yields the path of a new temporary file, and removes it if the context raises."""
+        path = self.temporary / secrets.token_hex(16)
+        self._hooks.reach("object-write")
+        try:
+            yield path
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
 
     def _move(self, path: Path, sha256: str) -> None:
         target = self.path(sha256)
@@ -155,14 +149,12 @@ class Objects:
 
 
 def sha256_of(path: Path) -> str:
-    digest = hashlib.sha256()
-    for chunk in _chunks(path):
-        digest.update(chunk)
-    return digest.hexdigest()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Whether there was no room for what was to be written, by the system's word or SQLite's."""
+    """Returns whether the system or SQLite had no space to write."""
     return (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)) or (
         "database or disk is full" in str(error)
     )
@@ -186,7 +178,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def git_id(kind: str, content: bytes) -> str:
-    """The id that git gives an object: the SHA-1 of `"<kind> <size>\\0"` and its content.
+    """Returns git's id of an object: the SHA-1 of `"<kind> <size>\\0"` and its content.
 
     Args:
         kind: `"blob"`, `"tree"` or `"commit"`.
@@ -196,7 +188,7 @@ def git_id(kind: str, content: bytes) -> str:
 
 
 def git_id_of_file(path: Path) -> str:
-    """The id that git gives a file, read in pieces."""
+    """Returns git's id of a file, read in chunks."""
     digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
     for chunk in _chunks(path):
         digest.update(chunk)
@@ -204,7 +196,7 @@ def git_id_of_file(path: Path) -> str:
 
 
 def lfs_pointer(sha256: str, size: int) -> bytes:
-    """What git holds in place of a large file (version 1 of git-lfs's pointers)."""
+    """Returns the content that git holds in place of a large file (version 1 of git-lfs's pointers)."""
     return f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n".encode()
 
 
@@ -213,13 +205,10 @@ def is_lfs_pointer(content: bytes) -> bool:
 
 
 def git_trees(files: Mapping[str, str]) -> tuple[str, dict[str, bytes]]:
-    """The folders of a commit as git stores them.
+    """Returns the id of a commit's root folder, and the content of every folder by id, as git stores them.
 
     Args:
-        files: of path to blob id.
-
-    Returns:
-        The root's id, and the content of every folder by id.
+        files: blob ids by path.
     """
     root: dict[str, object] = {}
     for path, oid in files.items():
@@ -249,7 +238,7 @@ def git_trees(files: Mapping[str, str]) -> tuple[str, dict[str, bytes]]:
 
 
 def tree_entries(content: bytes) -> Iterator[tuple[str, str, bool]]:
-    """The name, id and whether it is a folder, of each entry of a folder as git stores it."""
+    """Yields (name, id, whether it is a folder) of each entry of a folder as git stores it."""
     at = 0
     while at < len(content):
         space, end = content.index(b" ", at), content.index(b"\0", at)
@@ -258,16 +247,16 @@ def tree_entries(content: bytes) -> Iterator[tuple[str, str, bool]]:
 
 
 def git_commit(tree: str, parents: Iterable[str], author: str, seconds: int, message: str) -> bytes:
-    """A commit as git stores it.
+    """Returns a commit as git stores it.
 
     Args:
         tree: the root folder's id.
         parents: commit ids.
-        author: who wrote and committed it.
+        author: and committer.
         seconds: since 1970, UTC.
-        message: a line, and after an empty one any more.
+        message: a line, and optionally an empty line and more text.
     """
-    # No file on disk is called by it, but < > and line ends would make another header.
+    # < > and line ends would make another header.
     name = re.sub(r"[<>\n\0]", "", author).strip() or "unknown"
     who = f"{name} <{name}@users.noreply.invalid> {seconds} +0000"
     head = [f"tree {tree}", *(f"parent {one}" for one in parents), f"author {who}", f"committer {who}"]

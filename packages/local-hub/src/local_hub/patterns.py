@@ -1,7 +1,7 @@
-"""The patterns of .gitignore and .gitattributes, matched in time bounded by their length times that of paths.
+"""Matches patterns of .gitignore and .gitattributes, in time bounded by their length times that of paths.
 
-A pattern that becomes one regular expression can be made to backtrack without end. Here each part between slashes is
-matched by `fnmatch`, whose expressions give nothing back, and the parts one after another.
+A pattern as one regular expression may backtrack without end. Here `fnmatch`, whose expressions do not backtrack,
+matches each part between slashes, and the parts follow one after another.
 """
 
 from __future__ import annotations
@@ -17,27 +17,23 @@ _OVERHEAD = 64  # characters, of a pattern and of a path
 
 
 def refuse_too_much(patterns: Iterable[str], paths: Iterable[str]) -> None:
-    """Refuses more patterns for more paths than can be matched in about a second.
-
-    Raises:
-        HubError: 400.
-    """
+    """Raises `HubError` 400 for more patterns and paths than match in about a second."""
     work = sum(len(one) + _OVERHEAD for one in patterns) * sum(len(one) + _OVERHEAD for one in paths)
     if work > _MOST_WORK:
         raise bad_request(
-            f"patterns times paths must be at most {_MOST_WORK} characters, got {work}; ask for fewer files at a time."
+            f"patterns times paths must be at most {_MOST_WORK} characters, got {work}; send fewer files at a time."
         )
 
 
 def matches(pattern: str, path: str) -> bool:
-    """Whether a pattern of .gitignore, without its `!`, names a path or a folder that it lies in."""
+    """Returns whether a pattern of .gitignore, without its `!`, names a path or one of its folders."""
     parts = pattern.strip("/").split("/")
     if "/" not in pattern.rstrip("/"):
         parts = ["**", *parts]
     if parts[-1] == "**":
         parts.append("*")
     names = path.split("/")
-    reached = {0}  # numbers of names that the parts so far can take
+    reached = {0}  # numbers of names that the parts so far can match
     for part in parts:
         if part == "**":
             reached = set(range(min(reached, default=len(names) + 1), len(names) + 1))
@@ -48,7 +44,7 @@ def matches(pattern: str, path: str) -> bool:
 
 
 def is_ignored(lines: Iterable[str], path: str) -> bool:
-    """Whether the lines of a .gitignore leave a path out; the last that matches counts."""
+    """Returns whether the lines of a .gitignore leave a path out; the last match counts."""
     ignored = False
     for line in lines:
         pattern, takes_back = line.removeprefix("!"), line.startswith("!")
@@ -58,6 +54,6 @@ def is_ignored(lines: Iterable[str], path: str) -> bool:
 
 
 def _as_fnmatch(part: str) -> str:
-    """A part as `fnmatch` writes it, which negates with `!` alone and has no backslash."""
+    """Returns a part in the syntax of `fnmatch`, which negates by `!` only and has no backslash."""
     part = part.replace("[^", "[!")
     return re.sub(r"\\(.)", lambda found: f"[{found[1]}]" if found[1] in "*?[" else found[1], part)

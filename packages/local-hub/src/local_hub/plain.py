@@ -1,23 +1,25 @@
-"""JSON and YAML of strangers, read within limits: plain values, nested a hundred deep at most."""
+"""Parses untrusted JSON and YAML within limits: plain values, nested at most a hundred deep."""
 
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import yaml
 
 _MOST_DEPTH = 100
 _MOST_NUMBER = 10**300  # a float holds it
-_MOST_NODES = 100_000  # of YAML, each alias counted as what it stands for
+_MOST_NODES = 100_000  # of YAML, with all nodes of each alias
 _MOST_YAML = 2**20  # characters: the parser is slow
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def parse_json(text: str) -> Any:
-    """The value of a JSON text.
+    """Returns the value of a JSON text.
 
     Raises:
-        ValueError: it is not JSON, or beyond the limits.
+        ValueError: it is not JSON, or exceeds the limits.
     """
     try:
         value = json.loads(text)
@@ -29,10 +31,10 @@ def parse_json(text: str) -> Any:
 
 
 def parse_yaml(text: str) -> Any:
-    """The value of a YAML text of plain values.
+    """Returns the value of a YAML text of plain values.
 
     Raises:
-        ValueError: it is not YAML, or beyond the limits.
+        ValueError: it is not YAML, or exceeds the limits.
     """
     if len(text) > _MOST_YAML:
         raise ValueError(f"YAML must have at most {_MOST_YAML} characters, got {len(text)}; shorten it.")
@@ -51,8 +53,8 @@ def _within_limits(value: Any) -> Any:
         for one in level:
             if isinstance(one, int) and not -_MOST_NUMBER < one < _MOST_NUMBER:
                 raise ValueError("a number must have at most 300 digits, got more; shorten it or make it text.")
-            if isinstance(one, str):
-                _refuse_surrogates(one)
+            if isinstance(one, str) and _SURROGATE.search(one):
+                raise ValueError("text must be Unicode, got half of a surrogate pair; remove it.")
         level = [
             inner
             for one in level

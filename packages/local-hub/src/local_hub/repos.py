@@ -1,4 +1,4 @@
-"""Repositories: making, finding, describing, renaming and removing them, and their branches and tags."""
+"""Repositories: create, find, describe, rename and delete them, their branches and tags."""
 
 from __future__ import annotations
 
@@ -32,9 +32,8 @@ _PAGE = 1000
 
 def whoami(call: Call) -> Response:
     """`GET /api/whoami-v2`."""
+    call.demand_token()
     caller = call.caller
-    if not caller.known:
-        raise HubError(401, "this needs a token, got none; pass one.")
     role = {"none": "read", "admin": "write"}.get(caller.role, caller.role)
     token = {"displayName": caller.name, "role": role}
     who = {"type": "user", "id": caller.name, "name": caller.name, "fullname": caller.name, "avatarUrl": ""}
@@ -42,7 +41,7 @@ def whoami(call: Call) -> Response:
 
 
 def create(call: Call) -> Response:
-    """`POST /api/repos/create`: with its first commit, so that `main` is never without one."""
+    """`POST /api/repos/create`: with a first commit, so that `main` always has one."""
     values = call.json()
     kind = _kind(call, values)
     namespace, name = _owner(call, values), call.text(values, "name", most=200)
@@ -50,7 +49,7 @@ def create(call: Call) -> Response:
     call.demand("write", namespace, name)
     sdk = values.get("sdk")
     if kind == "space" and sdk not in SDKS:
-        raise bad_request(f"a Space needs an sdk of {', '.join(SDKS)}, got {str(sdk)[:50]!r}; pick one.")
+        raise bad_request(f"a Space's sdk must be one of {', '.join(SDKS)}, got {str(sdk)[:50]!r}; pick one.")
     if "template" in values:
         raise HubError(501, "this Hub has no templates for Spaces; push the files yourself.")
     content = GITATTRIBUTES.encode()
@@ -84,18 +83,17 @@ def _kind(call: Call, values: dict[str, Any]) -> str:
 
 
 def _owner(call: Call, values: dict[str, Any]) -> str:
-    """The namespace that is named, or else the caller's."""
+    """Returns the namespace in the request, or else the caller's."""
     if values.get("organization"):
         return call.text(values, "organization", most=200)
-    if not call.caller.known:
-        raise HubError(401, "this needs a token, got none; pass one.")
+    call.demand_token()
     return call.caller.name
 
 
 def _is_private(call: Call, values: dict[str, Any]) -> bool:
     visibility = values.get("visibility")
     if visibility not in (None, "public", "private"):
-        raise HubError(501, f"visibility is public or private here, got {str(visibility)[:30]!r}; pick one.")
+        raise HubError(501, f"visibility must be public or private, got {str(visibility)[:30]!r}; pick one.")
     return visibility == "private" or values.get("private") is True
 
 
@@ -109,11 +107,11 @@ def delete(call: Call) -> Response:
 
 
 def move(call: Call) -> Response:
-    """`POST /api/repos/move`; requests for the old name are sent on to the new one until somebody takes it."""
+    """`POST /api/repos/move`; requests for the old name redirect to the new one until a repository takes it."""
     values = call.json()
     source, target = (call.text(values, name, most=400).split("/") for name in ("fromRepo", "toRepo"))
     if len(source) != 2 or len(target) != 2:
-        raise bad_request("a repository is named namespace/name, got another form; name both.")
+        raise bad_request("a repository's name must be namespace/name, got another form; correct it.")
     check_repo_name(*target)
     kind = _kind(call, values)
     repo = call.find_repo(kind, source[0], source[1], "admin")
@@ -129,7 +127,7 @@ def move(call: Call) -> Response:
 
 
 def _forget_moved(writing: Connection, kind: str, namespace: str, name: str) -> None:
-    """The name is a repository's own again."""
+    """Ends the redirection of a name that a repository takes."""
     writing.execute("DELETE FROM moved WHERE kind = ? AND namespace = ? AND name = ?", (kind, namespace, name))
 
 
@@ -137,7 +135,7 @@ def settings(call: Call) -> Response:
     """`PUT …/settings`: public or private."""
     repo, values = call.repo("write"), call.json()
     if values.get("gated"):
-        raise HubError(501, "this Hub does not gate repositories; make it private and give tokens.")
+        raise HubError(501, "this Hub does not gate repositories; make this one private and create tokens.")
     if "visibility" in values or "private" in values:
         with call.database.write() as writing:
             writing.execute("UPDATE repos SET private = ? WHERE id = ?", (_is_private(call, values), repo.key))
@@ -161,7 +159,7 @@ def info(call: Call) -> Response:
 
 
 def describe(call: Call, repo: Repo, revision: str, with_blobs: bool = False) -> dict[str, Any]:
-    """All that is known of a repository at a revision."""
+    """Returns the Hub's description of a repository at a revision."""
     commit = find_commit(call.database, repo, revision)
     files = snapshot(call.database, commit)
     card = card_data(call.hub, files)
@@ -194,9 +192,8 @@ def describe(call: Call, repo: Repo, revision: str, with_blobs: bool = False) ->
 
 
 def _tags(card: dict[str, Any]) -> list[str]:
-    tags = (
-        [tag for tag in card.get("tags") or [] if isinstance(tag, str)] if isinstance(card.get("tags"), list) else []
-    )
+    listed = card.get("tags")
+    tags = [tag for tag in listed if isinstance(tag, str)] if isinstance(listed, list) else []
     for name, prefix in (("license", "license:"), ("datasets", "dataset:"), ("base_model", "base_model:")):
         value = card.get(name) or []
         tags += [f"{prefix}{one}" for one in (value if isinstance(value, list) else [value])]
@@ -204,7 +201,7 @@ def _tags(card: dict[str, Any]) -> list[str]:
 
 
 def list_all(call: Call) -> Response:
-    """`GET /api/{kind}s`: those that the caller may read, the newest first."""
+    """`GET /api/{kind}s`: the repositories that the caller may read, the newest first."""
     rows = call.database.read("SELECT * FROM repos WHERE kind = ? ORDER BY id DESC", call.kind)
     author, search = call.query("author").lower(), call.query("search").lower()
     wanted = set(call.request.query_params.getlist("filter")) | set(call.request.query_params.getlist("tags"))
@@ -222,7 +219,7 @@ def list_all(call: Call) -> Response:
 
 
 def user(call: Call) -> Response:
-    """`GET /api/users/{name}/overview`: whoever has a token or a repository."""
+    """`GET /api/users/{name}/overview`: of an owner of a token or a repository."""
     name = call.param("name")
     known = call.database.one("SELECT 1 FROM tokens WHERE name = ?", name)
     if known is None and call.database.one("SELECT 1 FROM repos WHERE namespace = ?", name) is None:
@@ -300,5 +297,5 @@ def auth_check(call: Call) -> Response:
 
 
 def missing(call: Call) -> Response:
-    """A repository without a namespace: there are none here."""
+    """Answers a request for a repository without a namespace, of which this Hub has none."""
     raise no_repo(404 if call.caller.known else 401)

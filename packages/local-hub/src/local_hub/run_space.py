@@ -1,4 +1,4 @@
-"""Running a Space of a Hub's folder on this machine, by consent: it is code of others."""
+"""Runs a Space of a Hub's folder on this machine, with consent, since it is code of others."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from local_hub.plain import parse_yaml
 from local_hub.running import LOOPBACK, open_hub
 from local_hub.spaces import environment_of
 
-# What a program needs to start. Tokens are not among it: a Space has its own secrets.
+# Variables that a program needs to start. No tokens: a Space has its own secrets.
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "HF_ENDPOINT", "VIRTUAL_ENV")
 _APPLICATION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Unpacked:
-    """A Space's files in a folder.
+    """The files of a Space in a folder.
 
     Args:
-        name: `owner/name@commit`, which consent is given to.
+        name: `owner/name@commit`, the subject of consent.
         folder: with the files.
-        sdk: which the card or the repository says.
+        sdk: of the card, or else of the repository.
         environment: its variables and secrets.
     """
 
@@ -45,23 +45,23 @@ class Unpacked:
 def run_space(
     folder: Path, repo_id: str, consents: Callable[[str, list[str]], bool], revision: str = "main", port: int = 7860
 ) -> int:
-    """Runs a Space until it ends; gives its exit code.
+    """Runs a Space until it ends; returns its exit code.
 
     Args:
-        folder: of the Hub, which need not be served.
+        folder: of the Hub, served or not.
         repo_id: `owner/name`.
-        consents: told `owner/name@commit` and the command, whether it may run.
-        revision: which of it.
-        port: for it to listen at, on loopback.
+        consents: gets `owner/name@commit` and the command, and returns whether it may run.
+        revision: of the Space.
+        port: for the Space to listen at, on loopback.
 
     Raises:
-        ValueError: there is no such Space, it cannot be run here, or there is no consent.
+        ValueError: the Hub has no such Space, it cannot run here, or there is no consent.
     """
     with tempfile.TemporaryDirectory(prefix="local-hub-space-") as temporary:
         space = unpack(folder, repo_id, revision, Path(temporary))
         command = command_of(space, port)
         if not consents(space.name, command):
-            raise ValueError(f"a Space runs with consent alone, got none for {space.name}; read its files first.")
+            raise ValueError(f"a Space must have consent to run, got none for {space.name}; read its files first.")
         kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
         chosen = {"PORT": str(port), "GRADIO_SERVER_NAME": LOOPBACK, "GRADIO_SERVER_PORT": str(port)}
         chosen |= {"HF_HUB_DISABLE_XET": "1", "GRADIO_ANALYTICS_ENABLED": "False"}
@@ -70,10 +70,10 @@ def run_space(
 
 
 def unpack(folder: Path, repo_id: str, revision: str, target: Path) -> Unpacked:
-    """Writes the files of a Space to a folder, by names that are checked again.
+    """Writes the files of a Space to a folder, and checks their names again.
 
     Raises:
-        ValueError: there is no such Space or revision.
+        ValueError: the Hub has no such Space or revision.
     """
     with open_hub(folder) as hub:
         repo = _space(hub, repo_id)
@@ -94,31 +94,31 @@ def _space(hub: Hub, repo_id: str) -> Repo:
     namespace, _, name = repo_id.partition("/")
     row = hub.database.one("SELECT * FROM repos WHERE kind = 'space' AND namespace = ? AND name = ?", namespace, name)
     if row is None:
-        raise ValueError(f"the Space must be in this Hub, got {repo_id[:100]!r}, which is not; correct the name.")
+        raise ValueError(f"the Space must be in this Hub, got {repo_id[:100]!r}; correct the name.")
     return as_repo(row)
 
 
 def command_of(space: Unpacked, port: int) -> list[str]:
-    """The command that starts a Space without Docker.
+    """Returns the command that starts a Space without Docker.
 
-    An environment of OpenEnv names its application in openenv.yaml; a gradio Space is its app.py; a static one is
-    served as it is.
+    An environment of OpenEnv names its application in openenv.yaml; a gradio Space runs app.py; a file server serves a
+    static one.
 
     Raises:
-        ValueError: it needs more than that.
+        ValueError: the Space needs more than that.
     """
     described = space.folder / "openenv.yaml"
     if described.is_file():
         value = parse_yaml(described.read_text(encoding="utf-8"))
         app = value.get("app") if isinstance(value, dict) else None
         if not isinstance(app, str) or not _APPLICATION.fullmatch(app):
-            raise ValueError(f"app of openenv.yaml must be 'module:object', got {str(app)[:100]!r}; mend it.")
+            raise ValueError(f"app of openenv.yaml must be 'module:object', got {str(app)[:100]!r}; correct it.")
         return [sys.executable, "-m", "uvicorn", app, "--host", LOOPBACK, "--port", str(port)]
     if space.sdk == "gradio" and (space.folder / "app.py").is_file():
         return [sys.executable, "app.py"]
     if space.sdk == "static":
         return [sys.executable, "-m", "http.server", str(port), "--bind", LOOPBACK]
     raise ValueError(
-        "a Space runs here if it has an openenv.yaml, is static, or is of gradio with an app.py, got sdk "
+        "a Space must have an openenv.yaml, be static, or use gradio with an app.py, got sdk "
         f"{space.sdk!r} in {space.name.partition('@')[0]}; run its Dockerfile."
     )

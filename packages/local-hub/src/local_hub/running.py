@@ -1,4 +1,4 @@
-"""Running the Hub: in a thread, or as all that a process does."""
+"""Runs the Hub: in a thread, or as a process of its own."""
 
 from __future__ import annotations
 
@@ -31,72 +31,67 @@ _ADMIN = "admin"
 
 @dataclass(frozen=True)
 class Served:
-    """A Hub that answers.
+    """A running Hub.
 
     Args:
-        url: for `HF_ENDPOINT`, without a slash at its end.
-        folder: in which everything lies.
+        url: for `HF_ENDPOINT`, without a final slash.
+        folder: holds all data.
     """
 
     url: str
     folder: Path
 
     def token(self, name: str = _ADMIN, rights: str = "write", repos: Mapping[str, str] | None = None) -> str:
-        """A new token for this Hub, as `local-hub token` makes one (see `auth.create_token`)."""
+        """Creates a token for this Hub (see `auth.create_token`)."""
         return new_token(self.folder, name, rights, repos)
 
 
 def new_token(folder: Path, name: str, rights: str, repos: Mapping[str, str] | None = None) -> str:
-    """A new token for the Hub of a folder, served or not."""
+    """Creates a token for the Hub of a folder, served or not."""
     with open_database(folder) as database:
         return create_token(database, name, rights, repos)
 
 
 @contextlib.contextmanager
 def open_database(folder: Path) -> Iterator[Database]:
-    """The tables of a Hub's folder.
+    """Opens the tables of a Hub's folder.
 
     Raises:
-        ValueError: there is no Hub in the folder.
+        ValueError: the folder has no Hub.
     """
     path = Path(folder) / "hub.sqlite"
     if not path.is_file():
         raise ValueError(
-            f"a Hub must have been served from {str(folder)!r} before, got no hub.sqlite there; serve it."
+            f"the folder of a Hub must have hub.sqlite, got none in {str(folder)!r}; serve the Hub first."
         )
-    database = Database(path, Hooks())
-    try:
+    with contextlib.closing(Database(path, Hooks())) as database:
         yield database
-    finally:
-        database.close()
 
 
 @contextlib.contextmanager
 def open_hub(folder: Path) -> Iterator[Hub]:
-    """What a Hub's folder holds, to look at without serving it.
+    """Opens a Hub's folder without serving it.
 
     Raises:
-        ValueError: there is no Hub in the folder.
+        ValueError: the folder has no Hub.
     """
     with open_database(folder):
         hub = Hub(Path(folder), Hooks(), Limits())
-    try:
+    with contextlib.closing(hub.database):
         yield hub
-    finally:
-        hub.database.close()
 
 
 @contextlib.contextmanager
 def serving(
     folder: Path, port: int = 0, *, hooks: Hooks | None = None, limits: Limits | None = None
 ) -> Iterator[Served]:
-    """A Hub on loopback, in a thread, until the context ends.
+    """Serves a Hub on loopback, in a thread, until the context ends.
 
     Args:
-        folder: in which everything lies.
-        port: to listen at, any free one if 0.
-        hooks: called on the way of each request.
-        limits: of what is taken.
+        folder: holds all data.
+        port: to listen at, 0 for any free port.
+        hooks: called during each request.
+        limits: of accepted data.
     """
     with _locked(folder), _listening(LOOPBACK, port) as listener:
         app = make_app(folder, hooks=hooks, limits=limits)
@@ -121,19 +116,19 @@ def serve(
     token_file: Path | None = None,
     limits: Limits | None = None,
 ) -> None:
-    """Serves a Hub until the process is told to stop, and says on stdout where.
+    """Serves a Hub until the process is stopped, and prints its address.
 
-    `env.sh` in the folder sets what clients need, with a token that may do everything; only its owner can read it.
+    `env.sh` in the folder sets the variables of clients, with a token that has all rights; only its owner can read it.
 
     Args:
-        folder: in which everything lies.
+        folder: holds all data.
         host: the address to listen at.
-        port: the port, any free one if 0.
-        token_file: whose token is that of `env.sh`; a new one is written to it if there is no such file.
-        limits: of what is taken.
+        port: to listen at, 0 for any free port.
+        token_file: holds the token of `env.sh`; a new token is written to a missing file.
+        limits: of accepted data.
 
     Raises:
-        ValueError: the folder is served already.
+        ValueError: another process serves the folder.
     """
     with _locked(folder), _listening(host, port) as listener:
         app = make_app(folder, limits=limits)
@@ -147,12 +142,12 @@ def serve(
 
 
 def client_environment(folder: Path, url: str, token: str) -> dict[str, str]:
-    """What clients must find in their environment before they start."""
+    """Returns the environment variables that clients read at start."""
     return {
         "HF_ENDPOINT": url,
         "HF_TOKEN": token,
         "HF_HUB_DISABLE_XET": "1",
-        # A cache does not tell one Hub from another.
+        # A cache does not distinguish one Hub from another.
         "HF_HOME": str(Path(folder).resolve() / "hf-home"),
         "HF_UPDATE_DOWNLOAD_COUNTS": "0",
         "HF_HUB_DISABLE_TELEMETRY": "1",
@@ -179,14 +174,14 @@ def _write_private(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Keeps a second server out of a folder; a lock goes with its process, however that ends."""
+    """Keeps a second server out of a folder; the lock ends with its process, however that ends."""
     Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
     with (Path(folder) / "lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ValueError(
-                f"one server at a time may serve a folder, got {str(folder)!r}, which is served."
+                f"one server at a time may serve a folder, got {str(folder)!r}, which has one; stop that first."
             ) from None
         yield
 
@@ -197,7 +192,7 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
-        listener.listen(128)  # who comes before the server runs waits, and is not refused
+        listener.listen(128)  # an early client waits for the server, and is not refused
         yield listener
 
 
@@ -207,7 +202,7 @@ def _url(listener: socket.socket) -> str:
 
 
 def _config(app: Starlette) -> uvicorn.Config:
-    # The log of uvicorn would repeat, with a traceback, what a cut connection is meant to look like.
+    # uvicorn would log a traceback for a cut connection, which this server handles.
     return uvicorn.Config(app, log_level=logging.CRITICAL, access_log=False, http="h11", lifespan="on")
 
 
@@ -219,4 +214,4 @@ def _wait_until_started(server: uvicorn.Server, thread: threading.Thread) -> Non
         if not thread.is_alive():
             break
         waiting.wait(0.02)
-    raise OSError("the Hub must start, got none; its log says why.")
+    raise OSError(f"the Hub must start within {_START_SECONDS:.0f} seconds, got no answer; read its log.")

@@ -1,4 +1,4 @@
-"""What a Space is started with: variables, which can be read, and secrets, which cannot."""
+"""The settings of a Space: variables, which clients can read, and secrets, which they cannot."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from local_hub.calls import Call, Repo, answer_json
 from local_hub.database import Database, now
 from local_hub.errors import HubError, bad_request, no_repo
 
-# Spaces are stored here; `local-hub run-space` runs one.
+# This Hub only stores Spaces; `local-hub run-space` runs one.
 RUNTIME = {"stage": "STOPPED", "hardware": {"current": None, "requested": None}, "gcTimeout": None}
 
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}", re.ASCII)
@@ -24,7 +24,7 @@ def _space(call: Call, right: str) -> Repo:
 
 
 def _setting(call: Call) -> str:
-    """`variables` or `secrets`, the last part of the path."""
+    """Returns `variables` or `secrets`, the last part of the path."""
     return call.request.url.path.rpartition("/")[2]
 
 
@@ -54,7 +54,7 @@ def delete_setting(call: Call) -> Response:
 
 
 def store(call: Call, repo: Repo, setting: str, one: Any) -> None:
-    """Keeps a variable or a secret, within a transaction."""
+    """Stores a variable or a secret, within a transaction."""
     if not isinstance(one, dict) or not _KEY.fullmatch(call.text(one, "key")):
         raise bad_request("key must be the name of an environment variable, got another value; rename it.")
     description = call.text(one, "description") if one.get("description") is not None else None
@@ -81,5 +81,5 @@ def runtime(call: Call) -> Response:
 
 
 def environment_of(database: Database, key: int) -> dict[str, str]:
-    """The variables and secrets of a Space, to start it with."""
+    """Returns the variables and secrets of a Space."""
     return {row["key"]: row["value"] for row in database.read("SELECT key, value FROM settings WHERE repo = ?", key)}

@@ -1,4 +1,4 @@
-"""Keeping a server's folder in order: what is left over goes, and what must be there is looked at."""
+"""Maintains a server's folder: removes leftovers, and checks all content."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ logger = logging.getLogger(__name__)
 
 
 def sweep(hub: Hub) -> int:
-    """Removes what was left half done and, after a day, what no commit refers to; gives the number of objects removed.
+    """Removes what is older than `garbage_seconds` and unfinished, or no commit refers to; returns how many objects.
 
-    An upload under way is younger than that: it is not touched. Where a folder cannot be read, nothing goes: what lies
-    in it would look like garbage.
+    A current upload is younger. If a folder cannot be read, nothing is removed: its files would look like garbage.
     """
     oldest = time.time() - hub.limits.garbage_seconds
     for folder in (hub.objects.temporary, hub.folder / "parts"):
@@ -29,25 +28,25 @@ def sweep(hub: Hub) -> int:
     with hub.database.write() as writing:
         trees, blobs, broken = _reachable(hub)
         if broken:
-            logger.warning("nothing is swept: %d folders cannot be read; run local-hub check.", len(broken))
+            logger.warning("nothing was removed, since %d folders cannot be read; run local-hub check.", len(broken))
             return 0
         writing.execute("DELETE FROM lfs WHERE created < ? AND sha256 NOT IN (SELECT sha256 FROM blobs)", (oldest,))
         for table, used in (("trees", trees), ("blobs", blobs)):
             gone = [(row["oid"],) for row in hub.database.read(f"SELECT oid FROM {table}") if row["oid"] not in used]
             writing.executemany(f"DELETE FROM {table} WHERE oid = ?", gone)
         used_objects = {row["sha256"] for row in hub.database.read("SELECT sha256 FROM blobs")}
-        # Within the transaction: no commit can come to refer to an object while it goes.
+        # Within the transaction, so that no new commit refers to an object during its removal.
         return hub.objects.sweep(used_objects, hub.limits.garbage_seconds)
 
 
 def empty_temporary(hub: Hub) -> None:
-    """Removes every temporary file, before a server starts: no request is under way."""
+    """Removes all temporary files, before a server starts and takes requests."""
     for path in hub.objects.temporary.iterdir():
         path.unlink()
 
 
 def _reachable(hub: Hub) -> tuple[set[str], set[str], set[str]]:
-    """The folders and the files that some commit has, and of the folders those that are missing or changed."""
+    """Returns the folders and files of all commits, and those folders that are missing or have changed."""
     trees: set[str] = set()
     blobs: set[str] = set()
     broken: set[str] = set()
@@ -68,10 +67,10 @@ def _reachable(hub: Hub) -> tuple[set[str], set[str], set[str]]:
 
 
 def check(hub: Hub) -> Iterator[str]:
-    """Reads everything again, and tells of each thing that is missing or other than it was, in one sentence."""
+    """Reads all content, and yields a sentence for each missing or changed part."""
     for row in hub.database.read("SELECT repo, oid, tree, parent, content FROM commits"):
         if git_id("commit", row["content"]) != row["oid"]:
-            yield f"commit {row['oid']} has another content than its id says."
+            yield f"the content of commit {row['oid']} does not match its id."
         parent = hub.database.one("SELECT 1 FROM commits WHERE repo = ? AND oid = ?", row["repo"], row["parent"])
         if row["parent"] is not None and parent is None:
             yield f"commit {row['oid']} follows {row['parent']}, which is missing."
@@ -80,10 +79,10 @@ def check(hub: Hub) -> Iterator[str]:
             yield f"{row['name']} of repository {row['repo']} is at {row['oid']}, which is missing."
     _, blobs, broken = _reachable(hub)
     for oid in sorted(broken):
-        yield f"folder {oid} is missing or has another content than its id says."
+        yield f"folder {oid} is missing, or its content does not match its id."
     for path in hub.objects.all():
         if sha256_of(path) != path.name:
-            yield f"object {path.name} has another content than its name says."
+            yield f"the content of object {path.name} does not match its name."
     for oid in sorted(blobs):
         blob = hub.database.one("SELECT * FROM blobs WHERE oid = ?", oid)
         if blob is None:
@@ -95,6 +94,6 @@ def check(hub: Hub) -> Iterator[str]:
         elif path.stat().st_size != size:
             yield f"object {sha256} has {path.stat().st_size} bytes, not {size}."
         elif blob["pointer_size"] is None and git_id_of_file(path) != oid:
-            yield f"file {oid} is another one than its id says."
+            yield f"the content of file {oid} does not match its id."
         elif blob["pointer_size"] is not None and git_id("blob", lfs_pointer(sha256, size)) != oid:
-            yield f"the pointer {oid} is to another object than {sha256}."
+            yield f"the pointer {oid} does not match object {sha256}."

@@ -1,8 +1,7 @@
-"""What runs inside the sandbox, or just outside of it: the standard library and nothing else.
+"""The processes of the sandbox. They import the standard library only.
 
-Everything here is imported by a bare interpreter without site-packages, so that it starts fast and holds no secret of
-the program that asked for it. `supervisor` is the process that forks the others, `tester` holds the tests, `solver`
-holds the code under test; `confinement`, `landlock` and `seccomp` are what the operating system gives; `protocol`
-is the only language that tester and solver speak, `object_table` what both of them hold, `proxies` what stands in the
-tester for the solution's objects.
+A bare interpreter without site-packages imports these modules, so that it starts fast and holds no secret of the
+calling program. `supervisor` forks the others, `tester` holds the tests, `solver` holds the code under test;
+`confinement`, `landlock` and `seccomp` use the operating system; `protocol` is the only language between tester and
+solver, `object_table` has the data that both hold, and `proxies` represent the solution's objects in the tester.
 """

@@ -1,4 +1,4 @@
-"""The socket through which a process that forks others is asked, and the files that it keeps."""
+"""The socket on which a forking process gets its requests, and the files that it keeps open."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import socket
 from typing import Any
 
 PARENT_CHECK_MS = 2000
-"""How often a process that waits looks whether the program that asks is still there."""
+"""How often a waiting process checks that the calling program is alive."""
 
 
 class Channel:
-    """One line of JSON there, one back, with files handed over.
+    """Receives and answers JSON lines, with file descriptors.
 
     Args:
-        sock: its other side is the program that asks.
+        sock: connected to the calling program.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -25,7 +25,7 @@ class Channel:
 
     @classmethod
     def of_standard_input(cls) -> Channel:
-        """The channel that this process was started with; the standard files are the null device then."""
+        """Returns the channel on standard input, and makes the standard files the null device."""
         channel = cls(socket.socket(fileno=os.dup(0)))
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
@@ -36,15 +36,15 @@ class Channel:
 
     @property
     def is_orphan(self) -> bool:
-        """Whether the program that asks has ended."""
+        """Whether the calling program has ended."""
         return os.getppid() != self.parent
 
     def send(self, message: dict[str, Any]) -> None:
-        """Answers."""
+        """Sends one line."""
         self.socket.sendall(json.dumps(message).encode() + b"\n")
 
     def receive(self) -> tuple[dict[str, Any], list[int]]:
-        """The next request; the process ends if the program that asks has."""
+        """Returns the next request and its files. Ends this process if the calling program has ended."""
         waiting = select.poll()
         waiting.register(self.socket, select.POLLIN)
         while not waiting.poll(PARENT_CHECK_MS):
@@ -62,7 +62,7 @@ class Channel:
 
 
 def close_all_but(*descriptors: int) -> None:
-    """Closes all files but the standard ones and these."""
+    """Closes all file descriptors but 0, 1, 2 and these."""
     after = 3
     for descriptor in sorted({*descriptors, 65536}):
         os.closerange(after, descriptor)

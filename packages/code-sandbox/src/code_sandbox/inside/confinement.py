@@ -1,10 +1,10 @@
-"""What the operating system gives to confine a process, put together: namespaces, Landlock, seccomp, limits.
+"""Confines a process by means of the operating system: namespaces, Landlock, seccomp, resource limits.
 
-Two levels. "namespaces" needs unprivileged user namespaces: an own root folder with the standard library and nothing
-else, no network device, an own process table for each process, a scratch folder in memory. "landlock" does without:
-the folders are the machine's, but only the standard library may be opened, and there is no scratch. On both, seccomp
-allows a fixed list of system calls, no right is left or can be gained, and resource limits hold. "none" has the
-resource limits alone, and is for callers who accept that.
+Level "namespaces" needs unprivileged user namespaces: each process has its own root folder with only the standard
+library, no network device, its own process table, and a scratch folder in memory. Level "landlock" needs none: the
+folders are the machine's, but only the standard library opens, and there is no scratch. On both, seccomp allows a
+fixed list of system calls, the process has no capabilities and cannot gain any, and resource limits hold. Level "none"
+has the resource limits only, for callers who accept that.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NAMESPACES, LANDLOCK, NONE = "namespaces", "landlock", "none"
 
 NOBODY = 65534
 SCRATCH = "/scratch/own"
-_BASE = "/proc"  # a folder that every Linux has and that nothing needed lies below
+_BASE = "/proc"  # every Linux has this folder, and the sandbox needs nothing below it
 
 _NEWNS, _NEWUSER, _NEWPID = 0x00020000, 0x10000000, 0x20000000
 _NEWUTS, _NEWIPC, _NEWNET, _NEWCGROUP = 0x04000000, 0x08000000, 0x40000000, 0x02000000
@@ -40,7 +40,7 @@ _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 
 @dataclass(frozen=True)
 class Bounds:
-    """What one confined process may use, in bytes and seconds of the processor."""
+    """The limits of one confined process, in bytes and seconds of processor time."""
 
     memory_bytes: int
     cpu_seconds: int
@@ -48,7 +48,7 @@ class Bounds:
 
 
 def library() -> ctypes.PyDLL:
-    """The C library. It keeps the interpreter's lock, so that a copy made by `clone` holds it too."""
+    """Returns the C library. Calls keep the interpreter's lock, so that a copy made by `clone` holds it too."""
     return ctypes.PyDLL(None, use_errno=True)
 
 
@@ -59,39 +59,36 @@ def _check(result: int, what: str) -> None:
 
 
 def standard_library() -> list[str]:
-    """Where an interpreter without site-packages looks for modules."""
+    """Returns the module folders of an interpreter without site-packages."""
     return [path for path in sys.path if os.path.isdir(path)]
 
 
 def _readable() -> list[str]:
-    """The standard library's files and folders, without what others installed among them.
+    """Returns the files and folders of the standard library, without installed packages.
 
-    A link that leads nowhere is left out: Debian's own Python has one to a file below /etc, which is not there in a
-    root folder of our own.
+    Leaves out broken links: Debian's Python has one to a file below /etc, which a root folder of our own lacks.
     """
-    found = []
+    paths = []
     for folder in standard_library():
         with os.scandir(folder) as entries:
-            found += [entry.path for entry in entries if entry.name not in ("site-packages", "dist-packages")]
-    return [path for path in found if os.path.exists(path)]
+            paths += [entry.path for entry in entries if entry.name not in ("site-packages", "dist-packages")]
+    return [path for path in paths if os.path.exists(path)]
 
 
 def _open_to_all(folder: str) -> bool:
-    """Whether every user may read a folder, which takes that he may pass all above it."""
-    if not os.stat(folder).st_mode & 0o4:
-        return False
+    """Returns whether every user may read a folder, and pass all folders above it."""
     above = [folder, *map(str, Path(folder).parents)]
-    return all(os.stat(path).st_mode & 0o1 for path in above)
+    return bool(os.stat(folder).st_mode & 0o4) and all(os.stat(path).st_mode & 0o1 for path in above)
 
 
 class Confinement:
-    """What the supervisor prepares once, and each process that it forks enters.
+    """A confinement that the supervisor prepares once and each of its forks enters.
 
     Args:
         level: `"namespaces"`, `"landlock"` or `"none"`.
 
     Raises:
-        ValueError: there is no such level.
+        ValueError: no level has this name.
     """
 
     def __init__(self, level: str) -> None:
@@ -108,29 +105,29 @@ class Confinement:
     # In the supervisor
 
     def detach(self) -> None:
-        """Leaves the namespaces of the machine; the users of the new one are still to be named.
+        """Leaves the namespaces of the machine; the new user namespace maps no users yet.
 
         Raises:
             OSError: the machine does not permit it.
         """
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-            file.write("1000")  # if memory runs out in spite of the limits, this goes first
+            file.write("1000")  # if memory runs out in spite of the limits, the kernel kills this process first
         if self.level == NAMESPACES:
             self._user, self._group = os.geteuid(), os.getegid()
             _check(self._libc.unshare(_NEWUSER | _NEWNS | _NEWNET | _NEWIPC | _NEWUTS), "unshare")
 
     def prepare(self, named: bool) -> None:
-        """Builds the folders to be seen and the rules about them.
+        """Builds the root folder and its rules.
 
         Args:
-            named: whether a process outside has named the users: 0, and the one that code runs as.
+            named: whether an outside process has mapped the users: 0, and the user that runs the code.
 
         Raises:
             OSError: the machine does not permit it.
         """
         if self.level == NAMESPACES:
             if not named and self._user == 0:
-                raise OSError(errno.EPERM, "root's code must run as nobody, and the machine lets nobody be named")
+                raise OSError(errno.EPERM, "root's code must run as nobody, and the machine maps no such user")
             if not named:
                 self._name_users()
             self._nobody = named
@@ -139,7 +136,7 @@ class Confinement:
             if landlock.version(self._libc) < 1:
                 raise OSError(errno.ENOSYS, "the kernel has no Landlock")
             self._nobody = os.geteuid() == 0
-            # The right that reads root's private folders is kept only where Python itself lies in one.
+            # The code keeps the capability to read root's private folders only where Python itself lies in one.
             self._pass_folders = self._nobody and not all(map(_open_to_all, standard_library()))
         if self.level != NONE and landlock.version(self._libc) > 0:
             scratch = os.path.dirname(SCRATCH) if self.level == NAMESPACES else None
@@ -147,11 +144,11 @@ class Confinement:
                 False: landlock.ruleset(self._libc, _readable()),
                 True: landlock.ruleset(self._libc, _readable(), scratch),
             }
-        for capability in range(64):  # of no use to the supervisor, which starts no program
+        for capability in range(64):  # useless to the supervisor, which starts no program
             if self.level == NONE or self._libc.prctl(_CAPBSET_DROP, capability, 0, 0, 0) != 0:
-                break  # past the last one, or without the right to: then there is none to be had
+                break  # after the last one, or without the right to drop, which leaves none to gain
         if self.level == NAMESPACES:
-            for writes in (False, True):
+            for writes in (False, True):  # cached for the forks
                 seccomp.program(seccomp.platform_name(), 1, writes)
 
     def _name_users(self) -> None:
@@ -169,7 +166,7 @@ class Confinement:
         _check(libc.mount(b"tmpfs", _BASE.encode(), b"tmpfs", _MS_NOSUID | _MS_NODEV, limits), "mount root")
         for folder in folders:
             if os.path.isdir(_BASE + folder):
-                continue  # below one that is there already
+                continue  # below a bound folder
             os.makedirs(_BASE + folder, 0o755)
             target = os.fsencode(_BASE + folder)
             _check(libc.mount(os.fsencode(folder), target, None, _MS_BIND | _MS_REC, None), f"bind {folder}")
@@ -187,7 +184,7 @@ class Confinement:
         _check(libc.mount(b"none", b"/", None, _MS_REMOUNT | _MS_RDONLY | _MS_NOSUID | _MS_NODEV, None), "remount /")
 
     def _read_only(self, folder: str) -> None:
-        """Makes a bound folder read-only, keeping the flags that the machine has locked."""
+        """Makes a bound folder read-only, with the flags that the machine has locked."""
         locked = os.statvfs(folder).f_flag
         keep = locked & (2 | 4 | 8 | 1024 | 2048)  # nosuid, nodev, noexec, noatime, nodiratime: the same bits
         keep |= 1 << 21 if locked & 4096 else 0  # relatime
@@ -195,7 +192,7 @@ class Confinement:
         _check(self._libc.mount(b"none", os.fsencode(_BASE + folder), None, flags, None), f"protect {folder}")
 
     def fork(self, scratch: bool) -> int:
-        """Like `os.fork`, into a process table of its own, and with `scratch` into a table of mounts of its own."""
+        """Forks like `os.fork`, into a new process table, and with `scratch` into a new mount table."""
         if self.level != NAMESPACES:
             return os.fork()
         flags = _NEWPID | (_NEWNS if scratch else 0) | signal.SIGCHLD
@@ -210,11 +207,11 @@ class Confinement:
         """Confines this process, for good.
 
         Args:
-            bounds: what it may use.
-            scratch: whether it gets a folder of its own to write to, which the level "landlock" never gives.
+            bounds: of this process.
+            scratch: whether it gets a writable folder of its own; level "landlock" has none.
 
         Raises:
-            OSError: something was not permitted, so that the process must end.
+            OSError: the machine did not permit a step; the process must end.
         """
         scratch = scratch and self.level == NAMESPACES
         if self.level == NONE:
@@ -255,7 +252,7 @@ class Confinement:
             raise OSError(ctypes.get_errno(), why)
         _check(libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
         _check(libc.prctl(_DUMPABLE, 0, 0, 0, 0), "prctl")
-        self._die_with_the_keeper()  # a change of user has undone it
+        self._die_with_the_keeper()  # the change of user has undone it
 
     def _limit(self, bounds: Bounds) -> None:
         limits: dict[str, Any] = {
@@ -268,7 +265,9 @@ class Confinement:
             "RLIMIT_MSGQUEUE": 0,
         }
         if self.level == NAMESPACES:
-            limits["RLIMIT_NPROC"] = 2  # counted in the own user namespace; elsewhere it would count the user's own
+            limits["RLIMIT_NPROC"] = (
+                2  # counts in this user namespace; elsewhere it counts all of the user's processes
+            )
         for name, value in limits.items():
             number = getattr(resource, name, None)
             if number is None:

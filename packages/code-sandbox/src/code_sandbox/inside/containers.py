@@ -1,4 +1,4 @@
-"""What can change, taken apart and put together whatever a subclass says of itself: items, filling, an empty one."""
+"""Reads, fills and makes mutable containers by the methods of the plain class, whatever a subclass overrides."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAPPINGS = (collections.OrderedDict, collections.Counter, collections.defaultdic
 
 
 def items(value: Any) -> tuple[Any, ...]:
-    """What is in data that can change, whatever its own class says of itself."""
+    """Returns the contents of a mutable container."""
     base = protocol.base_of(value)
     if base in MAPPINGS:
         return (*base.keys(value), *base.values(value))
@@ -21,14 +21,14 @@ def items(value: Any) -> tuple[Any, ...]:
 
 
 def fill(value: Any, data: Any) -> None:
-    """Puts in what `data` holds, in place.
+    """Replaces the contents of `value` by those of `data`, in place.
 
     Raises:
-        protocol.ProtocolError: the two are not of one class.
+        protocol.ProtocolError: the two differ in class.
     """
     if protocol.base_of(value) is not type(data) or type(data) not in protocol.CHANGING:
         raise protocol.ProtocolError("the answer is no plain data")
-    base: Any = protocol.base_of(value)
+    base: Any = type(data)
     if base in MAPPINGS:
         base.clear(value)
         for key, item in data.items():
@@ -43,7 +43,7 @@ def fill(value: Any, data: Any) -> None:
 
 
 def empty(data: Any, kind: type | None = None) -> Any:
-    """Data as `content` wrote it, with nothing in it yet, of its own class or of a subclass of it.
+    """Returns an empty container for data that `content` wrote, of its plain class or of the subclass `kind`.
 
     Raises:
         protocol.ProtocolError: `content` cannot have written this.
@@ -51,12 +51,10 @@ def empty(data: Any, kind: type | None = None) -> Any:
     tag = data[0] if type(data) is list and data and type(data[0]) is str else ""
     start = data[:2] if tag in ("deque", "array") else [tag, *_STARTS.get(tag, ())]
     base = type(plain := protocol.decode(start))
-    if base not in protocol.CHANGING:
+    if base not in protocol.CHANGING or not issubclass(kind or base, base):
         raise protocol.ProtocolError("the answer is no plain data")
     if kind is None:
         return plain
-    if not issubclass(kind, base):
-        raise protocol.ProtocolError("the answer is no plain data")
     if base is collections.deque:
         return kind([], plain.maxlen)
     return kind(plain.typecode) if base is array else kind()

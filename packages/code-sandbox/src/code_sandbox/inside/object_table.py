@@ -1,12 +1,11 @@
-"""Data that both sides hold: what can change is the same list on both sides, not two equal ones.
+"""Mutable data that both sides share: the same list on both sides, not two equal ones.
 
-Tester and solver run in turns. So they share memory if each, when it hands over to the other, tells what has changed
-since the last time: a list, dict, set or object of a class of the setup has a number, and its content travels when it
-is new or has changed. `x is f(x)`, an inner list that is changed in place, and a list in itself come out as in one
-interpreter.
+Tester and solver take turns. So they share memory if each sends its changes when it hands over: a list, dict, set or
+object of a class of the setup has a number, and its content travels when it is new or has changed. `x is f(x)`, an
+inner list changed in place, and a list that contains itself behave as in one interpreter.
 
-What is told: all that the values of the message reach and, of the rest, what was used last, up to `LOOKED_THROUGH`
-items. Looking through everything would make a thousand calls cost a million looks.
+A message has the changes of everything that its values reach and, of the rest, of the most recently used objects with
+up to `LOOKED_THROUGH` items. To compare all objects would make a thousand calls cost a million comparisons.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from typing import Any
 from code_sandbox.inside import containers, protocol
 
 LOOKED_THROUGH = 1_000
-_EACH = 10  # what one thing counts for beside its items
+_EACH = 10  # the cost of an object beside its items
 _SWEPT_FROM = 16
 _PASSES = 3
 
 
 class Entry:
-    """One thing that both sides hold.
+    """An object that both sides hold.
 
     Args:
-        value: the thing.
-        seen: what was in it when the two sides last agreed.
-        inner: what of that can change itself.
+        value: the object.
+        seen: its contents when the two sides last agreed.
+        inner: the mutable ones of these.
     """
 
     __slots__ = ("inner", "seen", "value")
@@ -42,11 +41,11 @@ class Entry:
         self.value, self.seen, self.inner = value, seen, inner
 
     def changed(self) -> bool:
-        """Whether other things are in it now: the things themselves are compared, so that 1 is not True."""
+        """Returns whether its contents differ now, by identity, so that 1 is not True."""
         value, seen = self.value, self.seen
         kind = type(value)
         now: Iterable[Any]
-        if kind is list:  # these two without a copy: most things are one of them
+        if kind is list:  # without a copy for the two most frequent classes
             count, now = len(value), value
         elif kind is dict:
             count, now = 2 * len(value), itertools.chain(value, value.values())
@@ -64,17 +63,17 @@ def _items(value: Any) -> tuple[Any, ...]:
 
 
 def _is_of_class(kind: type, name: str) -> bool:
-    """Whether a class defines more than a default value under a name: a method or the like, which no object hides."""
-    found = next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
-    return callable(found) or hasattr(type(found), "__get__")
+    """Returns whether a class defines a method or descriptor of this name, which no object may hide."""
+    member = next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
+    return callable(member) or hasattr(type(member), "__get__")
 
 
 class ObjectTable:
-    """What one side knows of the things that both hold.
+    """The shared objects, as one side knows them.
 
     Args:
-        first: the number of the first thing that this side adds, 0 or 1; the other side has the other one.
-        classes: those of the setup whose objects are shared, by name.
+        first: the number of the first object that this side adds, 0 or 1; the other side has the other one.
+        classes: the classes of the setup whose objects are shared, by name.
     """
 
     def __init__(self, first: int, classes: dict[str, type] | None = None) -> None:
@@ -84,7 +83,7 @@ class ObjectTable:
         self.clear()
 
     def clear(self) -> None:
-        """Forgets everything; the other side must do so too."""
+        """Drops all entries; the other side must too."""
         self._entries: dict[int, Entry] = {}
         self._numbers: dict[int, int] = {}
 
@@ -92,14 +91,14 @@ class ObjectTable:
         return len(self._entries)
 
     def shared(self, value: Any) -> bool:
-        """Whether a thing is held by both sides once it is passed."""
+        """Returns whether both sides hold a value once it is passed."""
         kind = type(value)
         if kind in protocol.CHANGING:
             return True
         return self.classes.get(kind.__name__) is kind or protocol.base_of(value) in protocol.CHANGING
 
     def sweep(self) -> list[int]:
-        """Forgets what nothing but the table refers to any more; the numbers, for the other side to forget too."""
+        """Drops entries that only the table refers to; returns their numbers, for the other side to drop."""
         if len(self._entries) <= self._limit:
             return []
         dropped: list[int] = []
@@ -113,29 +112,29 @@ class ObjectTable:
         return dropped
 
     def drop(self, numbers: Iterable[int]) -> None:
-        """Forgets these."""
+        """Drops the entries with these numbers."""
         for number in numbers:
             entry = self._entries.pop(number, None)
             if entry is not None:
                 del self._numbers[id(entry.value)]
 
     def _put(self, number: int, entry: Entry) -> None:
-        self._entries.pop(number, None)  # what was used last comes last
+        self._entries.pop(number, None)  # the most recently used comes last
         self._entries[number] = entry
         self._numbers[id(entry.value)] = number
 
     def read(
         self, changes: Any, decode: Callable[[Any, Callable[[list[Any]], Any]], Any], kin: Callable[[type, Any], type]
     ) -> None:
-        """Takes over what the other side tells.
+        """Applies the changes of the other side.
 
         Args:
-            changes: a list of numbers, kin and content, as `Message` wrote them.
-            decode: makes a value of data, asking for numbers.
-            kin: the class that stands for one of the solution.
+            changes: a list of numbers, kin and content, as `Message` writes them.
+            decode: makes a value of data, with a function that looks up numbers.
+            kin: returns the proxy class for a class of the solution.
 
         Raises:
-            protocol.ProtocolError: they were not written so.
+            protocol.ProtocolError: `Message` cannot have written them.
         """
         for number, kind, data in protocol.shaped(changes, [[int, object, list], ...], "list of changes"):
             if not data or (number not in self._entries and (number < 0 or number % 2 == self._first)):
@@ -169,10 +168,10 @@ class ObjectTable:
         return plain if kind is None else containers.empty(data, kin(type(plain), kind))
 
     def at(self, tagged: list[Any]) -> Any:
-        """The thing of a number.
+        """Returns the object with a number.
 
         Raises:
-            protocol.ProtocolError: there is none.
+            protocol.ProtocolError: the table has none.
         """
         return self._at(tagged, [])
 
@@ -186,14 +185,14 @@ class ObjectTable:
 
 
 class Message:
-    """Values on their way to the other side, and what it must know for them.
+    """Values for the other side, and the changes that it needs for them.
 
     Args:
         table: of this side.
-        other: what to write for a value that is no data.
-        kin: what to tell of the class of a value, `None` of a plain one.
-        written: what to write for a value of a subclass that cannot change, by a function that writes its plain data;
-            `None` to write no more than that.
+        other: writes a value that is not data.
+        kin: describes the class of a value, `None` for a plain one.
+        written: writes an immutable value of a subclass, with a function that writes its plain data; `None` to write
+            only that.
     """
 
     def __init__(
@@ -208,11 +207,11 @@ class Message:
         self._reached: dict[int, Any] = {}
         self._todo: list[int] = []
         self._inner: list[Any] = []
-        self._told: dict[int, Entry] = {}
+        self._sent: dict[int, Entry] = {}
         self._changes: list[Any] = []
 
     def value(self, value: Any) -> Any:
-        """A value as it is written; that it is reached is enough for its changes to be told."""
+        """Returns a value in written form, and adds its changes to the message."""
         return protocol.encode(value, self._other, self._kept)
 
     def _kept(self, value: Any) -> Any:
@@ -234,7 +233,7 @@ class Message:
         return number
 
     def changes(self) -> list[Any]:
-        """What the other side must know."""
+        """Returns the changes for the other side."""
         self._look()
         looked = 0
         for number in reversed(self._table._entries):
@@ -265,24 +264,24 @@ class Message:
             else:
                 content = protocol.content(value, self._other, self._kept)
             self._changes.append([number, self._kin(value) if entry is None else None, content])
-            self._told[number] = Entry(value, seen, self._inner)
+            self._sent[number] = Entry(value, seen, self._inner)
 
     def sent(self) -> None:
-        """The other side knows all of this now."""
-        for number in self._reached.keys() - self._told.keys():
+        """Records that the other side has received the message."""
+        for number in self._reached.keys() - self._sent.keys():
             if number in self._table._entries:
                 self._table._put(number, self._table._entries[number])
-        for number, entry in self._told.items():
+        for number, entry in self._sent.items():
             self._table._put(number, entry)
 
 
 def sharable(name: str, kind: Any, module: str) -> bool:
-    """Whether objects of a class of the setup are no more than their attributes, so that both sides can hold them.
+    """Returns whether objects of a class of the setup are only their attributes, so that both sides can hold them.
 
     Args:
         name: of the class, in the setup.
         kind: the class.
-        module: where the setup was run.
+        module: in which the setup ran.
     """
     return (
         type(kind) in (type, abc.ABCMeta)

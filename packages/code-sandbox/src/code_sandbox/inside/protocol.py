@@ -3,10 +3,10 @@
     value  = null | true | false | float | str | small int | [tag, ...]
     frame  = length (4 bytes, big-endian), JSON
 
-Nothing in it can name code. A value of a subclass is written as its base class, so that an equality, a length or an
-order that a solution has defined for itself never reaches a test; a value that is no plain data stays where it is, and
-only its number travels. Reading is strict: whatever was not written by `encode` raises `ProtocolError`, however
-hostile. Where both sides must hold the same list, not two equal ones, `object_table` writes its number instead.
+Nothing in it can name code. A value of a subclass is written as its base class, so that the solution's own equality,
+length or order never reaches a test. A value that is not plain data stays in its process, and only its number travels.
+Reading is strict: anything that `encode` has not written raises `ProtocolError`, however hostile. Where both sides
+must hold the same list, not two equal ones, `object_table` writes its number instead.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ _NAMES = {kind: name for name, kind in _TYPES.items()}
 
 
 class ProtocolError(ValueError):
-    """What is to be sent is no plain data, or what came is none."""
+    """A value to send, or a received message, is not plain data."""
 
 
 Other = Callable[[Any], Any]
 
 
 def encode(value: Any, other: Other | None = None, kept: Other | None = None) -> Any:
-    """Plain data as JSON's own types.
+    """Returns plain data as JSON types.
 
     Args:
         value: None, bool, int, float, complex, str, bytes, bytearray, list, tuple, set, frozenset, dict, range, deque,
             Counter, defaultdict, OrderedDict, Fraction, Decimal, array, date, time, datetime, timedelta, slice,
             Ellipsis, NotImplemented or a built-in type; also a subclass of these.
-        other: what to write for anything else.
-        kept: what to write for data that can change and for a value of a subclass, `None` to write it as plain data.
+        other: writes anything else.
+        kept: writes mutable data and values of a subclass, or returns `None` to write them as plain data.
 
     Raises:
         ProtocolError: the value is something else, too deep or contains itself.
@@ -59,7 +59,7 @@ def encode(value: Any, other: Other | None = None, kept: Other | None = None) ->
 
 
 def content(value: Any, other: Other, kept: Other | None = None) -> Any:
-    """What `encode` writes for a value of a plain class or a subclass; `kept` is asked about what is in it only."""
+    """Returns what `encode` writes for a value of a plain class or a subclass; `kept` applies to its contents only."""
     base = base_of(value)
     if base in _PLAIN:
         return _encode(_PLAIN[base](value), other, kept, 0)
@@ -67,7 +67,7 @@ def content(value: Any, other: Other, kept: Other | None = None) -> Any:
 
 
 def base_of(value: Any) -> Any:
-    """The plain class that a value is of, itself or through a subclass; `None` if it is no plain data."""
+    """Returns the plain class of a value, direct or inherited; `None` if it is not plain data."""
     kind: Any = type(value)
     return _base_of(kind)
 
@@ -113,13 +113,13 @@ def _encode(value: Any, other: Other, kept: Other | None, depth: int) -> Any:
 
 
 class Kind(NamedTuple):
-    """How values of a plain class are written and read.
+    """How to write and read values of a plain class.
 
     Attributes:
-        tag: what stands before the parts.
-        parts: takes a value apart into plain data, by the plain class's own methods.
-        build: the value of these parts: of a list of them, or with `types` of as many arguments.
-        types: the class of each part, as for `shaped`; `None` where the number of parts is free.
+        tag: precedes the parts.
+        parts: splits a value into plain data, by the plain class's own methods.
+        build: makes a value from a list of parts, or with `types` from as many arguments.
+        types: the class of each part, as for `shaped`; `None` for any number of parts.
     """
 
     tag: str
@@ -128,11 +128,11 @@ class Kind(NamedTuple):
     types: list[type] | None = None
 
     def write(self, value: Any, inner: Callable[[Any], Any]) -> list[Any]:
-        """The tag and the parts of a value, each as `inner` writes it."""
+        """Returns the tag and the parts of a value, each written by `inner`."""
         return [self.tag, *[inner(part) for part in self.parts(value)]]
 
     def read(self, data: list[Any], inner: Callable[[Any], Any]) -> Any:
-        """The value of what stands behind the tag."""
+        """Returns the value of the parts after the tag."""
         parts = [inner(part) for part in data]
         return self.build(parts) if self.types is None else self.build(*shaped(parts, self.types))
 
@@ -167,7 +167,7 @@ def _seconds(span: datetime.timedelta | None) -> list[int]:
 
 
 def _moment(*names: str) -> Callable[[Any], list[Any]]:
-    """A zone that is more than an offset is written as the offset that it has then."""
+    """A zone that is more than an offset is written as its offset at that time."""
 
     def parts(value: Any) -> list[Any]:
         zone = value.tzinfo
@@ -192,6 +192,7 @@ _CONSTANTS = {"Ellipsis": ..., "NotImplemented": NotImplemented}
 _CLOCK = ("hour", "minute", "second", "microsecond")
 _DAY = ("year", "month", "day")
 _START_STOP_STEP = operator.attrgetter("start", "stop", "step")
+_NUMERATOR_DENOMINATOR = operator.attrgetter("numerator", "denominator")
 _KINDS: dict[Any, Kind] = {
     list: Kind("list", list.__iter__, list),
     tuple: Kind("tuple", tuple.__iter__, tuple),
@@ -207,24 +208,12 @@ _KINDS: dict[Any, Kind] = {
     complex: Kind("complex", lambda value: [float(value.real), float(value.imag)], complex, [float, float]),
     range: Kind("range", _START_STOP_STEP, range, [int] * 3),
     slice: Kind("slice", _START_STOP_STEP, slice, [object] * 3),
-    fractions.Fraction: Kind(
-        "fraction", operator.attrgetter("numerator", "denominator"), fractions.Fraction, [int, int]
-    ),
+    fractions.Fraction: Kind("fraction", _NUMERATOR_DENOMINATOR, fractions.Fraction, [int, int]),
     decimal.Decimal: Kind("decimal", lambda value: [decimal.Decimal.__str__(value)], decimal.Decimal, [str]),
     array: Kind("array", lambda value: [value.typecode, *value], lambda parts: array(parts[0], parts[1:])),
-    datetime.datetime: Kind(
-        "datetime",
-        _moment(*_DAY, *_CLOCK),
-        _at_moment(datetime.datetime),
-        [*[int] * 8, object],
-    ),
+    datetime.datetime: Kind("datetime", _moment(*_DAY, *_CLOCK), _at_moment(datetime.datetime), [*[int] * 8, object]),
     datetime.date: Kind("date", operator.attrgetter(*_DAY), datetime.date, [int] * 3),
-    datetime.time: Kind(
-        "time",
-        _moment(*_CLOCK),
-        _at_moment(datetime.time),
-        [*[int] * 5, object],
-    ),
+    datetime.time: Kind("time", _moment(*_CLOCK), _at_moment(datetime.time), [*[int] * 5, object]),
     datetime.timezone: Kind(
         "zone", lambda value: [*_seconds(value.utcoffset(None)), value.tzname(None)], _zone, [int, int, int, str]
     ),
@@ -239,21 +228,17 @@ _PLAIN: dict[Any, Callable[[Any], Any]] = {
 }
 _BASES = (*_PLAIN, *(base for base in _KINDS if base not in (type(...), type(NotImplemented))))
 
-CHANGING = frozenset(
-    {
-        *(list, set, bytearray, array, collections.deque),
-        *(dict, collections.OrderedDict, collections.Counter, collections.defaultdict),
-    }
-)
-"""The plain classes whose values can change."""
+_MAPPINGS = (dict, collections.OrderedDict, collections.Counter, collections.defaultdict)
+CHANGING = frozenset({list, set, bytearray, array, collections.deque, *_MAPPINGS})
+"""The mutable plain classes."""
 
 
 def decode(data: Any, other: Callable[[Any], Any] | None = None) -> Any:
-    """The value that `encode` wrote, built of exact built-in and standard types.
+    """Returns the value that `encode` wrote, built of exact built-in and standard types.
 
     Args:
-        data: what JSON was read to.
-        other: what to make of an unknown tag with its content.
+        data: parsed JSON.
+        other: reads data with an unknown tag.
 
     Raises:
         ProtocolError: `encode` cannot have written this.
@@ -271,15 +256,15 @@ def _unknown(data: list[Any]) -> Any:
 
 
 def shaped(data: Any, shape: Any, what: str = "plain data") -> Any:
-    """`data`, if it has a shape.
+    """Returns `data` if it has a shape.
 
     Args:
-        data: what JSON was read to.
-        shape: a class, `object` for any; several, of which one; a list of shapes, or `[shape, ...]` for any number.
-        what: it should be.
+        data: parsed JSON.
+        shape: a class, `object` for any; a tuple of classes; a list of shapes, or `[shape, ...]` for any number.
+        what: the name of the expected data.
 
     Raises:
-        ProtocolError: it has another one.
+        ProtocolError: it has another shape.
     """
     if not _has_shape(data, shape):
         raise ProtocolError(f"the answer is no {what}")
@@ -311,11 +296,11 @@ _READERS = {kind.tag: kind for kind in _KINDS.values()} | {
     "int": Kind("int", lambda value: [hex(value)], lambda text: int(text, 16), [str]),
     "type": Kind("type", lambda value: [_NAMES[value]], _TYPES.__getitem__, [str]),
 }
-"""By tag. These two are written for no class: only large numbers are tagged, and only built-in types are data."""
+"""By tag. The last two belong to no class: only large numbers have a tag, and only built-in types are data."""
 
 
 def pack(data: Any) -> bytes:
-    """A message, `encode`d, as a frame.
+    """Returns the frame of an encoded message.
 
     Raises:
         ProtocolError: it is longer than `MESSAGE_BYTES`.
@@ -327,10 +312,10 @@ def pack(data: Any) -> bytes:
 
 
 def unpack(body: bytes) -> Any:
-    """The message in a frame's body, to be `decode`d.
+    """Returns the encoded message in a frame's body.
 
     Raises:
-        ProtocolError: it is no JSON, or nested too deep.
+        ProtocolError: it is not JSON, or nested too deep.
     """
     try:
         return json.loads(body.decode("ascii"))
@@ -339,10 +324,10 @@ def unpack(body: bytes) -> Any:
 
 
 def send(descriptor: int, frame: bytes) -> None:
-    """Writes all of a frame.
+    """Writes a whole frame.
 
     Raises:
-        OSError: nobody reads.
+        OSError: the other side has ended.
     """
     view = memoryview(frame)
     while view:

@@ -1,12 +1,12 @@
-"""What stands in the tester for an object of the solution: it asks the solver, and is trusted with nothing.
+"""Proxies in the tester for objects of the solution. They ask the solver, and the tester trusts no answer.
 
-A `Remote` stands for an object that is no plain data. A value whose class extends a plain one, as `list` or a named
-tuple, is that plain data here, of a class of its own that asks the solver for what the solution has added.
+A `Remote` stands for an object that is not plain data. A value whose class extends a plain one, as `list` or a named
+tuple, is that plain data here, of a class of its own that asks the solver for the members that the solution adds.
 
-The danger is an object that answers to what numbers and texts answer to: `abs(f(2) - 4) < 1e-9` holds for one whose
-every difference is 0. So an object never equals plain data, and what an operator makes of an object and plain data is
-opaque: it must be an object again, which takes part in further operators and in == with other objects, and in nothing
-else (`OPAQUE_MAY`, which the way to the solver enforces).
+An object may imitate a number or a text: `abs(f(2) - 4) < 1e-9` holds for an object whose differences are all 0. So
+an object never equals plain data, and the result of an operator on an object and plain data is opaque: it must be an
+object again, which may take part in further operators and in == with other objects, and in nothing else
+(`OPAQUE_MAY`, which the link to the solver enforces).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from code_sandbox.inside import protocol
 
 
 class Asks(Protocol):
-    """What a proxy needs to know of the way to the solver."""
+    """The link to the solver, as a proxy needs it."""
 
     def ask(self, operation: str, *operands: Any) -> Any:
-        """The value of an operation in the solver."""
+        """Returns the value of an operation in the solver."""
 
 
 BINARY = (
@@ -31,22 +31,22 @@ BINARY = (
 )
 IN_PLACE = tuple(f"i{name}" for name in BINARY if name != "divmod")
 ORDER = ("lt", "le", "gt", "ge")
-_OBJECTS = ("neg", "pos", "invert")  # of these the result may be an object again
+_OBJECTS = ("neg", "pos", "invert")  # the result may be an object again
 OPAQUE_MAY = frozenset({*BINARY, *IN_PLACE, *_OBJECTS, "eq", "ne", "returned"})
-"""The messages to the solver that may hold an opaque object; the last answers the solution's own call."""
+"""The messages to the solver that may hold an opaque object; "returned" answers the solution's own call."""
 
 _READABLE = {"__name__", "__qualname__", "__wrapped__", "__module__"}
 
 
 class Remote:
-    """An object of the solution that is no plain data and stays in the solver.
+    """An object of the solution that is not plain data and stays in the solver.
 
     Args:
-        link: the way to the solver.
-        number: which object.
+        link: to the solver.
+        number: of the object.
         kind: the name of its class.
-        code: its hash, `None` if it has none of its own.
-        by_identity: whether it equals itself only, whatever its class says.
+        code: its hash, `None` if its class defines none.
+        by_identity: whether it equals only itself, whatever its class defines.
     """
 
     __slots__ = ("__by_identity", "__code", "__kind", "__link", "__number", "__opaque", "__weakref__")
@@ -109,16 +109,16 @@ class Remote:
 
 
 def is_opaque(value: Any) -> bool:
-    """Whether a value stands for what an operator made of an object of the solution and of plain data."""
+    """Returns whether a value is the result of an operator on an object of the solution and plain data."""
     return isinstance(value, Remote) and bool(object.__getattribute__(value, "_Remote__opaque"))
 
 
 def _taken(operation: str) -> TypeError:
-    return TypeError(f"{operation} of an object that an operator made of the solution's and of plain data")
+    return TypeError(f"{operation} of the result of an operator on the solution's object and plain data")
 
 
 def require_allowed(operation: str, value: Any) -> None:
-    """Refuses an opaque object in a message to the solver.
+    """Rejects an opaque object in a message to the solver.
 
     Raises:
         TypeError: the object is opaque, and the message is no operator.
@@ -158,7 +158,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("next", "getitem", "setitem", "delitem"), lambda answer: answer),
     **dict.fromkeys(("abs", "round", "int", "float", "trunc", "floor", "ceil"), lambda answer: answer),
 }
-"""What the solver is asked for an object, by the special method's name, and what is made of the answer."""
+"""By special method: the conversion of the solver's answer."""
 
 for _name, _read in _READ.items():
     setattr(Remote, f"__{_name}__", _asked_for(_name, _read))
@@ -171,19 +171,19 @@ for _name in ORDER:
 
 
 ADDED = frozenset({"__getitem__", "__setitem__", "__delitem__", "__call__", "__str__", "__repr__", "__missing__"})
-"""Of a class that extends a plain one, the special methods that are the solution's. Its equality, order, length, truth
-and items are those of the plain data."""
+"""The special methods that a class of the solution may redefine of the plain class that it extends. Its equality,
+order, length, truth and items are those of the plain data."""
 _OPERATIONS = {f"__{name}__": name for name in ("getitem", "setitem", "delitem", "str", "repr")}
 _ADDED_OPERATORS = frozenset(f"__{name}__" for name in (*BINARY, *IN_PLACE))
 
 
 def names_added(kind: type, base: type) -> list[str]:
-    """What a class redefines of the plain one that it extends, as far as a proxy asks for it."""
-    own: set[str] = set()
+    """Returns the members that a class redefines of its plain base class, as far as a proxy asks for them."""
+    defined: set[str] = set()
     for ancestor in kind.__mro__[: kind.__mro__.index(base)]:
-        own |= {name for name in vars(ancestor) if type(name) is str}
+        defined |= {name for name in vars(ancestor) if type(name) is str}
     special = ADDED | _ADDED_OPERATORS
-    return sorted(name for name in own if name in special or (hasattr(base, name) and not name.startswith("__")))
+    return sorted(name for name in defined if name in special or (hasattr(base, name) and not name.startswith("__")))
 
 
 @functools.lru_cache(maxsize=256)
@@ -232,31 +232,30 @@ def _operator_of_kin(base: type, member: str) -> Callable[..., Any]:
     return operate
 
 
-def kin(link: Asks, base: type, described: Any) -> type:
-    """The class that stands for one of the solution that extends a plain class.
+def kin(link: Any, base: type, described: Any) -> type:
+    """Returns the proxy class for a class of the solution that extends a plain class.
 
     Args:
-        link: the way to the solver.
+        link: to the solver.
         base: the plain class.
-        described: the class's name and what it redefines, as the solver tells it.
+        described: the name of the class and its redefined members, from the solver.
 
     Raises:
-        protocol.ProtocolError: it is no description, or nothing can extend the class.
+        protocol.ProtocolError: the description is malformed, or nothing can extend the class.
     """
     name, names = protocol.shaped(described, [str, [str, ...]])
-    allowed = [one for one in names if one in ADDED | _ADDED_OPERATORS or not one.startswith("_")]
+    allowed = tuple(member for member in names if member in ADDED | _ADDED_OPERATORS or not member.startswith("_"))
     try:
-        asks: Any = link
-        return _kin(asks, base, name[:100], tuple(allowed))
+        return _kin(link, base, name[:100], allowed)
     except (TypeError, ValueError) as error:
         raise protocol.ProtocolError(f"the answer is no plain data ({type(error).__name__})") from None
 
 
 def is_kin(value: Any) -> bool:
-    """Whether a value is plain data of a class of the solution."""
+    """Returns whether a value is plain data of a class of the solution."""
     return getattr(type(value), "_code_sandbox_link", None) is not None
 
 
 def is_proxy(value: Any) -> bool:
-    """Whether a value stands for an object of the solution."""
+    """Returns whether a value stands for an object of the solution."""
     return isinstance(value, Remote) or is_kin(value)

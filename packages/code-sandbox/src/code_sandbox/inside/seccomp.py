@@ -1,8 +1,8 @@
-"""A list of the system calls that a confined interpreter may make; the kernel refuses all others with EPERM.
+"""The system calls that a confined interpreter may make; the kernel refuses all others with EPERM.
 
-The list holds what CPython needs to compute and to use the files it may reach: no sockets, no new processes or
-threads, no signals to others, no changes of rights, no tracing, no memory outside the address space's limit. Where a
-call can do both good and harm, its arguments are checked: signals go to the process itself, `fcntl` cannot direct
+The list holds those that CPython needs to compute and to use its files: no sockets, no new processes or threads, no
+signals to other processes, no changes of rights, no tracing, no memory beyond the limit of the address space. The
+filter checks the arguments of calls that can do good and harm: signals go to the process itself, `fcntl` cannot direct
 signals elsewhere, `prlimit64` is for the process itself.
 
 The program is classic BPF, as in the kernel's documentation (Documentation/userspace-api/seccomp_filter.rst).
@@ -14,11 +14,10 @@ import ctypes
 import errno
 import functools
 import os
-import platform
 import struct
 from collections.abc import Mapping, Sequence
 
-# The call's number on x86_64 and on aarch64, None where it does not exist.
+# The number of each call on x86_64 and on aarch64, None where it does not exist.
 CALLS: dict[str, tuple[int | None, int | None]] = {
     # reading, writing, waiting
     "read": (0, 63),
@@ -45,7 +44,7 @@ CALLS: dict[str, tuple[int | None, int | None]] = {
     "epoll_pwait": (281, 22),
     "fsync": (74, 82),
     "fdatasync": (75, 83),
-    # files, whose reach is limited by other means
+    # files; other means limit which
     "open": (2, None),
     "openat": (257, 56),
     "stat": (4, None),
@@ -122,14 +121,14 @@ CALLS: dict[str, tuple[int | None, int | None]] = {
     "sigaltstack": (131, 132),
 }
 
-# Left out where a process may write no file at all.
+# Denied to a process that may write no file at all.
 WRITING = {"mkdir", "mkdirat", "rmdir", "unlink", "unlinkat", "rename", "renameat", "renameat2", "ftruncate"}
-# Of these, only the ways that read: the position of their flags.
+# Such a process may call these for reading only: the position of their flags.
 OPENING = {"open": 1, "openat": 2}
 # O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_TMPFILE: the same bits on both architectures.
 WRITE_FLAGS = 0o1 | 0o2 | 0o100 | 0o1000 | 0o20000000
 
-# Allowed only where an argument has one of some values: number on x86_64 and aarch64, position of the argument.
+# Allowed only for some values of an argument: number on x86_64 and aarch64, position of the argument.
 CHECKED: dict[str, tuple[int, int, int]] = {
     "kill": (62, 129, 0),
     "tkill": (200, 130, 0),
@@ -138,13 +137,13 @@ CHECKED: dict[str, tuple[int, int, int]] = {
     "fcntl": (72, 25, 1),
     "ioctl": (16, 29, 1),
 }
-# Duplicate and flags: F_DUPFD to F_SETFL, F_DUPFD_CLOEXEC. F_SETOWN, F_SETSIG and F_SETPIPE_SZ are not there, nor are
-# locks, which would be seen by every process that has the same file open, of other runs and of the machine.
+# Duplicates and flags: F_DUPFD to F_SETFL, F_DUPFD_CLOEXEC. Without F_SETOWN, F_SETSIG, F_SETPIPE_SZ and locks, which
+# every process that has the same file open would notice, of other runs and of the machine.
 FCNTL_COMMANDS = (0, 1, 2, 3, 4, 1030)
-# What open() and isatty() ask: TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX. TIOCSTI is not there.
+# For open() and isatty(): TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX. Without TIOCSTI.
 IOCTL_REQUESTS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 
-# Refused to a program that is otherwise free: number on x86_64 and aarch64. A ring of io_uring opens sockets as well.
+# Denied to a program that may do all else: number on x86_64 and aarch64. A ring of io_uring opens sockets as well.
 OF_OTHERS = {
     "socket": (41, 198),
     "io_uring_setup": (425, 425),
@@ -155,7 +154,7 @@ OF_OTHERS = {
 }
 
 ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-"""By the machine's name: the column of the tables above, and the kernel's AUDIT_ARCH constant."""
+"""By machine name: the column of the tables above, and the kernel's AUDIT_ARCH constant."""
 
 _ALLOW, _DENY, _KILL = 0x7FFF0000, 0x00050000 | errno.EPERM, 0x80000000
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
@@ -167,14 +166,23 @@ def _instruction(code: int, value: int, if_true: int = 0, if_false: int = 0) -> 
     return struct.pack("=HBBI", code, if_true, if_false, value)
 
 
+def _load_call(audit: int) -> list[bytes]:
+    """Returns instructions that load the number of the call, and refuse other architectures and the x32 interface.
+
+    In struct seccomp_data the number is at 0, the architecture at 4, and arguments of 8 bytes from 16.
+    """
+    code = [_instruction(_LOAD, 4), _instruction(_EQUAL, audit, 1, 0), _instruction(_RETURN, _KILL)]
+    return [*code, _instruction(_LOAD, 0), _instruction(_AT_LEAST, _X32, 0, 1), _instruction(_RETURN, _DENY)]
+
+
 @functools.lru_cache(maxsize=4)
 def program(architecture: str, pid: int, writes: bool) -> bytes:
-    """The filter for a process.
+    """Returns the filter for a process.
 
     Args:
         architecture: a key of `ARCHITECTURES`.
-        pid: the process, as it sees itself: the only one that it may send signals to.
-        writes: whether it may open files to write to, where other limits let it.
+        pid: the id of the process in its own namespace: the only process that it may send signals to.
+        writes: whether it may open files for writing, within other limits.
     """
     column, audit = ARCHITECTURES[architecture]
     values: Mapping[str, Sequence[int]] = {
@@ -185,11 +193,7 @@ def program(architecture: str, pid: int, writes: bool) -> bytes:
         "fcntl": FCNTL_COMMANDS,
         "ioctl": IOCTL_REQUESTS,
     }
-    # struct seccomp_data: number at 0, architecture at 4, arguments of 8 bytes from 16.
-    code = [_instruction(_LOAD, 4), _instruction(_EQUAL, audit, 1, 0), _instruction(_RETURN, _KILL)]
-    code.append(_instruction(_LOAD, 0))
-    if architecture == "x86_64":
-        code += [_instruction(_AT_LEAST, _X32, 0, 1), _instruction(_RETURN, _DENY)]
+    code = _load_call(audit)
     for name, numbers in CALLS.items():
         number = numbers[column]
         if number is None or (not writes and name in WRITING):
@@ -201,7 +205,7 @@ def program(architecture: str, pid: int, writes: bool) -> bytes:
         else:
             code += [_instruction(_EQUAL, number, 0, 1), _instruction(_RETURN, _ALLOW)]
     for name, entry in CHECKED.items():
-        # The kernel reads these arguments as 32 bits, so their low half is the whole of them.
+        # The kernel reads these arguments as 32 bits, so their low half is all of them.
         block = [_instruction(_LOAD, 16 + 8 * entry[2])]
         for value in values[name]:
             block += [_instruction(_EQUAL, value, 0, 1), _instruction(_RETURN, _ALLOW)]
@@ -219,37 +223,31 @@ def install(libc: ctypes.PyDLL, writes: bool) -> None:
         writes: as in `program`.
 
     Raises:
-        OSError: the kernel or the machine has no such filter.
+        OSError: the kernel rejects the filter, or `platform_name` does.
     """
-    machine = platform_name()
-    if machine not in ARCHITECTURES:
-        raise OSError(errno.ENOSYS, f"no list of system calls for {machine}")
-    load(libc, program(machine, os.getpid(), writes))
+    load(libc, program(platform_name(), os.getpid(), writes))
 
 
 def refuse_others(libc: ctypes.PyDLL) -> None:
-    """Refuses this process, for good, sockets and what reaches into other processes; every other call is allowed.
+    """Denies this process, for good, sockets and access to other processes, and allows all other calls.
 
-    For a program that needs more than the list above: Landlock does not ask about sockets that have a path.
+    For a program that needs more than the list above: Landlock does not restrict sockets with a path.
 
     Raises:
-        OSError: the kernel or the machine has no such filter.
+        OSError: the kernel rejects the filter, or `platform_name` does.
     """
-    column, audit = ARCHITECTURES.get(platform_name(), (0, 0))
-    if not audit:
-        raise OSError(errno.ENOSYS, f"no list of system calls for {platform_name()}")
-    code = [_instruction(_LOAD, 4), _instruction(_EQUAL, audit, 1, 0), _instruction(_RETURN, _KILL)]
-    code += [_instruction(_LOAD, 0), _instruction(_AT_LEAST, _X32, 0, 1), _instruction(_RETURN, _DENY)]
+    column, audit = ARCHITECTURES[platform_name()]
+    code = _load_call(audit)
     for numbers in OF_OTHERS.values():
         code += [_instruction(_EQUAL, numbers[column], 0, 1), _instruction(_RETURN, _DENY)]
     load(libc, b"".join([*code, _instruction(_RETURN, _ALLOW)]))
 
 
 def load(libc: ctypes.PyDLL, code: bytes) -> None:
-    """Hands a filter to the kernel.
+    """Installs a filter.
 
     Raises:
-        OSError: it is not accepted.
+        OSError: the kernel rejects it.
     """
 
     class Program(ctypes.Structure):
@@ -263,5 +261,12 @@ def load(libc: ctypes.PyDLL, code: bytes) -> None:
 
 
 def platform_name() -> str:
-    """The machine's architecture as the kernel names it, for a 64-bit interpreter."""
-    return os.uname().machine if struct.calcsize("P") == 8 else platform.machine() + " with a 32-bit interpreter"
+    """Returns the architecture of the machine, a key of `ARCHITECTURES`.
+
+    Raises:
+        OSError: there is no list of system calls for it, or the interpreter has 32 bits.
+    """
+    machine, bits = os.uname().machine, 8 * struct.calcsize("P")
+    if machine not in ARCHITECTURES or bits != 64:
+        raise OSError(errno.ENOSYS, f"no list of system calls for {machine} with an interpreter of {bits} bits")
+    return machine

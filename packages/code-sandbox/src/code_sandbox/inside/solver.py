@@ -1,6 +1,6 @@
-"""The process that runs the code under test. Nothing it says is believed, except as an answer to a call.
+"""The process that runs the code under test. The tester trusts nothing from it but the answer to a call.
 
-It learns the code, the setup and, call by call, the arguments. It never holds the tests, an expected value, or a
+It gets the code, the setup and, call by call, the arguments. It never holds the tests, an expected value, or a
 descriptor other than the two pipes to the tester.
 """
 
@@ -25,12 +25,13 @@ NAME = "solution"
 _NAMES = 2000
 _MAKERS = ("namedtuple", "NamedTuple", "Enum", "IntEnum", "make_dataclass")
 _MORE = ("eq", "ne", "neg", "pos", "invert", "abs", "getitem", "setitem", "delitem")
+_BUILTIN = ("iter", "reversed", "next", "len", "bool", "str", "repr", "int", "float", "round", "divmod")
 
 
 def load(source: str | bytes, setup: str) -> tuple[dict[str, Any], dict[str, type]]:
-    """The names that the setup and the code define, and the classes of the setup whose objects the tester holds too.
+    """Returns the names that setup and code define, and the classes of the setup whose objects the tester holds too.
 
-    Statements of the setup that need what the code defines fail here, and are the tester's to run.
+    Statements of the setup that need names of the code fail here; the tester runs them.
     """
     module = types.ModuleType(NAME)
     sys.modules[NAME] = module
@@ -53,29 +54,26 @@ def load(source: str | bytes, setup: str) -> tuple[dict[str, Any], dict[str, typ
 
 @dataclass(frozen=True)
 class Statement:
-    """One statement of a setup, and the class that it defines, if it does."""
+    """One statement of a setup, and the name of the class that it defines, if any."""
 
     code: types.CodeType
     defines: str | None
 
 
 def statements(setup: str) -> list[Statement]:
-    """The statements of a setup, one by one.
+    """Returns the statements of a setup.
 
     Raises:
-        SyntaxError: it is no Python.
+        SyntaxError: the setup is not Python.
     """
     return [
-        Statement(
-            compile(ast.Module([node], []), "<setup>", "exec", dont_inherit=True),
-            _class_defined(node),
-        )
+        Statement(compile(ast.Module([node], []), "<setup>", "exec", dont_inherit=True), _class_defined(node))
         for node in ast.parse(setup).body
     ]
 
 
 def _class_defined(node: ast.stmt) -> str | None:
-    """The name that a statement gives to a class, as `class P: ...` and `P = namedtuple("P", "x y")` do."""
+    """Returns the name that a statement gives to a class: `class P: ...` or `P = namedtuple("P", "x y")`."""
     match node:
         case ast.ClassDef(name=name):
             return name
@@ -86,12 +84,12 @@ def _class_defined(node: ast.stmt) -> str | None:
 
 
 class Solver:
-    """Answers the tester's questions about the names that the code has defined.
+    """Answers requests of the tester about the names of the code.
 
     Args:
-        names: what the code has defined.
-        classes: those of the setup whose objects both sides hold.
-        read, write: the pipes to the tester, for calls of functions that a test has passed.
+        names: defined by the code.
+        classes: the classes of the setup whose objects both sides hold.
+        read, write: pipes to the tester, for calls of functions that a test has passed.
     """
 
     def __init__(
@@ -110,30 +108,18 @@ class Solver:
             "get": getattr,
             "set": setattr,
             "delete": delattr,
-            "iter": iter,
-            "reversed": reversed,
-            "next": next,
-            "len": len,
-            "contains": operator.contains,
-            "bool": bool,
-            "str": str,
-            "repr": repr,
             "instance": isinstance,
             "subclass": issubclass,
-            "int": int,
-            "float": float,
-            "round": round,
-            "divmod": divmod,
-            "trunc": math.trunc,
-            "floor": math.floor,
-            "ceil": math.ceil,
+            **{name: getattr(builtins, name) for name in _BUILTIN},
+            **{name: getattr(math, name) for name in ("trunc", "floor", "ceil")},
+            "contains": operator.contains,
         }
         for name in (*proxies.BINARY, *proxies.IN_PLACE, *proxies.ORDER, *_MORE):
             if name != "divmod":
                 self._operations[name] = getattr(operator, name, None) or getattr(operator, f"{name}_")
 
     def described(self) -> list[Any]:
-        """Each public name, with the module's name where it is a module, and the lineage where it is an exception."""
+        """Returns each public name, with the name of a module that it holds, and the lineage of an exception."""
         listed = []
         for name, value in list(self._names.items())[:_NAMES]:
             if type(name) is str and not name.startswith("__"):
@@ -142,22 +128,21 @@ class Solver:
         return listed
 
     def answer(self, body: bytes) -> bytes:
-        """The frame that answers one question."""
+        """Returns the frame that answers one request."""
         try:
             operation, operands = self._take(body)
         except BaseException as error:
             return raised(error, "unread")
-        reached = operands
         try:
             result = self._operations[operation](*operands)
             message = self._message()
             written = self._argument(operation, operands, result) or message.value(result)
-            return self._frame(message, ["value", written], reached)
+            return self._frame(message, ["value", written], operands)
         except BaseException as error:
-            return self._raised(error, reached)
+            return self._raised(error, operands)
 
     def _take(self, body: bytes) -> tuple[str, list[Any]]:
-        """What is asked, of what, after what has changed on the other side is taken over."""
+        """Applies the changes of the other side; returns the operation and its operands."""
         operation, operands, changes, dropped = protocol.unpack(body)
         if dropped is None:
             self._table.clear()
@@ -170,7 +155,7 @@ class Solver:
         return object_table.Message(self._table, self._number, self._kin, self._written)
 
     def _frame(self, message: object_table.Message, head: list[Any], reached: list[Any]) -> bytes:
-        """A message with all that has changed here, in what was passed above all."""
+        """Returns a message with all changes on this side, above all in what was passed."""
         for value in reached:
             message.value(value)
         frame = protocol.pack([*head, message.changes()])
@@ -179,16 +164,16 @@ class Solver:
 
     def _raised(self, error: BaseException, reached: list[Any]) -> bytes:
         try:
-            return self._frame(self._message(), told(error, "raise"), reached)
+            return self._frame(self._message(), exception_head(error, "raise"), reached)
         except BaseException:
             return raised(error)
 
     def _argument(self, operation: str, operands: list[Any], result: Any) -> list[Any] | None:
-        """Which argument a call has returned: the tester has it already, and tests ask `f(x) is x` of a text too."""
+        """Returns which argument a call has returned: the tester has it, and tests compare texts by `is` too."""
         if operation != "call" or type(result) in protocol.CHANGING or protocol.base_of(result) is not type(result):
             return None
         passed = [*operands[1], *(value for _, value in operands[2])]
-        return next((["argument", place] for place, value in enumerate(passed) if value is result), None)
+        return next((["argument", index] for index, value in enumerate(passed) if value is result), None)
 
     def _kin(self, value: Any) -> list[Any] | None:
         kind, base = type(value), protocol.base_of(value)
@@ -225,7 +210,7 @@ class Solver:
         return self._objects[number]
 
     def call_back(self, number: int, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        """What a function of the test returns, or the exception that it raises."""
+        """Returns the result of a function of the test, or raises its exception."""
         message = self._message()
         head = ["callback", number, message.value(arguments), message.value(tuple(keywords.items()))]
         protocol.send(self._write_end, self._frame(message, head, []))
@@ -238,11 +223,11 @@ class Solver:
                 *own, standard, text = self._take(body)[1]
                 named: list[Any] = [self._names[name] for name in own if is_exception(self._names.get(name))]
                 raise (named or [getattr(builtins, standard, Exception)])[0](text)
-            protocol.send(self._write_end, self.answer(body))  # the function of the test asks something on its part
+            protocol.send(self._write_end, self.answer(body))  # a request by the function of the test
 
 
 class _Passed:
-    """A function that a test has passed to the solution, and that runs where the test is."""
+    """A function that a test has passed to the solution; it runs in the tester."""
 
     def __init__(self, number: int, solver: Solver) -> None:
         self.number = number
@@ -253,37 +238,37 @@ class _Passed:
 
 
 def is_exception(value: Any) -> bool:
-    """Whether a value is a class of exceptions."""
+    """Returns whether a value is a class of exceptions."""
     return isinstance(value, type) and issubclass(value, BaseException)
 
 
 def lineage(kind: type[BaseException], module: str = NAME) -> list[str]:
-    """The classes of a module that an exception descends from, nearest first, and the nearest of Python's own."""
+    """Returns the base classes of an exception in a module, nearest first, and the nearest built-in one."""
     own = [base.__name__[:100] for base in kind.__mro__ if base.__module__ == module]
     return [*own, next(base.__name__ for base in kind.__mro__ if base.__module__ == "builtins")]
 
 
 def text_of(error: BaseException) -> str:
-    """What an exception says, in 200 characters."""
+    """Returns the message of an exception, cut to 200 characters."""
     try:
-        own = error.args[0] if len(error.args) == 1 else None
-        return (own if type(own) is str else str(error))[:200]  # str(KeyError("x")) would quote once more on each side
+        argument = error.args[0] if len(error.args) == 1 else None
+        return (argument if type(argument) is str else str(error))[:200]  # str(KeyError("x")) adds quotes on each side
     except BaseException:
         return ""
 
 
-def told(error: BaseException, word: str) -> list[Any]:
-    """An exception by its lineage and text."""
+def exception_head(error: BaseException, word: str) -> list[Any]:
+    """Returns the head of a message about an exception: `word`, lineage, text."""
     return [word, lineage(type(error)), text_of(error)]
 
 
 def raised(error: BaseException, word: str = "raise") -> bytes:
-    """The frame that reports an exception, and nothing that has changed."""
-    return protocol.pack([*told(error, word), []])
+    """Returns the frame that reports an exception without changes."""
+    return protocol.pack([*exception_head(error, word), []])
 
 
 def main(source: str | bytes, setup: str, seed: int, read: int, write: int) -> None:
-    """Loads the code, says which names there are, and answers until the tester ends."""
+    """Loads the code, sends its names, and answers until the tester ends."""
     os.environ.clear()
     sys.argv = [""]
     random.seed(seed)

@@ -1,8 +1,8 @@
-"""A process that starts the confined ones: it forks tester and solver for each run, times them, kills and reaps them.
+"""The process that starts the confined ones: it forks tester and solver for each run, times, kills and reaps them.
 
-It is forked from rather than started anew because a fresh interpreter costs ten times as much. So it must stay clean:
-single-threaded, and it never reads code, tests or messages, which would be in the memory of the next solver. They
-are in files that only the process they are meant for reads; the supervisor learns one letter a test.
+A fork costs a tenth of a fresh interpreter. So this process must stay clean: it has one thread, and never reads code,
+tests or messages, which would be in the memory of the next solver. They are in files that only their own process
+reads; the supervisor receives one letter for each test.
 """
 
 from __future__ import annotations
@@ -26,59 +26,24 @@ TIMEOUT = "t"
 TESTER_CONFINED, SOLVER_CONFINED, BROKEN = "T", "S", "!"
 _OUTCOMES = {tester.PASSED, tester.FAILED, tester.ERROR, tester.MEMORY, tester.GONE}
 
-_WARM = [
-    "abc",
-    "array",
-    "ast",
-    "bisect",
-    "bz2",
-    "calendar",
-    "cmath",
-    "collections",
-    "contextlib",
-    "copy",
-    "dataclasses",
-    "datetime",
-    "decimal",
-    "enum",
-    "fractions",
-    "functools",
-    "hashlib",
-    "heapq",
-    "itertools",
-    "json",
-    "lzma",
-    "math",
-    "numbers",
-    "operator",
-    "os",
-    "queue",
-    "random",
-    "re",
-    "statistics",
-    "string",
-    "struct",
-    "sys",
-    "textwrap",
-    "time",
-    "types",
-    "typing",
-    "unicodedata",
-    "zlib",
-]
-"""Imported once: solutions use them, and what needs a library of the machine cannot be imported inside."""
+_WARM = """
+abc array ast bisect bz2 calendar cmath collections contextlib copy dataclasses datetime decimal enum fractions
+functools hashlib heapq itertools json lzma math numbers operator os queue random re statistics string struct sys
+textwrap time types typing unicodedata zlib
+""".split()  # noqa: SIM905
+"""Imported once: solutions use them, and a module that needs a system library cannot be imported inside."""
 
 _START_SECONDS = 30.0
 _WAITING = 3
-"""How many times as long as it may compute a test may take on the clock."""
+"""The wall-clock limit of a test as a multiple of its limit of processor time."""
 
 
 class Broken(Exception):
-    """A confined process could not be started as it must be."""
+    """A confined process did not start as it must."""
 
 
 class Attempt:
-    """One tester and one solver, from a test on until all are run or one of the two processes ends."""
+    """A tester and a solver, from one test on until all have run or one of the two processes ends."""
 
     def __init__(self, confinement: Confinement, request: dict[str, Any], files: list[int], first: int) -> None:
         self._confinement, self._request, self._first = confinement, request, first
@@ -107,7 +72,7 @@ class Attempt:
         try:
             try:
                 for descriptor in (0, 1, 2):
-                    os.dup2(null, descriptor)  # flags that it sets are no one else's
+                    os.dup2(null, descriptor)  # no other process shares its flags
                 self._confinement.enter(self._bounds, scratch)
                 close_all_but(*keep, status)
                 os.write(status, confined.encode())
@@ -132,11 +97,11 @@ class Attempt:
             tester.main(task, self._first, request["seed"], keep[1], keep[2], desk)
 
     def watch(self, channel: Channel, wall: float) -> tuple[str, bool, bool]:
-        """The letters of the tests that ended, whether the code was loaded, and whether time ran out.
+        """Returns the letters of the tests that ended, whether the code was loaded, and whether time ran out.
 
         Args:
-            channel: whose other side may end, and the run with it.
-            wall: when all time is over, on the monotonic clock.
+            channel: the run ends if its other side does.
+            wall: the end of the whole run, on the monotonic clock.
         """
         count, seconds = self._request["tests"] - self._first, self._request["test_seconds"]
         letters, loaded = "", False
@@ -168,7 +133,7 @@ class Attempt:
                 began, used = time.monotonic(), self._cpu_seconds()
                 deadline = began + seconds
             elif len(confined) == 2 and deadline <= time.monotonic() < min(wall, began + _WAITING * seconds):
-                # On a busy machine a test has had less than the clock says.
+                # On a busy machine a test has less processor time than wall-clock time.
                 missing = seconds - (self._cpu_seconds() - used)
                 if missing <= 0:
                     return letters, loaded, True
@@ -182,15 +147,15 @@ class Attempt:
         return letters, loaded, False
 
     def _cpu_seconds(self) -> float:
-        """What both processes have computed so far, infinite where the system does not tell."""
+        """Returns the processor time of both processes so far, infinite where the system does not report it."""
         try:
-            # The clock of another process, as clock_getcpuclockid(3) makes its number.
+            # The id of another process's clock, as clock_getcpuclockid(3) computes it.
             return sum(time.clock_gettime((~pid << 3) | 2) for pid in self._pids)
         except OSError:
             return float("inf")
 
     def end(self) -> bool:
-        """Kills and reaps both; whether one of them had used up its seconds of the processor."""
+        """Kills and reaps both. Returns whether one of them had used up its processor time."""
         spent = False
         for pid in self._pids:
             with contextlib.suppress(ProcessLookupError):
@@ -200,7 +165,7 @@ class Attempt:
                     os.killpg(pid, signal.SIGKILL)
         for pid in self._pids:
             usage = os.wait4(pid, 0)[2]
-            # Half, because the kernel enforces the limit by ticks and reports what was really used.
+            # Half, because the kernel enforces the limit by ticks but reports the exact time.
             spent |= usage.ru_utime + usage.ru_stime >= 0.5 * self._bounds.cpu_seconds
         self._pids = []
         os.close(self.status)
@@ -208,7 +173,7 @@ class Attempt:
 
 
 def run(confinement: Confinement, channel: Channel, request: dict[str, Any], files: list[int]) -> str:
-    """One letter a test."""
+    """Returns one letter for each test."""
     count, letters = request["tests"], ""
     wall = time.monotonic() + request["wall_seconds"]
     while len(letters) < count:
@@ -226,7 +191,7 @@ def run(confinement: Confinement, channel: Channel, request: dict[str, Any], fil
         if late and len(letters) < count:
             letters += TIMEOUT
         elif len(letters) < count:
-            # A process has ended. Whether it was the tester, without a word, or the solver, the rest is not run.
+            # A process has ended, the solver or, without an answer, the tester: the remaining tests do not run.
             letters += (TIMEOUT if spent else tester.ERROR) if tester.GONE not in more else ""
             return letters.ljust(count, tester.ERROR)
     return letters
@@ -241,7 +206,7 @@ def _read_file(descriptor: int) -> bytes:
 
 
 def main(level: str) -> None:
-    """Serves runs until the other side of the socket, which is standard input, is closed."""
+    """Serves runs until the other side of the socket on standard input closes."""
     channel = Channel.of_standard_input()
     for name in _WARM:
         with contextlib.suppress(ImportError):

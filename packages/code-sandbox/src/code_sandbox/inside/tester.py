@@ -1,7 +1,7 @@
 """The process that holds the tests and runs them. Functions of the solution are proxies that ask the solver.
 
-Values come back as plain data of exact built-in types, so `==` in a test is Python's own. What is no plain data is a
-`Remote`, which equals no plain data.
+Values return as plain data of exact built-in types, so `==` in a test is Python's own. All others are a `Remote`,
+which equals no plain data.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import random
 import sys
 import types
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -31,26 +31,33 @@ MESSAGE = 200
 
 
 class SolverError(RuntimeError):
-    """What the solution raised is none of Python's ordinary exceptions."""
+    """The solution raised an exception that is not one of Python's ordinary ones."""
 
 
 class Link:
-    """Questions to the solver, and its answers."""
+    """Sends requests to the solver and reads its answers.
+
+    Attributes:
+        classes: of the setup, whose objects both sides hold, by name.
+        exceptions: of the setup, and those that stand for the solution's, by name.
+        by_identity: names of classes whose objects equal only themselves: the setup's that the solution redefines.
+    """
 
     def __init__(self, read: int, write: int, desk: Desk) -> None:
         self._read_end, self._write_end, self._desk = read, write, desk
+        self.classes: dict[str, type] = {}
+        self.exceptions: dict[str, type[Exception]] = {}
+        self.by_identity: set[str | None] = set()
         self._passed: list[Any] = []  # functions of the tests
-        self._exceptions: dict[str, type[Exception]] = {}
-        self._by_identity: frozenset[str] = frozenset()
         self._remotes: weakref.WeakValueDictionary[int, Remote] = weakref.WeakValueDictionary()
         self._kin: dict[int, Any] = {}
-        self._table = object_table.ObjectTable(0)
+        self._table = object_table.ObjectTable(0, self.classes)
         self._dropped: list[int] = []
         self._stale = self._reading = False
 
     def first(self) -> tuple[dict[str, tuple[str | None, type[Exception] | None]], list[str]]:
-        """The solution's names, once it is loaded, each with its module's where it is a module, and with an exception
-        of the tester's own where it is one; and the classes of the setup that are still the setup's."""
+        """Waits for the solution to load. Returns its names, with the name of a module and the tester's class of an
+        exception that they hold, and the classes of the setup that the solution has not redefined."""
         kind, *rest = self._receive()
         if kind == "raise":
             self._raise(rest)
@@ -61,24 +68,12 @@ class Link:
         }
         return described, classes
 
-    def share(self, name: str, kind: type) -> None:
-        """Lets both sides hold the objects of a class of the setup."""
-        self._table.classes[name] = kind
-
-    def know(self, name: str, kind: type[Exception]) -> None:
-        """Lets an exception of the setup be the tester's own."""
-        self._exceptions[name] = kind
-
-    def compare_by_identity(self, names: Iterable[str]) -> None:
-        """Lets objects of these classes equal themselves only: the setup's, as the solution has redefined them."""
-        self._by_identity = frozenset(names)
-
     def ask(self, operation: str, *operands: Any) -> Any:
-        """The value of an operation in the solver.
+        """Returns the value of an operation in the solver.
 
         Raises:
-            Exception: the one that the operation raised there.
-            protocol.ProtocolError: an operand cannot be passed, or the answer is no plain data.
+            Exception: that the operation raised there.
+            protocol.ProtocolError: an operand cannot be passed, or the answer is not plain data.
         """
         if self._reading:
             raise protocol.ProtocolError("the answer asks a question")
@@ -104,7 +99,7 @@ class Link:
             written = [message.value(operand) for operand in operands]
             frame = protocol.pack([word, written, message.changes(), None if self._stale else self._dropped])
         except BaseException:
-            self._stale = True  # else what cannot be sent is tried again with every later message, other tests' too
+            self._stale = True  # else every later message, other tests' too, would retry what cannot be sent
             raise
         try:
             protocol.send(self._write_end, frame)
@@ -118,19 +113,19 @@ class Link:
             message = protocol.unpack(protocol.receive(self._read_end))
         except (EOFError, OSError):
             self._desk.solver_gone("the solution's process has ended")
-        except protocol.ProtocolError as error:  # what follows cannot be read either
+        except protocol.ProtocolError as error:  # later messages cannot be read either
             self._desk.solver_gone(str(error))
         if not protocol.shaped(message, [object, ...], "message"):
             raise protocol.ProtocolError("the answer is no message")
         return list(message)
 
     def _take(self, changes: Any, *data: Any) -> list[Any]:
-        """Values of the solver, after what has changed there is taken over; the last are the operands of a call."""
+        """Applies the changes of the solver and returns its values; the last of `data` are the operands of a call."""
         *written, operands = data
         self._reading = True
         try:
             self._table.read(changes, self._decode, functools.partial(proxies.kin, self))
-            return [self._returned(one, operands) for one in written]
+            return [self._returned(value, operands) for value in written]
         except BaseException:
             self._stale = True  # the two sides no longer agree
             raise
@@ -145,7 +140,7 @@ class Link:
         return self._decode(data, self._table.at)
 
     def _call_back(self, called: list[Any]) -> None:
-        """Calls a function of the test for the solution, which learns what it returns or raises."""
+        """Calls a function of the test for the solution, and sends its result or exception."""
         if len(called) != 4 or type(called[0]) is not int or not 0 <= called[0] < len(self._passed):
             self._desk.solver_gone("the answer is no message")
         try:
@@ -156,17 +151,17 @@ class Link:
             self._send("raise", [*solver.lineage(type(error), NAME), solver.text_of(error)])
 
     def _exception(self, lineage: Any) -> type[Exception] | None:
-        """What stands here for an exception of the solution, `None` for one that is none of Python's ordinary ones."""
+        """Returns the class here for an exception of the solution, `None` unless it is an ordinary one of Python's."""
         if not protocol.shaped(lineage, [str, ...], "message"):
             raise protocol.ProtocolError("the answer is no message")
         *own, standard = lineage
         kind = getattr(builtins, standard, None)
-        # Those that mean something to the interpreter would end a test's loop early, or the test itself.
+        # Exceptions with a meaning for the interpreter would end a test's loop early, or the test itself.
         special = (StopIteration, StopAsyncIteration, Warning)
         if not (isinstance(kind, type) and issubclass(kind, Exception)) or issubclass(kind, special):
             return None
         for name in reversed(own):
-            kind = self._exceptions.setdefault(name, type(name, (kind,), {"__module__": NAME}))
+            kind = self.exceptions.setdefault(name, type(name, (kind,), {"__module__": NAME}))
         return kind
 
     def _raise(self, described: list[Any], ends: bool = False) -> NoReturn:
@@ -179,7 +174,7 @@ class Link:
             raise SolverError(f"{lineage[0]}: {text}")
         try:
             error = kind(text)
-        except Exception:  # a UnicodeError wants more than a text, and so may a class of the setup
+        except Exception:  # a UnicodeError takes more than a text, and so may a class of the setup
             if kind.__module__ == NAME:
                 error = kind.__new__(kind)
                 error.args = (text,)
@@ -221,14 +216,13 @@ class Link:
             return self._kin_of(number, rest[0], self._decode(rest[1], at))
         if tag != "object" or len(rest) != 2 or type(rest[0]) is not str or type(rest[1]) not in (int, type(None)):
             raise protocol.ProtocolError("the answer is no plain data")
-        found = self._remotes.get(number)
-        if found is None:
-            found = Remote(self, number, rest[0], rest[1], rest[0] in self._by_identity)
-            self._remotes[number] = found
-        return found
+        remote = self._remotes.get(number)
+        if remote is None:
+            remote = self._remotes[number] = Remote(self, number, rest[0], rest[1], rest[0] in self.by_identity)
+        return remote
 
     def _kin_of(self, number: int, described: Any, plain: Any) -> Any:
-        """Plain data that cannot change, of a class of the solution."""
+        """Returns immutable plain data of a class of the solution."""
         if type(plain) in protocol.CHANGING or protocol.base_of(plain) is not type(plain):
             raise protocol.ProtocolError("the answer is no plain data")
         known = self._kin.get(number)
@@ -237,7 +231,7 @@ class Link:
         kind = proxies.kin(self, type(plain), described)
         try:
             made = kind(plain)
-        except TypeError:  # a date, which is made of its parts
+        except TypeError:  # a date, which takes its parts
             return plain
         vars(made)["_code_sandbox_number"] = number
         self._kin[number] = made
@@ -246,7 +240,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Desk:
-    """Where outcomes are handed in: one letter for the supervisor, one line for the program that asked."""
+    """Reports outcomes: a letter to the supervisor, a line to the calling program."""
 
     status: int
     report: int
@@ -260,45 +254,42 @@ class Desk:
         os.write(self.status, LOADED.encode())
 
     def solver_gone(self, message: str) -> NoReturn:
-        """Nothing that a test catches comes after this."""
+        """Ends this process, so that no test can catch it."""
         self.hand_in(CURRENT[0], GONE, message)
         os._exit(0)
 
 
 CURRENT = [0]
-"""The test that is under way."""
+"""The index of the running test."""
 
 
 def mentioned(snippets: Sequence[str]) -> set[str]:
-    """The names that occur in some Python."""
-    found = set()
+    """Returns the names that occur in Python snippets."""
+    names = set()
     for snippet in snippets:
-        try:
-            tree = ast.parse(snippet)
-        except (SyntaxError, ValueError, RecursionError):
-            continue
-        found |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    return found
+        with contextlib.suppress(SyntaxError, ValueError, RecursionError):
+            names |= {node.id for node in ast.walk(ast.parse(snippet)) if isinstance(node, ast.Name)}
+    return names
 
 
 def bound(snippet: str) -> set[str]:
-    """The names that some Python gives a value, outside of functions and classes."""
-    found = set()
+    """Returns the names that a snippet assigns outside of functions and classes."""
+    names = set()
     for statement in ast.parse(snippet).body:
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(statement.name)
+            names.add(statement.name)
         elif not isinstance(statement, ast.Import | ast.ImportFrom):
             nodes = ast.walk(statement)
-            found |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    return found
+            names |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return names
 
 
 def namespace(link: Link, snippets: Sequence[str], setup: str, entry_point: str | None) -> dict[str, Any]:
-    """The names that the tests see.
+    """Returns the names that the tests see.
 
-    The solution's are proxies. A name that Python has built in is the solution's only if it is the entry point, and
-    what the setup defines is the setup's own; else a solution could redefine the tools that a test judges it with.
-    Only classes that the setup defines are the solver's, because objects of them are passed to and fro.
+    Those of the solution are proxies. A built-in name is the solution's only if it is the entry point, and names of
+    the setup are the setup's own; else a solution could redefine the tools by which a test judges it. Only classes of
+    the setup are the solver's, because both sides pass their objects.
     """
     defined, classes = link.first()
     module = types.ModuleType(NAME)
@@ -308,11 +299,10 @@ def namespace(link: Link, snippets: Sequence[str], setup: str, entry_point: str 
     wanted = defined.keys() & mentioned([*snippets, setup])
     try:
         statements = solver.statements(setup)
-        later = bound(setup)  # of the setup's own values, which the solver has too, the tester's are taken
+        later = bound(setup)  # the setup's own values are the tester's, though the solver has them too
         for name in sorted(wanted - later):
             _take(link, name, defined[name], names)
-        own = {statement.defines for statement in statements if statement.defines is not None}
-        link.compare_by_identity(own - {entry_point})
+        link.by_identity = {statement.defines for statement in statements} - {entry_point, None}
         for statement in statements:
             given = statement.defines
             if given is None or given not in defined:
@@ -329,7 +319,7 @@ def namespace(link: Link, snippets: Sequence[str], setup: str, entry_point: str 
 
 
 def _take(link: Link, name: str, described: tuple[str | None, type[Exception] | None], names: dict[str, Any]) -> None:
-    """Lets the tests see a name of the solution."""
+    """Adds a name of the solution to those of the tests."""
     origin, exception = described
     if origin is not None:
         if origin.partition(".")[0] in sys.stdlib_module_names:
@@ -339,16 +329,16 @@ def _take(link: Link, name: str, described: tuple[str | None, type[Exception] | 
 
 
 def _run_class(link: Link, statement: solver.Statement, names: dict[str, Any], shared: bool) -> bool:
-    """Whether the tester has a class of the setup of its own: of exceptions, or with objects that both sides hold."""
+    """Returns whether the tester has its own class of the setup: of exceptions, or of objects that both sides hold."""
     name = str(statement.defines)
     before = names.pop(name, None)
     with contextlib.suppress(Exception):
         exec(statement.code, names)
     kind: Any = names.get(name)
     if solver.is_exception(kind) and issubclass(kind, Exception):
-        link.know(name, kind)
+        link.exceptions[name] = kind
     elif shared and object_table.sharable(name, kind, NAME):
-        link.share(name, kind)
+        link.classes[name] = kind
     else:
         names[name] = before
         return False
@@ -356,7 +346,7 @@ def _run_class(link: Link, statement: solver.Statement, names: dict[str, Any], s
 
 
 def run_test(source: str, number: int, names: Mapping[str, Any]) -> tuple[str, str]:
-    """The outcome of one test, as a letter, and why."""
+    """Returns the letter of a test's outcome, and a message."""
     try:
         exec(compile(source, f"<test {number}>", "exec", dont_inherit=True), dict(names))
     except AssertionError as error:
@@ -369,7 +359,7 @@ def run_test(source: str, number: int, names: Mapping[str, Any]) -> tuple[str, s
 
 
 def described(error: BaseException) -> str:
-    """One line about an exception, which may hold a hostile text."""
+    """Returns one line about an exception, whose text may be hostile."""
     try:
         return f"{type(error).__name__}: {str(error)[:MESSAGE]}".removesuffix(": ")
     except BaseException:
@@ -377,7 +367,7 @@ def described(error: BaseException) -> str:
 
 
 def main(task: Mapping[str, Any], first: int, seed: int, read: int, write: int, desk: Desk) -> None:
-    """Hands in the outcome of each test from `first` on."""
+    """Runs the tests from `first` on and reports their outcomes."""
     tests: list[str] = task["tests"]
     random.seed(seed)
     sys.setrecursionlimit(3000)
