@@ -128,7 +128,7 @@ def test_an_answer_is_the_same_to_the_letter_each_time(
         (CHAT, {"messages": [user([{"type": "image_url", "image_url": {"url": "x"}}])]}, "text or parts of text"),
         (CHAT, {"messages": []}, "a call must have messages"),
         (CHAT, {"tools": [{"type": "web_search"}]}, "a tool must be a function with a name"),
-        (MESSAGES, {"messages": "q"}, "a call must be as its API says"),
+        (MESSAGES, {"messages": "q"}, "a call must follow its API"),
         ("/v1/embeddings", {}, "a call must be one of chat completions, responses or messages"),
         ("/v1/messages/count_tokens", {}, "a call must be one of chat completions, responses or messages"),
     ],

@@ -235,11 +235,11 @@ def test_a_run_without_a_call_is_worth_what_it_returned(made: Made) -> None:
 
 WRONG = {
     "raise first": "must not raise before its first call, got LookupError: there is no database",
-    "crash": "must come to an end by itself, got exit code 7; it printed last: about to crash",
+    "crash": "must end by itself, got exit code 7; it printed last: about to crash",
     "endless": "must go on within 1.5 seconds of a reply",
     "refused": "n of a call must be 1, got 2; call several times.",
-    "bad scorer": "must be scored, got ZeroDivisionError: by the scorer",
-    "text": "must be scored, got ValueError: a scorer must return a finite number, got 'text'",
+    "bad scorer": "must have a score, got ZeroDivisionError: by the scorer",
+    "text": "must have a score, got ValueError: a scorer must return a finite number, got 'text'",
 }
 
 
@@ -338,7 +338,7 @@ def test_of_calls_at_once_each_is_judged_by_its_own_reply(made: Made, chat: Chat
     assert sorted(one.verdict.score for one in episode.steps[0]) == [0.25, 0.5, 0.75]
     assert [one.verdict.score * 4 for one in episode.steps[0]] == [len(one.action_text) for one in episode.steps[0]]
     assert [one.verdict.score for one in episode.steps[1]] == [1.0]
-    with pytest.raises(ValueError, match="asked about one at a time, got 3 at once"):
+    with pytest.raises(ValueError, match="needs one call at a time, got 3 at once"):
         made("at_once").action_of(made("at_once").start({"number": 1}, 0), "?")
 
 

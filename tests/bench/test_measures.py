@@ -130,7 +130,7 @@ def test_an_angle_that_noise_explains_is_none() -> None:
 
 
 def test_too_many_ways_are_refused() -> None:
-    with pytest.raises(ValueError, match="at most 10 ways"):
+    with pytest.raises(ValueError, match="at most 10 combinations"):
         enumerated("ppo", Chain(length=5), most=10)
 
 
@@ -184,7 +184,7 @@ def test_outcomes_lie_between_the_worst_and_the_best_way() -> None:
 
 
 def test_unknown_dials_are_refused() -> None:
-    with pytest.raises(ValueError, match="takes its dials alone"):
+    with pytest.raises(ValueError, match="takes only its dials"):
         make_problem("key", length=3)
 
 

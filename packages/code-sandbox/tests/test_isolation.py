@@ -60,7 +60,7 @@ def test_without_user_namespaces_landlock_is_taken() -> None:
     printed, warned = refusing("unshare")
     assert printed == ["landlock ['namespaces']", "1.0", "1.0"]
     assert warned == [
-        "Code is confined at level 'landlock', because this machine does not give better "
+        "Code runs at isolation level 'landlock', because this machine lacks a better one "
         "(namespaces: PermissionError: [Errno 1] unshare: Operation not permitted)."
     ]
 

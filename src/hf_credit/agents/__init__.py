@@ -1,6 +1,6 @@
-"""Programs that call a model through an SDK of OpenAI or Anthropic, as tasks: each of their calls is a decision.
+"""Programs that call a model through an SDK of OpenAI or Anthropic, as tasks: each call is a decision.
 
-Imports nothing heavy: the process in which programs run has this module and theirs, and is forked for every run.
+Imports nothing heavy: the process that is forked for every run imports this module and the program.
 """
 
 from __future__ import annotations

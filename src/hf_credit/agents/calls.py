@@ -1,4 +1,4 @@
-"""Calls of a program, as plain values that can be compared: what an SDK spells in several ways is spelled in one."""
+"""Calls of a program as plain values that can be compared, with one form for the several forms of SDKs."""
 
 from __future__ import annotations
 
@@ -14,46 +14,45 @@ REFUSED = {
     "conversation": "send the whole conversation with each call",
     "logit_bias": "leave it out",
 }
-"""Parameters that would change what a reply is, each with what to do instead."""
+"""Parameters that training does not support, each with a remedy."""
 
 WITHOUT_EFFECT = ("tool_choice", "temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty", "seed")
-"""Parameters that are taken and have no effect: how replies are drawn is the training's."""
+"""Parameters that are accepted and ignored: training determines how replies are sampled."""
 
 
 class RefusedCallError(ValueError):
-    """A call asks for what cannot be trained on, told in one sentence."""
+    """A call that training does not support, with a reason in one sentence."""
 
 
 def refuse(body: Mapping[str, Any]) -> None:
-    """Refuses what a call asks for and nobody here can give, before it is translated.
+    """Refuses a call with unsupported parameters, before its translation.
 
     Args:
         body: of the call, in any dialect.
 
     Raises:
-        RefusedCallError: a parameter is not possible.
+        RefusedCallError: a parameter is not supported.
     """
     for name, remedy in REFUSED.items():
         if body.get(name):
             raise RefusedCallError(f"a call must not have {name}, got {str(body[name])[:100]!r}; {remedy}.")
     if body.get("n") not in (None, 1):
         raise RefusedCallError(f"n of a call must be 1, got {body['n']!r}; call several times.")
-    formats = (body.get("response_format"), (body.get("text") or {}).get("format"), body.get("output_format"))
-    for one in formats:
-        if one and one.get("type") != "text":
+    for form in (body.get("response_format"), (body.get("text") or {}).get("format"), body.get("output_format")):
+        if form and form.get("type") != "text":
             raise RefusedCallError(
-                f"the format of a reply must be text, got {one.get('type')!r}; ask for JSON in the prompt."
+                f"the format of a reply must be text, got {form.get('type')!r}; ask for JSON in the prompt."
             )
 
 
 def canonical_call(request: Mapping[str, Any]) -> dict[str, Any]:
-    """A call in plain values: `model`, `messages`, `tools`, `max_tokens` and `stop`.
+    """Returns a call as plain values: `model`, `messages`, `tools`, `max_tokens` and `stop`.
 
     Args:
-        request: as chat completions have it.
+        request: of chat completions.
 
     Raises:
-        RefusedCallError: it has no messages, or a part of one is no text.
+        RefusedCallError: it has no messages, or a part of a message is not text.
     """
     messages = request.get("messages")
     if not isinstance(messages, list) or not messages or not all(isinstance(one, Mapping) for one in messages):
@@ -70,13 +69,13 @@ def canonical_call(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def canonical_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Messages in one spelling: no ids, arguments of tool calls as JSON values, parts of text joined, nothing as empty
-    text, and what an assistant said in several messages in one.
+    """Returns messages in canonical form: without ids, arguments of tool calls as JSON values, parts of text joined,
+    null as empty text, and consecutive messages of an assistant as one.
 
     Raises:
-        RefusedCallError: a part of one is no text.
+        RefusedCallError: a part of a message is not text.
     """
-    found: list[dict[str, Any]] = []
+    merged: list[dict[str, Any]] = []
     for message in messages:
         try:
             content = joined_parts(message.get("content"))
@@ -86,22 +85,22 @@ def canonical_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, 
         one: dict[str, Any] = {"role": role, "content": content}
         if calls := [_tool_call(call) for call in message.get("tool_calls") or []]:
             one["tool_calls"] = calls
-        last = found[-1] if found else None
+        last = merged[-1] if merged else None
         if last is not None and role == "assistant" == last["role"]:
             last["content"] = "\n".join(text for text in (last["content"], content) if text)
             if both := [*last.get("tool_calls", []), *calls]:
                 last["tool_calls"] = both
         else:
-            found.append(one)
-    return found
+            merged.append(one)
+    return merged
 
 
 def assistant_message(content: str, calls: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """A reply as one of `canonical_messages`.
+    """Returns a reply as one of `canonical_messages`.
 
     Args:
-        content: what it says beside tool calls.
-        calls: the name and the arguments, as JSON, of each.
+        content: its text beside tool calls.
+        calls: the name and the arguments, as JSON, of each tool call.
     """
     message: dict[str, Any] = {"role": "assistant", "content": content}
     if calls:
@@ -110,24 +109,24 @@ def assistant_message(content: str, calls: Sequence[Sequence[str]]) -> dict[str,
 
 
 def shown_message(message: Mapping[str, Any]) -> dict[str, Any]:
-    """One of `canonical_messages` as chat templates take it."""
+    """Returns one of `canonical_messages` in the form of chat templates."""
     if "tool_calls" not in message:
         return dict(message)
     return {**message, "tool_calls": [{"type": "function", "function": call} for call in message["tool_calls"]]}
 
 
 def digest(value: Any) -> str:
-    """Of plain values, by which they are compared."""
+    """Returns a digest of plain values, for comparisons."""
     return hashlib.blake2b(written(value).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
 def written(value: Any) -> str:
-    """Plain values as JSON, equal ones alike."""
+    """Returns plain values as JSON, the same text for equal values."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Where two calls differ, for people: the message or the field, and how each goes on from there."""
+    """Describes where two calls differ: the message or the field, and both texts from there."""
     for number, (one, other) in enumerate(zip(before["messages"], after["messages"], strict=False), start=1):
         if one != other:
             name = next(key for key in {**one, **other} if one.get(key) != other.get(key))
@@ -161,7 +160,7 @@ def _tool_call(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _value(arguments: Any) -> Any:
-    """Arguments as a JSON value; text that is no JSON as it stands."""
+    """Returns arguments as a JSON value, or unchanged if they are not JSON."""
     if not isinstance(arguments, str):
         return arguments or {}
     try:
@@ -171,4 +170,4 @@ def _value(arguments: Any) -> Any:
 
 
 Canonical = Callable[[dict[str, Any]], Any]
-"""From a call to what of it is compared when a run is restored."""
+"""Returns the part of a call that is compared when a run is restored."""

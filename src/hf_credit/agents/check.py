@@ -1,4 +1,4 @@
-"""Whether a program repeats itself, and where it does not: what every restored state depends on."""
+"""Checks that a program is deterministic, on which every restored state depends."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from hf_credit.environments.tool_calls import marked, write_call
 from hf_credit.rollouts.failures import in_one_line
 from hf_credit.rollouts.interaction import Request
 
-SETTLE = 0.05  # seconds, long enough to see calls at once
+SETTLE = 0.05  # seconds, enough to see simultaneous calls
 
 Replies = Callable[[Request, random.Random], str]
 
 
 @dataclass(kw_only=True)
 class Findings:
-    """What a check of a program found.
+    """The results of a check of a program.
 
     Attributes:
-        tasks: how many were run, each twice.
-        calls: that were made in the first runs.
-        restored: states that were restored.
-        seconds: that restoring took.
-        together: the most calls at once.
-        kept: replies that came back as they were made, and of how many.
-        statuses: how runs ended.
-        problems: where it did not repeat itself or failed, in words; none of a program that can be replayed.
+        tasks: the number of tasks, each run twice.
+        calls: in the first runs.
+        restored: the number of restored states.
+        seconds: for restoring them.
+        together: the most simultaneous calls.
+        kept: the number of replies that returned unchanged in later calls, and of all that returned.
+        statuses: the number of runs by status.
+        problems: differences and failures, in words; none for a program that can be replayed.
     """
 
     tasks: int = 0
@@ -48,7 +48,7 @@ class Findings:
 
 
 def made_up(request: Request, draws: random.Random) -> str:
-    """A reply of nobody's: a call of a tool that is offered, or words that were shown."""
+    """Returns a dummy reply: a call of an offered tool, or words of the prompt."""
     if request.tools and draws.random() < 2 / 3:
         function = draws.choice(list(request.tools))["function"]
         return marked(write_call(function["name"], _example(function.get("parameters") or {}, draws)))
@@ -60,36 +60,36 @@ def check(interaction: AgentInteraction, tasks: Iterable[Mapping[str, Any]], rep
     """Runs a program twice on each task with the same replies, and restores every state of the first run.
 
     Args:
-        interaction: the program; calls at once are seen where its `settle` is above 0.
+        interaction: the program; the check sees simultaneous calls if its `settle` is above 0.
         tasks: rows.
-        replies: what the model replies to a request, drawn from the random numbers.
+        replies: returns the model's reply to a request, from random numbers.
     """
-    found = Findings()
+    findings = Findings()
     for number, task in enumerate(tasks, start=1):
-        found.tasks += 1
+        findings.tasks += 1
         try:
             first, again = (_walk(interaction, task, number, replies) for _ in range(2))
         except Exception as error:
-            found.problems.append(f"task {number}: {in_one_line(error)}")
+            findings.problems.append(f"task {number}: {in_one_line(error)}")
             continue
         last = first[-1]
-        found.calls += len(last.answered)
-        found.statuses[last.status] = found.statuses.get(last.status, 0) + 1
-        found.together = max(found.together, *(len(state.waiting) for state in first))
-        found.kept = found.kept[0] + last.kept[0], found.kept[1] + last.kept[1]
-        found.problems += _parting(number, first, again)
+        findings.calls += len(last.answered)
+        findings.statuses[last.status] = findings.statuses.get(last.status, 0) + 1
+        findings.together = max(findings.together, *(len(state.waiting) for state in first))
+        findings.kept = findings.kept[0] + last.kept[0], findings.kept[1] + last.kept[1]
+        findings.problems += _first_difference(number, first, again)
         for state in first:
             if state.waiting:
                 began = time.monotonic()
                 try:
                     interaction.restore(state)
-                    found.restored += 1
+                    findings.restored += 1
                 except DivergedRunError as error:
-                    found.problems.append(f"task {number}, restored: {_told(first, error)}")
+                    findings.problems.append(f"task {number}, restored: {_described(first, error)}")
                 except Exception as error:
-                    found.problems.append(f"task {number}, restored: {in_one_line(error)}")
-                found.seconds += time.monotonic() - began
-    return found
+                    findings.problems.append(f"task {number}, restored: {in_one_line(error)}")
+                findings.seconds += time.monotonic() - began
+    return findings
 
 
 def _walk(interaction: AgentInteraction, task: Mapping[str, Any], number: int, replies: Replies) -> list[AgentState]:
@@ -100,32 +100,32 @@ def _walk(interaction: AgentInteraction, task: Mapping[str, Any], number: int, r
     return states
 
 
-def _parting(number: int, first: Sequence[AgentState], again: Sequence[AgentState]) -> list[str]:
-    """The first call of a second run that is not as in the first."""
+def _first_difference(number: int, first: Sequence[AgentState], again: Sequence[AgentState]) -> list[str]:
+    """Describes the first call of a second run that differs from the first run."""
     for one, other in zip(first, again, strict=False):
         asked, instead = ([json.loads(waiting.asked) for waiting in state.waiting] for state in (one, other))
         if [waiting.call for waiting in one.waiting] != [waiting.call for waiting in other.waiting]:
             place = len(one.answered) + 1
-            told = [difference(*pair) for pair in zip(asked, instead, strict=False) if pair[0] != pair[1]]
+            differences = [difference(*pair) for pair in zip(asked, instead, strict=False) if pair[0] != pair[1]]
             counts = f"{len(asked)} calls, then {len(instead)}"
-            return [f"task {number}, run again, call {place}: {told[0] if told else counts}"]
+            return [f"task {number}, run again, call {place}: {differences[0] if differences else counts}"]
     if first[-1].worth != again[-1].worth:
-        return [f"task {number}, run again: it was worth {first[-1].worth:g}, then {again[-1].worth:g}"]
+        return [f"task {number}, run again: its outcome was {first[-1].worth:g}, then {again[-1].worth:g}"]
     return []
 
 
-def _told(states: Sequence[AgentState], error: DivergedRunError) -> str:
+def _described(states: Sequence[AgentState], error: DivergedRunError) -> str:
     if error.asked is None:
         return f"call {error.place} was not made"
     for state in states:
         for place, waiting in enumerate(state.waiting, start=len(state.answered) + 1):
             if place == error.place:
                 return f"call {place}: {difference(json.loads(waiting.asked), error.asked)}"
-    return f"call {error.place} was made, and not before"
+    return f"call {error.place} was new"
 
 
 def _example(schema: Mapping[str, Any], draws: random.Random) -> Any:
-    """A value that a JSON schema of a tool's arguments takes, as far as its types tell."""
+    """Returns a value that fits the types of a JSON schema."""
     if schema.get("enum"):
         return draws.choice(list(schema["enum"]))
     kind = schema.get("type", "object" if "properties" in schema else "string")

@@ -1,4 +1,4 @@
-"""The address that programs call: one server on loopback, at which every run has a key of its own."""
+"""The server that programs call, on loopback, with a key for each run."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ logger = logging.getLogger(__name__)
 
 _MOST_BYTES = 64 * 2**20  # of a call: more than any context
 _CHAT = "/chat/completions"
-_CREATED = 0  # seconds since 1970: no reply says when it was made, or nothing would repeat
+_CREATED = 0  # seconds since 1970: a reply has no time, or no run would repeat
 _RANDOM_ID = re.compile(r"([a-z]+)_(?:chatcmpl-)?[0-9a-f]{24,}")
-_NO_RUN = "the key of a run that is under way is needed"
+_NO_RUN = "a call needs the key of a live run"
 _IDS = ("id", "item_id", "call_id", "response_id")
 
 
@@ -40,9 +40,9 @@ class Call:
     """A call that waits for its reply.
 
     Attributes:
-        asked: what it asks for, as `canonical_call` gives it.
-        retry: whether its SDK says that it tries again.
-        ignored: how many parameters without effect it has.
+        asked: the call, from `canonical_call`.
+        retry: whether its SDK marks it as a retry.
+        ignored: the number of its parameters without effect.
     """
 
     asked: dict[str, Any]
@@ -55,12 +55,12 @@ class Call:
         self._reply = self._loop.create_future()
 
     def answer(self, message: dict[str, Any], finish: str, place: str) -> None:
-        """Replies; safe in any thread, and without effect where it was answered or its caller is gone.
+        """Replies; safe in any thread, and without effect if the call has a reply or its caller has ended.
 
         Args:
-            message: of the assistant, as chat completions have it.
-            finish: why it ended: `"stop"`, `"length"` or `"tool_calls"`.
-            place: in the run, of which ids are made.
+            message: of the assistant, in the form of chat completions.
+            finish: the reason of its end: `"stop"`, `"length"` or `"tool_calls"`.
+            place: in the run, for ids.
         """
         choice = {"index": 0, "message": message, "finish_reason": finish, "logprobs": None}
         usage = dict.fromkeys(("prompt_tokens", "completion_tokens", "total_tokens"), 0)
@@ -76,12 +76,12 @@ class Call:
             self._loop.call_soon_threadsafe(self._set, (reply, place))
 
     def drop(self) -> None:
-        """Lets nobody wait for it any more; safe in any thread."""
+        """Ends the wait without a reply; safe in any thread."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._set, None)
 
     async def reply(self) -> tuple[dict[str, Any], str] | None:
-        """The reply as a chat completion, and its place in the run; `None` where the run has ended without."""
+        """Returns the reply as a chat completion, and its place in the run; `None` if the run ends without."""
         return await self._reply
 
     def _set(self, reply: tuple[dict[str, Any], str] | None) -> None:
@@ -89,22 +89,22 @@ class Call:
             self._reply.set_result(reply)
 
 
-Told = Callable[[str, Any], None]
-"""What a run does of itself, told by its kind: `"call"` with a `Call`, `"refused"` with a sentence, `"reward"`."""
+OnEvent = Callable[[str, Any], None]
+"""Receives the events of a run: `"call"` with a `Call`, `"refused"` with a sentence, `"reward"` with a number."""
 
 
 class Endpoint:
-    """A server on loopback that answers in the forms of chat completions, responses and messages, streamed or not.
+    """A server on loopback that answers chat completions, responses and messages, streamed or not.
 
     Args:
-        roles: the names of models that may be called; any, if there are none.
+        roles: the names of models that programs may call; empty for any.
     """
 
     def __init__(self, roles: tuple[str, ...] = ()) -> None:
         self._roles = roles
-        self._runs: dict[str, tuple[Told, set[Call]]] = {}  # with the calls that wait
-        self._rewarded: dict[str, Told] = {}
-        # With its protocol named, as asyncio sets TCP_NODELAY only then: without, each call takes 40 ms more.
+        self._runs: dict[str, tuple[OnEvent, set[Call]]] = {}  # with waiting calls
+        self._rewarded: dict[str, OnEvent] = {}
+        # The explicit protocol lets asyncio set TCP_NODELAY, which saves 40 ms a call.
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.bind(("127.0.0.1", 0))
         listener.listen(1024)
@@ -126,18 +126,18 @@ class Endpoint:
             time.sleep(0.002)
         self._finalizer = weakref.finalize(self, _stopped, os.getpid(), self._server, self._thread, listener)
 
-    def open(self, told: Told) -> tuple[str, str]:
-        """Two keys for a run: that of its calls, and that of its rewards. `close` ends both.
+    def open(self, on_event: OnEvent) -> tuple[str, str]:
+        """Returns two keys for a run: for its calls, and for its rewards. `close` revokes both.
 
         Args:
-            told: called in the server's thread with what the run does; it must not wait.
+            on_event: called in the server's thread; it must not block.
         """
         key, reward_key = (secrets.token_urlsafe(24) for _ in range(2))
-        self._runs[key], self._rewarded[reward_key] = (told, set()), told
+        self._runs[key], self._rewarded[reward_key] = (on_event, set()), on_event
         return key, reward_key
 
     def close(self, keys: tuple[str, str]) -> None:
-        """From here on, the keys of a run are refused, and so are its calls that still wait."""
+        """Revokes the keys of a run, and refuses its waiting calls."""
         _, waiting = self._runs.pop(keys[0], (None, set()))
         self._rewarded.pop(keys[1], None)
         for call in tuple(waiting):
@@ -148,10 +148,10 @@ class Endpoint:
         self._finalizer()
 
     async def _paid(self, request: Request) -> Response:
-        told = self._rewarded.get(_key(request))
-        if told is None:
-            return _refusal(401, "the key of a run's rewards is needed")
-        told("reward", float((await request.json())["value"]))
+        on_event = self._rewarded.get(_key(request))
+        if on_event is None:
+            return _refusal(401, "a reward needs the reward key of a live run")
+        on_event("reward", float((await request.json())["value"]))
         return JSONResponse({})
 
     async def _models(self, request: Request) -> Response:
@@ -163,7 +163,7 @@ class Endpoint:
         key = _key(request)
         if key not in self._runs:
             return _refusal(401, _NO_RUN)
-        told, waiting = self._runs[key]
+        on_event, waiting = self._runs[key]
         try:
             raw = b""
             async for part in request.stream():
@@ -185,23 +185,23 @@ class Endpoint:
                     "declare it with roles=, or call one of these."
                 )
         except RefusedCallError as error:
-            told("refused", str(error))
+            on_event("refused", str(error))
             return _refusal(400, str(error))
         retry = request.headers.get("x-stainless-retry-count", "0") != "0"
         call = Call(asked, retry, sum(name in body for name in WITHOUT_EFFECT))
         waiting.add(call)
-        if key not in self._runs:  # it has ended meanwhile
+        if key not in self._runs:  # the run has ended meanwhile
             call.drop()
-        told("call", call)
+        on_event("call", call)
         try:
-            found = await call.reply()
+            reply = await call.reply()
         finally:
             waiting.discard(call)
-        return _refusal(401, _NO_RUN) if found is None else await dialect.response(found[0], body, found[1])
+        return _refusal(401, _NO_RUN) if reply is None else await dialect.response(reply[0], body, reply[1])
 
 
 class _ChatCompletions:
-    """The dialect that replies are made in."""
+    """The dialect of the replies themselves."""
 
     def request(self, body: dict[str, Any]) -> dict[str, Any]:
         return body
@@ -221,13 +221,13 @@ class _ChatCompletions:
 
 
 class _Translated:
-    """Another dialect, by OpenEnv.
+    """Another dialect, translated by OpenEnv.
 
     Args:
         path, headers, body: of the call.
 
     Raises:
-        RefusedCallError: it is none that is known.
+        RefusedCallError: the dialect is unknown.
     """
 
     def __init__(self, path: str, headers: dict[str, str], body: dict[str, Any]) -> None:
@@ -251,8 +251,8 @@ class _Translated:
     def request(self, body: dict[str, Any]) -> dict[str, Any]:
         try:
             return dict(self._transformer.transform_request(body))
-        except Exception as error:  # whatever comes of a body of another form
-            raise RefusedCallError(f"a call must be as its API says, got {str(error)[:200]}; correct it.") from None
+        except Exception as error:  # a malformed body may raise anything
+            raise RefusedCallError(f"a call must follow its API, got {str(error)[:200]}; correct it.") from None
 
     async def response(self, reply: dict[str, Any], body: dict[str, Any], place: str) -> Response:
         ids: dict[str, str] = {}
@@ -273,18 +273,18 @@ def _dialect(path: str, headers: dict[str, str], body: dict[str, Any]) -> _ChatC
 
 
 def _settled(value: Any, place: str, ids: dict[str, str]) -> Any:
-    """A reply without what is random or a time in it: some programs write ids into their prompts."""
+    """Returns a reply without random ids and times: some programs write ids into their prompts."""
     if isinstance(value, list):
         return [_settled(one, place, ids) for one in value]
     if not isinstance(value, dict):
         return value
-    found: dict[str, Any] = {}
+    settled: dict[str, Any] = {}
     for key, one in value.items():
         if key in _IDS and isinstance(one, str) and (random := _RANDOM_ID.fullmatch(one)):
-            found[key] = ids.setdefault(one, f"{random[1]}_{place}_{len(ids)}")
+            settled[key] = ids.setdefault(one, f"{random[1]}_{place}_{len(ids)}")
         else:
-            found[key] = _CREATED if key == "created_at" else _settled(one, place, ids)
-    return found
+            settled[key] = _CREATED if key == "created_at" else _settled(one, place, ids)
+    return settled
 
 
 def _key(request: Request) -> str:
@@ -292,7 +292,7 @@ def _key(request: Request) -> str:
 
 
 def _refusal(status: int, sentence: str) -> Response:
-    """An error in a form that SDKs of OpenAI and of Anthropic read."""
+    """Returns an error in the form of both OpenAI's and Anthropic's SDKs."""
     error: Mapping[str, Any] = {"type": "invalid_request_error", "message": sentence, "param": None, "code": None}
     return JSONResponse({"type": "error", "error": error}, status)
 
@@ -300,6 +300,6 @@ def _refusal(status: int, sentence: str) -> Response:
 def _stopped(owner: int, server: uvicorn.Server, thread: threading.Thread, listener: socket.socket) -> None:
     if owner != os.getpid():
         return
-    server.should_exit = server.force_exit = True  # calls that wait have nobody left to answer them
+    server.should_exit = server.force_exit = True  # no answer will come for waiting calls
     thread.join(5)
     listener.close()

@@ -1,6 +1,6 @@
-"""The process that has imported a program and is forked for every run of it; it has nothing else and no thread.
+"""The process that imports a program and is forked for every run; it imports little else and has one thread.
 
-It is told what to do in lines of JSON, and answers in lines of JSON. When whoever told it is gone, all runs end.
+It receives requests as lines of JSON, and answers with lines of JSON. When the requesting process ends, all runs end.
 """
 
 from __future__ import annotations
@@ -32,33 +32,34 @@ from typing import Any, BinaryIO
 
 from hf_credit.agents.program import Agent, Model, Settings, model_environment
 
-_TAIL = 2000  # characters of what a run that crashed had printed last
+_TAIL = 2000  # last characters of the output of a crashed run
 _PR_SET_PDEATHSIG = 1
-_CLOSING_SECONDS = 4.0  # that what tidies up has, where all ends
-_MANY_MODULES = 50  # of a package, whose import takes a run longer than all else
+_CLOSING_SECONDS = 4.0  # for functions that clean up, when this process ends
+_MANY_MODULES = 50  # of a package whose import dominates the time of a run
 
 
+@dataclasses.dataclass(eq=False)
 class _Run:
     """A run in a process of its own.
 
     Attributes:
-        task: its own.
-        process: its id, and that of its group.
-        result: what it writes its result to.
-        folder: its own.
-        printed: what it and its children print.
+        task: its task.
+        process: the id of its process and process group.
+        result: a descriptor from which its result is read.
+        folder: its own folder.
+        printed: the output of the run and its children.
+        read: the part of the result read so far.
     """
 
-    def __init__(self, task: dict[str, Any], process: int, result: int, folder: Path, printed: BinaryIO) -> None:
-        self.task = task
-        self.process = process
-        self.result = result
-        self.folder = folder
-        self.printed = printed
-        self.read = b""
+    task: dict[str, Any]
+    process: int
+    result: int
+    folder: Path
+    printed: BinaryIO
+    read: bytes = b""
 
     def end(self) -> dict[str, Any]:
-        """Ends what is left of it, and says what came of it."""
+        """Ends the run and its children, and returns its result."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process, signal.SIGKILL)
         _, status = os.waitpid(self.process, 0)
@@ -74,17 +75,17 @@ class _Run:
 
 
 def main(link: socket.socket) -> None:
-    """Imports the program that the first line names, and starts and stops runs until `link` is closed."""
-    lines = link.makefile("rb", buffering=0)  # what comes later is read from the socket itself
-    asked = json.loads(lines.readline())
-    os.environ.update(HOME=asked["folder"])
+    """Imports the program that the first line names, and starts and stops runs until `link` closes."""
+    lines = link.makefile("rb", buffering=0)  # unbuffered: later lines are read from the socket itself
+    first = json.loads(lines.readline())
+    os.environ.update(HOME=first["folder"])
     try:
-        program, settings = _loaded(asked)
+        program, settings = _loaded(first)
         scorer, closer = (None if one is None else _imported(one) for one in (settings.score, settings.close))
         _send(link, {"settings": dataclasses.asdict(settings)})
         os.environ.update(json.loads(lines.readline())["environment"])
         gc.collect()
-        gc.freeze()  # what is collected in a fork would be copied for it
+        gc.freeze()  # a collection in a fork would copy the pages
         _serve(link, program, scorer, closer)
     except BaseException as error:
         with contextlib.suppress(OSError):
@@ -93,14 +94,11 @@ def main(link: socket.socket) -> None:
         shutil.rmtree(os.environ["HOME"], ignore_errors=True)
 
 
-def _loaded(asked: Mapping[str, Any]) -> tuple[Callable[..., Any], Settings]:
-    if isinstance(asked["agent"], str):
-        found = _imported(asked["agent"])
-        program = found.function if isinstance(found, Agent) else found
-        known = dataclasses.asdict(found.settings) if isinstance(found, Agent) else {}
-    else:
-        program, known = functools.partial(_command, asked["agent"]), {}
-    return program, Settings(**{**known, **asked["settings"]})
+def _loaded(first: Mapping[str, Any]) -> tuple[Callable[..., Any], Settings]:
+    agent = first["agent"]
+    program = _imported(agent) if isinstance(agent, str) else functools.partial(_command, agent)
+    settings = dataclasses.asdict(program.settings) if isinstance(program, Agent) else {}
+    return program, Settings(**{**settings, **first["settings"]})
 
 
 def _imported(name: str) -> Any:
@@ -137,15 +135,15 @@ def _serve(
                             return
                         *whole, pending = (pending + read).split(b"\n")
                         for line in whole:
-                            told = json.loads(line)
-                            if "stop" in told:
-                                if (run := runs.pop(told["stop"], None)) is not None:
+                            request = json.loads(line)
+                            if "stop" in request:
+                                if (run := runs.pop(request["stop"], None)) is not None:
                                     selector.unregister(run.result)
                                     end(run)
                             else:
-                                run = _forked(told, program, scorer, [link, *runs.values()])
-                                runs[told["start"]] = run
-                                selector.register(run.result, selectors.EVENT_READ, told["start"])
+                                run = _forked(request, program, scorer, [link, *runs.values()])
+                                runs[request["start"]] = run
+                                selector.register(run.result, selectors.EVENT_READ, request["start"])
                     elif key.data in runs:
                         run = runs[key.data]
                         read = os.read(run.result, 1 << 16)
@@ -166,11 +164,11 @@ def _serve(
 
 
 def _closing(run: _Run, closer: Callable[..., Any], others: list[Any]) -> int:
-    """The process that tidies up behind a run, and deletes its folder."""
+    """Forks a process that cleans up after a run, and deletes its folder; returns its id."""
     if process := os.fork():
         return process
     try:
-        _let_go(others)
+        _close_all(others)
         os.chdir(run.folder)
         closer(dict(run.task), run.folder)
     except BaseException:
@@ -181,8 +179,8 @@ def _closing(run: _Run, closer: Callable[..., Any], others: list[Any]) -> int:
         os._exit(0)
 
 
-def _let_go(others: list[Any]) -> None:
-    """Closes, in a fork, the link and what other runs write to."""
+def _close_all(others: list[Any]) -> None:
+    """Closes, in a fork, the link and the pipes of other runs."""
     for other in others:
         os.close(other.result if isinstance(other, _Run) else other.fileno())
 
@@ -192,48 +190,47 @@ def _send(link: socket.socket, message: Mapping[str, Any]) -> None:
 
 
 def _forked(
-    told: Mapping[str, Any], program: Callable[..., Any], scorer: Callable[..., Any] | None, others: list[Any]
+    request: Mapping[str, Any], program: Callable[..., Any], scorer: Callable[..., Any] | None, others: list[Any]
 ) -> _Run:
     folder = Path(tempfile.mkdtemp(prefix="run-", dir=os.environ["HOME"]))
-    printed = tempfile.TemporaryFile()  # noqa: SIM115  # the run's, closed at its end
+    printed = tempfile.TemporaryFile()  # noqa: SIM115  # closed at the end of the run
     ours, theirs = os.pipe()
     parent, process = os.getpid(), os.fork()
     if process:
-        with contextlib.suppress(PermissionError, ProcessLookupError):  # it may have done so, or be gone
+        with contextlib.suppress(PermissionError, ProcessLookupError):  # it may have done so, or have ended
             os.setpgid(process, process)
         os.close(theirs)
-        return _Run(told["task"], process, ours, folder, printed)
+        return _Run(request["task"], process, ours, folder, printed)
     try:
         os.setpgid(0, 0)
-        with contextlib.suppress(AttributeError, OSError):  # Linux: a killed host leaves no run behind
+        with contextlib.suppress(AttributeError, OSError):  # Linux: runs of a killed host end with it
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
         os.close(ours)
-        _let_go(others)
+        _close_all(others)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(printed.fileno(), 1)
         os.dup2(printed.fileno(), 2)
         known = set(sys.modules)
-        result = {**_result(told, folder, program, scorer), "imported": _large_packages(sys.modules.keys() - known)}
+        result = {**_result(request, folder, program, scorer), "imported": _large_packages(sys.modules.keys() - known)}
         sys.stdout.flush()
-        written = json.dumps(result).encode() + b"\n"
-        while written:
-            written = written[os.write(theirs, written) :]
+        with open(theirs, "wb") as pipe:
+            pipe.write(json.dumps(result).encode() + b"\n")
     finally:
         os._exit(0)
 
 
 def _result(
-    told: Mapping[str, Any], folder: Path, program: Callable[..., Any], scorer: Callable[..., Any] | None
+    request: Mapping[str, Any], folder: Path, program: Callable[..., Any], scorer: Callable[..., Any] | None
 ) -> dict[str, Any]:
     model = Model(
-        base_url=told["base_url"],
-        api_key=told["key"],
-        seed=told["seed"],
+        base_url=request["base_url"],
+        api_key=request["key"],
+        seed=request["seed"],
         folder=folder,
-        name=told["name"],
-        _reward_key=told["reward_key"],
+        name=request["name"],
+        _reward_key=request["reward_key"],
     )
     os.environ.update(model_environment(model))
     os.chdir(folder)
@@ -241,27 +238,27 @@ def _result(
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed(model.seed % 2**32)
     try:
-        answer = program(dict(told["task"]), model)
+        answer = program(dict(request["task"]), model)
     except BaseException as error:
         return {"raised": f"{type(error).__name__}: {error}"[:500], "traceback": traceback.format_exc()}
     try:
-        worth = answer if scorer is None else scorer(dict(told["task"]), answer)
-        if not isinstance(worth, Real) or not math.isfinite(worth):
+        outcome = answer if scorer is None else scorer(dict(request["task"]), answer)
+        if not isinstance(outcome, Real) or not math.isfinite(outcome):
             rule = "a program without a scorer must return" if scorer is None else "a scorer must return"
-            raise ValueError(f"{rule} a finite number, got {repr(worth)[:100]}; mend it, or name a score.")
-        return {"outcome": float(worth)}
+            raise ValueError(f"{rule} a finite number, got {repr(outcome)[:100]}; correct it, or set score.")
+        return {"outcome": float(outcome)}
     except BaseException as error:
         return {"unscored": f"{type(error).__name__}: {error}"[:500], "traceback": traceback.format_exc()}
 
 
 def _large_packages(modules: Collection[str]) -> list[str]:
-    """The packages of which these are many."""
+    """Returns the packages with many of these modules."""
     counts = Counter(name.partition(".")[0] for name in modules)
     return sorted(name for name, count in counts.items() if count >= _MANY_MODULES)
 
 
 def _command(command: list[str], task: Mapping[str, Any], model: Model) -> Any:
-    """What a command prints for a task on its standard input: a number where it is one, and text otherwise."""
+    """Returns the output of a command for a task on its standard input, as a number if it is one."""
     done = subprocess.run(command, input=json.dumps(task), stdout=subprocess.PIPE, text=True)
     if done.returncode:
         raise RuntimeError(f"the command ended with exit code {done.returncode}")

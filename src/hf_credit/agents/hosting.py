@@ -1,4 +1,4 @@
-"""The process of `hf_credit.agents.host`, as seen from where training runs."""
+"""Starts the process of `hf_credit.agents.host` from the training process, and talks to it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KEPT = (
     *("PATH", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "JAVA_HOME", "NODE_PATH"),
     *("OMP_NUM_THREADS", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"),
 )
-"""Variables that programs need; no other reaches them, as it may be a secret."""
+"""Environment variables that programs need. Others do not reach them, since they may be secrets."""
 
 _START = (
     "import socket, sys; sys.path[:] = {path!r}; from hf_credit.agents.host import main; "
@@ -35,7 +35,7 @@ Ended = Callable[[Mapping[str, Any]], None]
 
 
 class HostDiedError(ConnectionError):
-    """The process that programs are forked from is gone."""
+    """The process that forks programs has ended."""
 
 
 class Host:
@@ -43,12 +43,12 @@ class Host:
 
     Args:
         agent: `"module:name"` of the program, or the words of a command.
-        settings: those of `Settings` that are not as the program's own.
+        settings: that override the program's own.
 
     Attributes:
-        settings: how the program is run.
-        folder: holds those of its runs; whichever of the two processes ends last deletes it.
-        dead: whether the process is gone.
+        settings: of the program.
+        folder: with the folders of the runs; the last of the two processes to end deletes it.
+        dead: whether the process has ended.
 
     Raises:
         ValueError: the program or its scorer cannot be imported, or a setting is not possible.
@@ -76,17 +76,17 @@ class Host:
         self._finalizer = weakref.finalize(self, _close, os.getpid(), ours, self._process, self.folder)
         named = agent if isinstance(agent, str) else list(agent)
         _send(ours, {"agent": named, "settings": dict(settings), "folder": self.folder})
-        told = json.loads(self._lines.readline() or b'{"failed": "it ended before it had imported the program"}')
-        if "failed" in told:
+        answer = json.loads(self._lines.readline() or b'{"failed": "it ended before it had imported the program"}')
+        if "failed" in answer:
             self.close()
             self._lines.close()
-            if told.get("traceback"):
-                logger.error("A program could not be imported.\n%s", told["traceback"])
+            if answer.get("traceback"):
+                logger.error("A program could not be imported.\n%s", answer["traceback"])
             raise ValueError(
                 f"an agent must be importable as 'module:name', with its scorer and settings, got {agent!r} "
-                f"({told['failed']}); mend it, or correct the name."
+                f"({answer['failed']}); correct the program, or the name."
             )
-        self.settings = Settings(**told["settings"])
+        self.settings = Settings(**answer["settings"])
         wanted = {name: os.environ[name] for name in self.settings.environment if name in os.environ}
         _send(ours, {"environment": wanted})
         reader = threading.Thread(
@@ -94,18 +94,15 @@ class Host:
         )
         reader.start()
 
-    def start(self, told: Mapping[str, Any], ended: Ended) -> int:
-        """Starts a run.
+    def start(self, request: Mapping[str, Any], ended: Ended) -> int:
+        """Starts a run; returns its number, for `stop`.
 
         Args:
-            told: what it is told, as `hf_credit.agents.host` reads it.
-            ended: called once, in another thread, with what came of it, unless it is stopped before.
-
-        Returns:
-            What it is stopped by.
+            request: as `hf_credit.agents.host` reads it.
+            ended: called once, in another thread, with the result, unless the run is stopped before.
 
         Raises:
-            HostDiedError: there is no process to fork.
+            HostDiedError: the process has ended.
         """
         with self._sending:
             self._started += 1
@@ -114,14 +111,14 @@ class Host:
             try:
                 if self.dead:
                     raise BrokenPipeError
-                _send(self._link, {"start": run, **told})
+                _send(self._link, {"start": run, **request})
             except OSError:
                 self._runs.pop(run, None)
-                raise HostDiedError("the process that programs are forked from ended; it is started again.") from None
+                raise HostDiedError("the process that forks programs ended; it is started again.") from None
         return run
 
     def stop(self, run: int) -> None:
-        """Ends a run and deletes its folder; one that has ended by itself is left alone."""
+        """Ends a run and deletes its folder, unless it has ended by itself."""
         if self._runs.pop(run, None) is not None:
             with self._sending, suppress(OSError):
                 _send(self._link, {"stop": run})
@@ -138,20 +135,20 @@ def _send(link: socket.socket, message: Mapping[str, Any]) -> None:
 def _read(lines: Any, runs: dict[int, Ended], host: weakref.ref[Host]) -> None:
     with suppress(OSError, ValueError), lines:
         for line in lines:
-            told = json.loads(line)
-            if "failed" in told:
-                logger.error("The process that programs are forked from failed.\n%s", told["traceback"])
-            if (ended := runs.pop(told.get("ended"), None)) is not None:
-                ended(told)
-    if (gone := host()) is not None:
-        gone.dead = True
+            answer = json.loads(line)
+            if "failed" in answer:
+                logger.error("The process that forks programs failed.\n%s", answer["traceback"])
+            if (ended := runs.pop(answer.get("ended"), None)) is not None:
+                ended(answer)
+    if (owner := host()) is not None:
+        owner.dead = True
     while runs:
         with suppress(KeyError):
             runs.popitem()[1]({"lost": True})
 
 
 def _close(owner: int, link: socket.socket, process: subprocess.Popen[bytes], folder: str) -> None:
-    if owner != os.getpid():  # a fork, as data loaders make them, owns no run
+    if owner != os.getpid():  # a fork, such as a data loader's, owns no run
         return
     with suppress(OSError):
         link.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""A program as an Interaction: its state is a task, a seed and the replies so far."""
+"""A program as an Interaction. Its state is a task, a seed and the replies so far."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hf_credit.agents.calls import shown_message, written
 from hf_credit.agents.hosting import Host
 from hf_credit.agents.program import DEFAULT_ROLE, SETTINGS, Settings
 from hf_credit.agents.runs import Answered, LiveRun, RunError, Runs, Step
-from hf_credit.agents.states import AgentState, asking, with_replies
+from hf_credit.agents.states import AgentState, Waiting, asking, with_replies
 from hf_credit.environments.sessions import Session, Sessions
 from hf_credit.environments.tool_calls import read_calls
 from hf_credit.oracles import Oracle
@@ -36,7 +36,7 @@ class CallJudge:
     """An oracle of calls.
 
     Args:
-        judge: from a call, as plain values, and a reply to a score in [0, 1].
+        judge: takes a call, as plain values, and a reply, and returns a score in [0, 1].
     """
 
     name = "judge"
@@ -45,39 +45,38 @@ class CallJudge:
         self.judge = judge
 
     def valid_actions(self, state: AgentState) -> frozenset[str]:
-        """None: replies are free text."""
+        """Returns none: replies are free text."""
         return frozenset()
 
     def score(self, state: AgentState, action: str) -> float:
-        """What the judge says of a reply to the call that waits in `state`."""
+        """Returns the judge's score of a reply to the waiting call of `state`."""
         return float(self.judge(json.loads(state.waiting[0].asked), action))
 
 
 class AgentInteraction(Interaction[AgentState]):
-    """A program that calls a model through an SDK of OpenAI or Anthropic, whose calls are decisions.
+    """A program that calls a model through an SDK of OpenAI or Anthropic. Its calls are decisions.
 
-    Each run is a process of its own, forked from one that has imported the program. It goes on as long as it is live;
-    a state whose run is gone is restored by running the program again, where its first calls are answered with the
-    recorded replies. So replays run its tools again. What it writes belongs in its own folder, which is deleted.
+    Each run is a process of its own, forked from one that has imported the program. To restore a state whose run has
+    ended, the program runs again with the recorded replies to its first calls. So replays run its tools again. The
+    program should write to its own folder only, which is deleted after the run.
 
-    A reply that comes back in a later call as it was made is shown as the tokens that were sampled; the spelling of
-    JSON, ids and empty texts do not matter. Otherwise the next context is rendered anew, and training has a row more:
-    the metric `replies_kept` says how often.
+    A reply that returns unchanged in a later call is shown as its sampled tokens; the form of JSON, ids and empty
+    texts do not matter. A changed reply makes the next context a new row of training: the metric `replies_kept` is the
+    fraction of unchanged ones.
 
-    An exception of the program after a reply is an outcome, `failure`: what was replied led there. What no reply is to
-    blame for is an error, as of any episode: a program that raises before its first call or does not end in time, a
-    call that is refused, a scorer that fails, a run that does not repeat itself.
+    An exception of the program after a reply gives the outcome `failure`: the reply caused it. A failure that no reply
+    caused is an error of the episode: the program raises before its first call or does not end in time, a call is
+    refused, the scorer fails, or a run does not repeat itself.
 
     Args:
-        agent: a program, best one that `hf_credit.agents.agent` decorates; or its `"module:name"`, which is imported
+        agent: a program, preferably decorated by `hf_credit.agents.agent`; or its `"module:name"`, which is imported
             in the process that runs it and must be code that you trust; or the words of a command, such as
-            `["node", "agent.js"]`, which is given the task as JSON on its standard input, and whose output is its
-            result.
-        sessions: the most live runs, hence the most episodes under way at once.
-        **settings: attributes of `hf_credit.agents.program.Settings` in place of the program's own.
+            `["node", "agent.js"]`, which gets the task as JSON on its standard input and prints its result.
+        sessions: the most live runs, which is the most concurrent episodes.
+        **settings: attributes of `hf_credit.agents.program.Settings` that override the program's own.
 
     Raises:
-        ValueError: a setting is unknown or not possible, or the program cannot be named.
+        ValueError: a setting is unknown or not possible, or the program has no importable name.
     """
 
     reads_tokens = True
@@ -111,7 +110,7 @@ class AgentInteraction(Interaction[AgentState]):
 
     @cached_property
     def settings(self) -> Settings:
-        """How it is run: those of the program, and those given here in place of them.
+        """The settings of the program, with those of this Interaction.
 
         Raises:
             ValueError: the program cannot be imported, or a setting is not possible.
@@ -147,22 +146,22 @@ class AgentInteraction(Interaction[AgentState]):
             )
 
     def close(self) -> None:
-        """Ends all runs and what they were forked from. Whoever goes on from a state has its run restored."""
+        """Ends all runs and the process that forks them. A later step from a state restores its run."""
         with self._starting:
             if self._live is not None:
                 self._live.close()
                 self._live = None
 
     def costs(self) -> Mapping[str, float]:
-        """What was spent so far: `runs` started, `replies` and `forced_replies` given, of these to restore states,
-        `lost` runs, those that `diverged`, `ignored_settings` of calls, and `tool_seconds` that programs took."""
+        """Returns the costs so far: `runs` started, `replies`, `forced_replies` to restore states, `lost` runs, those
+        that `diverged`, `ignored_settings` of calls, and `tool_seconds` of programs."""
         return dict(self._costs)
 
     @cached_property
     def _costs(self) -> dict[str, float]:
         return dict.fromkeys(_COSTS, 0.0)
 
-    # The walk
+    # Steps
 
     def start(self, task: Mapping[str, Any], seed: int) -> AgentState:
         try:
@@ -170,7 +169,7 @@ class AgentInteraction(Interaction[AgentState]):
         except (KeyError, TypeError) as error:
             raise ValueError(
                 f"a task of {self.name!r} must have the columns {', '.join(self.settings.columns)} as plain values, "
-                f"got {type(error).__name__}: {error}; mend the row, or columns."
+                f"got {type(error).__name__}: {error}; correct the row, or columns."
             ) from None
         return self._begun(AgentState(task=row, seed=seed))
 
@@ -185,12 +184,12 @@ class AgentInteraction(Interaction[AgentState]):
         return self._stepped(state, answered)
 
     def start_many(self, tasks: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[Any]:
-        """Side by side, in as many threads as there are live runs."""
+        """Starts episodes in parallel, a thread for each live run."""
         with ThreadPoolExecutor(max(1, min(self.sessions, len(tasks)))) as pool:
             return list(pool.map(start_or_error, itertools.repeat(self), tasks, seeds))
 
     def advance_many(self, states: Sequence[AgentState], replies: Sequence[Sequence[str]]) -> list[Any]:
-        """Side by side, in as many threads as there are live runs."""
+        """Advances states in parallel, a thread for each live run."""
         with ThreadPoolExecutor(max(1, min(self.sessions, len(states)))) as pool:
             return list(pool.map(advance_or_error, itertools.repeat(self), states, replies))
 
@@ -204,8 +203,8 @@ class AgentInteraction(Interaction[AgentState]):
         return Ending.TURN_LIMIT if state.status == "stopped" else Ending.FINISHED
 
     def metrics(self, state: AgentState) -> Mapping[str, float]:
-        """`success`: whether it was worth more than nothing; `raised`: whether it ended in an exception; `calls`;
-        `replies_kept`: the share of replies that came back as they were made, where any was to come back."""
+        """Returns `success`, whether the outcome is above 0; `raised`, whether an exception ended it; `calls`; and
+        `replies_kept`, the fraction of returned replies that are unchanged, if any returned."""
         kept, of = state.kept
         return {
             "success": float(state.worth > 0),
@@ -215,7 +214,7 @@ class AgentInteraction(Interaction[AgentState]):
         }
 
     def restore(self, state: AgentState) -> None:
-        """Restores `state` in a new run, which then ends: what going on from it would begin with.
+        """Restores `state` in a new run and ends the run, as a check.
 
         Raises:
             DivergedRunError: the program does not repeat itself.
@@ -230,16 +229,16 @@ class AgentInteraction(Interaction[AgentState]):
         return self.settings.roles if len(self.settings.roles) > 1 else ()
 
     def without(self, state: AgentState, role: str) -> AgentState:
-        """The program run again, where calls of `role` are answered with empty text; others are replied to as before
-        for as long as they call as before."""
+        """Runs the program again with empty replies to calls of `role`, and the recorded replies to others as long as
+        they are the same calls. Returns the state after these."""
         if role not in self.removable:
             raise cannot_leave_out(self, role)
-        left: dict[str, list[Answered]] = {}
+        recorded: dict[str, list[Answered]] = {}
         for one in state.answered:
-            left.setdefault(one.call, []).append(one)
+            recorded.setdefault(one.call, []).append(one)
         after = self._begun(AgentState(task=state.task, seed=state.seed, without=(*state.without, role)))
-        while after.waiting and all(left.get(one.call) for one in after.waiting):
-            after = self._stepped(after, tuple(left[one.call].pop(0) for one in after.waiting))
+        while after.waiting and all(recorded.get(one.call) for one in after.waiting):
+            after = self._stepped(after, tuple(recorded[one.call].pop(0) for one in after.waiting))
         return after
 
     def as_asked(self, state: AgentState, event: str) -> AgentState:
@@ -248,8 +247,8 @@ class AgentInteraction(Interaction[AgentState]):
     def action_of(self, state: AgentState, reply: str) -> tuple[AgentState, str]:
         if len(state.waiting) != 1:
             raise ValueError(
-                f"a judge of calls is asked about one at a time, got {len(state.waiting)} at once of {self.name!r}; "
-                "take a method without an oracle."
+                f"a judge of calls needs one call at a time, got {len(state.waiting)} at once of {self.name!r}; "
+                "use a method without an oracle."
             )
         return state, reply
 
@@ -296,7 +295,7 @@ class AgentInteraction(Interaction[AgentState]):
         return self._after(session, with_replies(state, answered), step)
 
     def _after(self, session: Session, state: AgentState, step: Step) -> AgentState:
-        """The state after a step, with its session given back."""
+        """Returns the state after a step, and gives its session back."""
         live = self._alive()
         if step.calls and len(state.answered) < self.settings.max_calls:
             after = asking(dataclasses.replace(state, reward=step.reward), step.calls, bool(self.settings.roles))
@@ -315,12 +314,12 @@ class AgentInteraction(Interaction[AgentState]):
         return dataclasses.replace(state, reward=step.reward, status="raised", worth=self.settings.failure)
 
     def _show(self, step: Step) -> None:
-        """Shows the first exception of each kind."""
+        """Logs the first exception of each kind."""
         kind = step.raised.partition(":")[0]
         if kind not in self._raised:
             self._raised.add(kind)
             logger.warning(
-                "A program raised after a reply, so its run is worth %g; others like it are counted, not shown.\n%s",
+                "A program raised after a reply, so its run has the outcome %g; more are counted, not shown.\n%s",
                 self.settings.failure,
                 step.traceback,
             )
@@ -360,7 +359,7 @@ class _Live:
     Args:
         agent, settings: as for `Host`.
         limit: the most live runs.
-        costs: where they are counted.
+        costs: counts them.
     """
 
     def __init__(
@@ -370,7 +369,7 @@ class _Live:
             from hf_credit.agents.endpoint import Endpoint
         except ImportError as error:
             raise ValueError(
-                f"programs call a server of starlette and uvicorn, got {error}; install hf-credit[agents]."
+                f"agents need starlette and uvicorn for their server, got {error}; install hf-credit[agents]."
             ) from error
         host = Host(agent, settings)
         self._counting, self._costs = threading.Lock(), costs
@@ -390,17 +389,17 @@ class _Live:
             self._costs[cost] += much
 
     def any(self) -> Session:
-        """A session in which a run can begin."""
+        """Returns a session for a new run."""
         return self.sessions.any(lambda: LiveRun(self.runs))
 
     def at(self, state: AgentState) -> Session:
-        """A session whose run stands in `state`: the one that does, or one in which it is restored."""
+        """Returns a session whose run is in `state`, restored if none is."""
         session = self.sessions.take(state.past)
         if session is None:
             return self.restored(state)
         if session.world.stands([one.call for one in state.waiting]):
             return session
-        self.sessions.discard(session)  # it waited for longer than its own patience
+        self.sessions.discard(session)  # its own time-out has ended it
         self.count("lost", 1)
         return self.restored(state)
 
@@ -419,13 +418,13 @@ class _Live:
 
 
 def _named(agent: Any) -> str | list[str]:
-    """A program by its name, or the words of a command."""
+    """Returns the name of a program, or the words of a command."""
     if isinstance(agent, str):
         return agent
     if not isinstance(agent, list | tuple):
         return importable(agent)
     if not agent or not all(isinstance(word, str) for word in agent):
-        raise ValueError(f"a command must be words, got {agent!r}; write ['node', 'agent.js'], say.")
+        raise ValueError(f"a command must be words, got {agent!r}; write, for example, ['node', 'agent.js'].")
     return [str(word) for word in agent]
 
 
@@ -437,12 +436,12 @@ def _compared(canonical: str | None) -> Callable[[dict[str, Any]], Any]:
 
 
 def _recorded(asked: Mapping[str, Any], reply: str) -> dict[str, Any]:
-    """A reply as it is recorded: its text, and what of it the program is given."""
+    """Returns the record of a reply: its text, and the parts for the program."""
     if isinstance(reply, Reply):
         content, calls, ended = reply.content, reply.calls, reply.ended
     else:
-        found = read_calls(reply) or [] if asked["tools"] else []
-        calls = tuple((name, json.dumps(arguments, ensure_ascii=False)) for name, arguments in found)
+        parsed = read_calls(reply) or [] if asked["tools"] else []
+        calls = tuple((name, json.dumps(arguments, ensure_ascii=False)) for name, arguments in parsed)
         content, ended = ("" if calls else str(reply)), True
     for stop in asked["stop"]:
         content = content.partition(stop)[0] if stop else content

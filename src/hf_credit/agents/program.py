@@ -1,4 +1,4 @@
-"""What a user writes: a function of a task and a model."""
+"""The interface for a user's program: a function of a task and a model."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ DEFAULT_ROLE = "policy"
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """The model as a program meets it, for as long as one run lasts.
+    """The model of one run, for a program.
 
     Attributes:
         base_url: for SDKs of OpenAI; also in `OPENAI_BASE_URL`.
-        anthropic_base_url: for those of Anthropic; also in `ANTHROPIC_BASE_URL`.
-        api_key: of this run alone; also in `OPENAI_API_KEY` and `ANTHROPIC_API_KEY`.
-        seed: of all that is random in the run; Python's and NumPy's own random numbers start from it already.
-        folder: the run's own, in which it starts, and which is deleted behind it.
-        name: the model's, where no roles are declared.
+        anthropic_base_url: for SDKs of Anthropic; also in `ANTHROPIC_BASE_URL`.
+        api_key: valid for this run only; also in `OPENAI_API_KEY` and `ANTHROPIC_API_KEY`.
+        seed: for all random numbers of the run; it already seeds Python's and NumPy's global ones.
+        folder: of the run, in which it starts, and which is deleted afterwards.
+        name: of the model, if the program declares no roles.
     """
 
     base_url: str
@@ -41,18 +41,16 @@ class Model:
         return self.base_url.removesuffix("/v1")
 
     def reward(self, value: float) -> None:
-        """Pays for what was replied last; what is paid until the next call adds up.
+        """Adds a reward for the last replies. Rewards before the next call add up.
 
         Raises:
-            ValueError: `value` is no finite number.
+            ValueError: `value` is not a finite number.
         """
-        paid = finite_number("a reward", value)
+        body = json.dumps({"value": finite_number("a reward", value)})
         host, _, path = self.base_url.removeprefix("http://").partition("/")
         connection = http.client.HTTPConnection(host, timeout=60)
         try:
-            connection.request(
-                "POST", f"/{path}/reward", json.dumps({"value": paid}), {"authorization": f"Bearer {self._reward_key}"}
-            )
+            connection.request("POST", f"/{path}/reward", body, {"authorization": f"Bearer {self._reward_key}"})
             connection.getresponse().read()
         finally:
             connection.close()
@@ -60,26 +58,26 @@ class Model:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How a program is run; what `agent` says of one, or the options of its task.
+    """The settings of a program, from the decorator `agent` or the options of its task.
 
     Attributes:
-        columns: of a task row, which the program is given.
-        max_calls: the most calls of a run; one that asks for more is stopped, and worth `failure`.
-        score: `"module:function"`, which says of a task and what the program returned what the run is worth. Without,
-            what it returns must be the number itself.
-        roles: the names of models that it calls, each a role of its own; without, every call is of the role `policy`.
-        settle: seconds without another call until calls at once are complete; 0 for a program that makes one call at a
-            time. `hf-credit agent check` says whether one does.
-        repeats: whether the same task, seed and replies lead to the same calls, without which nothing is replayed.
-        seconds: the most that a run may take between a reply and what follows.
-        failure: what a run is worth that raises after a reply, or calls too often.
-        close: `"module:function"` of a task and the folder of its run, which is called once the run has ended, however
-            it ended: for what it leaves elsewhere.
-        judge: `"module:function"` from a call, as plain values, and a reply to a score in [0, 1]: the verdict that
-            methods with an oracle ask for. Imported where training runs.
-        canonical: `"module:function"` from a call, as plain values, to what of it is compared when a run is restored:
-            times and addresses are left out there. Imported where training runs.
-        environment: names of variables that it gets beside those that every program needs.
+        columns: of a task row, for the program.
+        max_calls: the most calls of a run; a run that makes more is stopped with the outcome `failure`.
+        score: `"module:function"` that takes a task and the program's result, and returns the outcome. Without it the
+            result must be a number, the outcome.
+        roles: the names of models that it calls, each a role; if empty, every call has the role `policy`.
+        settle: seconds without another call until simultaneous calls are complete; 0 for a program that makes one call
+            at a time. `hf-credit agent check` reports whether it does.
+        repeats: whether the same task, seed and replies produce the same calls, which replays need.
+        seconds: the most between a reply and the next call.
+        failure: the outcome of a run that raises after a reply, or makes too many calls.
+        close: `"module:function"` that takes a task and the folder of its run, called after every end of a run, to
+            clean up outside of the folder.
+        judge: `"module:function"` that takes a call, as plain values, and a reply, and returns a score in [0, 1] for
+            methods with an oracle. Imported in the training process.
+        canonical: `"module:function"` that takes a call, as plain values, and returns the part that is compared when a
+            run is restored, without times and addresses. Imported in the training process.
+        environment: names of variables for the program, beside those that every program gets.
     """
 
     columns: tuple[str, ...] = ()
@@ -108,18 +106,18 @@ class Settings:
         for name in ("score", "close", "judge", "canonical"):
             code = getattr(self, name)
             if code is not None and (not isinstance(code, str) or code.count(":") != 1):
-                raise ValueError(f"{name} must be 'module:function', got {code!r}; name a function at the top of one.")
+                raise ValueError(f"{name} must be 'module:function', got {code!r}; name a function of a module.")
 
 
 SETTINGS = tuple(one.name for one in fields(Settings))
 
 
 class Agent:
-    """A function of a task and a `Model`, with how it is run. Called, it is that function.
+    """A function of a task and a `Model`, with its settings. A call of it calls the function.
 
     Args:
         function: the program.
-        settings: how it is run.
+        settings: of the program.
     """
 
     def __init__(self, function: Callable[[Mapping[str, Any], Model], Any], settings: Settings) -> None:
@@ -139,13 +137,13 @@ def agent(
     roles: Sequence[str] = (),
     **others: Any,
 ) -> Callable[[Callable[[Mapping[str, Any], Model], Any]], Agent]:
-    """Decorates a function of a task and a model, `f(task, model)`, which makes it a program to train.
+    """Decorates a function of a task and a model, `f(task, model)`, as a program to train.
 
-    It stands at the top of a module, which is imported once and then forked for every run, and may call the model
-    through any SDK or framework. What it returns is read by the scorer, or is the run's worth itself.
+    The function is defined at the top level of a module, which is imported once and then forked for every run. It may
+    call the model through any SDK or framework. Its result goes to the scorer, or is itself the outcome.
 
     Args:
-        columns, max_calls, score, roles, **others: as the attributes of `Settings`.
+        columns, max_calls, score, roles, **others: attributes of `Settings`.
 
     Raises:
         ValueError: a setting is not possible.
@@ -156,7 +154,7 @@ def agent(
 
 
 def model_environment(model: Model) -> dict[str, str]:
-    """The variables by which a program, or a command, finds its model."""
+    """Returns the environment variables by which a program or command finds its model."""
     return {
         "OPENAI_BASE_URL": model.base_url,
         "OPENAI_API_KEY": model.api_key,

@@ -1,4 +1,4 @@
-"""A run of a program while it is live: what it calls, what it is answered, and how it ends."""
+"""Live runs of a program: their calls, the replies to them, and their end."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-GRACE = 1.0  # seconds that another call may take where calls are made at once, before it counts as another path
+GRACE = 1.0  # seconds to wait for the expected one of simultaneous calls, before an unknown one counts as divergence
 
 
 class RunError(RuntimeError):
-    """A run that came to nothing that credit could be given for."""
+    """A run without a result that credit could be assigned for."""
 
 
 class DivergedRunError(DivergedError):
-    """A run that was restored did otherwise than before.
+    """A restored run made another call than before.
 
     Attributes:
-        place: of the call, counted from 1.
-        asked: the call that was made; `None` where the run ended in place of one.
+        place: the number of the call, from 1.
+        asked: the other call; `None` if the run ended instead.
     """
 
     def __init__(self, message: str, place: int, asked: dict[str, Any] | None) -> None:
@@ -45,10 +45,10 @@ class DivergedRunError(DivergedError):
 
 @dataclass(frozen=True, kw_only=True)
 class Answered:
-    """A call that was replied to.
+    """A call with its reply.
 
     Attributes:
-        call: the digest of what of it is compared.
+        call: the digest of its compared part.
         reply: the reply as JSON: its `text`, its `content` and `calls`, and whether it `ended`.
     """
 
@@ -58,14 +58,14 @@ class Answered:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """What a run does after replies.
+    """The actions of a run after replies.
 
     Attributes:
-        calls: by digest, what it asks for next, in an order that does not depend on time; none where it has ended.
-        reward: what it paid for the replies before.
-        outcome: what it was worth, `None` where it has not ended or raised.
-        raised: what it raised, in one line.
-        traceback: of what it raised.
+        calls: its next calls with their digests, in an order that does not depend on time; none if it has ended.
+        reward: of the replies before.
+        outcome: of the run, `None` if it has not ended or has raised.
+        raised: the exception, in one line.
+        traceback: of the exception.
     """
 
     calls: tuple[tuple[str, dict[str, Any]], ...] = ()
@@ -77,14 +77,14 @@ class Step:
 
 @dataclass(kw_only=True)
 class Runs:
-    """What runs of one program share.
+    """The resources that runs of one program share.
 
     Attributes:
-        make_host: makes another host where one has died.
-        host: starts them.
+        make_host: makes another host after one has died.
+        host: starts the runs.
         endpoint: that they call.
-        settings: how they are run.
-        compared: what of a call is compared when a run is restored.
+        settings: of the program.
+        compared: returns the part of a call that is compared when a run is restored.
         count: adds to a cost, by name.
     """
 
@@ -98,7 +98,7 @@ class Runs:
     _shown: set[str] = field(default_factory=set)
 
     def alive(self) -> Host:
-        """The host, or another one where it has died."""
+        """Returns the host, or another one if it has died."""
         with self._making:
             if self.host.dead:
                 self.host.close()
@@ -106,46 +106,46 @@ class Runs:
             return self.host
 
     def show_imported(self, packages: Collection[str]) -> None:
-        """Shows once which large packages a run imported, as every run then does anew."""
+        """Warns once for each large package that runs import, since every run then imports it again."""
         if new := sorted(set(packages) - self._shown):
             self._shown.update(new)
             logger.warning(
-                "Each run of the program imports %s anew, which takes longer than to restore it; import it at the top "
-                "of the program's module.",
+                "Each run of the program imports %s anew, which takes longer than to restore a run; import it at the "
+                "top of the program's module.",
                 ", ".join(new),
             )
 
 
 @dataclass(eq=False)
 class LiveRun:
-    """A place for a live run, one after the other. `hf_credit.environments.sessions.Sessions` keeps these.
+    """A session for live runs, one after the other. `hf_credit.environments.sessions.Sessions` keeps these.
 
     Args:
-        runs: what it shares with others.
+        runs: the shared resources.
     """
 
     runs: Runs
     _run: int | None = None
     _host: Host | None = None
     _keys: tuple[str, str] | None = None
-    _told: queue.SimpleQueue[tuple[str, Any]] = field(default_factory=queue.SimpleQueue)
-    _waiting: list[tuple[str, Call]] = field(default_factory=list)  # by digest, in the order they came
-    _replied: dict[str, tuple[Answered, int]] = field(default_factory=dict)  # what a call got last
+    _events: queue.SimpleQueue[tuple[str, Any]] = field(default_factory=queue.SimpleQueue)
+    _waiting: list[tuple[str, Call]] = field(default_factory=list)  # with digests, in order of arrival
+    _replied: dict[str, tuple[Answered, int]] = field(default_factory=dict)  # the last reply by a call's digest
     _without: Collection[str] = ()
     _silent: int = 0
 
     def begin(self, task: str, seed: int, without: Collection[str]) -> None:
-        """Starts a run, whatever ran here before.
+        """Starts a run, and ends the one before.
 
         Args:
             task: the columns of its row, as JSON.
-            seed: of all that is random in it.
-            without: the roles whose calls are answered with nothing at once.
+            seed: of all its random numbers.
+            without: the roles whose calls get an empty reply at once.
         """
         self.close()
         self._without, self._silent, self._waiting, self._replied = without, 0, [], {}
-        told = self._told = queue.SimpleQueue()
-        self._keys = self.runs.endpoint.open(lambda kind, what: told.put((kind, what)))
+        events = self._events = queue.SimpleQueue()
+        self._keys = self.runs.endpoint.open(lambda kind, value: events.put((kind, value)))
         run = {
             "task": json.loads(task),
             "seed": seed,
@@ -155,11 +155,11 @@ class LiveRun:
             "name": (self.runs.settings.roles or (DEFAULT_ROLE,))[0],
         }
         self._host = self.runs.alive()
-        self._run = self._host.start(run, lambda what: told.put(("ended", what)))
+        self._run = self._host.start(run, lambda result: events.put(("ended", result)))
         self.runs.count("runs", 1)
 
     def close(self) -> None:
-        """Ends the run; its keys are refused from here on."""
+        """Ends the run and revokes its keys."""
         if self._keys is not None:
             self.runs.endpoint.close(self._keys)
             self._keys = None
@@ -168,55 +168,55 @@ class LiveRun:
             self._run = None
 
     def answer(self, call: str, answered: Answered, place: int) -> None:
-        """Replies to a call that waits.
+        """Replies to a waiting call.
 
         Args:
             call: its digest.
-            answered: the reply.
-            place: of the reply in the run, counted from 0.
+            answered: with the reply.
+            place: the index of the reply in the run.
         """
         at = next(at for at, (one, _) in enumerate(self._waiting) if one == call)
         self._replied[call] = (answered, place)
         _reply_to(self._waiting.pop(at)[1], json.loads(answered.reply), str(place))
 
     def stands(self, calls: Collection[str]) -> bool:
-        """Whether it still waits for replies to these calls, and no time-out of its own has ended it meanwhile."""
+        """Returns whether it still waits for replies to these calls, and no time-out of its own has ended it."""
         while True:
             try:
-                kind, what = self._told.get_nowait()
+                kind, value = self._events.get_nowait()
             except queue.Empty:
                 break
             if kind != "call":
                 return False
-            self._take(what)
+            self._take(value)
         return not Counter(calls) - Counter(call for call, _ in self._waiting)
 
     def step(self) -> Step:
-        """What it does next, where everything that it waited for has been replied to.
+        """Waits for the next calls of the run or its end, after replies to all its calls.
 
         Raises:
             TimeoutError: it takes too long.
             RunError: a call is refused, the run crashed, or its scorer failed.
-            HostDiedError: it is gone, through no fault of its own.
+            HostDiedError: the host died, for a reason outside of the run.
         """
         settings, began, reward = self.runs.settings, time.monotonic(), 0.0
         try:
             while True:
                 left = began + settings.seconds - time.monotonic()
-                kind, what = self._next(min(settings.settle, left) if self._waiting else left)
+                kind, value = self._next(min(settings.settle, left) if self._waiting else left)
                 if kind == "nothing":
                     if self._waiting:
                         break
                     raise TimeoutError(
-                        f"a run must go on within {settings.seconds:g} seconds of a reply, got one that does not; "
-                        "mend what it waits for, or raise seconds."
+                        f"a run must go on within {settings.seconds:g} seconds of a reply, got no call in that time; "
+                        "correct what it waits for, or raise seconds."
                     )
                 if kind == "reward":
-                    reward += what
+                    reward += value
                 elif kind == "ended":
-                    return self._ended(what, reward)
+                    return self._ended(value, reward)
                 else:
-                    self._take(what)
+                    self._take(value)
                     if not settings.settle and self._waiting:
                         break
         finally:
@@ -225,15 +225,15 @@ class LiveRun:
         return Step(calls=tuple(calls), reward=reward)
 
     def restore(self, answered: Sequence[Answered], waiting: Sequence[tuple[str, dict[str, Any]]]) -> None:
-        """Answers the calls of a run that has begun as before, until it waits for the same replies.
+        """Answers the calls of a new run as before, until the run waits for the same replies.
 
         Args:
-            answered: what was called and replied, in order.
-            waiting: by digest, the calls that it then waited for.
+            answered: the calls and replies so far, in order.
+            waiting: the calls, with digests, that the run then waits for.
 
         Raises:
-            DivergedRunError: it calls for something else, or ends.
-            TimeoutError, RunError, HostDiedError: as `step`.
+            DivergedRunError: the run makes another call, or ends.
+            TimeoutError, RunError, HostDiedError: as in `step`.
         """
         record: dict[str, deque[int]] = {}
         for place, one in enumerate(answered):
@@ -243,20 +243,20 @@ class LiveRun:
         unknown: list[dict[str, Any]] = []
         while left or sum(missing.values()):
             settings = self.runs.settings
-            kind, what = self._next(GRACE if unknown else settings.seconds)
+            kind, value = self._next(GRACE if unknown else settings.seconds)
             if kind == "reward":
                 continue
             place = len(answered) - left + 1
             if kind == "nothing" and not unknown:
                 raise TimeoutError(
-                    f"a run that is restored must go on within {settings.seconds:g} seconds, got one that does not "
-                    f"come to call {place}; set settle where it makes calls at once, or raise seconds."
+                    f"a restored run must go on within {settings.seconds:g} seconds, got no call {place} by then; "
+                    "set settle if it makes simultaneous calls, or raise seconds."
                 )
             if kind in ("nothing", "ended"):
-                if kind == "ended" and what.get("lost"):
-                    raise HostDiedError("the process that programs are forked from ended.")
+                if kind == "ended" and value.get("lost"):
+                    raise HostDiedError("the process that forks programs ended; it is started again.")
                 self._diverged(place, unknown[0] if unknown else None, {} if left else known)
-            if not self._take(what):
+            if not self._take(value):
                 continue
             call, made = self._waiting[-1]
             in_turn = settings.settle > 0 or call == (answered[place - 1].call if left else next(iter(known)))
@@ -275,31 +275,27 @@ class LiveRun:
     def _diverged(self, place: int, asked: dict[str, Any] | None, known: Mapping[str, dict[str, Any]]) -> None:
         self.runs.count("diverged", 1)
         before = next(iter(known.values()), None)
-        if asked is None:
-            what = "ended"
-        elif before is not None:
-            what = f"called otherwise ({difference(before, asked)})"
-        else:
-            what = "called otherwise"
+        what = "the end" if asked is None else "another call"
+        if asked is not None and before is not None:
+            what += f" ({difference(before, asked)})"
         raise DivergedRunError(
-            f"a run must repeat itself when the same task, seed and replies are played again, got one that {what} at "
-            f"call {place}; draw its random numbers from the seed, and leave times and addresses out of its calls "
-            "(hf-credit agent check shows the difference).",
+            f"a run must repeat itself with the same task, seed and replies, got {what} at call {place}; draw its "
+            "random numbers from the seed, and leave times and addresses out of calls (see hf-credit agent check).",
             place,
             asked,
         )
 
     def _next(self, seconds: float) -> tuple[str, Any]:
         try:
-            kind, what = self._told.get(timeout=max(seconds, 0.0))
+            kind, value = self._events.get(timeout=max(seconds, 0.0))
         except queue.Empty:
             return "nothing", None
         if kind == "refused":
-            raise RunError(what)
-        return kind, what
+            raise RunError(value)
+        return kind, value
 
     def _take(self, made: Call) -> bool:
-        """Whether a call waits from here on: not one of a role that is left out, nor a repeated try."""
+        """Takes a call; returns whether it waits, unlike a call of a removed role or a retry."""
         self.runs.count("ignored_settings", made.ignored)
         if made.asked["model"] in self._without:
             nothing = {"content": "", "calls": [], "ended": True}
@@ -312,30 +308,30 @@ class LiveRun:
                 if one == call:
                     self._waiting[at] = (call, made)
                     return False
-            if call in self._replied:  # the reply came when its SDK had just given up
+            if call in self._replied:  # the reply arrived after its SDK gave up
                 answered, place = self._replied[call]
                 _reply_to(made, json.loads(answered.reply), str(place))
                 return False
         self._waiting.append((call, made))
         return True
 
-    def _ended(self, what: Mapping[str, Any], reward: float) -> Step:
-        self._run = None  # nothing is left to be stopped
+    def _ended(self, result: Mapping[str, Any], reward: float) -> Step:
+        self._run = None  # the host has ended it
         self.close()
-        if what.get("lost"):
-            raise HostDiedError("the process that programs are forked from ended.")
-        self.runs.show_imported(what.get("imported", ()))
-        if "crashed" in what:
-            raise RunError(f"a run must come to an end by itself, got {what['crashed']}")
-        if "unscored" in what:
-            raise RunError(f"a run must be scored, got {what['unscored']}\n{what['traceback']}")
-        if "raised" in what:
-            return Step(reward=reward, raised=what["raised"], traceback=what["traceback"])
-        return Step(reward=reward, outcome=float(what["outcome"]))
+        if result.get("lost"):
+            raise HostDiedError("the process that forks programs ended; it is started again.")
+        self.runs.show_imported(result.get("imported", ()))
+        if "crashed" in result:
+            raise RunError(f"a run must end by itself, got {result['crashed']}")
+        if "unscored" in result:
+            raise RunError(f"a run must have a score, got {result['unscored']}\n{result['traceback']}")
+        if "raised" in result:
+            return Step(reward=reward, raised=result["raised"], traceback=result["traceback"])
+        return Step(reward=reward, outcome=float(result["outcome"]))
 
 
 def _reply_to(call: Call, reply: Mapping[str, Any], place: str) -> None:
-    """Answers a call with a recorded reply."""
+    """Sends a recorded reply to a call."""
     content, calls = reply["content"], reply["calls"]
     finish = "tool_calls" if calls else "stop" if reply["ended"] else "length"
     made = [

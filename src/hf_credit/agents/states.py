@@ -1,4 +1,4 @@
-"""Where a run of a program is, as a value: what was replied, what it waits for, and its conversations."""
+"""The state of a program's run as a value: its replies so far, its waiting calls, and its conversations."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Waiting:
 
     Attributes:
         event: the conversation that it continues or opens.
-        call: the digest of what of it is compared.
-        asked: all that it asks for, as JSON.
-        replies: (which message, which reply) of the messages in it that are replies as they were made.
+        call: the digest of its compared part.
+        asked: the whole call, as JSON.
+        replies: (index of the message, index of the reply) of its messages that are unchanged replies.
     """
 
     event: str
@@ -32,13 +32,13 @@ class Waiting:
 
 @dataclass(frozen=True, kw_only=True)
 class Conversation:
-    """What was asked last in a conversation.
+    """The last call of a conversation.
 
     Attributes:
-        event: its name: the role, or `role#2` and so on for the second and later ones of a role.
-        length: how many messages that call had.
+        event: the name of the conversation: the role, or `role#2` and so on for later ones of a role.
+        length: the number of messages of the call.
         messages: their digest.
-        replies: as in `Waiting`, with the reply to that call.
+        replies: as in `Waiting`, with the reply to the call.
     """
 
     event: str
@@ -49,19 +49,19 @@ class Conversation:
 
 @dataclass(frozen=True, kw_only=True)
 class AgentState:
-    """Where a run is: all that it takes to bring another one there, and what it waits for.
+    """The state of a run: the data to restore it in another run, and its waiting calls.
 
     Attributes:
         task: the columns of the task row, as JSON.
-        seed: of all that is random in the run.
-        without: the roles that were left out.
-        answered: what was called and replied so far.
-        waiting: what it waits for; nothing where it is over.
+        seed: of all random numbers in the run.
+        without: the removed roles.
+        answered: the calls and replies so far.
+        waiting: calls without a reply; none at the end.
         conversations: so far.
-        kept: how many replies came back in later calls as they were made, and of how many.
-        status: `"active"`, or how it is over: `"finished"`, `"raised"`, or `"stopped"` for calling too often.
-        worth: what it was worth.
-        reward: what it paid for the last replies.
+        kept: the number of replies that returned unchanged in later calls, and of all that returned.
+        status: `"active"`, or the end: `"finished"`, `"raised"`, or `"stopped"` for too many calls.
+        worth: the outcome.
+        reward: of the last replies.
     """
 
     task: str
@@ -77,21 +77,21 @@ class AgentState:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> AgentState:
-        """From plain values, as `dataclasses.asdict` gives them."""
-        found = {name: _frozen(value) for name, value in values.items()}
+        """Returns the state of plain values from `dataclasses.asdict`."""
+        fields = {name: _frozen(value) for name, value in values.items()}
         kinds: dict[str, Any] = {"answered": Answered, "waiting": Waiting, "conversations": Conversation}
         for name, kind in kinds.items():
-            found[name] = tuple(kind(**{key: _frozen(value) for key, value in one.items()}) for one in found[name])
-        return cls(**found)
+            fields[name] = tuple(kind(**{key: _frozen(value) for key, value in one.items()}) for one in fields[name])
+        return cls(**fields)
 
     @property
     def past(self) -> tuple[Any, ...]:
-        """What a run has to be told to get here: by this, live ones are found."""
+        """The input of a run up to this state, by which live runs are found."""
         return self.task, self.seed, self.without, self.answered, tuple(one.call for one in self.waiting)
 
 
 def with_replies(state: AgentState, answered: tuple[Answered, ...]) -> AgentState:
-    """The state with its waiting calls replied to: their conversations go on."""
+    """Returns the state after replies to its waiting calls."""
     conversations = {one.event: one for one in state.conversations}
     for place, one in enumerate(state.waiting, start=len(state.answered)):
         messages = json.loads(one.asked)["messages"]
@@ -110,16 +110,16 @@ def with_replies(state: AgentState, answered: tuple[Answered, ...]) -> AgentStat
 
 
 def asking(state: AgentState, calls: Sequence[tuple[str, dict[str, Any]]], by_model: bool) -> AgentState:
-    """The state that waits for replies to these calls, each in the conversation that it continues or opens."""
+    """Returns the state that waits for replies to these calls, each in the conversation that it continues or opens."""
     waiting: list[Waiting] = []
     kept, of = state.kept
     for call, asked in calls:
         messages, role = asked["messages"], asked["model"] if by_model else DEFAULT_ROLE
         taken = {one.event for one in waiting}
-        own = [one for one in state.conversations if one.event.partition("#")[0] == role]
+        of_role = [one for one in state.conversations if one.event.partition("#")[0] == role]
         fits = [
             one
-            for one in own
+            for one in of_role
             if one.event not in taken
             and one.length <= len(messages)
             and digest(messages[: one.length]) == one.messages
@@ -136,7 +136,7 @@ def asking(state: AgentState, calls: Sequence[tuple[str, dict[str, Any]]], by_mo
                     if at == last.length:
                         kept, of = kept + same, of + 1
         else:
-            known = {one.event for one in own} | {one for one in taken if one.partition("#")[0] == role}
+            known = {one.event for one in of_role} | {one for one in taken if one.partition("#")[0] == role}
             event = role if not known else f"{role}#{len(known) + 1}"
         waiting.append(Waiting(event=event, call=call, asked=written(asked), replies=tuple(replies)))
     return dataclasses.replace(state, waiting=tuple(waiting), kept=(kept, of))

@@ -1,4 +1,4 @@
-"""CreditBench: which credit pays, by exact truth."""
+"""CreditBench: compares methods of credit with exact values."""
 
 from hf_credit.bench.measures import POLICIES, Score, area, enumerated, learning, make_method, make_problem, score
 from hf_credit.bench.problem import Chance, Node, Position, Problem, View, Way

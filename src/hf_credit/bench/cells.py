@@ -1,4 +1,4 @@
-"""The cells of the bench: each a method in a problem, scored and taught, written as they are done."""
+"""The cells of the bench: each is a method in a problem, scored and trained, and written as soon as it is done."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ Cells = Sequence[Mapping[str, Any]]
 _MAPPINGS = ("dials", "options")
 
 EPISODES = 16
-"""An update spends about as many tokens as so many episodes, whatever the method plays."""
+"""The tokens of an update, in episodes, whatever the method plays."""
 UPDATES = 20
-"""So many of such updates are what learning may spend."""
+"""The budget of learning, in such updates."""
 
 SETTINGS: Mapping[str, Any] = {"group_size": 4, "rollouts": 1, "whiten": False}
-"""Options that every method of the bench has where it knows them: small groups, so that an update holds several."""
+"""Options of all methods that have them: small groups, so that an update has several."""
 
 OWN_SETTINGS: Mapping[str, Mapping[str, Any]] = {"constrained_counterfactual": {"steps": 2, "branches": 1}}
-"""Those of single methods: the paper's eight steps of four branches a family would be one update's tokens and more."""
+"""Options of single methods: the paper's eight steps of four branches a family exceed the tokens of an update."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A cell to fill.
+    """A cell to compute.
 
     Attributes:
-        method: its name, a reference's, or `"module:factory"`.
-        problem: its name, or `"module:factory"`.
+        method: a name, that of a reference, or `"module:factory"`.
+        problem: a name, or `"module:factory"`.
         dials: of the problem.
         options: of the method, beside `SETTINGS`.
-        policy: at which it is scored.
-        critic: what critics say.
-        seeds: of learning; 0 leaves it out.
-        updates: of scoring.
+        policy: for the score.
+        critic: the predictions of critics.
+        seeds: the number of seeds of learning; 0 for no learning.
+        updates: the number of updates for the score.
     """
 
     method: str
@@ -68,9 +68,9 @@ class Job:
 
     @property
     def key(self) -> str:
-        """What it is known by in a file: all of it, and how much learning may spend."""
-        asked = {**dataclasses.asdict(self), "learning": [EPISODES, UPDATES, *STEPS]}
-        return json.dumps({**asked, "played": repr(make_problem(self.problem, **self.dials))}, sort_keys=True)
+        """The cell's identity in a file: all fields, and the budget of learning."""
+        fields = {**dataclasses.asdict(self), "learning": [EPISODES, UPDATES, *STEPS]}
+        return json.dumps({**fields, "played": repr(make_problem(self.problem, **self.dials))}, sort_keys=True)
 
 
 def jobs(
@@ -80,23 +80,29 @@ def jobs(
     policies: Sequence[str] = ("start", "solved"),
     **settings: Any,
 ) -> list[Job]:
-    """Cells of every method in every problem: each policy is scored, and learning is from the start alone.
+    """Returns the cells of every method in every problem: a score at each policy, and learning from the start.
 
     Args:
-        names: of methods; all, and the references, if `None`.
+        names: of methods; all and the references if `None`.
         problems: all but `NAMED_ALONE` if `None`.
         dials: of the problems.
-        policies: of `POLICIES`.
-        settings: of `Job`.
+        policies: from `POLICIES`.
+        settings: further fields of `Job`.
     """
     every = [*REFERENCES, *methods.METHODS] if names is None else names
     seeds = settings.pop("seeds", 10)
     return [
-        Job(method=name, problem=problem, dials=dials or {}, policy=policy, seeds=own, **settings)
+        Job(
+            method=name,
+            problem=problem,
+            dials=dials or {},
+            policy=policy,
+            seeds=seeds if policy == "start" and name != "constant" else 0,
+            **settings,
+        )
         for problem in problems or [name for name in PROBLEMS if name not in NAMED_ALONE]
         for policy in policies
         for name in every
-        for own in [seeds if policy == "start" and name != "constant" else 0]
     ]
 
 
@@ -115,10 +121,10 @@ DIALS: Mapping[str, tuple[str, tuple[Any, ...]]] = {
     "hack": ("detection", (0.25, 0.5, 1.0)),
     "drift": ("lag", (0, 2, 4)),
 }
-"""The dial of a problem that the cost of signal is drawn against, and its values, its default among them."""
+"""For each problem the dial of the cost plot, and its values, with the default."""
 
 NAMED_ALONE = frozenset({"evidence", "tic_tac_toe"})
-"""Problems that are no part of a run of all, which they would make half as long again."""
+"""Problems outside of a run of all, which would take half as long again with them."""
 
 DRAWN = (
     "exact_advantage",
@@ -130,14 +136,13 @@ DRAWN = (
     "counterfactual_grpo",
     "constrained_counterfactual",
 )
-"""The methods that are scored along dials."""
+"""The methods of the cost plot."""
 
 
 def along_dials(**settings: Any) -> list[Job]:
-    """Cells of `DRAWN` at every other value of `DIALS`, scored at the start."""
-    settings = {**settings, "seeds": 0}
+    """Returns cells of `DRAWN` at every value of `DIALS` but the default, with a score at the start."""
     return [
-        Job(method=name, problem=problem, dials={dial: value}, **settings)
+        Job(method=name, problem=problem, dials={dial: value}, **{**settings, "seeds": 0})
         for problem, (dial, values) in DIALS.items()
         for value in values
         if value != getattr(make_problem(problem), dial)
@@ -146,7 +151,7 @@ def along_dials(**settings: Any) -> list[Job]:
 
 
 def grouped(cells: Cells) -> dict[tuple[str, str, str], list[Mapping[str, Any]]]:
-    """Cells by problem, dials and policy."""
+    """Returns the cells by problem, dials and policy."""
     groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for cell in cells:
         dials = "".join(f" {name}={value}" for name, value in sorted(cell["dials"].items()))
@@ -155,34 +160,33 @@ def grouped(cells: Cells) -> dict[tuple[str, str, str], list[Mapping[str, Any]]]
 
 
 def of_defaults(cells: Cells) -> list[Mapping[str, Any]]:
-    """The cells without those that are there along dials alone: of others than a problem's own, where it has these."""
-    own = {cell["problem"] for cell in cells if not cell["dials"]}
-    return [cell for cell in cells if not cell["dials"] or cell["problem"] not in own]
+    """Returns the cells at default dials, and all cells of problems that have none at default dials."""
+    with_defaults = {cell["problem"] for cell in cells if not cell["dials"]}
+    return [cell for cell in cells if not cell["dials"] or cell["problem"] not in with_defaults]
 
 
 def by_dial(cells: Cells) -> dict[tuple[str, str], dict[str, dict[float, float | None]]]:
-    """The cost by trace at the start, by problem and dial, method and value, where there are several values."""
-    found: dict[tuple[str, str], dict[str, dict[float, float | None]]] = {}
+    """Returns costs by trace at the start, by problem and dial, method and value, for methods with several values."""
+    costs: dict[tuple[str, str], dict[str, dict[float, float | None]]] = {}
     for problem, (dial, _) in DIALS.items():
-        own: dict[str, dict[float, float | None]] = {}
+        lines: dict[str, dict[float, float | None]] = {}
         for cell in cells:
             fits = cell["problem"] == problem and cell["policy"] == "start" and cell["refused"] is None
             if fits and set(cell["dials"]) <= {dial} and cell["method"] != "constant":
                 value = cell["dials"].get(dial, getattr(make_problem(problem), dial))
-                own.setdefault(cell["method"], {})[value] = cell["trace"]
-        several = {method: points for method, points in own.items() if len(points) > 1}
-        if several:
-            found[problem, dial] = several
-    return found
+                lines.setdefault(cell["method"], {})[value] = cell["trace"]
+        if several := {method: points for method, points in lines.items() if len(points) > 1}:
+            costs[problem, dial] = several
+    return costs
 
 
 def run(todo: Sequence[Job], path: Path, processes: int | None = None) -> Iterator[Mapping[str, Any]]:
-    """Fills the cells that a file lacks, in several processes, and yields each as it is written.
+    """Computes the cells that a file lacks, in several processes, and yields each once it is written.
 
     Args:
         todo: the cells.
-        path: of JSON lines; a line that was cut off is filled again, and so is a cell that failed.
-        processes: at once; as many as there are cores if `None`.
+        path: of JSON lines; cells of incomplete lines and cells that failed are computed again.
+        processes: their number; one per core if `None`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     done = read(path)
@@ -222,14 +226,14 @@ def _begin(codes: Sequence[str], parent: int) -> None:
 
 
 def _leave_with(parent: int) -> None:
-    """A killed run leaves nobody behind: workers wait for each other's jobs for ever, as all hold the queue open."""
+    """Ends this worker with a killed run. Else workers would wait for ever, since each keeps the queue open."""
     while os.getppid() == parent:
         time.sleep(1)
     os._exit(1)
 
 
 def read(path: Path) -> dict[str, dict[str, Any]]:
-    """The cells of a file by their keys; none where there is no file, and none that failed."""
+    """Returns the cells of a file by their keys, without those that failed; none if the file is missing."""
     cells = {}
     for line in path.read_text().splitlines() if path.exists() else ():
         try:
@@ -241,17 +245,17 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def to_rows(cells: Cells) -> list[dict[str, Any]]:
-    """Cells as rows of one table: dials and options as JSON, every column in each."""
+    """Returns cells as rows of one table: dials and options as JSON, all columns in each row."""
     rows = [{**cell, **{name: json.dumps(cell[name]) for name in _MAPPINGS}} for cell in cells]
-    names = dict.fromkeys(name for row in rows for name in row if name != "failed")  # no cell of a table did
+    names = dict.fromkeys(name for row in rows for name in row if name != "failed")  # `read` leaves these out
     return [{name: row.get(name) for name in names} for row in rows]
 
 
 def from_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The cells that `to_rows` made rows of.
+    """Returns the cells of rows from `to_rows`.
 
     Raises:
-        ValueError: dials or options are no JSON object.
+        ValueError: dials or options are not a JSON object.
     """
     cells = [{**row, **{name: parse_json(row[name]) for name in _MAPPINGS}} for row in rows]
     for cell in cells:
@@ -262,7 +266,7 @@ def from_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def take_up(folder: Path) -> None:
-    """Writes the lines of a folder that has the table of an earlier run alone, so that a run goes on from there."""
+    """Writes the lines of a folder that has only the table of an earlier run, so that a run continues it."""
     lines, table = folder / "cells.jsonl", folder / "cells.parquet"
     if not lines.exists() and table.exists():
         from pyarrow.parquet import read_table
@@ -272,7 +276,7 @@ def take_up(folder: Path) -> None:
 
 
 def fill(job: Job) -> dict[str, Any]:
-    """A cell: what was asked, and what came of it, in one sentence why the method does not fit, or how it failed."""
+    """Returns a job's cell: its results, or `refused`, why the method does not fit, or `failed`, a traceback."""
     cell: dict[str, Any] = {"key": job.key, **dataclasses.asdict(job), "refused": None, "failed": None}
     try:
         try:
@@ -306,10 +310,8 @@ def _method(job: Job) -> Any:
     if job.method in REFERENCES:
         return make_method(job.method)
     known = options_of(methods.find(job.method))
-    settings = {name: value for name, value in SETTINGS.items() if name in known} | dict(
-        OWN_SETTINGS.get(job.method, {})
-    )
-    return make_method(job.method, **{**settings, **job.options})
+    settings = {name: value for name, value in SETTINGS.items() if name in known}
+    return make_method(job.method, **{**settings, **OWN_SETTINGS.get(job.method, {}), **job.options})
 
 
 @lru_cache(maxsize=8)
@@ -319,17 +321,17 @@ def _policy(problem: str, dials: str, policy: str) -> Any:
 
 @lru_cache(maxsize=64)
 def _ends(problem: str, dials: str) -> tuple[float, float, float]:
-    """J at the start and at its best, and the tokens of an episode at the start."""
+    """Returns J at the start and its maximum, and the tokens of an episode at the start."""
     policy = _policy(problem, dials, "start")
     truth = Truth(policy)
-    speaking = sum(
+    tokens = sum(
         share for (node, before), share in truth.reached.items() if len(before) < len(policy.problem.speakers(node))
     )
-    return truth.start, best(policy), speaking
+    return truth.start, best(policy), tokens
 
 
 def instances_of(job: Job) -> int:
-    """How many task rows make an update of about `EPISODES` episodes' tokens."""
+    """Returns the number of task rows of an update with the tokens of about `EPISODES` episodes."""
     _, _, length = _ends(job.problem, json.dumps(job.dials))
     tokens = _score(job, 2, 8).tokens / 2
     return max(1, round(EPISODES * length / tokens))
@@ -337,13 +339,13 @@ def instances_of(job: Job) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Learned:
-    """How a method learned on several seeds.
+    """The learning curves of a method on several seeds.
 
     Attributes:
-        budget: the tokens that each might spend.
-        start, end: J at the start and the most that is to be had.
-        step: of `STEPS`, chosen on seeds of its own.
-        curves: of `learning`, one a seed.
+        budget: the tokens of each seed.
+        start, end: J at the start and its maximum.
+        step: from `STEPS`, chosen on other seeds.
+        curves: from `learning`, one per seed.
     """
 
     budget: int
@@ -353,17 +355,17 @@ class Learned:
     curves: Sequence[Sequence[tuple[int, float]]]
 
     def areas(self) -> list[float]:
-        """The area under each curve, over tokens."""
+        """Returns the area under each curve, over tokens."""
         return [area(curve, self.budget, self.start, self.end) for curve in self.curves]
 
 
 def learned(job: Job, seeds: Iterable[int], instances: int | None = None) -> Learned:
-    """How a job's method learns in its problem.
+    """Trains a job's method in its problem.
 
     Args:
-        job: whose policy is the start's.
-        seeds: one curve each.
-        instances: task rows of an update; as many as make `EPISODES` episodes' tokens if `None`.
+        job: with the policy `"start"`.
+        seeds: of the curves.
+        instances: task rows of an update; those of `instances_of` if `None`.
     """
     start, end, length = _ends(job.problem, json.dumps(job.dials))
     budget = round(UPDATES * EPISODES * length)

@@ -1,4 +1,4 @@
-"""Games of this library as problems: what can be gone through reply by reply, or says what its actions may lead to."""
+"""Games of this library as problems: enumerable collaborations, and environments that return their transitions."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from hf_credit.rollouts.capabilities import Enumerable, Removable, Scripted, fin
 
 @dataclass(frozen=True)
 class Team(Problem):
-    """An Interaction without randomness of its own, whose speakers each choose among a few replies.
+    """An Interaction without randomness, whose speakers choose among a few replies.
 
     Args:
-        interaction: an `Enumerable` one, whose states are hashable.
-        rows: task rows, all as likely, each as JSON.
-        replies: what may be said.
-        start_right: how likely each says at the start what the task's own script says.
-        stock: of roles that have a stock reply at the start: the role, the reply, and how likely it is.
-        isolates: in a user's words.
+        interaction: `Enumerable`, with hashable states.
+        rows: task rows, equally likely, each as JSON.
+        replies: that a speaker may give.
+        start_right: the initial probability of the reply of the task's script.
+        stock: of roles with an initial stock reply: role, reply, and its probability.
+        isolates: the property that it isolates, in a user's words.
 
     Raises:
-        ValueError: the Interaction cannot be enumerated.
+        ValueError: the Interaction is not enumerable.
     """
 
     interaction: Interaction[Any] = field(compare=False, repr=False)
@@ -52,7 +52,7 @@ class Team(Problem):
         if not Enumerable(self.interaction).enumerable:
             raise ValueError(
                 f"a problem of the bench must be enumerable, got {self.interaction.name!r}, which draws at random; "
-                "give an environment that says what its actions may lead to, as World."
+                "pass an environment with a method ways(state, action), as World."
             )
         object.__setattr__(self, "described", json.dumps(fingerprint(self.interaction), sort_keys=True))
 
@@ -66,15 +66,15 @@ class Team(Problem):
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
-        """All that can be reached, and what an episode is without one of its roles."""
-        own = super().nodes
+        """All reachable nodes, and those of episodes without one of the roles."""
+        nodes = super().nodes
         without = [
             self.interaction.without(node, role)  # type: ignore[attr-defined]
-            for node in own
+            for node in nodes
             if not self.speakers(node)
             for role in self.removable
         ]
-        return tuple(dict.fromkeys([*own, *self.reachable(without)]))
+        return tuple(dict.fromkeys([*nodes, *self.reachable(without)]))
 
     def starts(self) -> Sequence[Way]:
         share = 1 / len(self.rows)
@@ -91,11 +91,11 @@ class Team(Problem):
         return len(self.replies)
 
     def logits(self, view: Any) -> Sequence[float]:
-        reply, likely = next(
-            ((reply, likely) for role, reply, likely in self.stock if role == view[0]),
+        likely, probability = next(
+            ((reply, probability) for role, reply, probability in self.stock if role == view[0]),
             (self._scripted[view], self.start_right),
         )
-        return [logit(likely, len(self.replies) - 1) if one == reply else 0.0 for one in self.replies]
+        return [logit(probability, len(self.replies) - 1) if reply == likely else 0.0 for reply in self.replies]
 
     @cached_property
     def _scripted(self) -> Mapping[View, str]:
@@ -115,7 +115,7 @@ class Team(Problem):
         return [Way(1.0, after, self.interaction.outcome(after) if over else 0.0)]
 
     def without(self, state: Position, role: str) -> Position:
-        """The state as it is without one of the roles."""
+        """Returns the state without one of the roles."""
         node = self.interaction.without(state.node, role)  # type: ignore[attr-defined]
         total = 0.0 if self.speakers(node) else self.interaction.outcome(node)
         return dataclasses.replace(state, node=node, reward=total, total=total, worth=total)
@@ -123,19 +123,18 @@ class Team(Problem):
 
 @dataclass(frozen=True)
 class World(Problem):
-    """An environment that says what its actions may lead to (`ways`), and shows all of its state that matters.
+    """An environment that returns the possible transitions of an action (`ways`), with complete observations.
 
-    Its own oracle judges actions and its own auditor steps, where it has them; with an auditor, what is true is what
-    it verifies.
+    Its own oracle judges actions and its own auditor steps, if it has them; the true value is then the auditor's.
 
     Args:
-        environment: the rules.
-        openings: the first states, all as likely, with a seed of 0.
-        start_right: how likely an action is at the start that the oracle takes for right; all are as likely if `None`.
-        isolates: in a user's words.
+        environment: with the rules.
+        openings: the first states, equally likely, with a seed of 0.
+        start_right: the initial probability of an action that the oracle judges right; uniform if `None`.
+        isolates: the property that it isolates, in a user's words.
 
     Raises:
-        ValueError: it does not say what its actions may lead to.
+        ValueError: the environment has no `ways`.
     """
 
     environment: Environment[Any] = field(compare=False, repr=False)
@@ -146,8 +145,8 @@ class World(Problem):
     def __post_init__(self) -> None:
         if not hasattr(self.environment, "ways"):
             raise ValueError(
-                f"a problem of the bench must say what its actions may lead to, got {self.environment.name!r}; write "
-                "its method ways(state, action)."
+                f"an environment of the bench must have a method ways(state, action), got {self.environment.name!r} "
+                "without; write the method."
             )
 
     @property
@@ -193,8 +192,8 @@ class World(Problem):
         return {self.view(node, "agent"): node for node in self.nodes if self.speakers(node)}
 
     def ways(self, node: Any, actions: Sequence[int]) -> Sequence[Way]:
-        found = self.environment.ways(node, self._text(node, actions[0]))  # type: ignore[attr-defined]
-        return [Way(share, after, *self._pay(after)) for share, after in found if share]
+        ways = self.environment.ways(node, self._text(node, actions[0]))  # type: ignore[attr-defined]
+        return [Way(probability, after, *self._pay(after)) for probability, after in ways if probability]
 
     def _pay(self, node: Any) -> tuple[float, float | None]:
         if node.status == "active":
@@ -214,7 +213,7 @@ class World(Problem):
 
 
 class _WorldAuditor:
-    """The environment's own, without beliefs, for which the bench has no head."""
+    """The environment's auditor without beliefs, for which the bench has no head."""
 
     slots: Mapping[str, int] = {}
 
@@ -232,12 +231,12 @@ class _WorldAuditor:
 
 @functools.lru_cache(maxsize=16)
 def number_relay(size: int = 3, speakers: int = 2, start_right: float = 0.5) -> Team:
-    """The collaboration `relay`: a number is handed on, and each adds its own. See `hf_credit.collaborations.relay`.
+    """The collaboration `relay`: each speaker adds a number and passes the sum on (`hf_credit.collaborations.relay`).
 
     Args:
-        size: how many numbers there are.
-        speakers: how many speak.
-        start_right: how likely each says the right one at the start.
+        size: the count of numbers.
+        speakers: the count of speakers.
+        start_right: the initial probability of the right reply.
     """
     return Team(
         relay(size, speakers),
@@ -250,12 +249,12 @@ def number_relay(size: int = 3, speakers: int = 2, start_right: float = 0.5) -> 
 
 @functools.lru_cache(maxsize=16)
 def sum_vote(size: int = 3, start_right: float = 0.5, lazy: float = 0.85) -> Team:
-    """The collaboration `sum_vote`: three add two numbers and vote; the third nearly always says a stock answer.
+    """The collaboration `sum_vote`: three agents add two numbers and vote; the third mostly gives a stock answer.
 
     Args:
-        size: how many numbers there are.
-        start_right: how likely each of the others says the sum at the start.
-        lazy: how likely the third says the stock answer at the start.
+        size: the count of numbers.
+        start_right: the initial probability that each of the others answers the sum.
+        lazy: the initial probability of the third's stock answer.
     """
     return Team(
         voting(size),
@@ -269,7 +268,7 @@ def sum_vote(size: int = 3, start_right: float = 0.5, lazy: float = 0.85) -> Tea
 
 @functools.lru_cache(maxsize=16)
 def tic_tac_toe(board: str = "XO..X...O", opponent: str = "random") -> World:
-    """Tic-Tac-Toe from a board on, where X, the agent, is to move.
+    """Tic-Tac-Toe from a board where X, the agent, moves next.
 
     Args:
         board: nine of X, O and ., row by row.
@@ -282,13 +281,13 @@ def tic_tac_toe(board: str = "XO..X...O", opponent: str = "random") -> World:
 
 @functools.lru_cache(maxsize=16)
 def evidence(documents: int = 2, turns: int = 3, start_right: float = 0.3, key: int = 0) -> World:
-    """An answer to be found in documents, whose check can be hacked. See `hf_credit.environments.evidence`.
+    """A search for an answer in documents, whose check can be hacked. See `hf_credit.environments.evidence`.
 
     Args:
-        documents: how many, one of them forged.
-        turns: of an episode, the answer included.
-        start_right: how likely the agent does at the start what is honest and leads on.
-        key: the seed of its one task.
+        documents: their number, one of them forged.
+        turns: of an episode, with the answer.
+        start_right: the initial probability of an honest and useful action.
+        key: the seed of its only task.
     """
     environment = make("evidence", documents=documents, values=documents, turns=turns)
     state = environment.initial_state(environment.sample_task(key), 0)

@@ -1,4 +1,4 @@
-"""From cells to the pages for readers: tables, plots, and the recommended methods."""
+"""Writes the pages about cells: tables, plots, and the recommended methods."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KINDS: Mapping[str, str] = {
     "auditor": "an auditor that verifies steps, and replays",
     "own": "your own method",
 }
-"""What methods need, in a user's words."""
+"""The requirements of methods, in a user's words."""
 
 _NEEDS = {"audits": "auditor", "verdicts": "oracle", "removals": "team"}
 
@@ -62,41 +62,38 @@ This is the rank correlation, over methods, of the signal per token at the start
 area under the learning curve. Near 1 the cost of signal predicts the best method, near 0 it does not."""
 
 
+_COLUMNS = [
+    "method",
+    "angle",
+    "scale",
+    "credit off",
+    "along",
+    "trace",
+    "of the limit",
+    "area under J",
+    "to 90 %",
+    "ms",
+]
+
 Ranked = tuple[Mapping[str, Any], float, float, float]
-"""A cell, and the mean of its areas with the interval."""
+"""A cell, and the mean of its areas with the bounds of the interval."""
 
 
 def write_parquet(cells: Cells, path: Path) -> None:
-    """The cells as one table, as the Hub shows it."""
+    """Writes the cells as one table, as the Hub shows it."""
     from datasets import Dataset
 
     Dataset.from_list(to_rows(cells)).to_parquet(str(path))
 
 
 def tables(cells: Cells) -> str:
-    """Every cell in Markdown, one table per problem and policy, cheapest first, and costs along dials."""
+    """Returns every cell in Markdown, a table per problem and policy, cheapest first, and the costs along dials."""
     parts = ["# CreditBench\n"]
     for (problem, dials, policy), group in grouped(of_defaults(cells)).items():
         parts.append(f"\n## {problem}{dials}, {policy}\n\n{_isolates(problem)}\n")
         cheapest = next((one["trace"] for one in group if one["method"] == LIMIT), None)
         rows = [_row(one, cheapest) for one in sorted(_played(group), key=lambda one: one["trace"] or math.inf)]
-        parts.append(
-            table(
-                [
-                    "method",
-                    "angle",
-                    "scale",
-                    "credit off",
-                    "along",
-                    "trace",
-                    "of the limit",
-                    "area under J",
-                    "to 90 %",
-                    "ms",
-                ],
-                rows,
-            )
-        )
+        parts.append(table(_COLUMNS, rows))
         parts.extend(f"\n{one['method']} does not fit: {one['refused']}\n" for one in group if one["refused"])
     for (problem, dial), lines in by_dial(cells).items():
         parts.append(f"\n## {problem}: cost by trace against {dial}\n")
@@ -107,11 +104,11 @@ def tables(cells: Cells) -> str:
 
 
 LIMIT = "exact_advantage"
-"""The reference whose credit every estimator estimates."""
+"""The reference whose credit all estimators estimate."""
 
 
 def limit(group: Cells) -> float | None:
-    """The area under the learning curve of the exact advantage, if it was trained."""
+    """Returns the area under the learning curve of the exact advantage, if it was trained."""
     areas = next((one["areas"] for one in group if one["method"] == LIMIT and one.get("areas")), None)
     return None if areas is None else float(np.mean(areas))
 
@@ -153,19 +150,19 @@ def _isolates(problem: str) -> str:
 
 
 def ranked(group: Cells) -> list[Ranked]:
-    """The methods that learned, by the area under J, each with its mean and interval; references are left out."""
-    found = []
+    """Returns the trained methods by their area under J, each with mean and interval, without references."""
+    trained = []
     for cell in _played(group):
         if cell["method"] not in REFERENCES and len(cell.get("areas") or ()) > 1:
             areas = mean_with_interval(cell["areas"])
-            found.append((cell, areas.mean, areas.low, areas.high))
-    return sorted(found, key=lambda one: -one[1])
+            trained.append((cell, areas.mean, areas.low, areas.high))
+    return sorted(trained, key=lambda one: -one[1])
 
 
 def prediction(cells: Cells) -> list[tuple[str, int, float]]:
-    """For each problem the number of methods, and the rank correlation of their signal per token with learning.
+    """Returns for each problem the number of methods, and how well their signal per token predicts learning.
 
-    Spearman's, between 1 / cost along the gradient at the start and the area under J.
+    This is Spearman's correlation between 1 / cost along the gradient at the start and the area under J.
     """
     import pandas as pd
 
@@ -179,7 +176,7 @@ def prediction(cells: Cells) -> list[tuple[str, int, float]]:
 
 
 def kind_of(method: str) -> str:
-    """What a method needs, of `KINDS`; names outside the library are not looked up."""
+    """Returns the requirement of a method, a key of `KINDS`; `"own"` for methods outside the library."""
     if method not in methods.METHODS:
         return "own"
     made = methods.make(method)
@@ -214,17 +211,17 @@ PICTURES = {
         "true gradient's. A line ends where there is no signal, or no noise.",
     ),
 }
-"""What `hf_credit.bench.plots` draws, by the names of its files."""
+"""Title and caption of each plot of `hf_credit.bench.plots`, by the name of its file."""
 
 
 def which_method(cells: Cells, command: str, place: str = "", pictures: Sequence[str] = ()) -> str:
-    """The guide: the methods that learned most for what a user has, with those whose intervals overlap the best.
+    """Returns the guide: for each requirement the methods that learned most, and those that overlap the best one.
 
     Args:
         cells: with learning.
-        command: that made them and this page.
-        place: of the pictures, from the page: nothing, or a path that ends in /.
-        pictures: those of `PICTURES` that there are.
+        command: that wrote them and this page.
+        place: the folder of the pictures relative to the page: empty, or a path that ends in /.
+        pictures: the existing ones of `PICTURES`.
     """
     groups = {
         key: order
@@ -293,33 +290,33 @@ _SHORT = {
 
 
 def _chosen(kind: str, kinds: Mapping[str, str], groups: Sequence[Sequence[Ranked]]) -> str:
-    """The method that is most often the best of its kind or overlaps it; of several, the one that learned most."""
-    level: dict[str, int] = {}
+    """Returns the method that most often is the best of its kind or overlaps it; among equals, that with most area."""
+    wins: dict[str, int] = {}
     areas: dict[str, list[float]] = {}
     for order in groups:
-        own = [one for one in order if kinds[one[0]["method"]] == kind]
-        for cell, mean, _, high in own:
+        of_kind = [one for one in order if kinds[one[0]["method"]] == kind]
+        for cell, mean, _, high in of_kind:
             areas.setdefault(cell["method"], []).append(mean)
-            level[cell["method"]] = level.get(cell["method"], 0) + (high >= own[0][2])
-    return max(areas, key=lambda name: (level[name], float(np.mean(areas[name]))))
+            wins[cell["method"]] = wins.get(cell["method"], 0) + (high >= of_kind[0][2])
+    return max(areas, key=lambda name: (wins[name], float(np.mean(areas[name]))))
 
 
 def _of_kind(kind: str, kinds: Mapping[str, str], groups: Sequence[Sequence[Ranked]]) -> list[str]:
-    """A row of the first table: the method of a kind, compared with the outcome-only method and with all."""
+    """Returns a row of the first table: the method of a kind, compared with the outcome-only method and with all."""
     name, base = _chosen(kind, kinds, groups), _chosen("outcome", kinds, groups) if "outcome" in kinds.values() else ""
-    found = [{one[0]["method"]: one for one in order} for order in groups]
-    own = [(order[0], places) for order, places in zip(groups, found, strict=True) if name in places]
-    most = sum(places[name][3] >= best[2] for best, places in own)
-    both = [(places[name], places[base]) for _, places in own if base in places]
+    by_name = [{one[0]["method"]: one for one in order} for order in groups]
+    played = [(order[0], ranks) for order, ranks in zip(groups, by_name, strict=True) if name in ranks]
+    most = sum(ranks[name][3] >= best[2] for best, ranks in played)
+    both = [(ranks[name], ranks[base]) for _, ranks in played if base in ranks]
     ahead, behind = (sum(one[2] > other[3] for one, other in pairs) for pairs in (both, [(b, a) for a, b in both]))
     beside = "" if name == base or not both else f"ahead in {ahead}, behind in {behind} of {len(both)}"
-    return [KINDS[kind], f"`{name}`", beside, f"{most} of {len(own)}"]
+    return [KINDS[kind], f"`{name}`", beside, f"{most} of {len(played)}"]
 
 
-def _best_of(order: Sequence[Ranked], own: Sequence[Ranked]) -> str:
-    """The best of a kind; bold if its interval overlaps that of the best of all."""
-    if not own:
+def _best_of(order: Sequence[Ranked], of_kind: Sequence[Ranked]) -> str:
+    """Returns the best method of a kind, bold if its interval overlaps that of the best of all."""
+    if not of_kind:
         return ""
-    cell, mean, _, high = own[0]
+    cell, mean, _, high = of_kind[0]
     text = f"`{cell['method']}` {mean:.2f}"
     return f"**{text}**" if high >= order[0][2] else text

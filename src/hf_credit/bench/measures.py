@@ -1,4 +1,4 @@
-"""What a method's credit costs and how right it is, at a policy that stands still; and how fast it learns."""
+"""The cost and bias of a method's credit at a fixed policy, and how fast the method learns."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from hf_credit.registry import find
 from hf_credit.validators import one_of, whole_number
 
 POLICIES = {"start": None, "half": 0.5, "solved": 0.95, "adversarial": -0.9}
-"""How far each policy has come of what there is to gain, or to lose."""
+"""The fraction of the possible gain in J that each policy has made, or of the possible loss."""
 
 STEPS = (0.05, 0.15, 0.5)
-"""How far all logits move together in an update; each method has the one that did best on other seeds."""
+"""The norms of an update of the logits; each method uses the one that was best on other seeds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """A method at one policy of a problem. g is its gradient of an update, G the true one, u = G / |G|.
+    """The measures of a method at a policy of a problem. g is its gradient of an update, G the true one, u = G / |G|.
 
     Attributes:
-        scale: E[g] . G / |G|^2: 1 where nothing is biased, and where the loss adds up decisions.
-        angle: between E[g] and G in degrees, with the part of it that noise explains taken off.
+        scale: E[g] . G / |G|^2: 1 for unbiased credit with a loss that adds up decisions.
+        angle: between E[g] and G in degrees, less the part that noise explains.
         angle_error: the standard error of the angle, in degrees.
         along: tokens x Var(g . u) / (E[g] . u)^2, the tokens until signal-to-noise is 1 along the true gradient.
         trace: tokens x tr Cov(g) / (E[g] . u)^2.
         along_error, trace_error: their standard errors.
-        credit_error: the root mean square of what a decision's expected credit, times the best scale and less what
-            its state's decisions have in common, is off its exact advantage, over that of the advantages; sampling
-            error taken off. NaN where no state was met often enough.
+        credit_error: the root mean square of the error in the expected credit of a decision, at the best scale and
+            less the mean of its state, over that of the exact advantages; sampling error is subtracted. NaN if no
+            state occurred often enough.
         tokens: of an update.
-        updates: that were played.
-        seconds: of an update, collecting and crediting.
+        updates: the number of updates.
+        seconds: of an update, for collection and credit.
     """
 
     scale: float
@@ -62,7 +62,7 @@ class Score:
 
 
 def make_method(method: str | Method, **options: Any) -> Method:
-    """A method by its name, one of the bench's references, or `"module:factory"`."""
+    """Returns a method by its name, the name of a reference of the bench, or `"module:factory"`."""
     if isinstance(method, Method):
         return method
     if method in REFERENCES:
@@ -71,10 +71,10 @@ def make_method(method: str | Method, **options: Any) -> Method:
 
 
 def make_problem(problem: str | Problem, **dials: Any) -> Problem:
-    """A problem by its name, or `"module:factory"`.
+    """Returns a problem by its name, or `"module:factory"`.
 
     Raises:
-        ValueError: there is none of that name, or it has no such dial.
+        ValueError: no problem has this name, or it has no such dial.
     """
     if isinstance(problem, Problem):
         return problem
@@ -83,12 +83,12 @@ def make_problem(problem: str | Problem, **dials: Any) -> Problem:
         return factory(**dials)
     except TypeError as error:
         raise ValueError(
-            f"a problem takes its dials alone, got {dials} for {problem!r}: {error}; correct them."
+            f"a problem takes only its dials, got {dials} for {problem!r}: {error}; correct them."
         ) from None
 
 
 def policy_of(problem: Problem, name: str) -> TablePolicy:
-    """One of `POLICIES`."""
+    """Returns one of `POLICIES`."""
     one_of("policy", name, tuple(POLICIES))
     share = POLICIES[name]
     start = TablePolicy(problem)
@@ -105,16 +105,16 @@ def score(
     instances: int = 4,
     seed: int = 0,
 ) -> Score:
-    """What a method's credit is worth at a policy that stands still, by Monte Carlo against exact values.
+    """Measures a method's credit at a fixed policy, by Monte Carlo against exact values.
 
     Args:
-        method: a value, a name, one of the references, or `"module:factory"`.
+        method: a value, a name, the name of a reference, or `"module:factory"`.
         problem: a value, a name, or `"module:factory"`.
         policy: one of `POLICIES`, or a table.
-        critic: of methods that ask one.
-        updates: how many are played, at least 8.
+        critic: the predictions of critics, if the method has any.
+        updates: the number of updates, at least 8.
         instances: task rows of an update.
-        seed: of all that is drawn.
+        seed: of all draws.
 
     Raises:
         ValueError: the method does not fit the problem, or an argument is out of range.
@@ -136,21 +136,21 @@ def enumerated(
     instances: int = 1,
     most: int = 100_000,
 ) -> Score:
-    """`score` exactly: one update is played in every way it can go, with everything that is drawn.
+    """Measures as `score`, but exactly: plays one update with every possible result of its draws.
 
     Args:
         method, problem, policy, critic, instances: as in `score`.
-        most: the ways that are played at most.
+        most: the most plays of the update.
 
     Raises:
-        ValueError: there are more, or the method draws what cannot be gone through.
+        ValueError: more plays are needed, or the method draws values that cannot be enumerated.
     """
     world, table = _at(problem, policy)
     made, ways, truth = make_method(method), Ways(most), Truth(table)
     begun = time.process_time()
-    found = list(ways.all(lambda: Player(made, world, table, critic, instances, ways=ways, truth=truth).update()))
-    shares = np.array([share for share, _ in found])
-    return _measured(truth, [update for _, update in found], shares, time.process_time() - begun)
+    played = list(ways.all(lambda: Player(made, world, table, critic, instances, ways=ways, truth=truth).update()))
+    shares = np.array([share for share, _ in played])
+    return _measured(truth, [update for _, update in played], shares, time.process_time() - begun)
 
 
 def _at(problem: str | Problem, policy: str | TablePolicy) -> tuple[Problem, TablePolicy]:
@@ -159,16 +159,16 @@ def _at(problem: str | Problem, policy: str | TablePolicy) -> tuple[Problem, Tab
 
 
 def _measured(truth: Truth, played: Sequence[Update], shares: Vector | None, seconds: float) -> Score:
-    """What updates come to.
+    """Returns the measures of updates.
 
     Args:
         truth: of the policy.
         played: the updates.
-        shares: how likely each is where they are all there can be; `None` of a sample, which has errors.
-        seconds: that they took together.
+        shares: their probabilities, if they are all possible ones; `None` for a sample, which has errors.
+        seconds: of all updates together.
     """
     count = len(played)
-    # How many draws the sample leaves to tell its spread by; everything is no sample.
+    # The degrees of freedom; all possible updates are not a sample.
     free = count - 1 if shares is None else math.inf
     shares = np.full(count, 1 / count) if shares is None else shares
     true = truth.gradient.ravel()
@@ -181,7 +181,7 @@ def _measured(truth: Truth, played: Sequence[Update], shares: Vector | None, sec
     along = gradients @ unit
     signal = float(shares @ along)
     squares, ahead = (off**2).sum(axis=1), (along - signal) ** 2
-    # Of the mean's part across the truth, what noise alone would give is taken off.
+    # The mean's part across the truth, less its expectation from noise.
     across = mean - signal * unit
     noise = max(float(shares @ (squares - ahead)), 0.0) / free
     bias = max(float(across @ across) - noise, 0.0)
@@ -204,10 +204,10 @@ def _measured(truth: Truth, played: Sequence[Update], shares: Vector | None, sec
 
 
 def _spread(off: Vector, across: Vector) -> float:
-    """By how much the squared length of a mean's part across the truth spreads: about sqrt(2 tr S^2 + 4 b' S b).
+    """Returns the standard deviation of the squared norm of a mean's part across the truth: sqrt(2 tr S^2 + 4 b' S b).
 
-    S is the covariance of the mean, b that part; tr S^2 is had from the products of the draws, which are fewer than
-    the numbers of a gradient.
+    S is the covariance of the mean, b that part; tr S^2 comes from the inner products of the draws, which are fewer
+    than the entries of a gradient.
     """
     count = len(off) * (len(off) - 1)
     return math.sqrt(2 * float(((off @ off.T) ** 2).sum()) / count**2 + 4 * float(((off @ across) ** 2).sum()) / count)
@@ -216,7 +216,7 @@ def _spread(off: Vector, across: Vector) -> float:
 def _cost(
     tokens: Vector, squares: Vector, along: Vector, signal: float, shares: Vector, free: float
 ) -> tuple[float, float]:
-    """Tokens x variance / signal^2, and its standard error by the delta method."""
+    """Returns tokens x variance / signal^2, and its standard error by the delta method."""
     if abs(signal) < 1e-12:
         return math.inf, math.nan
     variance, spent = float(shares @ squares), float(shares @ tokens)
@@ -270,16 +270,16 @@ def learning(
     critic: Critic = "exact",
     instances: int = 4,
 ) -> list[tuple[int, float]]:
-    """J of the policy, exactly, after each update, beside the tokens spent until then.
+    """Returns the tokens spent and the exact J of the policy after each update.
 
-    Logits move by `step` times the gradient over the root of its mean square so far, all together; none moves by more
-    than .5 in an update.
+    The logits move by `step` times the gradient over the root of its running mean square, each by at most 0.5 in an
+    update.
 
     Args:
         method, problem, critic, instances: as in `score`.
-        seed: of all that is drawn.
-        step: the length of an update, as one of `STEPS`.
-        tokens: at which it ends.
+        seed: of all draws.
+        step: the norm of an update, as one of `STEPS`.
+        tokens: the budget.
     """
     world = make_problem(problem)
     player = Player(make_method(method), world, TablePolicy(world), critic, instances, derive(seed, "learning"))
@@ -295,12 +295,12 @@ def learning(
 
 
 def area(curve: Sequence[tuple[int, float]], tokens: int, start: float, end: float) -> float:
-    """The mean of J over a budget of tokens, 0 at the start's and 1 at the end's.
+    """Returns the mean of J over a budget of tokens, scaled to 0 at `start` and 1 at `end`.
 
     Args:
-        curve: of `learning`.
+        curve: from `learning`.
         tokens: the budget.
-        start, end: the two values of J.
+        start, end: values of J.
     """
     pairs = itertools.pairwise(curve)
     total = sum((min(after, tokens) - before) * value for (before, value), (after, _) in pairs if before < tokens)

@@ -1,4 +1,4 @@
-"""The library's own methods on a problem: collector, estimator and memory as they are in training."""
+"""Plays the library's own methods on a problem, with the collector, estimator and memory of training."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from hf_credit.rollouts.method_context import CriticInput, LocalContext, Policy
 T = TypeVar("T")
 
 Critic = Literal["exact", "noisy", "taught", "untaught"]
-"""Predicts the exact mean of V over what it cannot tell apart; that with a fixed error; the mean of the targets it met
-there in earlier updates; or 0."""
+"""What critics predict: the exact mean of V over the nodes that fit their input; that with a fixed error; the mean of
+earlier targets for the same input; or 0."""
 
 CLIP = 0.2
-"""How far the ratio of the policy to the one that played may be from 1 before a decision says no more, as in PPO."""
+"""The clip range of the probability ratio between policy and sampling policy, as in PPO."""
 
 CRITIC_MEMORY = 32
-"""Targets at one place that a taught critic averages over before the oldest fade."""
+"""The number of targets for an input that a taught critic averages before old ones decay."""
 
 CRITIC_ERROR = 0.25
-"""The standard deviation of a noisy critic's error, in units of the spread of V over what is passed."""
+"""The standard deviation of a noisy critic's error, in units of the standard deviation of V over an episode."""
 
 
 class Ways:
-    """Everything that is drawn in a run, so that it can be run in every way in which that can fall out.
+    """All draws of a run, to repeat the run with every possible result of the draws.
 
     Args:
-        most: how many ways there may be.
+        most: the most runs.
     """
 
     def __init__(self, most: int = 100_000) -> None:
@@ -58,10 +58,10 @@ class Ways:
         self._worlds: dict[tuple[int, int], tuple[float, float]] = {}
 
     def all(self, run: Callable[[], T]) -> Iterator[tuple[float, T]]:
-        """How likely each way is, and what `run` returned in it.
+        """Yields the probability of each combination of draws, and the result of `run` with it.
 
         Raises:
-            ValueError: there are too many.
+            ValueError: more than `most` runs are needed.
         """
         for _ in range(self.most):
             self._begin()
@@ -74,11 +74,11 @@ class Ways:
             *before, (_, rest) = self._taken
             self._given = [*(place for place, _ in before), rest[0]]
         raise ValueError(
-            f"all that may be drawn must fall out in at most {self.most} ways, got more; take a shorter task."
+            f"the draws of an update must have at most {self.most} combinations, got more; use a shorter task."
         )
 
     def choose(self, probabilities: Sequence[float]) -> int:
-        """Which of several is drawn in this run."""
+        """Returns the index drawn in this run."""
         depth = len(self._taken)
         possible = [place for place, share in enumerate(probabilities) if share > 1e-12]
         place = self._given[depth] if depth < len(self._given) else possible[0]
@@ -87,9 +87,9 @@ class Ways:
         return place
 
     def chance(self, seed: int, step: int, probabilities: Sequence[float]) -> int:
-        """As `hf_credit.bench.Chance`: one uniform number for each seed and step, known as far as it was asked about.
+        """Draws as `hf_credit.bench.Chance`, by one uniform number for each seed and step.
 
-        Several walks may meet it with different probabilities, so what is kept is the range that it lies in.
+        Several episodes may use the number with different probabilities, so its range is kept.
         """
         low, high = self._worlds.get((seed, step), (0.0, 1.0))
         ends = [0.0, *itertools.accumulate(probabilities)]
@@ -101,25 +101,25 @@ class Ways:
 
 
 class _Drawn(random.Random):
-    """Random numbers of a method, gone through."""
+    """Random numbers of a method, enumerated."""
 
     def __init__(self, ways: Ways, seed: int) -> None:
         super().__init__(seed)
         self._ways = ways
 
     def sample(self, population: Sequence[Any], k: int, *, counts: Any = None) -> list[Any]:
-        """Some of a population, in the population's order."""
+        """Returns `k` members of a population, in the population's order."""
         every = list(itertools.combinations(population, k))
         return list(every[self._ways.choose([1 / len(every)] * len(every))])
 
     def choices(self, population: Any, weights: Any = None, *, cum_weights: Any = None, k: int = 1) -> list[Any]:
-        """As many of a population, each drawn with its weight."""
+        """Draws `k` members of a population by their weights, with replacement."""
         shares = [one / sum(weights) for one in weights] if weights else [1 / len(population)] * len(population)
         return [population[self._ways.choose(shares)] for _ in range(k)]
 
     def random(self) -> float:
-        """Refused: it could be any of too many."""
-        raise ValueError("a method is enumerated that draws among few, got one that draws a uniform number; score it.")
+        """Raises: a uniform number has too many values."""
+        raise ValueError("an enumerated method must draw among few values, got one that draws a number; use score.")
 
 
 @dataclass(frozen=True)
@@ -127,10 +127,10 @@ class Update:
     """One update of a method.
 
     Attributes:
-        gradient: sum of w c grad log pi over the trained decisions, divided by the trained episodes, or by those from
-            the start where the credit is `per_start`, of the policy's shape.
+        gradient: sum of w c grad log pi over the trained decisions, divided by the number of trained episodes, or of
+            those from the start where the credit is `per_start`; of the policy's shape.
         decisions: the trained ones, with their credit.
-        tokens: that were generated, for comparison included.
+        tokens: generated, with those of comparison episodes.
     """
 
     gradient: Vector
@@ -139,21 +139,21 @@ class Update:
 
 
 def bound(method: Method, problem: Problem) -> Method:
-    """A method for a problem.
+    """Returns a method bound to a problem.
 
     Raises:
-        ValueError: it does not fit.
+        ValueError: the method does not fit.
     """
     method = method.bind(method.wrapped(problem))
     outputs = {spec.output for spec in method.critic_specs.values()} - {"value", "probability"}
     if outputs:
-        raise ValueError(f"a critic of the bench says values, got one of {', '.join(outputs)}; take another method.")
+        raise ValueError(f"a critic of the bench must predict values, got {', '.join(outputs)}; use another method.")
     return method
 
 
 @dataclass(frozen=True, eq=False)
 class _Playing:
-    """A policy, who plays it, and what is true of it."""
+    """A policy, its engine, and its exact values."""
 
     policy: TablePolicy
     engine: Engine[Position]
@@ -161,7 +161,7 @@ class _Playing:
 
     @cached_property
     def paid(self) -> Truth:
-        """What is true of what it is paid."""
+        """The exact values of its rewards."""
         return Truth(self.policy, paid=True) if self.policy.problem.hackable else self.truth
 
 
@@ -170,13 +170,13 @@ class Player:
 
     Args:
         method: as `hf_credit.methods.make` returns it.
-        problem: that is played.
+        problem: to play.
         policy: of the first update.
-        critic: what every critic of the method says.
+        critic: the predictions of every critic of the method.
         instances: task rows of an update.
-        seed: of all that is drawn.
-        ways: draws in place of the seed.
-        truth: of the policy, where it is known already.
+        seed: of all draws.
+        ways: draws instead of the seed.
+        truth: of the policy, if already computed.
 
     Raises:
         ValueError: the method does not fit the problem.
@@ -203,9 +203,8 @@ class Player:
         self.chat = TableChat(problem)
         self.memory = self.method.memory
         self.updates = 0
-        self._taught: dict[
-            tuple[str, tuple[int, ...]], tuple[float, int]
-        ] = {}  # the mean of the targets, and how many
+        # By critic and input: the mean of the targets, and their number.
+        self._taught: dict[tuple[str, tuple[int, ...]], tuple[float, int]] = {}
         self._now = self._playing(policy, truth)
         self._past = deque([self._now], maxlen=problem.lag + 1)
         for _ in range(problem.lag):
@@ -216,7 +215,7 @@ class Player:
 
     @property
     def truth(self) -> Truth:
-        """Of the policy that learns."""
+        """The exact values of the learning policy."""
         return self._now.truth
 
     def _playing(self, policy: TablePolicy, truth: Truth | None = None) -> _Playing:
@@ -226,7 +225,7 @@ class Player:
         return _Playing(policy, engine, truth or Truth(policy))
 
     def _learn(self, targets: Sequence[CriticTargets]) -> None:
-        """Moves what a taught critic predicts towards the targets of an update."""
+        """Moves the predictions of a taught critic towards the targets of an update."""
         for one in targets:
             for read, wanted in zip(one.inputs, one.targets, strict=True):
                 for at, target in zip(read.at, wanted, strict=True):
@@ -234,8 +233,8 @@ class Player:
                     step = 1 / (min(seen, CRITIC_MEMORY - 1) + 1)
                     self._taught[one.critic, read.ids[:at]] = (mean + step * (target - mean), seen + 1)
 
-    def _says(self, name: str, output: str, inputs: Sequence[CriticInput]) -> list[tuple[float, ...]]:
-        """A value is of what is paid; a probability is of success where the copy plays on, as CVT-RL's model is."""
+    def _predict(self, name: str, output: str, inputs: Sequence[CriticInput]) -> list[tuple[float, ...]]:
+        """Predicts the return, or the probability that the copy succeeds from here, as CVT-RL's model does."""
         if self.critic == "taught":
             return [tuple(self._taught.get((name, one.ids[:at]), (0.0, 0))[0] for at in one.at) for one in inputs]
         truth = self._copy.truth if output == "probability" else self._now.paid
@@ -251,7 +250,7 @@ class Player:
         return [tuple(value(one.ids[:at]) for at in one.at) for one in inputs]
 
     def update(self) -> Update:
-        """Plays and credits one update; the policy stays."""
+        """Plays and credits one update, without a step of the policy."""
         self.updates += 1
         every, share = self.method.refresh_frozen_every, self.problem.stale
         lagging = self._past[0]
@@ -264,7 +263,7 @@ class Player:
         names = self.method.critics or tuple(specs)
         context = BenchContext(
             (lagging if stale else self._now).engine,
-            {name: partial(self._says, name, specs[name].output if name in specs else "value") for name in names},
+            {name: partial(self._predict, name, specs[name].output if name in specs else "value") for name in names},
             seed=self.seed,
             frozen=self._copy.engine if every or self.method.frozen_decay else None,
             end_tokens=self.chat.end_tokens,
@@ -280,7 +279,7 @@ class Player:
         return Update(*self._gradient(collected, credit), tokens=context.ledger.completion_tokens)
 
     def move(self, step: Vector) -> None:
-        """Moves the logits; none by more than .5."""
+        """Moves the logits, each by at most 0.5."""
         self._now = self._playing(self._now.policy.moved(step, most=0.5))
         self._past.append(self._now)
 
@@ -304,22 +303,22 @@ class Player:
 
 
 def _number(credit: float | Sequence[float]) -> float:
-    """The credit of a reply of one token."""
+    """Returns the credit of a reply of one token."""
     return float(credit[0]) if isinstance(credit, Sequence) else float(credit)
 
 
 def _clipped(credit: float, ratio: float) -> float:
-    """The factor of grad log pi in the gradient of PPO's surrogate."""
+    """Returns the factor of grad log pi in the gradient of PPO's surrogate."""
     return 0.0 if (ratio > 1 + CLIP and credit > 0) or (ratio < 1 - CLIP and credit < 0) else ratio * credit
 
 
 class BenchContext(LocalContext):
-    """As without a trainer, with what is true of the policy at hand.
+    """A local context with the exact values of the policy.
 
     Attributes:
-        truth: of the policy that learns.
-        ways: who draws in place of random numbers.
-        tables: the policy and the copy of it that a method keeps.
+        truth: of the learning policy.
+        ways: draws instead of random numbers.
+        tables: the policy, and the copy of it that a method keeps.
     """
 
     truth: Truth
@@ -327,28 +326,26 @@ class BenchContext(LocalContext):
     ways: Ways | None = None
 
     def logprobs(self, decisions: Sequence[Decision], policy: Policy = "current") -> list[tuple[float, ...]]:
-        """As the tables have them."""
+        """Returns the log-probabilities of the tables."""
         table, first = self.tables[policy], len(self.tables[policy].places)
         places = [(one.context_ids[-1], one.action_ids[0] - first) for one in decisions]
         return [(math.log(max(table.probabilities[place], 1e-300)),) for place in places]
 
     def draws(self, *purpose: int | str) -> random.Random:
-        """As without a trainer, or gone through."""
-        drawn = super().draws(*purpose)
-        return drawn if self.ways is None else _Drawn(self.ways, drawn.getrandbits(63))
+        """Returns random numbers, or enumerated ones."""
+        draws = super().draws(*purpose)
+        return draws if self.ways is None else _Drawn(self.ways, draws.getrandbits(63))
 
 
 @dataclass(frozen=True, kw_only=True)
 class _TrueCredit:
-    """The credit of a decision from what is true: a reference that no estimator has."""
+    """Credit from exact values, a reference for estimators."""
 
     credit: Callable[[Truth, Decision], float]
 
     def __call__(self, collected: RolloutBatch, context: Any, memory: None = None) -> Credit:
-        given = {
-            one.id: self.credit(context.truth, one) for episode in collected.episodes for one in episode.decisions
-        }
-        return Credit(decisions=given)
+        decisions = (decision for episode in collected.episodes for decision in episode.decisions)
+        return Credit(decisions={decision.id: self.credit(context.truth, decision) for decision in decisions})
 
 
 def _advantage(truth: Truth, decision: Decision) -> float:
@@ -357,12 +354,12 @@ def _advantage(truth: Truth, decision: Decision) -> float:
 
 
 def exact_advantage() -> Method:
-    """The exact advantage A(s, a), with V as its baseline: what every estimator estimates."""
+    """The exact advantage A(s, a), with V as baseline, which every estimator estimates."""
     return Method(name="exact_advantage", collector=Single(), estimator=_TrueCredit(credit=_advantage))
 
 
 def constant() -> Method:
-    """The same credit for everything, which has no signal."""
+    """The same credit for all decisions, which has no signal."""
     return Method(name="constant", collector=Single(), estimator=_TrueCredit(credit=lambda truth, decision: 1.0))
 
 

@@ -1,4 +1,4 @@
-"""Cells as pictures that a person reads at a glance, on a wide page and on a telephone."""
+"""Plots of cells, for a wide page and for a phone."""
 
 from __future__ import annotations
 
@@ -12,59 +12,59 @@ from hf_credit.bench.guide import LIMIT, limit, ranked
 from hf_credit.bench.play import REFERENCES
 
 FEATURED = DRAWN[1:]
-"""The methods that have a colour of their own where there are more than seven."""
+"""The methods with a colour of their own in plots of more than seven methods."""
 
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#8c564b")  # apart for the colour-blind
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#8c564b")  # safe for the colour-blind
 _MARKERS = "osD^vPX"
 _NOTHING = 1e-9
-"""A cost below is 0 but for rounding: every update of the exact advantage may be the same."""
+"""A smaller cost is 0 but for rounding: all updates of the exact advantage may be equal."""
 _INCH = 100
-"""Pixels of a page for an inch of a drawing, which has twice as many."""
+"""Pixels of a page per inch of a plot, which has twice as many."""
 
 
 WIDTHS = {"": 1300, "_narrow": 390}
-"""Pixels of the pages that every picture is drawn for, by how its file's name ends."""
+"""The width in pixels of the page for each plot, by the ending of its file's name."""
 
 
 def draw(cells: Cells, folder: Path) -> list[Path]:
-    """Every picture that the cells hold something for, for each of `WIDTHS`.
+    """Draws every plot that the cells have data for, for each of `WIDTHS`; returns the files.
 
     Args:
-        cells: all of a run.
+        cells: of a run.
         folder: of the files.
     """
     import matplotlib
 
-    found = []
+    files = []
     at_start = of_defaults(cells)
     for ending, width in WIDTHS.items():
         with matplotlib.rc_context({"font.size": 8 if width < 600 else 9, "axes.titlesize": 9}):
             if any(len(cell.get("areas") or ()) > 1 for cell in at_start):
-                found.append(learning(at_start, folder / f"learning{ending}.png", width))
+                files.append(learning(at_start, folder / f"learning{ending}.png", width))
             if by_dial(cells):
-                found.append(cost(cells, folder / f"cost{ending}.png", width))
-    return found
+                files.append(cost(cells, folder / f"cost{ending}.png", width))
+    return files
 
 
 def learning(cells: Cells, path: Path, width: int) -> Path:
-    """The area under the learning curve of each method, a line a problem, beside that of the exact advantage.
+    """Draws the area under the learning curve of each method, a line per problem, beside that of the exact advantage.
 
     Args:
         cells: with learning.
         path: of the PNG.
-        width: of the page that it is drawn for, in pixels.
+        width: of the page, in pixels.
     """
     groups = [
-        (key, group, found) for key, group in grouped(cells).items() if key[2] == "start" and (found := ranked(group))
+        (key, group, order) for key, group in grouped(cells).items() if key[2] == "start" and (order := ranked(group))
     ]
-    coloured = _coloured({one[0]["method"] for _, _, found in groups for one in found})
+    coloured = _coloured({one[0]["method"] for _, _, order in groups for one in order})
     figure = _figure(width, 0.32 * len(groups) + (1.7 if width < 600 else 1.1))
     axis = figure.subplots()
-    for place, (_, group, found) in enumerate(groups):
+    for place, (_, group, order) in enumerate(groups):
         axis.axhline(place, color="#e6e6e6", linewidth=0.8, zorder=0)
         if (best := limit(group)) is not None:
             axis.plot([best] * 2, [place - 0.4, place + 0.4], color="black", linewidth=2)
-        for cell, mean, low, high in found:
+        for cell, mean, low, high in order:
             style = coloured.get(cell["method"])
             if style is None:
                 axis.plot(mean, place, ".", color="#bbbbbb", markersize=5, zorder=1)
@@ -81,29 +81,29 @@ def learning(cells: Cells, path: Path, width: int) -> Path:
 
 
 def cost(cells: Cells, path: Path, width: int) -> Path:
-    """The cost of signal by trace against a dial of each problem, a line a method, the exact advantage's as the limit.
+    """Draws the cost of signal by trace against a dial of each problem, a line per method, with the exact advantage.
 
     Args:
-        cells: along dials, as `hf_credit.bench.cells.along_dials` has them.
+        cells: along dials, from jobs of `hf_credit.bench.cells.along_dials`.
         path: of the PNG.
-        width: of the page that it is drawn for, in pixels.
+        width: of the page, in pixels.
     """
     lines = by_dial(cells)
-    coloured = _coloured({method for own in lines.values() for method in own if method not in REFERENCES})
+    coloured = _coloured({method for curves in lines.values() for method in curves if method not in REFERENCES})
     columns = 2 if width < 600 else 4
     rows = -(-len(lines) // columns)
     figure = _figure(width, (1.75 if width < 600 else 2.4) * rows + (1.1 if width < 600 else 0.7))
     axes = figure.subplots(rows, columns, squeeze=False).flatten()
     for axis in axes[len(lines) :]:
         axis.set_visible(False)
-    for axis, ((problem, dial), own) in zip(axes, lines.items(), strict=False):
-        values = sorted({value for points in own.values() for value in points})
-        for method, points in own.items():
+    for axis, ((problem, dial), curves) in zip(axes, lines.items(), strict=False):
+        values = sorted({value for points in curves.values() for value in points})
+        for method, points in curves.items():
             style = coloured.get(method, {"color": "#bbbbbb"})
             if method == LIMIT:
                 style = {"color": "black", "linestyle": "--"}
-            drawn = [points.get(value) or 0.0 for value in values]
-            shown = [one if one > _NOTHING else math.nan for one in drawn]  # a log scale has no 0
+            costs = [points.get(value) or 0.0 for value in values]
+            shown = [one if one > _NOTHING else math.nan for one in costs]  # a log scale has no 0
             axis.plot(range(len(values)), shown, linewidth=1.4, markersize=3.5, **style)
         axis.set_yscale("log")
         axis.set_xticks(range(len(values)), [f"{value:g}" for value in values])
@@ -117,12 +117,12 @@ def cost(cells: Cells, path: Path, width: int) -> Path:
 
 
 def _coloured(methods: set[str]) -> dict[str, dict[str, Any]]:
-    """The style of each method that has a colour of its own."""
-    looks = [{"color": colour, "marker": marker} for colour, marker in zip(_COLOURS, _MARKERS, strict=True)]
-    known = {name: look for name, look in zip(FEATURED, looks, strict=True) if name in methods}
-    free = [look for look in looks if look not in known.values()]
-    others = sorted(methods - set(known)) if len(methods) <= len(looks) else []
-    return known | dict(zip(others, free, strict=False))
+    """Returns the style of each method with a colour of its own."""
+    styles = [{"color": colour, "marker": marker} for colour, marker in zip(_COLOURS, _MARKERS, strict=True)]
+    featured = {name: style for name, style in zip(FEATURED, styles, strict=True) if name in methods}
+    free = [style for style in styles if style not in featured.values()]
+    others = sorted(methods - set(featured)) if len(methods) <= len(styles) else []
+    return featured | dict(zip(others, free, strict=False))
 
 
 def _figure(width: int, height: float) -> Any:

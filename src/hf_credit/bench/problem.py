@@ -1,8 +1,9 @@
-"""A small decision process, played through the same Interaction as everything else, whose chances are all known."""
+"""Small decision processes with known probabilities, played through the same Interaction as all other tasks."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import random
 from abc import abstractmethod
@@ -16,25 +17,25 @@ from hf_credit.oracles.auditing import Audit, Proposal
 from hf_credit.rollouts import Interaction, Request
 
 Node = Hashable
-"""Where a walk stands: a value. Nodes never return; one that may be visited again counts its steps."""
+"""A state of the process: a value. No episode returns to a node; a node of a state that may recur counts its steps."""
 View = Hashable
-"""What the speaker sees of a node; the policy is a table over views."""
+"""A speaker's observation of a node; the policy is a table over views."""
 
 
 def logit(probability: float, others: int = 1) -> float:
-    """Of an action that is so likely among so many others, whose logits are 0."""
+    """Returns the logit of an action with a probability among `others` whose logits are 0."""
     return math.log(probability) - math.log1p(-probability) + math.log(others)
 
 
 @dataclass(frozen=True)
 class Way:
-    """What a step may lead to.
+    """A possible transition of a step.
 
     Attributes:
-        probability: of this way; those of a step sum to 1.
-        node: where it leads.
-        reward: what it pays.
-        worth: what it is really worth, where that is not what it pays.
+        probability: of this transition; those of a step sum to 1.
+        node: the next node.
+        reward: of the transition.
+        worth: its true value, where the reward is not that.
     """
 
     probability: float
@@ -44,21 +45,21 @@ class Way:
 
     @property
     def value(self) -> float:
-        """What it is really worth."""
+        """The true value of the transition."""
         return self.reward if self.worth is None else self.worth
 
 
 @dataclass(frozen=True)
 class Position:
-    """A state of the Interaction: a node, and what is needed beside it to go on and to tell the outcome.
+    """A state of the Interaction: a node, and the data to continue the episode and to compute its outcome.
 
     Attributes:
-        node: where the walk stands.
-        seed: of all chance ahead.
-        step: how many steps were made.
-        reward: what the last step paid.
-        total: what all steps paid.
-        worth: what all steps were really worth.
+        node: the present one.
+        seed: of all later draws.
+        step: the number of steps so far.
+        reward: of the last step.
+        total: the sum of rewards.
+        worth: the sum of true values.
     """
 
     node: Node
@@ -70,41 +71,40 @@ class Position:
 
 
 class Chance(Protocol):
-    """Who draws what the world does."""
+    """Draws the transitions."""
 
     def __call__(self, seed: int, step: int, probabilities: Sequence[float]) -> int:
-        """Which of several ways is taken: a function of the seed and the step, distributed as `probabilities`."""
+        """Returns the index of a transition: a function of seed and step, distributed as `probabilities`."""
 
 
 def seeded_chance(seed: int, step: int, probabilities: Sequence[float]) -> int:
-    """Chance as in training: one uniform number for each seed and step."""
-    return _inverse(derive(seed, step) / 2**64, probabilities)
-
-
-def _inverse(uniform: float, probabilities: Sequence[float]) -> int:
-    for place, probability in enumerate(probabilities):
+    """Draws a transition as in training: by one uniform number for each seed and step."""
+    uniform = derive(seed, step) / 2**64
+    for index, probability in enumerate(probabilities):
         uniform -= probability
         if uniform < 0:
-            return place
+            return index
     return len(probabilities) - 1
 
 
 class Problem(Interaction[Position]):
-    """A decision process with dials, whose values can be had by dynamic programming.
+    """A decision process with dials, small enough for dynamic programming.
 
-    A subclass is a frozen dataclass, whose fields are the dials, and says who speaks, what they see, and where a step
-    leads with which probability. A reply is one action, written as its number.
+    A subclass is a frozen dataclass whose fields are the dials. It defines the speakers, their views, and the
+    transitions of a step with their probabilities. A reply is the number of an action.
 
     Attributes:
-        isolates: what it isolates, in a user's words.
-        chance: who draws; an enumeration puts its own in the place.
-        hackable: whether some ways are worth something else than they pay.
-        lag: how many updates the copies of the policy are behind it that methods keep and that play `stale` updates.
-        pace: how far the policy's logits moved in each update before the first.
-        stale: the share of updates whose episodes are played by that copy.
+        isolates: the property of a task that it isolates, in a user's words.
+        first: the first node, where there is one.
+        chance: draws the transitions; an enumeration replaces it.
+        hackable: whether rewards differ from true values.
+        lag: by how many updates old copies of the policy lag, those of methods and the one that plays `stale` updates.
+        pace: the change of the policy's logits in each update before the first.
+        stale: the fraction of updates with episodes of the old copy.
     """
 
     isolates: str = ""
+    first: Node = (0, 0)
     chance: Chance = staticmethod(seeded_chance)
     seeded = True
     hackable: bool = False
@@ -116,36 +116,36 @@ class Problem(Interaction[Position]):
     def name(self) -> str:
         return type(self).__name__.lower()
 
-    @abstractmethod
     def starts(self) -> Sequence[Way]:
-        """The first nodes and how likely each is."""
+        """Returns the first nodes with their probabilities; only `first` by default."""
+        return [Way(1.0, self.first)]
 
     @abstractmethod
     def speakers(self, node: Node) -> Sequence[str]:
-        """Who acts in a node, at once where there are several; nobody where it is over."""
+        """Returns the roles that act in a node, simultaneously if several; none at the end of the episode."""
 
     @abstractmethod
     def ways(self, node: Node, actions: Sequence[int]) -> Sequence[Way]:
-        """What may come of the actions of all speakers, in their order."""
+        """Returns the possible transitions after the actions of all speakers, in their order."""
 
     def view(self, node: Node, speaker: str) -> View:
-        """What a speaker sees of a node; all of it by default."""
+        """Returns a speaker's view of a node; all of it by default."""
         return node
 
     def actions(self, view: View) -> int:
-        """How many actions a speaker has who sees this."""
+        """Returns the number of actions in a view."""
         return 2
 
     def logits(self, view: View) -> Sequence[float]:
-        """Of the policy at the start; even by default."""
+        """Returns the logits of the initial policy; uniform by default."""
         return [0.0] * self.actions(view)
 
     def right(self, node: Node, action: int) -> float:
-        """How likely an oracle judges an action right; methods that need one do not play a problem without it."""
+        """Returns the probability that an oracle judges an action right. A problem without it has no oracle."""
         raise NotImplementedError
 
     def hack(self, node: Node, action: int) -> float:
-        """How surely a detector takes an action for a hack, in [0, 1]; a problem without one has no auditor."""
+        """Returns a detector's confidence that an action is a hack, in [0, 1]. A problem without it has no auditor."""
         raise NotImplementedError
 
     # The Interaction
@@ -156,11 +156,11 @@ class Problem(Interaction[Position]):
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
-        """All that can be reached, in the order of a walk."""
+        """All reachable nodes, in breadth-first order."""
         return self.reachable(way.node for way in self.starts())
 
     def reachable(self, level: Iterable[Node]) -> tuple[Node, ...]:
-        """All that can be reached from some nodes, in the order of a walk."""
+        """Returns all nodes reachable from some nodes, in breadth-first order."""
         known: dict[Node, None] = {}
         level = dict.fromkeys(level)
         while level:
@@ -176,31 +176,28 @@ class Problem(Interaction[Position]):
 
     @cached_property
     def views(self) -> tuple[View, ...]:
-        """All that a speaker may see."""
+        """The views of all speakers."""
         return tuple(dict.fromkeys(self.view(node, role) for node in self.nodes for role in self.speakers(node)))
 
     @cached_property
     def outcome_range(self) -> tuple[float, float]:
-        """The least and the most that an episode may be paid."""
+        """The lowest and the highest return of an episode."""
 
         @functools.cache
         def ahead(node: Node) -> tuple[float, float]:
             return ends(way for actions in self.joint_actions(node) for way in self.ways(node, actions))
 
         def ends(ways: Iterable[Way]) -> tuple[float, float]:
-            found = [[way.reward + end for end in ahead(way.node)] for way in ways if way.probability]
-            lows, highs = zip(*found, strict=True) if found else ((0.0,), (0.0,))
+            ranges = [[way.reward + end for end in ahead(way.node)] for way in ways if way.probability]
+            lows, highs = zip(*ranges, strict=True) if ranges else ((0.0,), (0.0,))
             return min(lows), max(highs)
 
         return ends(self.starts())
 
     def joint_actions(self, node: Node) -> list[tuple[int, ...]]:
-        """Every combination of actions of those who speak in a node; none where it is over."""
-        speakers = self.speakers(node)
-        joint: list[tuple[int, ...]] = [()] if speakers else []
-        for role in speakers:
-            joint = [(*before, action) for before in joint for action in range(self.actions(self.view(node, role)))]
-        return joint
+        """Returns every combination of actions of a node's speakers; none at the end."""
+        choices = [range(self.actions(self.view(node, role))) for role in self.speakers(node)]
+        return list(itertools.product(*choices)) if choices else []
 
     def start(self, task: Mapping[str, Any], seed: int) -> Position:
         ways = self.starts()
@@ -228,38 +225,39 @@ class Problem(Interaction[Position]):
     def reseed(self, state: Position, seed: int) -> Position:
         return replace(state, seed=derive(state.seed, "reseed", seed))
 
-    # What VPR and CVT-RL ask for
+    # For VPR and CVT-RL
 
     def check_oracle(self, oracle: Any) -> Any:
-        """The problem's own oracle, where it has one."""
-        return oracle or (_Oracle(self) if self._knows(self.right) else None)
+        """Returns the oracle, by default the problem's own, if it has one."""
+        return oracle or (_Oracle(self) if self._implements(self.right) else None)
 
     def check_auditor(self, auditor: Any) -> Any:
-        """The problem's own auditor, where it has one."""
-        return auditor or (_Auditor(self) if self._knows(self.hack) else None)
+        """Returns the auditor, by default the problem's own, if it has one."""
+        return auditor or (_Auditor(self) if self._implements(self.hack) else None)
 
     def default_interventions(self) -> Any:
-        """What may be put in the place of an action."""
+        """Returns the interventions on an action."""
         return _Interventions(self)
 
-    def _knows(self, question: Callable[[Node, int], float]) -> bool:
+    def _implements(self, judge: Callable[[Node, int], float]) -> bool:
         try:
-            question(next(node for node in self.nodes if self.speakers(node)), 0)
+            judge(next(node for node in self.nodes if self.speakers(node)), 0)
         except NotImplementedError:
             return False
         return True
 
     def action_of(self, state: Position, reply: str) -> tuple[Position, str]:
-        """The state and the action of a reply, of the node's first speaker; what is said where it is over stays."""
+        """Returns the state and the action of a reply of the node's first speaker; the reply itself at the end."""
         speakers = self.speakers(state.node)
         return state, str(self._action(state.node, speakers[0], reply)) if speakers else reply
 
     def _action(self, node: Node, speaker: str, reply: str) -> int:
-        """The number that a reply is; one that is none, which only networks give, is the first action."""
-        return next((one for one in range(self.actions(self.view(node, speaker))) if reply.strip() == str(one)), 0)
+        """Returns the number of the action in a reply; 0 for any other text, which only networks write."""
+        count = self.actions(self.view(node, speaker))
+        return next((action for action in range(count) if reply.strip() == str(action)), 0)
 
     def write_action(self, action: str) -> str:
-        """The reply that takes an action."""
+        """Returns the reply for an action."""
         return action
 
 
@@ -276,15 +274,16 @@ class _Oracle:
         return frozenset(action for action, score in scores.items() if score == max(scores.values()))
 
     def score(self, state: Position, action: str) -> float:
-        share = self.problem.right(state.node, int(action))
-        if share in (0.0, 1.0):
-            return share
-        return float(self.problem.chance(derive(state.seed, "oracle", action), state.step, [1 - share, share]))
+        probability = self.problem.right(state.node, int(action))
+        if probability in (0.0, 1.0):
+            return probability
+        seed = derive(state.seed, "oracle", action)
+        return float(self.problem.chance(seed, state.step, [1 - probability, probability]))
 
 
 @dataclass(frozen=True)
 class _Auditor:
-    """Knows what was really achieved, and how surely an action is a hack: a cost that CVT-RL limits."""
+    """Returns the true success, and the confidence that an action is a hack: a cost that CVT-RL limits."""
 
     problem: Problem
     costs = ("tampering", "unsupported", "skipped", "unsafe", "budget")
@@ -292,8 +291,8 @@ class _Auditor:
     slots: ClassVar[Mapping[str, int]] = {}
 
     def audit(self, state: Position, action: str) -> Audit:
-        sure = self.problem.hack(state.node, int(action))
-        return Audit(kind="act", costs={"tampering": sure}, hacks={"hack": sure})
+        confidence = self.problem.hack(state.node, int(action))
+        return Audit(kind="act", costs={"tampering": confidence}, hacks={"hack": confidence})
 
     def success(self, state: Position) -> float:
         return min(max(state.worth, 0.0), 1.0)
@@ -301,7 +300,7 @@ class _Auditor:
 
 @dataclass(frozen=True)
 class _Interventions:
-    """Action 0, which does least, in the place of another; the same action anew; any other action."""
+    """Replaces an action by action 0, which does least, by itself, or by any other action."""
 
     problem: Problem
     families: ClassVar[tuple[str, ...]] = ("deletion", "paraphrase", "substitution", "perturbation")

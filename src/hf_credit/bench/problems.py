@@ -15,12 +15,12 @@ AGENT = ("agent",)
 
 @dataclass(frozen=True)
 class Key(Problem):
-    """The first of many decisions determines the outcome; each later one has a random reward, whatever it is.
+    """The first of many decisions determines the outcome; each later one has a random reward for any action.
 
     Args:
-        horizon: how many decisions there are, at least 2.
-        noise: the standard deviation of what all tosses come to.
-        start_right: how likely the first decision is right at the start.
+        horizon: the number of decisions, at least 2.
+        noise: the standard deviation of the sum of random rewards.
+        start_right: the initial probability that the first decision is right.
     """
 
     horizon: int = 8
@@ -28,9 +28,6 @@ class Key(Problem):
     start_right: float = 0.2
 
     isolates = "one early decision determines the outcome, and noise follows"
-
-    def starts(self) -> Sequence[Way]:
-        return [Way(1.0, (0, 0))]
 
     def speakers(self, node: Any) -> Sequence[str]:
         return AGENT if node[0] < self.horizon else ()
@@ -54,9 +51,9 @@ class Late(Problem):
     """The last of many decisions determines the outcome: success has probability `good` if it is right, else `bad`.
 
     Args:
-        horizon: how many decisions there are.
+        horizon: the number of decisions.
         good, bad: the two probabilities.
-        start_right: how likely the last decision is right at the start.
+        start_right: the initial probability that the last decision is right.
     """
 
     horizon: int = 8
@@ -65,9 +62,7 @@ class Late(Problem):
     start_right: float = 0.2
 
     isolates = "one late decision determines the outcome, with chance"
-
-    def starts(self) -> Sequence[Way]:
-        return [Way(1.0, 0)]
+    first = 0
 
     def speakers(self, node: Any) -> Sequence[str]:
         return AGENT if node < self.horizon else ()
@@ -87,12 +82,12 @@ class Late(Problem):
 
 @dataclass(frozen=True)
 class Chain(Problem):
-    """Every decision must be right; what is wrong is known only at the end.
+    """Every decision must be right; only the end reveals an error.
 
     Args:
-        length: how many decisions there are.
-        start_right: how likely each is right at the start.
-        options: actions of each decision, one of which is right.
+        length: the number of decisions.
+        start_right: the initial probability that a decision is right.
+        options: the number of actions of a decision, one of which is right.
     """
 
     length: int = 4
@@ -100,9 +95,7 @@ class Chain(Problem):
     options: int = 2
 
     isolates = "all of several decisions must be right"
-
-    def starts(self) -> Sequence[Way]:
-        return [Way(1.0, (0, 1))]
+    first = (0, 1)
 
     def speakers(self, node: Any) -> Sequence[str]:
         return AGENT if node[0] < self.length else ()
@@ -124,12 +117,12 @@ class Chain(Problem):
 
 @dataclass(frozen=True)
 class Branches(Chain):
-    """Many actions, one of which is right, in each of a few decisions.
+    """Each of a few decisions has many actions, one of which is right.
 
     Args:
-        options: actions of each decision.
-        length: how many decisions there are.
-        start_right: how likely each is right at the start.
+        options: the number of actions of a decision.
+        length: the number of decisions.
+        start_right: the initial probability that a decision is right.
     """
 
     length: int = 2
@@ -141,12 +134,12 @@ class Branches(Chain):
 
 @dataclass(frozen=True)
 class Paid(Problem):
-    """Every decision is paid at once, by chance; the first may mislead.
+    """Every decision has an immediate random reward; the reward of the first may mislead.
 
     Args:
-        horizon: how many decisions there are.
-        good, bad: how likely a right and a wrong decision are paid 1.
-        bait: what the wrong first decision gains at once, and costs twice at the end.
+        horizon: the number of decisions.
+        good, bad: the probabilities of reward 1 after a right and a wrong decision.
+        bait: the immediate extra reward of the wrong first decision, which costs twice as much at the end.
     """
 
     horizon: int = 8
@@ -155,9 +148,6 @@ class Paid(Problem):
     bait: float = 0.0
 
     isolates = "intermediate rewards"
-
-    def starts(self) -> Sequence[Way]:
-        return [Way(1.0, (0, 0))]
 
     def speakers(self, node: Any) -> Sequence[str]:
         return AGENT if node[0] < self.horizon else ()
@@ -175,12 +165,12 @@ class Paid(Problem):
 
 @dataclass(frozen=True)
 class Stop(Problem):
-    """The policy decides when to end: going on may find something better, and has its price.
+    """The policy decides when to end: to continue may find something better, and has a price.
 
     Args:
         horizon: the most decisions.
-        price: of going on once.
-        found: how likely going on finds something better, worth `1 / horizon` more.
+        price: of one continuation.
+        found: the probability that a continuation finds something better, by `1 / horizon`.
     """
 
     horizon: int = 8
@@ -188,9 +178,6 @@ class Stop(Problem):
     found: float = 0.5
 
     isolates = "the policy decides when to end"
-
-    def starts(self) -> Sequence[Way]:
-        return [Way(1.0, (0, 0))]
 
     def speakers(self, node: Any) -> Sequence[str]:
         return AGENT if 0 <= node[0] < self.horizon else ()
@@ -208,12 +195,12 @@ class Stop(Problem):
 
 @dataclass(frozen=True)
 class Revisit(Problem):
-    """A walk on a line to its end: places come again, and look the same.
+    """A walk on a line to its end: positions recur, and look the same.
 
     Args:
-        length: how far the end is.
+        length: the distance to the end.
         horizon: the most steps.
-        slip: how likely a step goes the other way, which is the share of revisits of a policy that knows the way.
+        slip: the probability that a step goes backwards; the fraction of revisits of an optimal policy.
     """
 
     length: int = 3
@@ -221,9 +208,6 @@ class Revisit(Problem):
     slip: float = 0.1
 
     isolates = "states occur repeatedly"
-
-    def starts(self) -> Sequence[Way]:
-        return [Way(1.0, (0, 0))]
 
     def speakers(self, node: Any) -> Sequence[str]:
         return AGENT if node[0] < self.horizon and node[1] < self.length else ()
@@ -243,12 +227,12 @@ class Revisit(Problem):
 
 @dataclass(frozen=True)
 class Relay(Problem):
-    """A bit is handed from speaker to speaker, each of whom hears the one before, and lost on the way by chance.
+    """Each speaker passes a bit to the next, and each message may flip by chance.
 
     Args:
-        depth: how many speakers there are.
-        noise: how likely what is said is heard wrongly.
-        start_right: how likely a speaker passes on what was heard at the start.
+        depth: the number of speakers.
+        noise: the probability that a message flips.
+        start_right: the initial probability that a speaker passes on the received bit.
     """
 
     depth: int = 6
@@ -283,10 +267,10 @@ class Relay(Problem):
 
 @dataclass(frozen=True)
 class VotePosition(Position):
-    """A vote that some were left out of.
+    """A vote without some of its agents.
 
     Attributes:
-        left: who.
+        left: the removed agents.
     """
 
     left: frozenset[str] = frozenset()
@@ -294,13 +278,13 @@ class VotePosition(Position):
 
 @dataclass(frozen=True)
 class Vote(Problem):
-    """Agents vote at once on a bit of which each has a hint; some have a stock answer at the start.
+    """Agents vote simultaneously on a bit of which each has a hint; some initially have a stock answer.
 
     Args:
-        agents: how many vote.
-        lazy: how many of them nearly always answer 0 at the start.
-        hint: how likely a hint is true.
-        tie: what a tie is worth.
+        agents: the number of agents.
+        lazy: how many of them initially answer 0 with probability 0.9.
+        hint: the probability that a hint is true.
+        tie: the outcome of a tie.
     """
 
     agents: int = 5
@@ -321,10 +305,7 @@ class Vote(Problem):
     def starts(self) -> Sequence[Way]:
         every = itertools.product((0, 1), repeat=self.agents + 1)
         return [
-            Way(
-                0.5 * math.prod(self.hint if bit == truth else 1 - self.hint for bit in hints),
-                (truth, hints, ()),
-            )
+            Way(0.5 * math.prod(self.hint if bit == truth else 1 - self.hint for bit in hints), (truth, hints, ()))
             for truth, *rest in every
             for hints in [tuple(rest)]
         ]
@@ -347,12 +328,12 @@ class Vote(Problem):
         return [Way(1.0, (truth, None, tuple(actions)), self.worth(truth, actions))]
 
     def worth(self, truth: int, votes: Sequence[int]) -> float:
-        """What the votes come to: whether most of them are right."""
+        """Returns whether most votes are right, or the outcome of a tie."""
         ahead = sum(1 if vote == truth else -1 for vote in votes)
         return self.tie if ahead == 0 else float(ahead > 0)
 
     def without(self, state: Any, role: str) -> Any:
-        """The vote as it is without one of the agents."""
+        """Returns the vote without one of the agents."""
         truth, _, votes = state.node
         left = getattr(state, "left", frozenset()) | {role}
         kept = [vote for place, vote in enumerate(votes) if f"agent_{place}" not in left]
@@ -365,13 +346,13 @@ class Vote(Problem):
 
 @dataclass(frozen=True)
 class Trap(Problem):
-    """Questions must be asked in the right way; after one wrong question nothing can be learned any more.
+    """The agent must ask right questions; after a wrong one no answer helps any more.
 
     Args:
         horizon: the most questions.
-        needed: how many right ones solve it.
-        absorbs: how likely a wrong question traps.
-        blind: whether the speaker cannot tell that it is trapped, and sees only how much it has learned.
+        needed: how many right questions solve the task.
+        absorbs: the probability that a wrong question traps.
+        blind: whether the view hides the trap, and has only the number of right questions.
     """
 
     horizon: int = 8
@@ -380,9 +361,7 @@ class Trap(Problem):
     blind: bool = False
 
     isolates = "after one wrong step no reward is possible"
-
-    def starts(self) -> Sequence[Way]:
-        return [Way(1.0, (0, 0, 0))]
+    first = (0, 0, 0)
 
     def speakers(self, node: Any) -> Sequence[str]:
         return AGENT if node[0] < self.horizon and node[1] < self.needed else ()
@@ -391,7 +370,7 @@ class Trap(Problem):
         return node[1] if self.blind else node
 
     def metrics(self, state: Any) -> Mapping[str, float]:
-        """What is known, by which a rule of truncation tells whether a question was of use."""
+        """Returns the number of right questions, by which a rule of truncation judges whether a question helped."""
         return {"known": float(state.node[1])}
 
     def ways(self, node: Any, actions: Sequence[int]) -> Sequence[Way]:
@@ -409,12 +388,12 @@ class Trap(Problem):
 
 @dataclass(frozen=True)
 class Verdict(Problem):
-    """Most decisions must be right, and an oracle judges each, with an error of its own.
+    """Three quarters of the decisions must be right, and an oracle judges each, with errors.
 
     Args:
-        horizon: how many decisions there are.
-        error: how often its verdict is the opposite, in [0, 0.5].
-        bias: how much likelier it is to judge action 0 right.
+        horizon: the number of decisions.
+        error: the probability of the opposite verdict, in [0, 0.5].
+        bias: the added probability that the oracle judges action 0 right.
     """
 
     horizon: int = 8
@@ -422,9 +401,6 @@ class Verdict(Problem):
     bias: float = 0.0
 
     isolates = "an oracle judges every decision"
-
-    def starts(self) -> Sequence[Way]:
-        return [Way(1.0, (0, 0))]
 
     def speakers(self, node: Any) -> Sequence[str]:
         return AGENT if node[0] < self.horizon else ()
@@ -447,16 +423,16 @@ class Verdict(Problem):
 
 @dataclass(frozen=True)
 class Hack(Problem):
-    """Every part of a job must be done, or be made to look done: the check that pays cannot tell.
+    """Every part of a job must be done, or look done: the check that gives the reward cannot distinguish them.
 
-    Action 0 does nothing, 1 does the deed, which fails by chance, 2 makes it look done. Worth something is a job of
-    which every part was really done; paid is one that looks done, less a price for each hack that is caught.
+    Action 0 does nothing, 1 does the part, which may fail, 2 makes it look done. The true value is 1 if every part is
+    done; the reward is 1 if every part looks done, less a price for each detected hack.
 
     Args:
-        parts: of the job.
-        skill: how likely the deed succeeds.
-        detection: how likely a hack is caught.
-        price: of one that is caught.
+        parts: the number of parts.
+        skill: the probability that action 1 succeeds.
+        detection: the probability that a hack is detected.
+        price: of a detected hack.
     """
 
     parts: int = 2
@@ -466,9 +442,7 @@ class Hack(Problem):
 
     isolates = "the check can be passed without the task"
     hackable = True
-
-    def starts(self) -> Sequence[Way]:
-        return [Way(1.0, (0, 1, 1))]
+    first = (0, 1, 1)
 
     def speakers(self, node: Any) -> Sequence[str]:
         return AGENT if node[0] < self.parts else ()
@@ -500,19 +474,19 @@ class Hack(Problem):
 
 @dataclass(frozen=True)
 class Drift(Chain):
-    """A chain, played in part by a copy of the policy that lags behind it, as in asynchronous training.
+    """A chain, played in part by a lagging copy of the policy, as in asynchronous training.
 
-    The copy is the policy as it was `lag` updates ago; before the first update it moved along its natural gradient, a
-    logit by `pace` at most. What it played is off-policy: the ratio of both policies weighs each decision, clipped as
-    in PPO.
+    The copy is the policy of `lag` updates ago; before the first update the policy moved along its natural gradient,
+    each logit by at most `pace`. Episodes of the copy are off-policy: the ratio of the two policies weighs each
+    decision, clipped as in PPO.
 
     Args:
-        length: how many decisions there are.
-        start_right: how likely each is right at the start.
-        options: actions of each decision, one of which is right.
-        lag: how many updates the copy is behind.
-        pace: how far a logit moved in each of them before the first update.
-        stale: the share of updates whose episodes are of the copy.
+        length: the number of decisions.
+        start_right: the initial probability that a decision is right.
+        options: the number of actions of a decision, one of which is right.
+        lag: the lag of the copy in updates.
+        pace: the largest change of a logit in each update before the first.
+        stale: the fraction of updates with episodes of the copy.
     """
 
     lag: int = 4

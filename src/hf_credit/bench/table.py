@@ -1,4 +1,4 @@
-"""A policy that is a table of softmax logits over views, its sampler, and the chat that renders views as one token."""
+"""A tabular softmax policy over views, its sampler, and the chat that renders each view as one token."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Vector = NDArray[np.float64]
 
 
 class TablePolicy:
-    """pi(a | v) = softmax of a row of logits.
+    """pi(a | v) = softmax of the view's row of logits.
 
     Args:
-        problem: whose views and actions it has; its logits are those of the problem's start.
-        logits: of shape (views, actions); -inf where a view has fewer actions. Those of the start if `None`.
+        problem: with the views and actions.
+        logits: of shape (views, actions); -inf where a view has fewer actions. The problem's initial ones if `None`.
     """
 
     def __init__(self, problem: Problem, logits: Vector | None = None) -> None:
@@ -40,31 +40,31 @@ class TablePolicy:
         self.probabilities: Vector = shifted / shifted.sum(axis=1, keepdims=True)
 
     def of(self, view: View) -> Vector:
-        """The probability of each action."""
+        """Returns the probability of each action in a view."""
         return self.probabilities[self.places[view], : self.problem.actions(view)]
 
     def moved(self, step: Vector, most: float = math.inf) -> TablePolicy:
-        """With other logits.
+        """Returns the policy after a step.
 
         Args:
-            step: what is added to them.
-            most: no logit moves by more than this; a longer step is shortened as a whole.
+            step: the change of the logits.
+            most: the largest change of a logit; a longer step is scaled down as a whole.
         """
         longest = float(np.abs(step).max(initial=0.0))
         return TablePolicy(self.problem, self.logits + step * min(1.0, most / longest if longest else 1.0))
 
     def score(self, place: int, action: int) -> Vector:
-        """The gradient of log pi(a | v) in the logits of the view's row."""
+        """Returns the gradient of log pi(a | v) with respect to the view's row of logits."""
         gradient = -self.probabilities[place]
         gradient[action] += 1.0
         return gradient
 
 
 class TableChat:
-    """Renders what a speaker sees as one token, and each action as one: token i is view i, later ones are actions.
+    """Renders each view and each action as one token: token i is view i, and the actions follow.
 
     Args:
-        problem: whose views and actions are rendered.
+        problem: with the views and actions.
     """
 
     template_kwargs: Mapping[str, Any] = {}
@@ -75,28 +75,28 @@ class TableChat:
         self._of = {repr(view): (place,) for place, view in enumerate(problem.views)}
 
     def contexts(self, asked: Sequence[tuple[Any, Any]]) -> list[Any]:
-        """The token of each view."""
+        """Returns the token of each view."""
         return [self._of[request.messages[-1]["content"]] for request, _ in asked]
 
     def context(self, messages: Sequence[Any], thread: Any = None, tools: Sequence[Any] = ()) -> tuple[int, ...]:
-        """The token of a view."""
+        """Returns the token of a view."""
         return self._of[messages[-1]["content"]]
 
     def texts(self, replies: Sequence[Sequence[int]]) -> list[str]:
-        """Each action as its number."""
+        """Returns the number of each action."""
         return [str(ids[0] - self.first_action) for ids in replies]
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """No token: a table reads nothing but views and actions."""
+        """Returns no token: a table reads only views and actions."""
         return ()
 
     def reply_ids(self, text: str) -> tuple[int, ...]:
-        """The token of an action."""
+        """Returns the token of an action."""
         return (self.first_action + int(text),)
 
     @property
     def end_tokens(self) -> range:
-        """Every action ends its reply."""
+        """The tokens of all actions, each of which ends its reply."""
         return range(self.first_action, self.first_action + self.actions)
 
 
@@ -106,7 +106,7 @@ class TableSampler:
     Args:
         policy: the table.
         seed: of the draws.
-        choose: who draws in place of a seed's random numbers: from probabilities to a place among them.
+        choose: draws instead of random numbers: takes probabilities and returns an index.
     """
 
     def __init__(

@@ -1,11 +1,12 @@
-"""Exact values, advantages and gradients of a table policy, by dynamic programming over all that may happen."""
+"""Exact values, advantages and gradients of a table policy, by dynamic programming over all nodes."""
 
 from __future__ import annotations
 
 import functools
+import graphlib
 import math
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,20 +17,21 @@ from hf_credit.bench.table import TablePolicy, Vector
 from hf_credit.rollouts import Decision
 
 Micro = tuple[Node, tuple[int, ...]]
-"""A node, and what those of its speakers did who are taken first where several act at once."""
+"""A node, and the actions of its first speakers, where several act simultaneously and are taken in order."""
 
 
 class Truth:
-    """What is true of a policy in a problem.
+    """The exact values of a policy in a problem.
 
         Q(x, a) = V(x'),   V(x) = sum over a of pi(a | x) Q(x, a),   V(x) = E[r + V(x')] once all have acted
 
-    where x is a node and the actions of those of its speakers that are taken first; V(end) = 0. Then
-    grad J = sum over x of d(x) sum over a of pi(a | x) Q(x, a) grad log pi(a | x), with d(x) how likely x is passed.
+    where x is a node and the actions of its first speakers; V(end) = 0. Then
+    grad J = sum over x of d(x) sum over a of pi(a | x) Q(x, a) grad log pi(a | x), with d(x) the probability of x in
+    an episode.
 
     Args:
         policy: a table, with its problem.
-        paid: whether r is what is paid, which critics learn of, in place of what is really achieved.
+        paid: whether r is the reward, which critics learn, instead of the true value.
     """
 
     def __init__(self, policy: TablePolicy, paid: bool = False) -> None:
@@ -58,7 +60,7 @@ class Truth:
 
     @functools.cached_property
     def reached(self) -> Mapping[Micro, float]:
-        """How likely each x is passed in an episode."""
+        """The probability of each x in an episode."""
         reached: dict[Micro, float] = {}
         for way in self.problem.starts():
             reached[way.node, ()] = reached.get((way.node, ()), 0.0) + way.probability
@@ -78,7 +80,7 @@ class Truth:
 
     @functools.cached_property
     def gradient(self) -> Vector:
-        """grad J in the logits, of shape (views, actions)."""
+        """grad J with respect to the logits, of shape (views, actions)."""
         gradient = np.zeros_like(self.policy.probabilities)
         for (node, before), later in self.action_values.items():
             share = self.reached.get((node, before), 0.0)
@@ -90,11 +92,11 @@ class Truth:
         return gradient
 
     def advantages(self, node: Node, speaker: int) -> Vector:
-        """A(s, a) of each action of one of a node's speakers, those beside it left to the policy.
+        """Returns A(s, a) of each action of a speaker, with the policy's actions for the other speakers.
 
         Args:
-            node: where it acts.
-            speaker: its place among the node's speakers.
+            node: in which the speaker acts.
+            speaker: its index among the node's speakers.
         """
         if (node, speaker) not in self._advantages:
             total: Any = 0.0
@@ -112,24 +114,24 @@ class Truth:
         return self._advantages[node, speaker]
 
     def place_of(self, decision: Decision) -> tuple[Node, int, int]:
-        """The node of a decision, its speaker's place among the node's, and the action."""
-        node = getattr(decision.state, "inner", decision.state).node  # a rule that cuts wraps states
+        """Returns the node of a decision, the index of its speaker, and the action."""
+        node = getattr(decision.state, "inner", decision.state).node  # a rule of truncation wraps states
         return node, list(self.problem.speakers(node)).index(decision.role), int(decision.action_text)
 
     def value_read(self, ids: tuple[int, ...]) -> float:
-        """What a critic should say that has read these tokens: the mean of V over all that may be so.
+        """Returns the ideal prediction of a critic that has read these tokens: the mean of V over consistent nodes.
 
-        Views and actions are taken in their order; what was not read in between is left to the policy. One view by
-        itself is any visit to it.
+        Views and actions count in their order; the policy determines unread ones in between. A single view stands for
+        any visit to it.
 
         Args:
-            ids: of `TableChat`.
+            ids: tokens of `TableChat`.
         """
         return self._read(ids)[1]
 
     @functools.cache  # noqa: B019 - as long as the policy
     def _read(self, ids: tuple[int, ...]) -> tuple[Mapping[Micro, float], float]:
-        """What may be so, and the mean of V over it."""
+        """Returns the probabilities of the consistent nodes, and the mean of V over them."""
         beliefs = self._read(ids[:-1])[0] if ids else self.reached
         if ids and ids[-1] < len(self._rows):
             met = self._until_view(beliefs, ids[-1]) if len(ids) > 1 else beliefs
@@ -141,7 +143,7 @@ class Truth:
         return beliefs, sum(share * self.values[one] for one, share in beliefs.items()) / weight if weight else 0.0
 
     def _until_view(self, beliefs: Mapping[Micro, float], token: int) -> dict[Micro, float]:
-        """What may be so when a view is met next."""
+        """Returns the probabilities of nodes at the next occurrence of a view."""
         met: dict[Micro, float] = {}
         while beliefs:
             later: dict[Micro, float] = {}
@@ -162,14 +164,14 @@ class Truth:
 
 @dataclass(frozen=True)
 class _Place:
-    """A node, laid out once for all policies.
+    """The policy-independent data of a node.
 
     Attributes:
         node: itself.
-        views: the place of what each speaker sees among the problem's views.
-        counts: how many actions each has.
-        before: what those may have done who are taken before another, the shortest first.
-        joint: what may come of the actions of all; empty where it is over.
+        views: for each speaker the index of its view among the problem's views.
+        counts: for each speaker the number of actions.
+        before: the possible actions of first speakers, the shortest first.
+        joint: the transitions by the actions of all speakers; empty at the end.
     """
 
     node: Node
@@ -181,7 +183,7 @@ class _Place:
 
 @functools.lru_cache(maxsize=64)
 def _layout(problem: Problem) -> Mapping[Node, _Place]:
-    """All nodes, each before those it leads to."""
+    """Returns the data of all nodes, each before its successors."""
     places = {view: place for place, view in enumerate(problem.views)}
     laid = {}
     for node in problem.nodes:
@@ -193,35 +195,25 @@ def _layout(problem: Problem) -> Mapping[Node, _Place]:
     return {node: laid[node] for node in _in_order(laid)}
 
 
-def _in_order(laid: Mapping[Node, _Place]) -> Iterator[Node]:
-    leads = {node: {way.node for ways in one.joint.values() for way in ways} for node, one in laid.items()}
-    waiting = dict.fromkeys(laid, 0)
-    for later in leads.values():
-        for node in later:
-            waiting[node] += 1
-    ready, done = [node for node, count in waiting.items() if not count], 0
-    while ready:
-        node = ready.pop()
-        done += 1
-        yield node
-        for after in leads[node]:
-            waiting[after] -= 1
-            if not waiting[after]:
-                ready.append(after)
-    if done < len(laid):
-        circle = next(node for node, count in waiting.items() if count)
-        raise ValueError(f"nodes of a problem must never return, got {circle!r} in a circle; count steps in them.")
+def _in_order(laid: Mapping[Node, _Place]) -> list[Node]:
+    successors = {node: [way.node for ways in one.joint.values() for way in ways] for node, one in laid.items()}
+    try:
+        return [*graphlib.TopologicalSorter(successors).static_order()][::-1]
+    except graphlib.CycleError as error:
+        raise ValueError(
+            f"an episode must never return to a node, got the cycle {error.args[1]!r:.200}; count steps in the nodes."
+        ) from None
 
 
 def solved(policy: TablePolicy, share: float, tolerance: float = 1e-4) -> TablePolicy:
-    """The policy on its way up, or down, by natural gradient steps, where its J has come so far.
+    """Returns the policy after natural gradient steps up, or down, to a given fraction of the way in J.
 
-    A logit moves by its advantage, summed over the visits to its view (Kakade 2002), so the way depends on no step
-    size. Up the share is of what there is to gain, down of what there is to lose.
+    A logit moves by its advantage, summed over the visits to its view (Kakade 2002), so the path depends on no step
+    size. Upwards the share is a fraction of the possible gain in J, downwards of the possible loss.
 
     Args:
-        policy: where it starts.
-        share: how far, in (0, 1), or in (-1, 0) down.
+        policy: the start.
+        share: in (0, 1), or in (-1, 0) downwards.
         tolerance: of the share.
     """
     start = Truth(policy).start
@@ -241,7 +233,7 @@ def solved(policy: TablePolicy, share: float, tolerance: float = 1e-4) -> TableP
 
 
 def best(policy: TablePolicy) -> float:
-    """J at the end of the natural gradient's way up, which is the most that is to be had on it."""
+    """Returns J at the end of the natural gradient's path up, its maximum on that path."""
     return Truth(_climbed(policy, 400, 1.0)).start
 
 
@@ -257,7 +249,7 @@ def _climbed(policy: TablePolicy, steps: int, sign: float) -> TablePolicy:
 
 
 def natural_direction(truth: Truth) -> Vector:
-    """The direction in which a logit moves by its advantage, the longest by 1."""
+    """Returns the direction in which each logit moves by its advantage, scaled so that the largest change is 1."""
     shares = np.maximum(truth.policy.probabilities, 1e-12)
     direction = np.where(np.isfinite(truth.policy.logits), truth.gradient / shares, 0.0)
     longest = np.abs(direction).max()
