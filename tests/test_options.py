@@ -15,6 +15,7 @@ from hf_credit.options import (
     Range,
     Share,
     arguments_in,
+    check,
     check_options,
     filled_by_bind,
     options_of,
@@ -112,7 +113,14 @@ def test_what_fits_is_taken_and_a_default_is_never_refused() -> None:
     assert Part(bound=["a"]).bound == ("a",)  # type: ignore[arg-type]
 
 
-def test_options_say_what_they_take_and_what_for() -> None:
+def test_a_choice_among_numbers_stays_a_number() -> None:
+    level = check("level", 2, Literal[1, 2])
+    assert (level, type(level)) == (2, int)
+    with pytest.raises(ValueError, match=r"level must be one of 1, 2, got 3; pick one\."):
+        check("level", 3, Literal[1, 2])
+
+
+def test_options_show_their_values_and_texts() -> None:
     shown = {name: (one.values, one.default, one.text) for name, one in options_of(factory).items()}
     assert shown == {
         "size": ("whole number at least 1", 2, "how many."),

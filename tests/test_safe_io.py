@@ -53,7 +53,7 @@ def test_json_beyond_the_limits_is_refused_in_one_sentence(text: str, complaint:
     [
         (BOMB, "got more than 100000 values"),
         (MERGES, "got more than 100000 values"),
-        ("&a [*a]", r"the alias \*a within what it stands for"),
+        ("&a [*a]", r"the alias \*a within its own value"),
         ("*a", "found undefined alias"),
         ("[" * 5000 + "]" * 5000, "must be nested 100 deep at most"),
         ("a: " + "1" * 5000, "a text must be YAML of plain values, got Exceeds the limit"),

@@ -1,6 +1,6 @@
 """hf-credit: which decision deserves the credit?
 
-Importing this package is cheap: names are looked up on first use, and torch is imported only by what needs it.
+The import of this package is cheap: names are looked up on first use, and only modules that need torch import it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ __all__ = [
 ]
 
 
-_ROOMS = (
+_PACKAGES = (
     "collaborations",
     "collectors",
     "credit",
@@ -88,11 +88,11 @@ _ROOMS = (
 )
 
 checkpoint_store.home = "hf_credit.hub.checkpoints"
-silence_missing_kernel()  # before anything imports what speaks
+silence_missing_kernel()  # before the first import of bitsandbytes
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
+    if name in _PACKAGES:
         return importlib.import_module(f"hf_credit.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'hf_credit' has no attribute {name!r}")
@@ -100,4 +100,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES, *_ROOMS])
+    return sorted([*globals(), *_HOMES, *_PACKAGES])

@@ -1,6 +1,6 @@
-"""Where checkpoints are published and fetched from, beside a run's folder: the Hub, which trainers do not import.
+"""The store of published checkpoints, the Hub, for trainers, which do not import `hf_credit.hub`.
 
-`hf_credit` itself, above all rooms, names the module that does it.
+`hf_credit/__init__.py`, above all packages, sets the name of the module.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 PREFIX = "hub:"
-"""Of a checkpoint's place where a folder may stand as well: `hub:owner/name` or `hub:owner/name@revision`."""
+"""Marks a place in the store, where a folder is possible too: `hub:owner/name` or `hub:owner/name@revision`."""
 
 home = ""
 """The name of the module."""
 
 
 class StoreError(OSError):
-    """What a store refused or failed to do, in one sentence."""
+    """A request that a store refused or could not fulfil, in one sentence."""
 
 
 class CheckpointStore(Protocol):
-    """What a trainer asks of the module, which raises `ValueError` or `StoreError`."""
+    """The functions of the module for a trainer. They raise `ValueError` or `StoreError`."""
 
     def account(self, token: str | None = None) -> str:
-        """The name of the account that a token is of."""
+        """Returns the name of a token's account."""
 
     def publish_checkpoint(self, folder: Path, repo: str, **where: Any) -> Any:
         """Publishes a run or one of its checkpoints as one commit; where: the token, and whether it is private."""
@@ -33,9 +33,9 @@ class CheckpointStore(Protocol):
     def fetch_resumable(
         self, place: str, output_dir: str, token: str | None = None, check: Callable[[Path], None] | None = None
     ) -> Path:
-        """The complete checkpoint at a place, in a run's folder, once `check` refuses nothing of it."""
+        """Fetches the complete checkpoint at a place into a run's folder, if `check` accepts it; returns its path."""
 
 
 def checkpoint_store() -> CheckpointStore:
-    """The module, imported only now."""
+    """Returns the module, imported on the first call."""
     return cast(CheckpointStore, importlib.import_module(home))

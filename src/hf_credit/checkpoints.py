@@ -1,4 +1,4 @@
-"""Checkpoints as files: complete or skipped, and of one run only."""
+"""The files of checkpoints: only a complete checkpoint of the same run can be resumed."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from hf_credit.safe_io import read_json
 logger = logging.getLogger(__name__)
 
 MANIFEST = "hf_credit_checkpoint.json"
-"""What a checkpoint holds and which run it is of. Written last, so that a checkpoint with it is a whole one."""
+"""Lists the files of a checkpoint, and its run. It is written last, so a checkpoint that has it is complete."""
 
 _FORMAT = 1
 
 
 def write_manifest(folder: Path, run: Mapping[str, Any], resumable: bool = True) -> None:
-    """Declares a checkpoint complete, once every file of it is on the disk.
+    """Writes all files of a checkpoint to the disk, then the manifest that declares it complete.
 
     Args:
         folder: the checkpoint, with all of its files.
-        run: what `refuse_another_run` compares, plain values.
-        resumable: whether it holds more than the model.
+        run: plain values that `refuse_another_run` compares.
+        resumable: whether it has more than the model.
 
     Raises:
         OSError: the disk is full, or fails.
@@ -60,7 +60,7 @@ def write_manifest(folder: Path, run: Mapping[str, Any], resumable: bool = True)
 
 
 def flaw(folder: Path) -> str | None:
-    """Why a run cannot be resumed from a checkpoint, as a clause about it; `None` if it is whole."""
+    """Returns why a run cannot resume from a checkpoint, as a clause about it; `None` if it is complete."""
     try:
         manifest = read_json(folder / MANIFEST)
     except FileNotFoundError:
@@ -70,7 +70,7 @@ def flaw(folder: Path) -> str | None:
     if not (isinstance(manifest, dict) and manifest.get("format") == _FORMAT):
         return f"whose {MANIFEST} is of another version"
     if not _is_manifest(manifest):
-        return f"whose {MANIFEST} does not say what a checkpoint holds"
+        return f"whose {MANIFEST} does not list the files of a checkpoint"
     if not manifest["resumable"]:
         return "which holds the model only (save_only_model)"
     for name, expected in manifest["files"].items():
@@ -89,7 +89,7 @@ def flaw(folder: Path) -> str | None:
 
 
 def _is_manifest(value: dict[str, Any]) -> bool:
-    """Whether it says what `write_manifest` says, of files within the checkpoint."""
+    """Returns whether it has the form of `write_manifest`, with files within the checkpoint."""
     files = value.get("files")
     return (
         isinstance(value.get("resumable"), bool)
@@ -101,9 +101,9 @@ def _is_manifest(value: dict[str, Any]) -> bool:
 
 
 def latest_complete(output_dir: str | Path) -> Path | None:
-    """The complete checkpoint of the most updates in a run's folder, `None` if there is none.
+    """Returns the complete checkpoint with the most updates in a run's folder, `None` if there is none.
 
-    Every later one that is not complete is named in a warning.
+    Warns of each later checkpoint that is not complete.
     """
     for folder in sorted(_checkpoints(Path(output_dir)), key=_step_of, reverse=True):
         reason = flaw(folder)
@@ -114,10 +114,10 @@ def latest_complete(output_dir: str | Path) -> Path | None:
 
 
 def checkpoint_to_resume(chosen: str | Path | bool | None, output_dir: str | Path) -> Path | None:
-    """The checkpoint meant by `resume_from_checkpoint`, which is complete; `None` for a start from the beginning.
+    """Returns the complete checkpoint for `resume_from_checkpoint`; `None` to start from the beginning.
 
     Args:
-        chosen: a checkpoint's folder, or `True` for the latest complete one in `output_dir`, if there is one.
+        chosen: a checkpoint's folder, or `True` for the latest complete one in `output_dir`, if any.
         output_dir: the run's folder.
 
     Raises:
@@ -126,10 +126,10 @@ def checkpoint_to_resume(chosen: str | Path | bool | None, output_dir: str | Pat
     if chosen is None or chosen is False:
         return None
     if chosen is True:
-        found = latest_complete(output_dir)
-        if found is None:
+        latest = latest_complete(output_dir)
+        if latest is None:
             logger.warning("found no complete checkpoint in %s, so training starts from the beginning", output_dir)
-        return found
+        return latest
     folder = Path(chosen)
     reason = flaw(folder) if folder.is_dir() else "which is no folder"
     if reason is not None:
@@ -141,7 +141,7 @@ def checkpoint_to_resume(chosen: str | Path | bool | None, output_dir: str | Pat
 
 
 def recorded_run(folder: Path) -> dict[str, Any]:
-    """What shaped the run that a complete checkpoint is of, as `write_manifest` was told."""
+    """Returns the settings of a complete checkpoint's run, as passed to `write_manifest`."""
     return dict(read_json(folder / MANIFEST)["run"])
 
 
@@ -150,26 +150,26 @@ def refuse_another_run(folder: Path, run: Mapping[str, Any], accepted: list[str]
 
     Args:
         folder: a complete checkpoint.
-        run: what shapes the present run, plain values.
+        run: the settings of the present run, plain values.
         accepted: the names in `run` that may differ.
-        place: what the checkpoint is called in the sentence of an error; its folder if `None`.
+        place: the name of the checkpoint in an error; its folder if `None`.
 
     Raises:
         ValueError: another name differs.
     """
     recorded = recorded_run(folder)
-    # A name that either side does not know is of another release.
+    # A name that one side lacks is of another release.
     other = [name for name in run if name in recorded and run[name] != recorded[name] and name not in accepted]
     if other:
-        told = ", ".join(one for name in other for one in _differences(name, run[name], recorded[name]))
+        changes = ", ".join(one for name in other for one in _differences(name, run[name], recorded[name]))
         raise ValueError(
-            f"a run must be resumed with the settings of its checkpoint, got {told} in {place or folder}; set them "
+            f"a run must be resumed with the settings of its checkpoint, got {changes} in {place or folder}; set them "
             f"back, or accept the change with resume_with_changed={other!r}."
         )
 
 
 def _differences(name: str, now: Any, before: Any) -> list[str]:
-    """Where two plain values differ, the innermost names only."""
+    """Describes where two plain values differ, by the innermost names."""
     if not (isinstance(now, dict) and isinstance(before, dict)):
         return [] if now == before else [f"{name} {now!r} in place of {before!r}"]
     names = [*now, *(inner for inner in before if inner not in now)]
@@ -177,7 +177,7 @@ def _differences(name: str, now: Any, before: Any) -> list[str]:
 
 
 def rotate(run_dir: Path, limit: int | None, kept: list[Path]) -> None:
-    """Deletes the oldest checkpoints beyond `limit`, those that are not whole first, and never one of `kept`."""
+    """Deletes the oldest checkpoints beyond `limit`, incomplete ones first, and never one of `kept`."""
     if limit is None or limit < 1:
         return
     folders = sorted(_checkpoints(run_dir), key=lambda folder: (_completed_at(folder), _step_of(folder)))
@@ -208,7 +208,7 @@ def _sha256(path: Path) -> str:
 
 
 def _flush(path: Path) -> None:
-    """Puts a file on the disk itself, where a crash of the machine cannot take it."""
+    """Writes a file through to the disk, so that it survives a crash of the machine."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -217,14 +217,14 @@ def _flush(path: Path) -> None:
 
 
 def _flush_names(folder: Path) -> None:
-    """The same for the names in a folder, where its file system has it."""
+    """Writes the names in a folder through to the disk, if its file system supports that."""
     with suppress(OSError):
         _flush(folder)
 
 
 @contextmanager
 def explain_disk_errors(folder: Path) -> Iterator[None]:
-    """A disk that is full or fails has a different error in each library that writes a part of a checkpoint."""
+    """Raises one `OSError` for a full or failing disk, for which each library has an error of its own."""
     try:
         yield
     except (OSError, SafetensorError, RuntimeError) as error:
@@ -233,10 +233,10 @@ def explain_disk_errors(folder: Path) -> Iterator[None]:
             modules = {frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(error.__traceback__)}
             if "torch.serialization" not in modules:
                 raise
-            reason = "torch could not write a file to its end"  # its own words are about its insides
+            reason = "torch could not write a whole file"  # torch's own message names its internals
         existing = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
         free = shutil.disk_usage(existing).free / 2**20
         raise OSError(
             f"a checkpoint must be written to its end, got {reason!r} in {folder} with {free:.1f} MiB left on its "
-            "disk; make room and resume from the last complete checkpoint, which is untouched."
+            "disk; make room and resume from the last complete checkpoint, which is unchanged."
         ) from error

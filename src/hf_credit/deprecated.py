@@ -1,4 +1,4 @@
-"""Names of earlier releases that a user's code may still hold."""
+"""Aliases, with a warning, for names of earlier releases."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def renamed(module: str, names: Mapping[str, str], moved: Mapping[str, str] | None = None) -> Callable[[str], Any]:
-    """The `__getattr__` of a module, which finds what it was called before and warns.
+    """Returns a `__getattr__` for a module that finds renamed members, with a warning.
 
     Args:
         module: its `__name__`.
-        names: what is there now, by the name it had.
-        moved: by name, the module that holds what was once here; found without a warning, and imported only then.
+        names: new names by old names.
+        moved: for members that moved, their new module by name; found without a warning, and imported on first use.
     """
 
     def look_up(name: str) -> Any:
@@ -36,10 +36,10 @@ def renamed(module: str, names: Mapping[str, str], moved: Mapping[str, str] | No
 
 
 def renamed_arguments(names: Mapping[str, str]) -> Callable[[F], F]:
-    """A decorator of a function whose arguments are still given by the names they had before, with a warning.
+    """Decorates a function so that it also accepts old names of its arguments, with a warning.
 
     Args:
-        names: what an argument is called now, by the name it had.
+        names: new names by old names.
     """
 
     def decorate(function: F) -> F:
@@ -49,7 +49,9 @@ def renamed_arguments(names: Mapping[str, str]) -> Callable[[F], F]:
         def accept(*args: Any, **values: Any) -> Any:
             for name in names.keys() & values.keys():
                 _warn(where, name, names[name])
-                values[names[name]] = values.pop(name)  # `dataclasses.replace` has given a field by its new name too
+                values[names[name]] = values.pop(
+                    name
+                )  # overrides the new name, which `dataclasses.replace` passes too
             return function(*args, **values)
 
         return cast(F, accept)
@@ -58,10 +60,10 @@ def renamed_arguments(names: Mapping[str, str]) -> Callable[[F], F]:
 
 
 def renamed_fields(names: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
-    """A decorator of a dataclass whose fields are still given and read by the names they had before, with a warning.
+    """Decorates a dataclass so that its fields can also be set and read by old names, with a warning.
 
     Args:
-        names: what a field is called now, by the name it had.
+        names: new names by old names.
     """
 
     def decorate(owner: type[T]) -> type[T]:

@@ -1,8 +1,8 @@
-"""What a Hub answers, checked before huggingface_hub writes or keeps any of it.
+"""Checks the answers of a Hub before huggingface_hub writes or keeps any of them.
 
 huggingface_hub names files of its cache by headers of an answer (`ETag`, `X-Linked-Etag`, `X-Repo-Commit`), so that an
-endpoint could name any file of the user's; and it takes bodies and pages without end. Every client that it makes is
-given two hooks here. To hook the client that it has now is not enough: it makes another after a connection failed.
+endpoint could name any file of the user; and it accepts bodies and pages without end. This module adds two hooks to
+every client that it makes. To hook its present client is not enough: it makes another after a failed connection.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils import _http
 
-# What huggingface_hub asks through: httpx, and since its version 2 httpx2, which vLLM cannot be installed beside.
+# The client library of huggingface_hub: httpx, and since its version 2 httpx2, which conflicts with vLLM.
 httpx: Any = import_module(HfHubHTTPError.__bases__[0].__module__.partition(".")[0])
 
 TIMEOUT = httpx.Timeout(300, connect=30)
-"""Seconds for which an answer is waited for; huggingface_hub waits for ever."""
+"""The wait for an answer in seconds; huggingface_hub waits for ever."""
 
 MOST_BODY = 64 * 2**20
-"""Bytes of an answer, where nothing says how many are expected."""
+"""The most bytes of an answer of unknown size."""
 
 MOST_ANSWERS = 1000
-"""To one call of huggingface_hub: pages, redirects, and parts of a download that is cut."""
+"""The most answers to one call of huggingface_hub: pages, redirects, and parts of an interrupted download."""
 
 _MODEL_SECONDS = 10.0
 _MOST_OTHER = 2**20  # bytes of a redirect or an error
@@ -44,7 +44,7 @@ _WITH_XET = re.compile(r"(.+\.)?(huggingface\.co|hf\.co)")
 
 
 class RefusedAnswer(OSError):
-    """An answer that is not taken, in one sentence."""
+    """A refused answer, with the reason in one sentence."""
 
 
 @dataclass
@@ -58,7 +58,7 @@ _REACHED: set[str] = set()
 
 
 def guard() -> None:
-    """Checks the answers to huggingface_hub from now on, in this process."""
+    """Checks all later answers to huggingface_hub in this process."""
     factory = _http._GLOBAL_CLIENT_FACTORY
     if not isinstance(factory, _Guarded):
         set_client_factory(_Guarded(factory))
@@ -66,10 +66,10 @@ def guard() -> None:
 
 @contextmanager
 def bounded(body: int = MOST_BODY) -> Iterator[None]:
-    """Refuses, within this context, a longer body and more than `MOST_ANSWERS` answers.
+    """Refuses, within this context, longer bodies and more than `MOST_ANSWERS` answers.
 
     Args:
-        body: the most bytes of an answer. None is compressed: a few bytes could become any number.
+        body: the most bytes of an answer. Compressed answers are refused: a few bytes could become any number.
     """
     token = _BOUND.set(_Bound(body))
     try:
@@ -79,17 +79,17 @@ def bounded(body: int = MOST_BODY) -> Iterator[None]:
 
 
 def was_reached(place: str) -> bool:
-    """Whether a host and port ever answered to this process."""
+    """Returns whether a host and port has answered this process."""
     return place in _REACHED
 
 
 def place_of(request: Any) -> str:
-    """The host and port that a request goes to."""
+    """Returns the host and port of a request."""
     return str(request.url.netloc.decode())
 
 
 def require_model(model: str | Path, revision: str | None = None) -> None:
-    """Refuses what is neither a folder nor a model that the Hub has; the Hub is asked once, and not waited for.
+    """Refuses a name that is neither a folder nor a model of the Hub; asks the Hub once, with a short time-out.
 
     Args:
         model: a folder, or an id on the Hub.
@@ -122,7 +122,7 @@ def require_model(model: str | Path, revision: str | None = None) -> None:
 
 
 class _Guarded:
-    """Makes clients as `factory` does, with the hooks."""
+    """Makes clients by `factory`, and adds the hooks."""
 
     def __init__(self, factory: Callable[[], Any]) -> None:
         self._factory = factory
@@ -165,7 +165,7 @@ def _check(response: Any) -> None:
 
 
 def _check_names(response: Any) -> None:
-    """What huggingface_hub names files by: of an error the commit alone, of any other answer tags too."""
+    """Checks the names of files in an answer: in an error only the commit, in other answers tags too."""
     headers = response.headers
     named = {"X-Repo-Commit": headers.get("X-Repo-Commit")}
     if response.status_code < 400:
@@ -179,11 +179,11 @@ def _check_names(response: Any) -> None:
                 "this machine; do not use this Hub."
             )
     if not _WITH_XET.fullmatch(response.request.url.host):
-        headers.pop("X-Xet-Hash", None)  # what Xet writes is not seen here
+        headers.pop("X-Xet-Hash", None)  # these hooks do not see Xet's writes
 
 
 class _Counted(httpx.SyncByteStream):  # type: ignore[misc]
-    """A body that ends, or is refused."""
+    """A body of limited length."""
 
     def __init__(self, stream: Any, most: int) -> None:
         self._stream = stream

@@ -1,4 +1,4 @@
-"""Models whose every tensor comes from their files: none is missing, unexpected or of another shape."""
+"""Loads models, and refuses files with missing, unexpected or differently shaped tensors."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import find_adapter_config_file
 
 if TYPE_CHECKING:
-    from peft import PeftModel  # takes a second, which only those with an adapter should wait
+    from peft import PeftModel  # its import takes a second, which only adapters need
 
 ADAPTER_CONFIG = "adapter_config.json"
-"""What a folder with an adapter holds, and one with a whole model does not."""
-_CRITIC = "critic"  # the folder of a critic, which may be an adapter too, but is no policy
+"""The file that distinguishes a folder with an adapter from one with a whole model."""
+_CRITIC = "critic"  # the folder of a critic, which may be an adapter too, but is not a policy
 
 
 class IncompleteModelError(ValueError):
-    """A tensor of a model is missing from its files, or is another than its config says; told in one sentence."""
+    """The files of a model lack a tensor, or have another one than its config requires."""
 
 
 def load_model(name: str | Path, **options: Any) -> Any:
-    """The causal language model of a folder or of the Hub, with its adapter where it is one.
+    """Loads the causal language model of a folder or of the Hub, with its base model if it is an adapter.
 
     Args:
         name: the folder, or the id on the Hub.
         **options: as for `from_pretrained`.
 
     Raises:
-        IncompleteModelError: a tensor is missing, unexpected, or of another shape; the sentence names the first.
+        IncompleteModelError: a tensor is missing, unexpected, or of another shape; the error names the first.
         OSError: there is no such model.
     """
     hub = {key: options[key] for key in ("revision",) if options.get(key) is not None}
     if find_adapter_config_file(str(name), **hub) is None:
         checked = {"output_loading_info": True, "ignore_mismatched_sizes": True, **options}
         loaded: Any = AutoModelForCausalLM.from_pretrained(name, **checked)
-        model, found = loaded
-        require_whole(name, found["missing_keys"], found["unexpected_keys"], found["mismatched_keys"])
+        model, keys = loaded
+        require_whole(name, keys["missing_keys"], keys["unexpected_keys"], keys["mismatched_keys"])
         return model
     from peft import PeftConfig
 
@@ -50,10 +50,10 @@ def load_model(name: str | Path, **options: Any) -> Any:
 
 
 def load_adapter(model: Any, folder: str | Path, name: str = "default") -> PeftModel:
-    """A model, which may have others already, with the adapter of a folder, called `name`.
+    """Adds the adapter of a folder, under `name`, to a model, which may have others.
 
     Raises:
-        IncompleteModelError: as `load_model`.
+        IncompleteModelError: as in `load_model`.
     """
     from peft import PeftModel
 
@@ -62,30 +62,30 @@ def load_adapter(model: Any, folder: str | Path, name: str = "default") -> PeftM
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "Found missing adapter keys")  # refused below
                 model = PeftModel.from_pretrained(model, str(folder), adapter_name=name)
-        found = model.load_adapter(str(folder), name)
+        added = model.load_adapter(str(folder), name)
     except RuntimeError as error:  # a tensor of another shape
         raise IncompleteModelError(
             f"an adapter must fit its base model, got {str(folder)!r} ({str(error).splitlines()[-1].strip()}); save "
             "it again."
         ) from None
-    require_whole(folder, found.missing_keys, found.unexpected_keys)
+    require_whole(folder, added.missing_keys, added.unexpected_keys)
     return model
 
 
 def role_folders(folder: str | Path) -> list[Path]:
-    """The folders of a run's roles, each with the adapter of one; none where all roles share a policy."""
+    """Returns the folders of a run's roles, each with its adapter; none if all roles share a policy."""
     return sorted(path.parent for path in Path(folder).glob(f"*/{ADAPTER_CONFIG}") if path.parent.name != _CRITIC)
 
 
 def require_whole_files(name: str, **options: Any) -> None:
-    """Refuses, before training, a model that `load_model` would refuse; nothing is kept in memory.
+    """Refuses, before training, a model that `load_model` would refuse, without its tensors in memory.
 
     Args:
         name: as in `load_model`.
-        **options: as for `from_pretrained`; what says where tensors go and how they are made is left out.
+        **options: as for `from_pretrained`; those about devices and data types have no effect.
 
     Raises:
-        IncompleteModelError: as `load_model`.
+        IncompleteModelError: as in `load_model`.
     """
     kept = {key: options[key] for key in ("revision", "trust_remote_code", "subfolder") if key in options}
     if getattr(AutoConfig.from_pretrained(name, **kept), "quantization_config", None) is None:
@@ -95,15 +95,15 @@ def require_whole_files(name: str, **options: Any) -> None:
 def require_whole(
     name: str | Path, missing: Iterable[str], unexpected: Iterable[str] = (), mismatched: Iterable[Any] = ()
 ) -> None:
-    """Refuses what a loader found to be missing, unexpected or of another shape.
+    """Refuses a model with missing, unexpected or differently shaped tensors.
 
     Args:
-        name: of the model, for the sentence.
+        name: of the model, for the error.
         missing, unexpected: names of tensors.
-        mismatched: name, shape in the file, and shape in the model of tensors.
+        mismatched: (name, shape in the file, shape in the model) of tensors.
 
     Raises:
-        IncompleteModelError: there is one.
+        IncompleteModelError: there is such a tensor.
     """
     wrong = [
         *(f"without {one}" for one in sorted(missing)),

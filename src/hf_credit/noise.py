@@ -1,11 +1,11 @@
-"""What other libraries say of each other, which nobody here can act on."""
+"""Silences warnings of other libraries about each other, on which no user can act."""
 
 from __future__ import annotations
 
 import logging
 import warnings
 
-# TRL 1.16 still says gradient_checkpointing where transformers 5.23 wants activation_checkpointing.
+# TRL 1.16 uses gradient_checkpointing, which transformers 5.23 renamed to activation_checkpointing.
 _KNOWN = (
     (r"`gradient_checkpointing` is deprecated", r"transformers\.training_args"),
     (r"`(is_gradient_checkpointing|gradient_checkpointing_(en|dis)able)` is", r"transformers\.modeling_utils"),
@@ -13,15 +13,15 @@ _KNOWN = (
 
 
 def silence_known_warnings() -> None:
-    """Keeps these warnings, and no others, from being shown."""
+    """Silences these warnings, and no others."""
     for message, module in _KNOWN:
         warnings.filterwarnings("ignore", message=message, category=FutureWarning, module=module)
 
 
 def silence_missing_kernel() -> None:
-    """Keeps off what bitsandbytes, where it is installed, logs as soon as anything imports it.
+    """Silences a warning of bitsandbytes at its import.
 
-    It misses a kernel for 4-bit weights on processors with AVX512-BF16, also where nobody has 4-bit weights, and takes
+    On processors with AVX512-BF16 it lacks a kernel for 4-bit weights, which only users of such weights notice, and uses
     its own code instead: the same numbers, more slowly.
     """
     logging.getLogger("bitsandbytes.backends.cpu.ops").addFilter(_is_no_missing_kernel)

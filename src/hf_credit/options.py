@@ -1,4 +1,4 @@
-"""Options: a signature says once what each may be, for checks, fields, flags and the tables of the documents."""
+"""Options: a signature defines them once, for checks, fields, flags and the tables of the documents."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Range:
-    """Where a number may lie, as a note of its type: `Annotated[float, Range(0, 1)]`.
+    """The range of a number, as metadata of its type: `Annotated[float, Range(0, 1)]`.
 
     Attributes:
-        least, most: the ends, which are in it.
-        above, below: the ends, which are not in it.
+        least, most: inclusive ends.
+        above, below: exclusive ends.
     """
 
     least: float | None = None
@@ -47,18 +47,18 @@ NotNegative = Annotated[float, Range(0)]
 
 
 def check(name: str, value: Any, kind: Any, bounds: Range | None = None) -> Any:
-    """`value`, if it is what a type says; a list becomes a tuple where the type is one.
+    """Returns `value` if it fits a type; a list becomes a tuple for a tuple type.
 
-    Of types that are no numbers, texts, truth values, choices, sequences or mappings nothing is asked.
+    Only numbers, texts, truth values, choices, sequences and mappings are checked.
 
     Args:
         name: of the option.
-        value: what was given.
-        kind: its type, as `typing.get_type_hints(..., include_extras=True)` has it.
+        value: to check.
+        kind: the type, as `typing.get_type_hints(..., include_extras=True)` returns it.
         bounds: of a number.
 
     Raises:
-        ValueError: it is not, in one sentence.
+        ValueError: it does not fit.
     """
     origin, inner = get_origin(kind) or kind, get_args(kind)
     if origin is Annotated:
@@ -89,7 +89,7 @@ def check(name: str, value: Any, kind: Any, bounds: Range | None = None) -> Any:
 
 
 def _check_any(name: str, value: Any, kinds: Sequence[Any]) -> Any:
-    """What the first type says that takes it; the refusal of the first where none does."""
+    """Returns the value for the first type that it fits; raises the error of the first type if it fits none."""
     refusal: ValueError | None = None
     for kind in kinds:
         if kind is not type(None):
@@ -106,9 +106,9 @@ def _refuse_unless(right: bool, name: str, rule: str, value: Any) -> None:
 
 
 class Options:
-    """A dataclass whose fields are checked against their types when it is made.
+    """A dataclass that checks its fields against their types.
 
-    A factory that takes one (see `with_parts`) has its fields as options of its own.
+    A factory with such a parameter (see `with_parts`) has the fields as options of its own.
     """
 
     def __post_init__(self) -> None:
@@ -120,22 +120,22 @@ class Options:
 
 
 def filled_by_bind(default: Any) -> Any:
-    """The default of a field that is no option: `bind` fills it in."""
+    """Declares a field that is not an option: `bind` sets it."""
     return dataclasses.field(default=default, metadata={"bound": True})
 
 
 def filled_by_factory(default: Any = dataclasses.MISSING, make: Any = dataclasses.MISSING) -> Any:
-    """The default of a field that is no option: a factory with options of its own fills it in.
+    """Declares a field that is not an option: a factory with options of its own sets it.
 
     Args:
-        default: it.
-        make: or what makes it.
+        default: of the field.
+        make: a function that makes the default, instead.
     """
     return dataclasses.field(default=default, default_factory=make, metadata={"bound": True})
 
 
 def types_of(owner: Any) -> dict[str, Any]:
-    """The type of each parameter of a function, or of each field of a class, `ClassVar`s left out."""
+    """Returns the type of each parameter of a function, or of each field of a class, without `ClassVar`s."""
     return _types_of(owner)
 
 
@@ -146,15 +146,15 @@ def _types_of(owner: Any) -> dict[str, Any]:
 
 
 def with_parts(factory: Callable[..., R]) -> Callable[..., R]:
-    """Decorates a factory: a parameter that is `Options` stands for their fields, and every option is checked.
+    """Decorates a factory: the fields of a parameter with `Options` become options, and every option is checked.
 
         @with_parts
         def grpo(group_size: GroupSize = 8, estimator: GroupScore = GroupScore()) -> Method: ...
 
         grpo(group_size=4, eps=1e-6)  # eps is a field of GroupScore
 
-    The default of such a parameter has the defaults of its options. What the signature and the docstring of the
-    decorated function say is what is said of them here and there.
+    The default of such a parameter has the defaults of its options. The decorated function has their signature, and
+    `documented`, the docstrings of the factory and of its parts.
     """
     kinds = types_of(factory)
     parts: dict[str, Options] = {}
@@ -168,9 +168,9 @@ def with_parts(factory: Callable[..., R]) -> Callable[..., R]:
         parts[one.name] = one.default
         of_part = types_of(type(one.default))
         fields[one.name] = [
-            own.name
-            for own in dataclasses.fields(one.default)  # type: ignore[arg-type]
-            if not own.metadata.get("bound")
+            field.name
+            for field in dataclasses.fields(one.default)  # type: ignore[arg-type]
+            if not field.metadata.get("bound")
         ]
         documented.append(inspect.getdoc(type(one.default)) or "")
         parameters += [
@@ -189,7 +189,7 @@ def with_parts(factory: Callable[..., R]) -> Callable[..., R]:
         check_options(call, given)
         return factory(**given, **of_parts)
 
-    del call.__wrapped__  # type: ignore[attr-defined]  # whose signature lacks the options of its parts
+    del call.__wrapped__  # type: ignore[attr-defined]  # its signature lacks the options of its parts
     call.__signature__ = signature  # type: ignore[attr-defined]
     call.__annotations__ = {one.name: one.annotation for one in parameters}
     call.documented = tuple(documented)  # type: ignore[attr-defined]
@@ -197,18 +197,18 @@ def with_parts(factory: Callable[..., R]) -> Callable[..., R]:
 
 
 def check_options(factory: Callable[..., Any], given: Mapping[str, Any]) -> None:
-    """Refuses options that are not what the signature of a factory says.
+    """Refuses options that do not fit the signature of a factory.
 
     Args:
         factory: a function or a class.
-        given: its options by name. One that is the default itself is never refused.
+        given: its options by name. The default itself is always accepted.
 
     Raises:
-        ValueError: the first of them, in one sentence.
+        ValueError: an option does not fit; the error is about the first.
     """
     try:
         kinds = types_of(factory)
-    except NameError:  # a stranger's annotation that is there for type checkers only
+    except NameError:  # an annotation of the user's that only type checkers can resolve
         return
     parameters = inspect.signature(factory).parameters
     for name, value in given.items():
@@ -216,7 +216,7 @@ def check_options(factory: Callable[..., Any], given: Mapping[str, Any]) -> None
             check(name, value, kinds[name])
 
 
-# What is said of options
+# Descriptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,8 +226,8 @@ class Option:
     Attributes:
         name: as in a recipe.
         kind: its type, with ranges.
-        default: without one, `inspect.Parameter.empty`.
-        text: what the docstring says of it, on one line.
+        default: `inspect.Parameter.empty` if it has none.
+        text: its entry in the docstring, on one line.
     """
 
     name: str
@@ -237,7 +237,7 @@ class Option:
 
     @property
     def values(self) -> str:
-        """Which values it takes, in words: a range, choices, or the name of the type."""
+        """Its possible values, in words: a range, choices, or the name of the type."""
         return _values(self.kind)
 
 
@@ -257,7 +257,7 @@ def _values(kind: Any) -> str:
 
 
 def options_of(factory: Callable[..., Any]) -> dict[str, Option]:
-    """The options of a function or a class by name, in the order of its signature."""
+    """Returns the options of a function or a class by name, in the order of its signature."""
     try:
         kinds = types_of(factory)
     except NameError:
@@ -274,11 +274,11 @@ def options_of(factory: Callable[..., Any]) -> dict[str, Option]:
 
 
 def arguments_in(docstring: str) -> dict[str, str]:
-    """What the section `Args` of a docstring says of each argument, on one line each."""
+    """Returns the entry of each argument in the section `Args` of a docstring, on one line each."""
     section = re.search(r"^Args:\n(.*?)(?=^\S|\Z)", inspect.cleandoc(docstring), re.MULTILINE | re.DOTALL)
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for entry in re.split(r"\n(?= {4}\S)", "\n" + section[1].rstrip() if section else ""):
         names, colon, text = re.sub(r"\s+", " ", entry).strip().partition(":")
         if colon:
-            found |= {name.strip(" *"): text.strip() for name in names.split(",")}
-    return found
+            texts |= {name.strip(" *"): text.strip() for name in names.split(",")}
+    return texts

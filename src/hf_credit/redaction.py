@@ -1,4 +1,4 @@
-"""What may be written to a file that others read: everything but secrets."""
+"""Removes secrets from values that are written to files for others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SECRET_NAME = re.compile(
     r"(^|[_-])(token|secret|password|passwd|passphrase|pwd|key|apikey|credentials?|auth|authorization|bearer)$",
     re.IGNORECASE,
 )
-# Names of the text's own tokens, which are no secrets.
+# Special tokens of text, which are no secrets.
 _TEXT_TOKEN = re.compile(r"^(eos|bos|pad|unk|sep|cls|mask)_token$", re.IGNORECASE)
 _SECRET_VALUE = re.compile(
     r"\bhf_[A-Za-z0-9]{30,}\b|(?<=://)[^/@\s]+(?=@)|(?<=\bBearer )[^\s'\"]+|(?<=\bBasic )[^\s'\"]+", re.IGNORECASE
@@ -23,12 +23,11 @@ _WORD_WITHIN = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")  # of apiKey
 
 
 def redacted(value: Any) -> Any:
-    """`value` without what is secret: by its name in mappings, and by its looks in text.
+    """Returns `value` without secrets: found by name in mappings, and by form in text.
 
-    Left out of mappings is what is called a token, a key, a secret, a password or credentials (`hub_token`,
-    `apiKey`); in text, tokens of the Hub, what follows `Bearer` or `Basic`, what stands before the @ of a URL and what
-    has such a name in its query become `***`. Mappings, lists and
-    tuples are looked through; any other value is given back as it is.
+    Mappings lose entries named as a token, a key, a secret, a password or credentials (`hub_token`, `apiKey`). In
+    text, `***` replaces tokens of the Hub, words after `Bearer` or `Basic`, text before the @ of a URL, and values with
+    such a name in its query. The search enters mappings, lists and tuples; other values are returned unchanged.
     """
     if isinstance(value, Mapping):
         return {name: redacted(inner) for name, inner in value.items() if not is_secret_name(str(name))}
@@ -42,18 +41,18 @@ def _without_value(pair: re.Match[str]) -> str:
 
 
 def redacted_command(words: Sequence[str]) -> str:
-    """A command as one would type it, with `***` for what it gives to an option whose name is a secret's."""
-    told: list[str] = []
+    """Returns a command as typed in a shell, with `***` for the values of secret options."""
+    shown: list[str] = []
     hidden = False
     for word in words:
         is_option = word.startswith("-")
-        told.append("***" if hidden and not is_option else _redacted_word(word))
+        shown.append("***" if hidden and not is_option else _redacted_word(word))
         hidden = is_option and "=" not in word and is_secret_name(word.lstrip("-"))
-    return shlex.join(told)
+    return shlex.join(shown)
 
 
 def _redacted_word(word: str) -> str:
-    """A word of a command: `--name=value`, `name=value` as an option of a task has it, or a mapping in JSON."""
+    """Redacts a word of a command: `--name=value`, `name=value` for an option of a task, or a mapping in JSON."""
     name, equals, value = word.partition("=")
     if equals and is_secret_name(name.lstrip("-").rpartition(".")[2]):
         return f"{name}=***"
@@ -66,5 +65,5 @@ def _redacted_word(word: str) -> str:
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether what has this name is a secret."""
+    """Returns whether a value with this name is a secret."""
     return bool(_SECRET_NAME.search(_WORD_WITHIN.sub("_", name))) and not _TEXT_TOKEN.match(name)

@@ -1,4 +1,4 @@
-"""Finding a class or a factory by name, building it from options, and saying of what was built how it was."""
+"""Finds a class or a factory by name, builds objects from options, and describes how an object was built."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from typing import Any, TypeVar
 F = TypeVar("F", bound=Callable[..., Any])
 
 CODE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
-"""How code is named, `"package.module:object"`. What is no such name is never imported, so that whoever looks for code
-in a file of others (`hf_credit.tasks.spec`) finds all that could be run."""
+"""The name of code, `"package.module:object"`. Other names are never imported, so that a search for code in an
+untrusted file (`hf_credit.tasks.spec`) finds all code that could run."""
 
 _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-# What papers call their methods.
+# The names of methods in their papers.
 _ALSO_CALLED = {
     "method": {
         "c3": "replay_loo",
@@ -32,20 +32,20 @@ _ALSO_CALLED = {
         "vpr": "verifiable_process",
     }
 }
-_MADE = "_hf_credit_made"  # on what a factory returned: what it was called, and with what
+_MADE = "_hf_credit_made"  # an attribute of built objects: the factory's name, and the options
 
 
 def find(kind: str, known: Mapping[str, str], name: str) -> Callable[..., Any]:
-    """What `name` names, imported only now.
+    """Imports the class or factory with a name.
 
     Args:
-        kind: what is looked for, in the singular: an entry point is of the group `hf_credit.<kind>s`.
-        known: the library's own, by name, as `"module:attribute"`.
+        kind: of the object, in the singular; entry points have the group `hf_credit.<kind>s`.
+        known: the library's own, `"module:attribute"` by name.
         name: one of these, the name of an entry point of an installed package, or `"package.module:attribute"`.
             Importing runs code, so name only code that you trust.
 
     Raises:
-        ValueError: it is no text, nothing has this name, or it cannot be imported, in one sentence.
+        ValueError: it is not a text, nothing has this name, or it cannot be imported.
     """
     if not isinstance(name, str):
         raise ValueError(f"{kind} must be a name, got {name!r}; write the name alone, and its options beside it.")
@@ -68,17 +68,17 @@ def find(kind: str, known: Mapping[str, str], name: str) -> Callable[..., Any]:
 
 
 def names(kind: str, known: Mapping[str, str]) -> list[str]:
-    """Every short name that `find` knows: the library's own, and the entry points of installed packages."""
+    """Returns every short name that `find` accepts: the library's own, and the entry points of installed packages."""
     return sorted({*known, *_entry_points(kind)})
 
 
 def did_you_mean(name: str, known: Iterable[str], also_called: Mapping[str, str] | None = None) -> str:
-    """A question that ends a refusal of a name: which known one is nearest, by the ratio of difflib; empty if none is.
+    """Returns a question with the known name nearest to an unknown one, by difflib's ratio; empty if none is near.
 
     Args:
-        name: that nothing has.
-        known: the names that there are.
-        also_called: other names of some of them.
+        name: the unknown name.
+        known: the known names.
+        also_called: known names by their synonyms.
     """
     called = {**{one: one for one in known}, **(also_called or {})}
     close = difflib.get_close_matches(name.lower().replace("-", "_"), called, n=1)
@@ -86,11 +86,10 @@ def did_you_mean(name: str, known: Iterable[str], also_called: Mapping[str, str]
 
 
 def build(kind: str, known: Mapping[str, str], name: str, options: Mapping[str, Any]) -> Any:
-    """Builds what `name` names, as for `find`, from options. A function's result remembers them (see `remember`).
+    """Finds a class or factory by name, as `find`, and calls it with options, which a function's result records.
 
     Raises:
-        ValueError: `name` or an option is unknown or missing, in one sentence that lists what is known; or the class
-            refuses an option's value.
+        ValueError: `name` or an option is unknown or missing, or the class refuses an option's value.
     """
     factory = find(kind, known, name)
     refuse_options(kind, factory, name, options)
@@ -119,10 +118,10 @@ def name_and_options(what: str, given: str | Mapping[str, Any]) -> tuple[str, di
 
 
 def refuse_options(kind: str, factory: Callable[..., Any], name: str, options: Mapping[str, Any]) -> None:
-    """Refuses options that a factory does not take, and the lack of one without which it cannot be called.
+    """Refuses options that a factory does not have, and the lack of one without a default.
 
     Raises:
-        ValueError: there is one, in one sentence that lists what is known.
+        ValueError: there is such an option; the error lists the known ones.
     """
     parameters = inspect.signature(factory).parameters
     if not any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
@@ -144,14 +143,14 @@ def refuse_options(kind: str, factory: Callable[..., Any], name: str, options: M
         )
 
 
-# What was built, in words
+# Descriptions
 
 
 def remembers_its_call(name: str | None = None) -> Callable[[F], F]:
-    """Decorates a factory, so that what it returns knows how it was made (see `remembered`).
+    """Decorates a factory so that its results record the call (see `remembered`).
 
     Args:
-        name: the factory's; its `"module:function"` if `None`.
+        name: of the factory; its `"module:function"` if `None`.
     """
 
     def decorate(factory: F) -> F:
@@ -167,27 +166,27 @@ def remembers_its_call(name: str | None = None) -> Callable[[F], F]:
 
 
 def remember(made: Any, name: str, factory: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-    """Notes on `made` that it is what `factory`, known as `name`, returned for these arguments."""
+    """Records in `made` that `factory`, under `name`, made it from these arguments."""
     bound = inspect.signature(factory).bind(*args, **kwargs)
     bound.apply_defaults()
     options: dict[str, Any] = {}
     for parameter in bound.signature.parameters.values():
         value = bound.arguments[parameter.name]
         options |= value if parameter.kind is parameter.VAR_KEYWORD else {parameter.name: value}
-    with contextlib.suppress(AttributeError):  # an object with slots is then not described
+    with contextlib.suppress(AttributeError):  # an object with slots has no record
         object.__setattr__(made, _MADE, (name, options))
 
 
 def name_of(made: Any) -> str | None:
-    """What the factory is called that `made` was built with, where it noted that."""
+    """Returns the name of the factory that made an object, if recorded."""
     return getattr(made, _MADE, (None, {}))[0]
 
 
 def remembered(made: Any) -> tuple[str, dict[str, Any]] | None:
-    """The name, and every option as a plain value, that `made` was built with, where its factory noted them.
+    """Returns the name of the factory that made an object, and its options as plain values, if recorded.
 
     Raises:
-        ValueError: an option is no plain value, in one sentence.
+        ValueError: an option has no plain form.
     """
     if not hasattr(made, _MADE):
         return None
@@ -196,66 +195,63 @@ def remembered(made: Any) -> tuple[str, dict[str, Any]] | None:
 
 
 def described(kind: str, known: Mapping[str, str], made: Any) -> tuple[str, dict[str, Any]]:
-    """The name and the options from which `build` makes `made` again: as it was made by its factory, or else its class
-    and, of each parameter of its constructor, the attribute of that name.
+    """Returns the name and the options from which `build` makes an object again: those of its factory if recorded, or
+    else its class, with the attribute for each parameter of the constructor.
 
     Raises:
-        ValueError: its class cannot be imported by name, an option is not kept as an attribute, or is no plain value;
-            in one sentence.
+        ValueError: its class cannot be imported by name, it has no attribute for an option, or that has no plain form.
     """
-    noted = remembered(made)
-    if noted is not None:
-        return noted
-    own = type(made)
+    recorded = remembered(made)
+    if recorded is not None:
+        return recorded
+    owner = type(made)
     options = {}
-    for name, parameter in inspect.signature(own).parameters.items():
+    for name, parameter in inspect.signature(owner).parameters.items():
         if parameter.kind in _ANY_NUMBER:
             continue
         if not hasattr(made, name):
             raise ValueError(
-                f"what {kind} {own.__name__!r} was built with must be readable, got no attribute {name!r}; keep the "
+                f"the options of {kind} {owner.__name__!r} must be readable, got no attribute {name!r}; keep the "
                 "option under its name."
             )
         options[name] = getattr(made, name)
-    return short_name(kind, known, importable(own)), plain(options)
+    return short_name(kind, known, importable(owner)), plain(options)
 
 
 def short_name(kind: str, known: Mapping[str, str], target: str) -> str:
-    """The name by which `find` knows `"module:attribute"`; itself where it has no other."""
-    own = next((name for name, one in known.items() if one == target), None)
-    if own is not None:  # most are, and to ask every installed package takes tens of milliseconds
-        return own
+    """Returns the name by which `find` finds `"module:attribute"`; `target` itself if it has no other."""
+    name = next((name for name, one in known.items() if one == target), None)
+    if name is not None:  # the usual case; entry points take tens of milliseconds
+        return name
     others = _entry_points(kind).items()
     return next((name for name, one in others if one == target and name not in known), target)
 
 
 def importable(thing: Any) -> str:
-    """The `"module:attribute"` of a class or a function.
+    """Returns the `"module:attribute"` of a class or a function.
 
     Raises:
-        ValueError: it cannot be imported by a name, in one sentence.
+        ValueError: it cannot be imported by a name.
     """
     module, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
-    found: Any = None
+    imported: Any = None
     if module is not None and module != "__main__" and name is not None:
-        try:
-            found = functools.reduce(getattr, name.split("."), importlib.import_module(module))
-        except (ImportError, AttributeError):
-            found = None
-    if found is not thing:
+        with contextlib.suppress(ImportError, AttributeError):
+            imported = functools.reduce(getattr, name.split("."), importlib.import_module(module))
+    if imported is not thing:
         shown = name or repr(thing)[:100]
         raise ValueError(
-            f"code that is described must be importable by name, got {shown!r} of {module or type(thing).__name__!r}; "
-            "define it at the top of a module, with def or class."
+            f"described code must be importable by name, got {shown!r} of {module or type(thing).__name__!r}; define it "
+            "at the top level of a module, with def or class."
         )
     return f"{module}:{name}"
 
 
 def plain(value: Any) -> Any:
-    """The same as JSON has it: lists for tuples, and the name of a class or a function that can be imported.
+    """Returns a value in JSON's types: lists for tuples, and names for importable classes and functions.
 
     Raises:
-        ValueError: there is no such form, in one sentence.
+        ValueError: it has no such form.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -271,11 +267,11 @@ def plain(value: Any) -> Any:
     )
 
 
-# Where code may lie
+# Names of code
 
 
 def code_in(value: Any) -> frozenset[str]:
-    """Every text in plain values that reads as the name of code, `"module:object"`."""
+    """Returns every text in plain values that is a name of code, `"module:object"`."""
     return frozenset(_code_in(value))
 
 
@@ -291,13 +287,13 @@ def _code_in(value: Any) -> Iterator[str]:
 
 
 def search_here(typed: Any) -> None:
-    """Adds the current folder to where Python finds modules, if code that a person named lies there and nowhere else.
+    """Adds the current folder to Python's search path, if code that the user named is there and nowhere else.
 
-    The folder comes last, so it hides nothing that is installed. It is added for no other reason: a name in a file of
-    others, or a package that is not installed, must not find what came with that file.
+    The folder comes last, so it hides no installed package. Only a typed name adds it: a name in an untrusted file, or
+    of a missing package, must not find code that came with that file.
 
     Args:
-        typed: plain values that the user gave; texts that are no `"module:object"` change nothing.
+        typed: plain values that the user typed; texts other than `"module:object"` have no effect.
     """
     here = str(Path.cwd())
     for name in code_in(typed):
@@ -309,7 +305,7 @@ def search_here(typed: Any) -> None:
 
 @contextlib.contextmanager
 def without_here() -> Iterator[None]:
-    """Within, Python does not find modules in the current folder, as it does in a notebook and after `-c`."""
+    """Hides modules of the current folder within the context; Python finds them in a notebook and after `-c`."""
     before = list(sys.path)
     sys.path[:] = [path for path in before if path]
     try:

@@ -1,7 +1,7 @@
-"""Files and texts from elsewhere, read within limits: what is wrong with one is told in one sentence, quickly.
+"""Reads untrusted files and texts within limits, and reports an error quickly in one sentence.
 
-Text is UTF-8 of bounded size, packed or not. JSON and YAML hold plain values: nested a hundred deep at most, with
-integers that a float can hold and text that can be written again. An alias of YAML counts as what it stands for.
+Text is UTF-8 of bounded size, compressed or not. JSON and YAML have plain values: nested at most a hundred deep, with
+integers that fit a float and text that can be encoded. An alias of YAML counts with all its nodes.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from typing import Any
 import yaml
 
 MOST_BYTES = 64 * 2**20
-"""Of a file of settings, results or a log, unless a reader says otherwise."""
+"""The most bytes of a file of settings, results or a log, by default."""
 
 MOST_DEPTH = 100
-"""Of values within values."""
+"""The most levels of nested values."""
 
 _MOST_NUMBER = 10**300
-_MOST_NODES = 100_000  # of a YAML text, each alias counted as what it stands for
+_MOST_NODES = 100_000  # of a YAML text, with all nodes of each alias
 _MOST_YAML = 2**20  # characters: the parser is slow
 
 
 class TookTooLong(BaseException):
-    """Something from elsewhere was computed for longer than it may be; no `except Exception` on its way stops it."""
+    """A computation on untrusted data exceeded its time. No `except Exception` in between catches this."""
 
 
 @contextlib.contextmanager
 def at_most(seconds: float) -> Iterator[None]:
-    """Ends what is computed within after some seconds, in the main thread of a system with timers; elsewhere never.
+    """Ends the context after some seconds, in the main thread of a system with timers; elsewhere has no effect.
 
     Raises:
         TookTooLong: it took longer.
@@ -58,14 +58,14 @@ def at_most(seconds: float) -> Iterator[None]:
 
 
 def read_text(path: str | Path, most_bytes: int = MOST_BYTES) -> str:
-    """The text of a file, unpacked where its name ends in .gz.
+    """Returns the text of a file, decompressed if its name ends in .gz.
 
     Args:
         path: of the file.
-        most_bytes: of the text, hence of what is read at all.
+        most_bytes: of the text, and so of the read.
 
     Raises:
-        ValueError: it is longer, no UTF-8, or not packed as its name says.
+        ValueError: it is longer, not UTF-8, or not compressed as its name promises.
         OSError: it cannot be read.
     """
     path = Path(path)
@@ -82,15 +82,15 @@ def read_text(path: str | Path, most_bytes: int = MOST_BYTES) -> str:
 
 
 def parse_json(text: str, broken_text: bool = False, most_depth: int = MOST_DEPTH) -> Any:
-    """The value of a JSON text.
+    """Returns the value of a JSON text.
 
     Args:
         text: to read.
-        broken_text: whether half of a surrogate pair may stand in it, as in a record of what a policy said.
-        most_depth: of values within values.
+        broken_text: whether text may contain half of a surrogate pair, as in recorded replies of a policy.
+        most_depth: the most levels of nested values.
 
     Raises:
-        ValueError: it is not JSON, or beyond the limits (see the module).
+        ValueError: it is not JSON, or exceeds the limits (see the module).
     """
     try:
         value = json.loads(text)
@@ -104,14 +104,14 @@ def parse_json(text: str, broken_text: bool = False, most_depth: int = MOST_DEPT
 
 
 def parse_yaml(text: str, strict: bool = False) -> Any:
-    """The value of a YAML text of plain values.
+    """Returns the value of a YAML text of plain values.
 
     Args:
         text: to read.
-        strict: whether an alias is refused, and a key that stands twice, of which a reader would see the last alone.
+        strict: whether to refuse aliases, and repeated keys, of which YAML uses only the last.
 
     Raises:
-        ValueError: it is not YAML, or beyond the limits (see the module).
+        ValueError: it is not YAML, or exceeds the limits (see the module).
     """
     if len(text) > _MOST_YAML:
         raise ValueError(f"YAML must have at most {_MOST_YAML} characters, got {len(text)}; shorten it.")
@@ -125,34 +125,37 @@ def parse_yaml(text: str, strict: bool = False) -> Any:
 
 
 def read_json(path: str | Path, most_bytes: int = MOST_BYTES) -> Any:
-    """The value of a file of JSON.
+    """Returns the value of a JSON file.
 
     Raises:
-        ValueError: it is not JSON, or beyond the limits; the sentence names the file.
+        ValueError: it is not JSON, or exceeds the limits; the error names the file.
         OSError: it cannot be read.
     """
-    return _named(path, lambda: parse_json(read_text(path, most_bytes)))
+    with _naming(path):
+        return parse_json(read_text(path, most_bytes))
 
 
 def read_yaml(path: str | Path) -> Any:
-    """The value of a file of YAML, as `read_json`."""
-    return _named(path, lambda: parse_yaml(read_text(path)))
+    """Returns the value of a YAML file, with the errors of `read_json`."""
+    with _naming(path):
+        return parse_yaml(read_text(path))
 
 
 def is_number(value: Any) -> bool:
-    """Whether a plain value is a finite number, which a truth value is not."""
+    """Returns whether a plain value is a finite number, and not a truth value."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _named(path: str | Path, read: Any) -> Any:
+@contextlib.contextmanager
+def _naming(path: str | Path) -> Iterator[None]:
     try:
-        return read()
+        yield
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
 
 def _plain(value: Any, broken_text: bool = False, most_depth: int = MOST_DEPTH) -> Any:
-    """The value itself, once it is known to be within the limits."""
+    """Returns the value if it is within the limits."""
     level = [value]
     for _ in range(most_depth):
         inner: list[Any] = []
@@ -191,7 +194,7 @@ def _refuse_surrogates(text: str) -> None:
 
 
 class _BoundedLoader(yaml.SafeLoader):
-    """YAML whose aliases stand for a bounded number of values, and never for what they are within."""
+    """YAML with a bounded number of values in its aliases, and no alias within its own value."""
 
     def __init__(self, stream: Any) -> None:
         super().__init__(stream)
@@ -202,7 +205,7 @@ class _BoundedLoader(yaml.SafeLoader):
         event: Any = self.peek_event()
         if isinstance(event, yaml.AliasEvent):
             if event.anchor in self.anchors and event.anchor not in self._sizes:
-                raise ValueError(f"the alias *{event.anchor} within what it stands for")
+                raise ValueError(f"the alias *{event.anchor} within its own value")
             self._count(self._sizes.get(event.anchor, 1))
             return super().compose_node(parent, index)
         before = self._nodes
@@ -219,11 +222,11 @@ class _BoundedLoader(yaml.SafeLoader):
 
 
 class _StrictLoader(_BoundedLoader):
-    """YAML in which each thing stands once, in full."""
+    """YAML without aliases and repeated keys."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
-            raise ValueError("an alias; write what it stands for")
+            raise ValueError("an alias; write its value instead")
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:

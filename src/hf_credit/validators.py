@@ -1,20 +1,22 @@
-"""Settings that somebody wrote: what is out of range is refused in one sentence where it was set."""
+"""Checks of settings, each with an error of one sentence."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 def whole_number(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:
-    """`value`, if it is a whole number in a range.
+    """Returns `value` if it is a whole number in a range.
 
     Args:
         name: of the setting.
-        value: what was given.
-        least, most: the range, both included; without an end where one is `None`.
+        value: to check.
+        least, most: inclusive ends of the range; `None` for no end.
 
     Raises:
         ValueError: it is not; a truth value, a text and NaN are no whole numbers.
@@ -39,13 +41,13 @@ def finite_number(
     most: float | None = None,
     below: float | None = None,
 ) -> float:
-    """`value`, if it is a finite number in a range.
+    """Returns `value` if it is a finite number in a range.
 
     Args:
         name: of the setting.
-        value: what was given.
-        least, above: the lower end of the range, which `least` is in and `above` is not; neither where there is none.
-        most, below: the upper end, which `most` is in and `below` is not; neither where there is none.
+        value: to check.
+        least, above: the lower end of the range, inclusive or exclusive; `None` for no end.
+        most, below: the upper end, inclusive or exclusive; `None` for no end.
 
     Raises:
         ValueError: it is not; a truth value, a text, NaN and infinity are no finite numbers.
@@ -70,28 +72,28 @@ def finite_number(
 def finite_numbers(
     name: str, values: Sequence[Any], least: float | None = None, above: float | None = None, most: float | None = None
 ) -> list[float]:
-    """`values`, if there is one at least and each is a `finite_number` in a range, as which the arguments are meant.
+    """Returns `values` if there is at least one and each is a `finite_number` in a range, with the same arguments.
 
     Raises:
-        ValueError: there is none, or one is no such number.
+        ValueError: there is none, or one is not such a number.
     """
     if not len(values):
         raise ValueError(f"{name} needs at least one number, got none; give one.")
     return [finite_number(name, value, least, above, most) for value in values]
 
 
-def one_of(name: str, value: Any, known: Iterable[str]) -> str:
-    """`value`, if it is one of the names that there are.
+def one_of(name: str, value: Any, known: Iterable[T]) -> T:
+    """Returns the known value that equals `value`.
 
     Args:
         name: of the setting.
-        value: what was given.
-        known: the names.
+        value: to check.
+        known: the possible values.
 
     Raises:
-        ValueError: it is not, in a sentence that lists them.
+        ValueError: no known value equals it; the error lists them.
     """
     known = tuple(known)
     if value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}; pick one.")
-    return str(value)
+        raise ValueError(f"{name} must be one of {', '.join(map(str, known))}, got {value!r}; pick one.")
+    return known[known.index(value)]

@@ -109,12 +109,12 @@ WHOLE = {"format": 1, "resumable": True, "run": {}, "files": {}}
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        ({"files": None}, "does not say what a checkpoint holds"),
-        ({"files": {"a": 3}}, "does not say what a checkpoint holds"),
-        ({"files": {"../other": {"bytes": 1, "sha256": ""}}}, "does not say what a checkpoint holds"),
-        ({"files": {"/etc/passwd": {"bytes": 1, "sha256": ""}}}, "does not say what a checkpoint holds"),
-        ({"run": None}, "does not say what a checkpoint holds"),
-        ({"resumable": None}, "does not say what a checkpoint holds"),
+        ({"files": None}, "does not list the files of a checkpoint"),
+        ({"files": {"a": 3}}, "does not list the files of a checkpoint"),
+        ({"files": {"../other": {"bytes": 1, "sha256": ""}}}, "does not list the files of a checkpoint"),
+        ({"files": {"/etc/passwd": {"bytes": 1, "sha256": ""}}}, "does not list the files of a checkpoint"),
+        ({"run": None}, "does not list the files of a checkpoint"),
+        ({"resumable": None}, "does not list the files of a checkpoint"),
         ({"format": 2}, "is of another version"),
     ],
 )
