@@ -548,7 +548,7 @@ MUTANTS = [
         f"{_SERVER}history.py",
         "if head is None or not head.startswith(parent):",
         "if head is None:",
-        [f"{_TEST_SERVER}test_faults.py::test_of_two_who_commit_upon_one_head_one_wins_and_one_is_told"],
+        [f"{_TEST_SERVER}test_faults.py::test_of_two_commits_on_one_head_one_wins_and_one_is_refused"],
     ),
     Mutant(
         "the Hub takes files that are one where case does not count",

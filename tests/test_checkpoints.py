@@ -141,7 +141,7 @@ def test_without_a_complete_checkpoint_a_run_starts_from_the_beginning_with_a_wa
     assert caplog.text.count("so training starts from the beginning") == 2
 
 
-def test_nothing_is_resumed_unasked(tmp_path: Path) -> None:
+def test_no_run_resumes_without_a_request(tmp_path: Path) -> None:
     checkpoint(tmp_path, 1)
     assert checkpoint_to_resume(None, tmp_path) is None
     assert checkpoint_to_resume(False, tmp_path) is None
@@ -203,7 +203,7 @@ def test_an_error_that_is_not_the_disks_is_left_as_it_is(tmp_path: Path) -> None
         raise RuntimeError("a lost process")
 
 
-def test_a_folder_that_cannot_be_made_is_told_in_one_sentence(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_an_error_of_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     folder = tmp_path / "file" / "checkpoint-1"
     told = r"got .*Not a directory.* in .*file/checkpoint-1 with .* MiB left"

@@ -99,9 +99,7 @@ def test_a_part_stands_for_its_options() -> None:
         (stranger, {"either": 1}, "either must be a mapping, got 1; correct it."),
     ],
 )
-def test_an_option_that_is_not_what_the_signature_says_is_refused(
-    call: Any, given: dict[str, Any], message: str
-) -> None:
+def test_an_option_that_does_not_fit_the_signature_is_refused(call: Any, given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match="must") as refusal:
         check_options(call, given) if call is stranger else call(**given)
     assert str(refusal.value) == message

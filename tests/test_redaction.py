@@ -94,5 +94,5 @@ def test_what_is_not_secret_is_kept_as_it_is(value: Any) -> None:
         (["train", TOKEN, "a b"], "train '***' 'a b'"),
     ],
 )
-def test_a_command_is_told_without_its_secrets(words: list[str], told: str) -> None:
+def test_a_command_is_shown_without_its_secrets(words: list[str], told: str) -> None:
     assert redacted_command(words) == told

@@ -114,7 +114,7 @@ def test_an_unknown_option_of_an_environment_is_refused_in_one_sentence() -> Non
         hf_credit.make("sudoku", mines=5)
 
 
-def test_a_class_without_options_says_so() -> None:
+def test_a_class_without_options_is_named_in_the_error() -> None:
     message = r"oracle 'sudoku_constraints' takes the options \(none\), got 'depth'; remove it or use one of these\."
     with pytest.raises(ValueError, match=f"^{message}$"):
         oracles.make("sudoku_constraints", depth=5)
@@ -158,7 +158,7 @@ def test_an_entry_point_with_a_name_of_ours_hides_nothing_and_is_known_in_full(
         (["installed:score", "other:score"], False),
     ],
 )
-def test_the_current_folder_is_searched_for_code_that_was_typed_and_lies_only_there(
+def test_the_current_folder_is_searched_only_for_typed_code_that_is_nowhere_else(
     typed: list[Any], added: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed, here = tmp_path / "installed", tmp_path / "here"

@@ -26,8 +26,8 @@ def redacted(value: Any) -> Any:
     """Returns `value` without secrets: found by name in mappings, and by form in text.
 
     Mappings lose entries named as a token, a key, a secret, a password or credentials (`hub_token`, `apiKey`). In
-    text, `***` replaces tokens of the Hub, words after `Bearer` or `Basic`, text before the @ of a URL, and values with
-    such a name in its query. The search enters mappings, lists and tuples; other values are returned unchanged.
+    text, `***` replaces tokens of the Hub, words after `Bearer` or `Basic`, text before the @ of a URL, and values
+    with such a name in its query. The search enters mappings, lists and tuples; other values are returned unchanged.
     """
     if isinstance(value, Mapping):
         return {name: redacted(inner) for name, inner in value.items() if not is_secret_name(str(name))}

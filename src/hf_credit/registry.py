@@ -241,8 +241,8 @@ def importable(thing: Any) -> str:
     if imported is not thing:
         shown = name or repr(thing)[:100]
         raise ValueError(
-            f"described code must be importable by name, got {shown!r} of {module or type(thing).__name__!r}; define it "
-            "at the top level of a module, with def or class."
+            f"code must be importable by name, got {shown!r} of {module or type(thing).__name__!r}; define it at the "
+            "top level of a module, with def or class."
         )
     return f"{module}:{name}"
 

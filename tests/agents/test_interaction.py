@@ -72,7 +72,7 @@ def call(**arguments: str) -> Reply:
     return Reply(text, content="", calls=[("look", written)])
 
 
-def test_calls_are_asked_one_after_the_other_and_the_scorer_says_what_it_was_worth(made: Made) -> None:
+def test_calls_come_one_after_the_other_and_the_scorer_returns_the_outcome(made: Made) -> None:
     interaction = made("asks")
     first, second, last = walked(interaction, {"number": 2, "other": "column"}, "a", "aaa")
     assert (first.task, said(interaction, first)) == ('{"number":2}', ["2?"])
@@ -148,7 +148,7 @@ def test_roles_are_models_and_conversations_of_a_role_have_names(made: Made) -> 
     assert interaction.outcome(last) == 4 + 20
 
 
-def test_a_role_is_left_out_and_the_others_keep_what_they_said_until_they_hear_otherwise(made: Made) -> None:
+def test_a_role_is_removed_and_the_others_repeat_their_replies_until_their_calls_differ(made: Made) -> None:
     interaction = made("together")
     *_, last = walked(interaction, {"number": 1}, "p", "code", "pp")
     without_coder = interaction.without(last, "coder")
@@ -310,7 +310,7 @@ def test_a_replay_that_diverges_is_an_error(made: Made, chat: Chat) -> None:
     assert "a run must repeat itself" in str(replayed.error)
 
 
-def test_a_judge_says_of_each_call_how_good_its_reply_was(made: Made, chat: Chat) -> None:
+def test_a_judge_scores_the_reply_to_each_call(made: Made, chat: Chat) -> None:
     interaction = made("asks", judge="agent_programs:longer")
     replies = iter(["a", "", "abab"])
 

@@ -124,7 +124,7 @@ def cell(method: str, areas: list[float], problem: str = "chain", **asked: Any) 
     return {**known, **numbers, "trace": 4.0, "areas": areas, "tokens_to_90": [None] * len(areas), **asked}
 
 
-def test_the_guide_names_the_best_of_what_a_user_has_and_what_cannot_be_told_from_the_most() -> None:
+def test_the_guide_names_the_best_method_of_each_requirement_and_marks_those_that_overlap_the_best() -> None:
     found = [
         cell("ppo", [0.8, 0.82, 0.81]),
         cell("mappo", [0.1, 0.11, 0.12]),

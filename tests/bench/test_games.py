@@ -80,7 +80,7 @@ def test_an_auditor_of_evidence_verifies_what_the_check_does_not() -> None:
     assert (over.total, over.worth, auditor.success(over)) == (1.0, 0.0, 0.0)
 
 
-def test_what_cannot_be_gone_through_is_refused() -> None:
+def test_tasks_that_cannot_be_enumerated_are_refused() -> None:
     with pytest.raises(ValueError, match="must be enumerable, got 'sudoku'"):
         Team(EnvironmentInteraction(make("sudoku")), ("{}",), ("1",), 0.5)
     with pytest.raises(ValueError, match=r"must have a method ways\(.*, got 'sudoku'"):

@@ -88,7 +88,7 @@ def test_critic_that_read_everything_knows_more() -> None:
     assert Truth(policy).value_read((seen, actions + 1, heard)) == pytest.approx(0.25)
 
 
-def test_policies_come_as_far_as_asked() -> None:
+def test_policies_reach_the_given_fraction_of_the_gain() -> None:
     policy = TablePolicy(Chain(length=2))
     assert best(policy) == pytest.approx(1, abs=1e-3)
     assert Truth(solved(policy, 0.5)).start == pytest.approx(0.625, abs=1e-3)

@@ -17,7 +17,7 @@ def test_every_way_comes_once_with_its_probability() -> None:
     assert {result: share for share, result in ways.all(run)} == {(0,): 0.25, (2, 0): 0.375, (2, 1): 0.375}
 
 
-def test_one_seed_is_one_uniform_number_whatever_it_is_asked() -> None:
+def test_a_seed_and_a_step_have_one_uniform_number() -> None:
     ways = Ways()
 
     def run() -> tuple[int, int]:

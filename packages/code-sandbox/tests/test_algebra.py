@@ -106,7 +106,7 @@ def test_slow_questions_do_not_block_others(worker: Worker) -> None:
         assert all(isinstance(one.exception(), GivenUp) for one in slow)
 
 
-def test_text_in_no_known_notation_is_not_asked_about(worker: Worker) -> None:
+def test_text_in_unknown_notation_starts_no_process(worker: Worker) -> None:
     before = worker.asked
     assert not worker.equal(r"\sum_{k=1}^{3} k", "6")
     assert not worker.equal("6", r"\text{six}")
@@ -225,13 +225,13 @@ def ended(pid: int) -> bool:
         return True
 
 
-def test_a_process_that_cannot_start_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_cannot_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with pytest.raises(Broken, match="the checker of algebra does not start"):
         Worker().equal("x", "x")
 
 
-def test_a_missing_library_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(algebra, "_BOOT", "import sys; sys.modules['math_verify'] = None; " + algebra._BOOT)
     with pytest.raises(Broken, match=r"math_verify.*pip install"):
         Worker().equal("x", "x")

@@ -206,5 +206,5 @@ def test_a_child_leaves_nothing_to_the_next_one() -> None:
         ("1 / 0", "f"),
     ],
 )
-def test_a_child_that_takes_too_much_or_ends_is_told_apart(act: str, letter: str) -> None:
+def test_children_beyond_a_limit_and_children_that_end_differ(act: str, letter: str) -> None:
     assert letters(f"import signal\ndef compare(gold, said):\n    {act}", "best") == [letter]

@@ -45,7 +45,7 @@ def refusing(*what: str) -> tuple[list[str], list[str]]:
 
 
 @on_linux
-def test_a_level_says_what_it_guarantees() -> None:
+def test_a_level_lists_its_guarantees() -> None:
     found = isolation()
     assert found.level in ("namespaces", "landlock")
     assert any("network" in guarantee for guarantee in found.guarantees)

@@ -52,7 +52,7 @@ def test_the_score_is_the_share_of_tests_that_passed() -> None:
     assert result.outcomes[3].message == "NameError: name 'subtract' is not defined"
 
 
-def test_an_assertions_text_is_told() -> None:
+def test_an_assertions_text_is_the_message() -> None:
     (outcome,) = run_tests(ADD, ["assert add(1, 1) == 3, 'not three\\n\\x1b'"]).outcomes
     assert outcome == Outcome("failed", "AssertionError: not three??")
 
@@ -86,13 +86,13 @@ def test_no_test_is_begun_after_the_time_of_the_run() -> None:
     assert kinds(result) == ["timeout"] * 50
 
 
-def test_processor_time_is_limited_whatever_the_clock_says() -> None:
+def test_processor_time_is_limited_whatever_the_wall_clock_limit() -> None:
     code = "def loop():\n    while True:\n        pass\n"
     result = run_tests(code, ["loop()"], limits=Limits(test_seconds=60, wall_seconds=60, cpu_seconds=1))
     assert kinds(result) == ["timeout"]
 
 
-def test_memory_that_runs_out_is_told_and_does_not_stop_the_next_test() -> None:
+def test_exhausted_memory_is_an_outcome_and_does_not_stop_the_next_test() -> None:
     code = "def take(n):\n    return len(bytearray(n))\n"
     result = run_tests(code, ["assert take(10**10)", "assert take(10) == 10"])
     assert kinds(result) == ["memory", "passed"]
@@ -854,7 +854,7 @@ def test_copying_is_seen(code: str) -> None:
     assert kinds(run_tests(code, tests)) == ["passed", "failed"]
 
 
-def test_a_setups_class_compares_as_the_setup_says_whatever_the_solution_makes_of_it() -> None:
+def test_a_setups_class_compares_by_the_setups_code_even_if_the_solution_changes_it() -> None:
     setup = "class P:\n    def __init__(self, x):\n        self.x = x\n    def __eq__(self, other):\n        return self.x == other.x\n"
     tests = ["assert f() == P(2)", "assert f().x == 2"]
     honest, sly = "def f():\n    return P(2)\n", "def f():\n    return P(1)\nP.__eq__ = lambda *_: True\n"

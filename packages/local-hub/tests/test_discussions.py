@@ -158,7 +158,7 @@ def test_a_benchmark_ranks_the_results_of_models(owner: HfApi, hub: Served) -> N
     assert everyone[0].model_id == "bench/derived"
 
 
-def test_a_model_tells_its_results_and_which_cannot_be_read(owner: HfApi) -> None:
+def test_a_model_lists_its_results_and_those_that_cannot_be_read(owner: HfApi) -> None:
     add_model(owner, "bench/told", 0.5)
     bomb = b"a: &a [1,1,1,1,1,1,1,1,1,1]\n" + b"".join(
         b"%c: &%c [%s]\n" % (letter, letter, b",".join([b"*%c" % (letter - 1)] * 10)) for letter in range(98, 108)

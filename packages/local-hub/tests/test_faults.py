@@ -140,7 +140,7 @@ def test_without_room_no_repository_is_made(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["/commit/", "^/lfs/"])
 @pytest.mark.parametrize("point", ["object-write", "object-rename", "transaction-commit"])
-def test_a_full_disk_is_told_and_the_old_head_still_serves(repo: tuple[Path, str], point: str, path: str) -> None:
+def test_a_full_disk_is_an_error_and_the_old_head_still_serves(repo: tuple[Path, str], point: str, path: str) -> None:
     folder, head = repo
     faults = Faults([Fault(effect="disk_full", point=point, path=path)])
     with serving(folder, hooks=faults) as hub:
@@ -155,7 +155,7 @@ def test_a_full_disk_is_told_and_the_old_head_still_serves(repo: tuple[Path, str
         assert_holds(api, folder)
 
 
-def test_of_two_who_commit_upon_one_head_one_wins_and_one_is_told(repo: tuple[Path, str]) -> None:
+def test_of_two_commits_on_one_head_one_wins_and_one_is_refused(repo: tuple[Path, str]) -> None:
     folder, head = repo
     with serving(folder) as hub:
         outcomes: list[int] = []

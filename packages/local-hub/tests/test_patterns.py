@@ -29,7 +29,7 @@ from local_hub.patterns import is_ignored, matches, refuse_too_much
         ("**/a/" * 30 + "b", ["a/" * 30 + "b"], ["a/" * 60 + "c"]),
     ],
 )
-def test_a_pattern_names_what_git_says_it_does(pattern: str, named: list[str], others: list[str]) -> None:
+def test_a_pattern_matches_as_in_git(pattern: str, named: list[str], others: list[str]) -> None:
     assert [path for path in named if not matches(pattern, path)] == []
     assert [path for path in others if matches(pattern, path)] == []
 

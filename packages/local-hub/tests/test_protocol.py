@@ -45,7 +45,7 @@ def client(hub: Served, api: HfApi) -> Iterator[httpx.Client]:
 class TestDownloads:
     LARGE = f"/{REPO}/resolve/main/in/data.bin"
 
-    def test_head_tells_size_etag_and_commit_without_the_bytes(self, client: httpx.Client, api: HfApi) -> None:
+    def test_head_returns_size_etag_and_commit_without_the_bytes(self, client: httpx.Client, api: HfApi) -> None:
         answer = client.head(self.LARGE)
         digest = hashlib.sha256(CONTENT).hexdigest()
         assert answer.headers["ETag"] == answer.headers["X-Linked-ETag"] == f'"{digest}"'
@@ -105,7 +105,7 @@ class TestListing:
         assert 'rel="next"' in first.headers["Link"]
         assert len(list(api.list_repo_tree("org/many", recursive=True))) == 1102  # .gitattributes and the folder f
 
-    def test_a_folder_lists_what_lies_in_it_and_when_it_changed(self, api: HfApi) -> None:
+    def test_a_folder_lists_its_content_and_the_last_changes(self, api: HfApi) -> None:
         names = [one.path for one in api.list_repo_tree(REPO)]
         assert names[:2] == [".gitattributes", "in"]
         [data] = api.list_repo_tree(REPO, "in", expand=True)
@@ -133,7 +133,7 @@ class TestListing:
         with pytest.raises(HfHubHTTPError, match="403"):
             api.delete_branch(REPO, branch="main")
 
-    def test_history_tells_who_wrote_what_and_why(self, api: HfApi) -> None:
+    def test_history_lists_authors_and_messages(self, api: HfApi) -> None:
         api.create_repo("org/told", repo_type="dataset")
         api.create_commit(
             "org/told",
@@ -148,7 +148,7 @@ class TestListing:
 
 
 class TestCommits:
-    def test_a_repository_that_exists_is_told_with_its_address(self, api: HfApi, hub: Served) -> None:
+    def test_an_existing_repository_is_refused_with_its_address(self, api: HfApi, hub: Served) -> None:
         with pytest.raises(HfHubHTTPError, match="409"):
             api.create_repo(REPO)
         assert api.create_repo(REPO, exist_ok=True) == f"{hub.url}/{REPO}"
@@ -274,7 +274,7 @@ def test_a_very_large_file_goes_in_parts_and_a_lost_part_alone_again(tmp_path: P
         assert list((tmp_path / "parts").iterdir()) == []
 
 
-def test_too_many_requests_are_told_how_long_to_wait(tmp_path: Path) -> None:
+def test_too_many_requests_get_the_time_to_wait(tmp_path: Path) -> None:
     with serving(tmp_path, limits=Limits(requests=3, window=2)) as hub:
         headers = {"Authorization": f"Bearer {hub.token()}"}
         answers = [httpx.get(f"{hub.url}/api/whoami-v2", headers=headers) for _ in range(4)]
@@ -349,7 +349,7 @@ def test_a_body_with_two_lengths_is_refused(hub: Served) -> None:
         ("PUT", f"/api/models/{REPO}/settings"),
     ],
 )
-def test_what_this_hub_does_not_do_it_says_in_one_sentence(client: httpx.Client, method: str, path: str) -> None:
+def test_unsupported_requests_get_a_reason_in_one_sentence(client: httpx.Client, method: str, path: str) -> None:
     answer = client.request(method, path, json={"gated": "auto"} if method == "PUT" else None)
     assert answer.status_code == 501
     assert answer.json()["error"].endswith(".")

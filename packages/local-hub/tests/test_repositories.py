@@ -106,7 +106,7 @@ def test_an_old_name_leads_to_the_repository_until_somebody_takes_it(owner: HfAp
     assert owner.dataset_info("org/after").id == "org/between"
 
 
-def test_an_old_name_tells_nothing_of_a_private_repository(owner: HfApi, hub: Served) -> None:
+def test_an_old_name_reveals_nothing_of_a_private_repository(owner: HfApi, hub: Served) -> None:
     owner.create_repo("org/open")
     owner.move_repo("org/open", "org/closed")
     owner.update_repo_settings("org/closed", private=True)

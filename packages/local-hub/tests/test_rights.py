@@ -89,7 +89,7 @@ def test_a_token_that_reads_writes_nothing(hub: Served) -> None:
         ("GET", "/api/models/org/public", 200, 200),
     ],
 )
-def test_rights_are_asked_before_a_body_is_sent(
+def test_rights_are_checked_before_a_body_is_read(
     hub: Served, method: str, path: str, reader: int | None, nobody: int
 ) -> None:
     """Ten megabytes are announced and none is sent: an answer does not wait for them."""

@@ -176,14 +176,14 @@ def test_hub_token_prints_a_token_with_its_rights_and_ends_it(
         (["run-space", "{folder}", "org/none"], "the Space must be in this Hub"),
     ],
 )
-def test_a_command_that_cannot_be_done_says_why(
+def test_a_command_that_fails_prints_the_reason(
     folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     assert _run(*(one.format(folder=folder) for one in arguments)) == 1
     assert message in capsys.readouterr().err
 
 
-def test_hub_check_tells_and_fails(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hub_check_prints_problems_and_fails(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _run("check", str(folder)) == 0
     assert capsys.readouterr().out == "1 repositories, 2 commits, 5 files: no problems\n"
     objects(folder)[0].write_bytes(b"")

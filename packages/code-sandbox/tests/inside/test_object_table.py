@@ -76,7 +76,7 @@ def test_only_what_was_used_last_is_looked_through() -> None:
     assert [change[2] for change in told(tester, many[0])[1]] == [["list", 0, 0]]
 
 
-def test_what_nobody_holds_is_forgotten_on_both_sides() -> None:
+def test_unreferenced_objects_are_dropped_on_both_sides() -> None:
     tester, solver = sides()
     kept = []
     for number in range(100):

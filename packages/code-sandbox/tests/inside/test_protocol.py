@@ -164,7 +164,7 @@ def test_a_subclass_arrives_as_its_base(value: Any, plain: Any) -> None:
 @pytest.mark.parametrize(
     "value", [object(), len, lambda: 1, os, protocol.ProtocolError, (i for i in "x"), [object()], protocol]
 )
-def test_what_is_no_plain_data_is_refused_or_handed_to_the_caller(value: Any) -> None:
+def test_other_values_are_refused_or_passed_to_the_caller(value: Any) -> None:
     with pytest.raises(protocol.ProtocolError, match=r"^only plain data can be passed, got "):
         protocol.encode(value)
     assert "kept" in str(protocol.encode(value, lambda other: ["kept"]))

@@ -41,7 +41,7 @@ def test_plain_data_is_answered_and_the_rest_is_numbered_once() -> None:
     assert ask(solver, "global", "f") == ["value", ["object", 0, "function", None], []]
 
 
-def test_a_call_tells_what_it_has_changed() -> None:
+def test_a_call_returns_its_changes() -> None:
     solver = Solver(load("def f(x, y):\n    x.append(2)\n    return y\n", "")[0])
     ask(solver, "global", "f")
     assert call(solver, 0, ["at", 0], 5, changes=[[0, None, ["list", 1]]]) == [
@@ -52,7 +52,7 @@ def test_a_call_tells_what_it_has_changed() -> None:
     assert call(solver, 0, ["at", 0], ["at", 0])[1:] == [["at", 0], [[0, None, ["list", 1, 2, 2]]]]
 
 
-def test_a_call_that_raises_tells_what_it_has_changed_before() -> None:
+def test_a_call_that_raises_returns_its_changes() -> None:
     solver = Solver(load("def f(x):\n    x.append(2)\n    raise KeyError('x')\n", "")[0])
     ask(solver, "global", "f")
     answer = call(solver, 0, ["at", 0], changes=[[0, None, ["list"]]])
@@ -67,7 +67,7 @@ def test_what_the_tester_has_dropped_is_unknown() -> None:
     assert ask(solver, "len", ["at", 0], changes=[[0, None, ["list", 1]]], dropped=None) == ["value", 1, []]
 
 
-def test_a_value_of_its_own_class_is_told_with_what_the_class_adds() -> None:
+def test_a_value_of_its_own_class_comes_with_the_members_that_the_class_adds() -> None:
     code = "class L(list):\n    def append(self, x):\n        pass\n    def more(self):\n        pass\n"
     code += "class N(int):\n    pass\n"
     solver = Solver(load(code + "x, n = L([1]), N(5)", "")[0])

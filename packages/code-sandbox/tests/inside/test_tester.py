@@ -185,7 +185,7 @@ def test_after_an_answer_that_was_not_understood_both_sides_start_anew() -> None
     assert told == [(True, []), (False, []), (True, None), (False, []), (True, None)]
 
 
-def test_a_stand_in_equals_itself_and_what_the_solver_says_of_another() -> None:
+def test_a_proxy_equals_itself_and_the_solver_compares_it_with_others() -> None:
     def compare(link: Link) -> list[bool]:
         one = Remote(link, 1, "x")
         return [one == Remote(link, 1, "y"), one == Remote(link, 2, "x"), one == 1, one == "x", one is None]
@@ -236,7 +236,7 @@ def test_a_test_has_an_outcome(test: str, outcome: tuple[str, str]) -> None:
     assert run_test(test, 0, {"x": 1}) == outcome
 
 
-def test_outcomes_are_handed_in_on_two_ways() -> None:
+def test_outcomes_go_to_the_supervisor_and_to_the_program() -> None:
     status, report = os.pipe(), os.pipe()
     desk = Desk(status[1], report[1])
     desk.loaded()
