@@ -6,6 +6,7 @@ The import of this package is cheap: names are looked up on first use, and only 
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hf_credit import checkpoint_store
@@ -67,25 +68,7 @@ __all__ = [
 ]
 
 
-_PACKAGES = (
-    "collaborations",
-    "collectors",
-    "credit",
-    "critics",
-    "data",
-    "diagnostics",
-    "environments",
-    "evaluation",
-    "hub",
-    "methods",
-    "oracles",
-    "policies",
-    "recipes",
-    "rollouts",
-    "tasks",
-    "trainers",
-    "verifiers",
-)
+_PACKAGES = {path.parent.name for path in Path(__file__).parent.glob("*/__init__.py")}
 
 checkpoint_store.home = "hf_credit.hub.checkpoints"
 silence_missing_kernel()  # before the first import of bitsandbytes

@@ -426,7 +426,7 @@ def test_runs_end_with_what_started_them(made: Made) -> None:
     interaction.start({"number": 1}, 0)
     live = interaction._live
     assert live is not None
-    process = live.runs.host._process
+    process = live.host._process
     interaction.close()
     assert process.returncode is not None
     with pytest.raises(ProcessLookupError):
@@ -456,8 +456,8 @@ def test_a_host_that_was_killed_is_started_again_and_its_runs_restored(made: Mad
     *_, last = walked(interaction, {"number": 2}, "a", "b")
     again = interaction.advance(interaction.start({"number": 2}, 0), ["a"])
     assert interaction._live is not None
-    interaction._live.runs.host._process.kill()
-    host = interaction._live.runs.host
+    interaction._live.host._process.kill()
+    host = interaction._live.host
     wait_until(lambda: host.dead)
     assert interaction.advance(again, ["b"]) == last
     assert interaction.costs()["lost"] == 1

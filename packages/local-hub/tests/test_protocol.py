@@ -202,7 +202,7 @@ class TestCommits:
         [
             ([], "must begin with its header"),
             ([["header"]], "must have key and value"),
-            ([{"key": "header", "value": {}}, {"key": "execute", "value": {}}], "of a kind that is known"),
+            ([{"key": "header", "value": {}}, {"key": "execute", "value": {}}], "of a known kind"),
             ([{"key": "file", "value": {"path": "a", "content": "%%"}}], "must be base64"),
             ([{"key": "file", "value": {"path": "a", "content": 5}}], "content in base64 or utf-8"),
             ([{"key": "file", "value": {"path": 5, "content": ""}}], "path must be a text"),

@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import json
 import logging
-import os
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -15,11 +14,10 @@ from functools import cached_property
 from typing import Any
 
 from hf_credit.agents.calls import shown_message, written
-from hf_credit.agents.hosting import Host
 from hf_credit.agents.program import DEFAULT_ROLE, SETTINGS, Settings
-from hf_credit.agents.runs import Answered, LiveRun, RunError, Runs, Step
-from hf_credit.agents.states import AgentState, Waiting, asking, with_replies
-from hf_credit.environments.sessions import Session, Sessions
+from hf_credit.agents.runs import RunError, Runs, Step
+from hf_credit.agents.states import AgentState, Answered, Waiting, asking, with_replies
+from hf_credit.environments.sessions import Session
 from hf_credit.environments.tool_calls import read_calls
 from hf_credit.oracles import Oracle
 from hf_credit.registry import find, importable, plain
@@ -90,7 +88,7 @@ class AgentInteraction(Interaction[AgentState]):
         self.agent = _named(agent)
         self.sessions = sessions
         self._changed = settings
-        self._live: _Live | None = None
+        self._live: Runs | None = None
         self._starting = threading.Lock()
         self._raised: set[str] = set()
 
@@ -115,7 +113,7 @@ class AgentInteraction(Interaction[AgentState]):
         Raises:
             ValueError: the program cannot be imported, or a setting is not possible.
         """
-        return self._alive().runs.settings
+        return self._alive().settings
 
     @property
     def roles(self) -> Collection[str]:  # type: ignore[override]
@@ -270,9 +268,8 @@ class AgentInteraction(Interaction[AgentState]):
 
     def _begun(self, state: AgentState) -> AgentState:
         live = self._alive()
-        session = live.any()
+        session = live.begun(state)
         with live.sessions.held(session) as run:
-            run.begin(state.task, state.seed, state.without)
             step = run.step()
         return self._after(session, state, step)
 
@@ -324,10 +321,10 @@ class AgentInteraction(Interaction[AgentState]):
                 step.traceback,
             )
 
-    def _alive(self) -> _Live:
+    def _alive(self) -> Runs:
         with self._starting:
             if self._live is None:
-                self._live = _Live(self.agent, self._changed, self.sessions, self._costs)
+                self._live = Runs(self.agent, self._changed, self.sessions, self._costs)
                 weakref.finalize(self, self._live.close)
             return self._live
 
@@ -353,70 +350,6 @@ def agent_task(agent: Any, sessions: int = 64, **settings: Any) -> AgentInteract
 _COSTS = ("runs", "replies", "forced_replies", "lost", "diverged", "ignored_settings", "tool_seconds")
 
 
-class _Live:
-    """The process of a program, the endpoint that its runs call, and its live runs.
-
-    Args:
-        agent, settings: as for `Host`.
-        limit: the most live runs.
-        costs: counts them.
-    """
-
-    def __init__(
-        self, agent: str | list[str], settings: Mapping[str, Any], limit: int, costs: dict[str, float]
-    ) -> None:
-        try:
-            from hf_credit.agents.endpoint import Endpoint
-        except ImportError as error:
-            raise ValueError(
-                f"agents need starlette and uvicorn for their server, got {error}; install hf-credit[agents]."
-            ) from error
-        host = Host(agent, settings)
-        self._counting, self._costs = threading.Lock(), costs
-        self._owner = os.getpid()
-        self.sessions = Sessions(limit)
-        self.runs = Runs(
-            make_host=lambda: Host(agent, settings),
-            host=host,
-            endpoint=Endpoint(host.settings.roles),
-            settings=host.settings,
-            compared=_compared(host.settings.canonical),
-            count=self.count,
-        )
-
-    def count(self, cost: str, much: float) -> None:
-        with self._counting:
-            self._costs[cost] += much
-
-    def any(self) -> Session:
-        """Returns a session for a new run."""
-        return self.sessions.any(lambda: LiveRun(self.runs))
-
-    def at(self, state: AgentState) -> Session:
-        """Returns a session whose run is in `state`, restored if none is."""
-        session = self.sessions.take(state.past)
-        if session is None:
-            return self.restored(state)
-        if session.world.stands([one.call for one in state.waiting]):
-            return session
-        self.sessions.discard(session)  # its own time-out has ended it
-        self.count("lost", 1)
-        return self.restored(state)
-
-    def restored(self, state: AgentState) -> Session:
-        session = self.any()
-        with self.sessions.held(session) as run:
-            run.begin(state.task, state.seed, state.without)
-            run.restore(state.answered, [(one.call, json.loads(one.asked)) for one in state.waiting])
-        return session
-
-    def close(self) -> None:
-        if os.getpid() == self._owner:
-            self.sessions.close()
-            self.runs.host.close()
-            self.runs.endpoint.shut()
-
-
 def _named(agent: Any) -> str | list[str]:
     """Returns the name of a program, or the words of a command."""
     if isinstance(agent, str):
@@ -426,13 +359,6 @@ def _named(agent: Any) -> str | list[str]:
     if not agent or not all(isinstance(word, str) for word in agent):
         raise ValueError(f"a command must be words, got {agent!r}; write, for example, ['node', 'agent.js'].")
     return [str(word) for word in agent]
-
-
-def _compared(canonical: str | None) -> Callable[[dict[str, Any]], Any]:
-    if canonical is None:
-        return lambda asked: asked
-    function = find("canonical", {}, canonical)
-    return lambda asked: function(json.loads(json.dumps(asked)))
 
 
 def _recorded(asked: Mapping[str, Any], reply: str) -> dict[str, Any]:

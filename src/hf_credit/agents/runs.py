@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
+import os
 import queue
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hf_credit.agents.calls import difference, digest
+from hf_credit.agents.calls import Canonical, difference, digest
 from hf_credit.agents.hosting import Host, HostDiedError
-from hf_credit.agents.program import DEFAULT_ROLE, Settings
+from hf_credit.agents.program import DEFAULT_ROLE
+from hf_credit.agents.states import AgentState, Answered
 from hf_credit.environments.replayed import DivergedError
+from hf_credit.environments.sessions import Session, Sessions
+from hf_credit.registry import find
 
 if TYPE_CHECKING:
-    from hf_credit.agents.endpoint import Call, Endpoint
+    from hf_credit.agents.endpoint import Call
 
 logger = logging.getLogger(__name__)
 
@@ -44,19 +49,6 @@ class DivergedRunError(DivergedError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answered:
-    """A call with its reply.
-
-    Attributes:
-        call: the digest of its compared part.
-        reply: the reply as JSON: its `text`, its `content` and `calls`, and whether it `ended`.
-    """
-
-    call: str
-    reply: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Step:
     """The actions of a run after replies.
 
@@ -75,34 +67,84 @@ class Step:
     traceback: str = ""
 
 
-@dataclass(kw_only=True)
 class Runs:
-    """The resources that runs of one program share.
+    """The live runs of a program, the process that forks them, and the endpoint that they call.
+
+    Args:
+        agent, settings: as for `Host`.
+        limit: the most live runs.
+        costs: the counts of `count`.
 
     Attributes:
-        make_host: makes another host after one has died.
         host: starts the runs.
         endpoint: that they call.
         settings: of the program.
         compared: returns the part of a call that is compared when a run is restored.
-        count: adds to a cost, by name.
+        sessions: of live runs.
     """
 
-    make_host: Callable[[], Host]
-    host: Host
-    endpoint: Endpoint
-    settings: Settings
-    compared: Callable[[dict[str, Any]], Any]
-    count: Callable[[str, float], None]
-    _making: threading.Lock = field(default_factory=threading.Lock)
-    _shown: set[str] = field(default_factory=set)
+    def __init__(
+        self, agent: str | list[str], settings: Mapping[str, Any], limit: int, costs: dict[str, float]
+    ) -> None:
+        try:
+            from hf_credit.agents.endpoint import Endpoint
+        except ImportError as error:
+            raise ValueError(
+                f"agents need starlette and uvicorn for their server, got {error}; install hf-credit[agents]."
+            ) from error
+        self._make_host = functools.partial(Host, agent, settings)
+        self.host = self._make_host()
+        self.settings = self.host.settings
+        self.endpoint = Endpoint(self.settings.roles)
+        self.compared = _compared(self.settings.canonical)
+        self.sessions = Sessions(limit)
+        self._costs, self._owner = costs, os.getpid()
+        self._counting, self._making = threading.Lock(), threading.Lock()
+        self._shown: set[str] = set()
+
+    def count(self, cost: str, much: float) -> None:
+        """Adds to a cost, by name."""
+        with self._counting:
+            self._costs[cost] += much
+
+    def begun(self, state: AgentState) -> Session:
+        """Returns a session with a new run of a state's task."""
+        session = self.sessions.any(lambda: LiveRun(self))
+        with self.sessions.held(session) as run:
+            run.begin(state.task, state.seed, state.without)
+        return session
+
+    def at(self, state: AgentState) -> Session:
+        """Returns a session whose run is in `state`, restored if none is."""
+        session = self.sessions.take(state.past)
+        if session is None:
+            return self.restored(state)
+        if session.world.stands([one.call for one in state.waiting]):
+            return session
+        self.sessions.discard(session)  # its own time-out has ended it
+        self.count("lost", 1)
+        return self.restored(state)
+
+    def restored(self, state: AgentState) -> Session:
+        """Returns a session with a new run, restored to `state`."""
+        session = self.begun(state)
+        with self.sessions.held(session) as run:
+            run.restore(state.answered, [(one.call, json.loads(one.asked)) for one in state.waiting])
+        return session
+
+    def close(self) -> None:
+        """Ends all runs, the host and the endpoint, in the process that started them."""
+        if os.getpid() == self._owner:
+            self.sessions.close()
+            self.host.close()
+            self.endpoint.shut()
 
     def alive(self) -> Host:
         """Returns the host, or another one if it has died."""
         with self._making:
             if self.host.dead:
                 self.host.close()
-                self.host = self.make_host()
+                self.host = self._make_host()
             return self.host
 
     def show_imported(self, packages: Collection[str]) -> None:
@@ -328,6 +370,13 @@ class LiveRun:
         if "raised" in result:
             return Step(reward=reward, raised=result["raised"], traceback=result["traceback"])
         return Step(reward=reward, outcome=float(result["outcome"]))
+
+
+def _compared(canonical: str | None) -> Canonical:
+    if canonical is None:
+        return lambda asked: asked
+    function = find("canonical", {}, canonical)
+    return lambda asked: function(json.loads(json.dumps(asked)))
 
 
 def _reply_to(call: Call, reply: Mapping[str, Any], place: str) -> None:

@@ -10,7 +10,19 @@ from typing import Any
 
 from hf_credit.agents.calls import assistant_message, digest, written
 from hf_credit.agents.program import DEFAULT_ROLE
-from hf_credit.agents.runs import Answered
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answered:
+    """A call with its reply.
+
+    Attributes:
+        call: the digest of its compared part.
+        reply: the reply as JSON: its `text`, its `content` and `calls`, and whether it `ended`.
+    """
+
+    call: str
+    reply: str
 
 
 @dataclass(frozen=True, kw_only=True)

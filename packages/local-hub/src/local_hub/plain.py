@@ -66,13 +66,6 @@ def _within_limits(value: Any) -> Any:
     raise _too_deep()
 
 
-def _refuse_surrogates(text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError("text must be Unicode, got half of a surrogate pair; remove it.") from None
-
-
 def _too_deep() -> ValueError:
     return ValueError(f"values must be nested {_MOST_DEPTH} deep at most, got more; flatten them.")
 
