@@ -18,17 +18,17 @@ from hf_credit.bench.problems import PROBLEMS
 from hf_credit.evaluation.markdown import table
 from hf_credit.evaluation.statistics import mean_with_interval
 
-KINDS: Mapping[str, str] = {
-    "outcome": "only an outcome, or intermediate rewards",
-    "critic": "a critic that predicts well",
-    "replays": "replays from any state",
-    "both": "replays, and a critic that predicts well",
-    "team": "a team that can play without a member",
-    "oracle": "a program that judges every move",
-    "auditor": "an auditor that verifies steps, and replays",
-    "own": "your own method",
+KINDS: Mapping[str, tuple[str, str]] = {
+    "outcome": ("only an outcome, or intermediate rewards", "only an outcome"),
+    "critic": ("a critic that predicts well", "with a critic"),
+    "replays": ("replays from any state", "with replays"),
+    "both": ("replays, and a critic that predicts well", "with both"),
+    "team": ("a team that can play without a member", "without a member"),
+    "oracle": ("a program that judges every move", "with an oracle"),
+    "auditor": ("an auditor that verifies steps, and replays", "with an auditor"),
+    "own": ("your own method", "your own"),
 }
-"""The requirements of methods, in a user's words."""
+"""The requirements of methods in a user's words, for a row and for a column."""
 
 _NEEDS = {"audits": "auditor", "verdicts": "oracle", "removals": "team"}
 
@@ -258,7 +258,7 @@ def which_method(cells: Cells, command: str, place: str = "", pictures: Sequence
                 if name in pictures
             ),
             _TASKS.format(
-                tasks=table(["Your task", "problem", *(_SHORT[kind] for kind in present), "exact"], tasks),
+                tasks=table(["Your task", "problem", *(KINDS[kind][1] for kind in present), "exact"], tasks),
                 seeds=max(len(cell.get("areas") or ()) for cell in cells),
                 critic=cells[0]["critic"],
             ),
@@ -275,18 +275,6 @@ def which_method(cells: Cells, command: str, place: str = "", pictures: Sequence
             "",
         ]
     )
-
-
-_SHORT = {
-    "outcome": "only an outcome",
-    "critic": "with a critic",
-    "replays": "with replays",
-    "both": "with both",
-    "team": "without a member",
-    "oracle": "with an oracle",
-    "auditor": "with an auditor",
-    "own": "your own",
-}
 
 
 def _chosen(kind: str, kinds: Mapping[str, str], groups: Sequence[Sequence[Ranked]]) -> str:
@@ -310,7 +298,7 @@ def _of_kind(kind: str, kinds: Mapping[str, str], groups: Sequence[Sequence[Rank
     both = [(ranks[name], ranks[base]) for _, ranks in played if base in ranks]
     ahead, behind = (sum(one[2] > other[3] for one, other in pairs) for pairs in (both, [(b, a) for a, b in both]))
     beside = "" if name == base or not both else f"ahead in {ahead}, behind in {behind} of {len(both)}"
-    return [KINDS[kind], f"`{name}`", beside, f"{most} of {len(played)}"]
+    return [KINDS[kind][0], f"`{name}`", beside, f"{most} of {len(played)}"]
 
 
 def _best_of(order: Sequence[Ranked], of_kind: Sequence[Ranked]) -> str:

@@ -172,9 +172,7 @@ class Call:
         return HubError(307, f"the repository is {repo.id} now; request that.", headers={"Location": location})
 
     def find_repo(self, kind: str, namespace: str, name: str, right: str = "read") -> Repo:
-        row = self.database.one(
-            "SELECT * FROM repos WHERE kind = ? AND namespace = ? AND name = ?", kind, namespace, name
-        )
+        row = repo_row(self.database, kind, namespace, name)
         if row is None or not self.may_read(row):
             raise no_repo(404 if self.caller.known else 401)
         repo = as_repo(row)
@@ -206,6 +204,11 @@ class Call:
             raise HubError(
                 403, "this needs a token with the right to write, got one that may only read; pass another."
             )
+
+
+def repo_row(database: Database, kind: str, namespace: str, name: str) -> Any:
+    """Returns the row of a repository, if it exists."""
+    return database.one("SELECT * FROM repos WHERE kind = ? AND namespace = ? AND name = ?", kind, namespace, name)
 
 
 def as_repo(row: Any) -> Repo:

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from local_hub import boards, spaces
-from local_hub.calls import KINDS, PREFIXES, Call, Repo, answer_json, answer_page, as_repo
+from local_hub.calls import KINDS, PREFIXES, Call, Repo, answer_json, answer_page, as_repo, repo_row
 from local_hub.cards import SDKS, card_data
 from local_hub.database import now
 from local_hub.errors import HubError, bad_request, no_repo, no_revision
@@ -56,9 +56,7 @@ def create(call: Call) -> Response:
     blob = Blob(git_id("blob", content), call.hub.objects.put(content), len(content))
     url = f"{call.base}/{PREFIXES[kind]}{namespace}/{name}"
     with call.database.write() as writing:
-        if call.database.one(
-            "SELECT 1 FROM repos WHERE kind = ? AND namespace = ? AND name = ?", kind, namespace, name
-        ):
+        if repo_row(call.database, kind, namespace, name) is not None:
             raise HubError(409, "You already created this repo", body={"url": url})
         cursor = writing.execute(
             "INSERT INTO repos (kind, namespace, name, private, sdk, created) VALUES (?, ?, ?, ?, ?, ?)",
@@ -117,7 +115,7 @@ def move(call: Call) -> Response:
     repo = call.find_repo(kind, source[0], source[1], "admin")
     call.demand("admin", *target)
     with call.database.write() as writing:
-        taken = call.database.one("SELECT id FROM repos WHERE kind = ? AND namespace = ? AND name = ?", kind, *target)
+        taken = repo_row(call.database, kind, *target)
         if taken is not None and taken["id"] != repo.key:
             raise HubError(409, f"the new name must be free, got {'/'.join(target)}, which exists; pick another.")
         writing.execute("UPDATE repos SET namespace = ?, name = ? WHERE id = ?", (*target, repo.key))

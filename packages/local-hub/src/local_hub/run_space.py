@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from local_hub.calls import Hub, Repo, as_repo
+from local_hub.calls import Hub, Repo, as_repo, repo_row
 from local_hub.cards import card_data
 from local_hub.errors import HubError
 from local_hub.history import find_commit, snapshot
@@ -92,7 +92,7 @@ def unpack(folder: Path, repo_id: str, revision: str, target: Path) -> Unpacked:
 
 def _space(hub: Hub, repo_id: str) -> Repo:
     namespace, _, name = repo_id.partition("/")
-    row = hub.database.one("SELECT * FROM repos WHERE kind = 'space' AND namespace = ? AND name = ?", namespace, name)
+    row = repo_row(hub.database, "space", namespace, name)
     if row is None:
         raise ValueError(f"the Space must be in this Hub, got {repo_id[:100]!r}; correct the name.")
     return as_repo(row)
