@@ -242,7 +242,7 @@ def importable(thing: Any) -> str:
         shown = name or repr(thing)[:100]
         raise ValueError(
             f"code must be importable by name, got {shown!r} of {module or type(thing).__name__!r}; define it at the "
-            "top level of a module, with def or class."
+            "top of a module, with def or class."
         )
     return f"{module}:{name}"
 
