@@ -11,7 +11,7 @@ from peft import LoraConfig, PeftConfig, PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from hf_credit.loading import load_adapter, load_model, role_folders
+from hf_credit.loading import ADAPTER_CONFIG, load_adapter, load_model, role_folders
 from hf_credit.policies.generation import Replies, sampler
 from hf_credit.rollouts import GenerateFn, Generation
 
