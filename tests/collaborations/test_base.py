@@ -369,10 +369,10 @@ def test_an_unknown_scored_event_is_refused():
 def test_a_row_without_the_text_of_a_column_is_refused(row):
     message = refusal(lambda: pair().start(row, 0))
     assert message.startswith("a task row must have text in the column 'problem', which the event 'plan' shows, got ")
-    assert message.endswith("; add it, or name another column in the Event.")
+    assert message.endswith("; add it, or choose another column in the Event.")
 
 
 @pytest.mark.parametrize("value", [{1, 2}, b"x", object(), {("a", "b"): 1}])
 def test_a_row_that_is_no_json_is_refused(value):
     message = refusal(lambda: pair().start({"problem": "p", "x": value}, 0))
-    assert message.startswith("a task row must hold what JSON can, got another value (")
+    assert message.startswith("a task row must contain JSON values, got another value (")

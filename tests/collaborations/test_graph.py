@@ -31,8 +31,8 @@ def test_events_are_due_once_all_before_them_spoke_in_the_order_of_their_declara
 def test_a_loop_redoes_all_that_follows_its_target():
     events = [*CHAIN, Event("d", "r", after=("c", "side")), Event("side", "r", after="a")]
     graph = Graph(events, "d", [Loop("c", "b", times=1), Loop("d", ("side", "c"), times=1)])
-    assert graph.redone("c") == {"b", "c", "d"}
-    assert graph.redone("d") == {"c", "d", "side"}
+    assert graph.redone["c"] == {"b", "c", "d"}
+    assert graph.redone["d"] == {"c", "d", "side"}
 
 
 def test_one_sees_those_one_speaks_after_unless_it_says_otherwise():
@@ -47,10 +47,10 @@ def test_one_can_see_itself_and_later_events_where_a_loop_comes_back():
 
 REFUSED = {
     "no event": (([], "a"), "must have an event, got none; add an Event"),
-    "a name twice": (([*CHAIN, Event("a", "r")], "c"), "names of their own, got 'a' twice; rename one of them"),
+    "a name twice": (([*CHAIN, Event("a", "r")], "c"), "different names, got 'a' twice; rename one of them"),
     "an unknown final event": (
         (CHAIN, "d"),
-        "knows the events a, b, c, got 'd' in final='d'; correct the name or add",
+        "must be one of a, b, c, got 'd' in final='d'; correct the name or add",
     ),
     "an unknown event before": (([Event("a", "r", after="z")], "a"), "got 'z' in the event 'a'; "),
     "an unknown event seen": (([Event("a", "r", sees="z")], "a"), "got 'z' in the event 'a'; "),
@@ -58,9 +58,9 @@ REFUSED = {
     "an unknown target": ((CHAIN, "c", [Loop("b", "z", 1)]), "got 'z' in the loop from 'b'; "),
     "a cycle": (
         ([Event("a", "r", after="b"), Event("b", "r", after="a")], "b"),
-        "without a cycle, got (a -> b -> a|b -> a -> b), which has no end; .* repeat it with a Loop",
+        "must not form a cycle by `after`, got (a -> b -> a|b -> a -> b); .* repeat it with a Loop",
     ),
-    "an event after itself": (([Event("a", "r", after="a")], "a"), "without a cycle, got a -> a, which has no end"),
+    "an event after itself": (([Event("a", "r", after="a")], "a"), "must not form a cycle by `after`, got a -> a; "),
     "an event that leads nowhere": (
         ([*CHAIN, Event("d", "critic", after="a")], "c"),
         "must lead to the final one, 'c', got 'd' of the role 'critic', which does not; ",
@@ -72,11 +72,11 @@ REFUSED = {
     "a loop never taken": ((CHAIN, "c", [Loop("b", "a", 0)]), "at least 1, got 0 in the loop from 'b'; raise it"),
     "two loops from one event": (
         (CHAIN, "c", [Loop("b", "a", 1), Loop("b", "b", 1)]),
-        "one loop at most, got two from 'b'; remove one of them",
+        "at most one loop, got two from 'b'; remove one",
     ),
     "an event that sees the future": (
         ([Event("a", "r", sees="b"), Event("b", "r", after="a")], "b"),
-        "got 'a' that sees 'b'; name 'b' in its `after` as well, or add a Loop",
+        "got 'a' that sees 'b'; add 'b' to its `after`, or add a Loop",
     ),
     "an event that sees itself": (([Event("a", "r", sees="a")], "a"), "got 'a' that sees 'a'; "),
     "one of two at the same time that sees the other": (

@@ -86,5 +86,5 @@ def test_both_see_the_column_that_is_named():
 
 
 def test_an_unknown_domain_is_refused():
-    with pytest.raises(ValueError, match="domain must be one of math, code, got 'law'; pick one of these"):
+    with pytest.raises(ValueError, match="domain must be one of math, code, got 'law'; pick one"):
         reasoner_actor("law", boxed)

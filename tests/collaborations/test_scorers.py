@@ -35,9 +35,9 @@ def test_a_name_is_looked_for_in_the_folder_of_the_run(tmp_path, monkeypatch):
     [
         ("no_such_package.scoring:exact", "No module named 'no_such_package'"),
         ("hf_credit.collaborations.relay:no_such_function", "has no attribute 'no_such_function'"),
-        ("hf_credit.collaborations.relay", "no module and function"),
-        (":score", "no module and function"),
-        ("", "no module and function"),
+        ("hf_credit.collaborations.relay", "not a module and a function"),
+        (":score", "not a module and a function"),
+        ("", "not a module and a function"),
     ],
 )
 def test_a_name_that_finds_nothing_is_refused(name, why):
@@ -87,6 +87,6 @@ def test_a_number_in_range_is_a_score(score, expected):
 @pytest.mark.parametrize("score", [math.nan, math.inf, -0.1, 1.1, 2, None, "1", [1], torch.tensor(1.0), 1j])
 def test_anything_else_is_refused(score):
     with pytest.raises(
-        ValueError, match=r"a number in \[0, 1\], got .+ from relay_score; scale it or mend the scorer"
+        ValueError, match=r"a number in \[0, 1\], got .+ from relay_score; scale it or correct the scorer"
     ):
         check_score(score, relay_score)

@@ -113,10 +113,10 @@ def test_it_describes_itself_and_is_made_again():
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"thinkers": ()}, "somebody must think before the solver, got "),
-        ({"thinkers": ("a", "a")}, "roles must have names of their own, got a, a, solver; "),
-        ({"thinkers": ("solver",)}, "roles must have names of their own, got solver, solver; "),
-        ({"prompts": {"judge": "?"}}, "a prompt must be of one of the roles thinker, solver, got 'judge'; "),
+        ({"thinkers": ()}, "a thinker must speak before the solver, got "),
+        ({"thinkers": ("a", "a")}, "roles must have different names, got a, a, solver; "),
+        ({"thinkers": ("solver",)}, "roles must have different names, got solver, solver; "),
+        ({"prompts": {"judge": "?"}}, "the role of a prompt must be one of thinker, solver, got 'judge'; "),
     ],
 )
 def test_impossible_teams_are_refused(options, told):

@@ -88,8 +88,8 @@ def test_one_voter_is_an_agent_alone_and_cannot_be_left_out():
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"voters": 0}, "somebody must vote, got no voter; "),
-        ({"voters": ("a", "a")}, "voters must have names of their own, got a, a; "),
+        ({"voters": 0}, "a vote must have a voter, got none; "),
+        ({"voters": ("a", "a")}, "voters must have different names, got a, a; "),
         ({"ties": "last"}, "ties must be one of expected, first, none, got 'last'; "),
         ({"extract": "nowhere:at_all"}, "function must be importable"),
         (
@@ -104,7 +104,7 @@ def test_impossible_votes_are_refused(options, told):
 
 
 def test_an_extractor_that_gives_no_text_and_a_score_out_of_range_are_refused():
-    with pytest.raises(ValueError, match="an extractor must give a text or None, got 2 from int; "):
+    with pytest.raises(ValueError, match="an extractor must return a text or None, got 2 from int; "):
         vote("2", "3", extract=int)
     with pytest.raises(ValueError, match=r"a score must be a number in \[0, 1\], got 2.0"):
         vote("2", "3", scorer=lambda task, text: 2.0)

@@ -38,7 +38,7 @@ def test_what_others_need_comes_first_with_its_comment_and_nothing_else() -> Non
     defined = re.findall(r"^(?:def|class) (\w+)", code, re.MULTILINE)
     assert defined.index("plurality") < defined.index("CoalitionValues") < defined.index("vote_contribution")
     assert "free_rider_index" not in defined
-    assert 'TIES = ("expected", "first", "none")\n"""What a tie is worth' in code
+    assert 'TIES = ("expected", "first", "none")\n"""The score of a tie' in code
     assert code == standalone({"vote_contribution": "hf_credit.diagnostics"})
 
 

@@ -18,9 +18,9 @@ from hf_credit.oracles.auditing import Audit
         ({"uncertainty": (0.5, -0.1)}, r"uncertainty after the step must be in \[0, 1\], got -0.1"),
         ({"evidence": 2.0}, r"an audit's evidence must be in \[0, 1\], got 2.0"),
         ({"entailment": math.nan}, r"an audit's entailment must be in \[0, 1\], got nan"),
-        ({"beliefs": {"phase": (0.5, 0.4)}}, "a belief must have shares of .* for the slot 'phase'"),
-        ({"beliefs": {"phase": (1.5, -0.5)}}, "a belief must have shares of .* for the slot 'phase'"),
-        ({"beliefs": {"phase": ()}}, "a belief must have shares of .* for the slot 'phase'"),
+        ({"beliefs": {"phase": (0.5, 0.4)}}, "a belief must be a distribution .* for the slot 'phase'"),
+        ({"beliefs": {"phase": (1.5, -0.5)}}, "a belief must be a distribution .* for the slot 'phase'"),
+        ({"beliefs": {"phase": ()}}, "a belief must be a distribution .* for the slot 'phase'"),
     ],
 )
 def test_what_an_audit_may_not_hold_is_refused(values, message):

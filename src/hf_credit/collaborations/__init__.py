@@ -1,4 +1,4 @@
-"""Collaborations: who speaks when, who sees what, and who says what it was worth."""
+"""Collaborations: which role speaks when, what it sees, and how the outcome is scored."""
 
 from __future__ import annotations
 
@@ -26,20 +26,19 @@ COLLABORATIONS = {
 
 
 def make(name: str, **options: Any) -> Interaction[Any]:
-    """The collaboration called `name`, with its options: `make("relay", size=10)`.
+    """Returns the collaboration called `name`, with its options: `make("relay", size=10)`.
 
-    One that needs a scorer takes it by name as well, as a recipe must:
-    `make("reasoner_actor", domain="math", scorer="my_package.scoring:exact_match")`. The name is imported from what is
-    installed here, so it must be code that you trust (see `hf_credit.collaborations.scorers.resolve_scorer`).
+    A scorer may be given by name, as in a recipe:
+    `make("reasoner_actor", domain="math", scorer="my_package.scoring:exact_match")`. The name is imported, so it must
+    be code that you trust (see `hf_credit.collaborations.scorers.resolve_scorer`).
 
     Args:
-        name: one of `known()`, or the `"package.module:factory"` of what returns an Interaction, which is
+        name: one of `known()`, or the `"package.module:factory"` of a function that returns an Interaction, which is
             imported and must be code that you trust.
         **options: of the collaboration.
 
     Raises:
-        ValueError: the name, an option or an option's value is not possible, in one sentence that names the rule,
-            the value and the remedy.
+        ValueError: the name, an option or its value is invalid.
     """
     factory = find("collaboration", COLLABORATIONS, name)
     refuse_options("collaboration", factory, name, options)
@@ -47,13 +46,12 @@ def make(name: str, **options: Any) -> Interaction[Any]:
     if not isinstance(collaboration, Interaction):
         raise ValueError(
             f"a collaboration must be a hf_credit.rollouts.Interaction, got a {type(collaboration).__name__} from "
-            f"{name!r}; name one, or name that as an environment."
+            f"{name!r}; name a collaboration, or use it as an environment."
         )
     remember(collaboration, name, factory, **options)
     return collaboration
 
 
 def known() -> list[str]:
-    """The names of this library's collaborations and of those that installed packages bring, as entry points of the
-    group `hf_credit.collaborations`."""
+    """Returns the names of this library's collaborations and of entry points in `hf_credit.collaborations`."""
     return names("collaboration", COLLABORATIONS)

@@ -1,4 +1,4 @@
-"""Collaborations: several roles that work on a task by a protocol, as an Interaction."""
+"""The Interaction in which several roles work on a task by a protocol."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ from hf_credit.rollouts.interaction import readable_state
 
 @dataclass(frozen=True, kw_only=True)
 class CollaborationState:
-    """Where a collaboration stands, as a value: a replay state (paper C3, section 3.1).
+    """The state of a collaboration: a replay state (paper C3, section 3.1).
 
     Attributes:
         task: the task row as canonical JSON.
-        transcript: (event, output) in the order in which they were made; those made at the same time in the order
-            in which their events are declared.
-        done: the events that need not speak again, in the order in which they are declared.
-        loops: how often each loop was taken, in the order in which they are declared.
+        transcript: (event, output) in the order of their creation; simultaneous ones in the order of declaration.
+        done: the events that need not speak again, in the order of declaration.
+        loops: how often each loop was taken, in the order of declaration.
     """
 
     task: str
@@ -35,17 +34,17 @@ class CollaborationState:
 
     @property
     def row(self) -> dict[str, Any]:
-        """The task row; where it held tuples, it now holds lists."""
+        """The task row, with lists instead of tuples."""
         row: dict[str, Any] = json.loads(self.task)
         return row
 
     def to_json(self) -> str:
-        """The state as one line of JSON; `from_json` gives back an equal state."""
+        """Returns the state as one line of JSON, from which `from_json` restores an equal state."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The state that `to_json` wrote."""
+        """Restores a state from `to_json`."""
         state = json.loads(text)
         return cls(
             task=state["task"],
@@ -56,38 +55,37 @@ class CollaborationState:
 
 
 class Collaboration(Interaction[CollaborationState]):
-    """Roles that speak by a protocol, each on what the protocol shows it, until the final event (paper C3, section 2).
+    """Roles that speak by a protocol, until the final event (paper C3, section 2).
 
-    Every reply is to two messages, made anew of the task and the transcript alone: the role's prompt as the system
+    Every reply answers two messages, which depend only on the task and the transcript: the role's prompt as the system
     message, and the user message of Appendix B,
 
         Problem: <a column of the task row>
 
-        Context: <outputs of the events it sees, in the order in which they were made, two line breaks in between>
+        Context: <outputs of the events it sees, in the order of their creation, separated by two line breaks>
 
-    The lines are ours, as our text of the paper lost its line breaks. Every text is trimmed and has `\\n` for a line
-    break: prompts, problems, outputs and the message as a whole. An empty output is left out of the context.
+    The paper shows no line breaks; these are ours. Prompts, problems, outputs and whole messages are trimmed and have
+    `\\n` as line breaks. The context omits empty outputs.
 
-    Events that are due at the same time speak at the same time and do not see each other.
+    Events that are due at the same time speak simultaneously and do not see each other.
 
     Args:
         roles: the system prompt of each role.
-        events: who speaks when, in the canonical order of events that are due at the same time.
+        events: the turns of the roles; simultaneous events keep this order.
         final: the event whose completion ends the episode, or several, all of which must be complete.
-        scorer: given the task row and the scored text, says what it is worth, in [0, 1]: a function, or the
-            `"package.module:function"` of one (see `resolve_scorer`). One with a parameter `transcript` is given all
-            that was said, too, as (event, output) in the order in which it was made. The task row may hold what the
-            scorer needs, such as the gold answer; roles are shown the columns that events name and nothing else.
-        loops: ways back.
-        sanitise: changes each output before anybody sees it, the scorer included; `None` changes nothing.
-        scored_event: whose last output is scored; the final one if `None`, the last of several.
+        scorer: scores the text of `scored_event`, given the task row, in [0, 1]: a function, or its
+            `"package.module:function"` (see `resolve_scorer`). If it has a parameter `transcript`, it also receives
+            all outputs as (event, output) in the order of their creation. The task row may contain data for the
+            scorer, such as the gold answer; roles see only the columns that events name.
+        loops: repeated parts of the protocol.
+        sanitise: changes each output before any role or the scorer sees it; `None` changes nothing.
+        scored_event: the event whose last output is scored; if `None`, the final one, or the last of several.
 
-    A role can be left out (`without`) if it is not the one whose output is scored and there are no loops: what it said
-    is gone, and those who heard it, directly or from others, speak anew.
+    A role can be removed (`without`) if its output is not scored and there are no loops: its outputs disappear, and
+    the roles that saw them, directly or indirectly, reply again.
 
     Raises:
-        ValueError: there is no end, somebody cannot be heard, or something named is not there, in one sentence that
-            names the rule, the value and the remedy.
+        ValueError: the protocol has no end, an output reaches nobody, or a name is unknown.
     """
 
     enumerable = True
@@ -128,10 +126,10 @@ class Collaboration(Interaction[CollaborationState]):
         return len(self.graph.events) * (1 + sum(loop.times for loop in self.graph.loops.values()))
 
     def spec(self) -> dict[str, Any]:
-        """As for `Interaction`; one made by hand is described as the collaboration `graph`.
+        """As for `Interaction`; the spec of a hand-made protocol names the collaboration `graph`.
 
         Raises:
-            ValueError: its scorer, `sanitise` or a loop's `until` cannot be imported by name, as a lambda cannot.
+            ValueError: the scorer, `sanitise` or a loop's `until` cannot be imported by name, such as a lambda.
         """
         if name_of(self) is not None or type(self) is not Collaboration:
             return super().spec()
@@ -149,11 +147,11 @@ class Collaboration(Interaction[CollaborationState]):
         if missing:
             raise ValueError(
                 f"a dataset must have the columns that the events show, got {', '.join(columns or ())} without "
-                f"{', '.join(sorted(missing))}; rename a column, or name another one in the collaboration's options."
+                f"{', '.join(sorted(missing))}; rename a column, or choose another in the collaboration's options."
             )
 
     def _protocol(self, named: Callable[[Any], str]) -> dict[str, Any]:
-        """What `hf_credit.collaborations.protocol.graph` makes it of, with its functions by name."""
+        """The arguments of `hf_credit.collaborations.protocol.graph`, with functions by name."""
         loops = [
             {**asdict(loop), "until": None if loop.until is None else named(loop.until)}
             for loop in self.graph.loops.values()
@@ -172,23 +170,23 @@ class Collaboration(Interaction[CollaborationState]):
         return protocol
 
     def start(self, task: Mapping[str, Any], seed: int) -> CollaborationState:
-        """The first state of a task row; a collaboration has no randomness of its own, so `seed` changes nothing.
+        """Returns the first state of a task row. A collaboration is deterministic, so `seed` has no effect.
 
         Raises:
-            ValueError: a column that an event shows is missing or no text, or the row holds what JSON cannot.
+            ValueError: a column that an event shows is missing or not a text, or a value is not JSON.
         """
         for event in self.graph.events:
             if not isinstance(task.get(event.column), str):
                 raise ValueError(
                     f"a task row must have text in the column {event.column!r}, which the event {event.name!r} "
                     f"shows, got {repr(task.get(event.column))[:100]} and the columns {', '.join(map(str, task))}; "
-                    "add it, or name another column in the Event."
+                    "add it, or choose another column in the Event."
                 )
         try:
             row = json.dumps(dict(task), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
         except (TypeError, ValueError) as error:
             raise ValueError(
-                f"a task row must hold what JSON can, got another value ({error}); convert it or remove its column."
+                f"a task row must contain JSON values, got another value ({error}); convert it or remove its column."
             ) from None
         return CollaborationState(task=row, loops=(0,) * len(self.graph.loops))
 
@@ -202,14 +200,14 @@ class Collaboration(Interaction[CollaborationState]):
         outputs = [(event.name, self._output(event, reply)) for event, reply in zip(due, replies, strict=True)]
         done = {*state.done, *(name for name, _ in outputs)}
         taken = dict(zip(self.graph.loops, state.loops, strict=True))
-        # Of two loops at the same time, the first may leave the second's source undone; then the second waits.
+        # Of two simultaneous loops, the first may make the second's source undone; then the second waits.
         for name, output in outputs:
             loop = self.graph.loops.get(name)
             if loop is None or name not in done or taken[name] >= loop.times:
                 continue
             if loop.until is None or not loop.until(output):
                 taken[name] += 1
-                done -= self.graph.redone(name)
+                done -= self.graph.redone[name]
         return replace(
             state,
             transcript=(*state.transcript, *outputs),
@@ -218,33 +216,30 @@ class Collaboration(Interaction[CollaborationState]):
         )
 
     def outcome(self, state: CollaborationState) -> float:
-        """The score of the last output of the scored event, 0 of a collaboration that has not come to its end.
+        """Returns the score of the scored event's last output; 0 before the end of the collaboration.
 
-        The scorer, which may be expensive, is called once a call.
+        Each call calls the scorer, which may be expensive, once.
 
         Raises:
-            ValueError: the score is no number in [0, 1].
+            ValueError: the score is not a number in [0, 1].
         """
         if not {*self.graph.finals} <= {*state.done}:
             return 0.0
         text = next(output for name, output in reversed(state.transcript) if name == self.scored_event)
-        said = {"transcript": state.transcript} if self._scores_transcript else {}
-        return check_score(self.scorer(state.row, text, **said), self.scorer)
+        transcript = {"transcript": state.transcript} if self._scores_transcript else {}
+        return check_score(self.scorer(state.row, text, **transcript), self.scorer)
 
     def without(self, state: CollaborationState, role: str) -> CollaborationState:
         if role not in self.removable:
             raise cannot_leave_out(self, role)
-        gone = {event.name for event in self.graph.events if event.role == role}
-        silent = {*state.done} - {name for name, _ in state.transcript}  # of roles that were left out before
-        anew = self.graph.hearers(gone) - gone - silent
+        removed = {event.name for event in self.graph.events if event.role == role}
+        silent = {*state.done} - {name for name, _ in state.transcript}  # of roles that were removed before
+        again = self.graph.hearers(removed) - removed - silent
+        done = ({*state.done} - again) | removed
         return replace(
             state,
-            transcript=tuple((name, output) for name, output in state.transcript if name not in gone | anew),
-            done=tuple(
-                event.name
-                for event in self.graph.events
-                if event.name in gone or (event.name in state.done and event.name not in anew)
-            ),
+            transcript=tuple((name, output) for name, output in state.transcript if name not in removed | again),
+            done=tuple(event.name for event in self.graph.events if event.name in done),
         )
 
     def state_to_json(self, state: CollaborationState) -> str:
@@ -253,16 +248,15 @@ class Collaboration(Interaction[CollaborationState]):
     def state_from_json(self, text: str) -> CollaborationState:
         with readable_state(self):
             state = self.state_type.from_json(text)
-            state.row  # noqa: B018 (read now, so that a broken row is refused here)
+            state.row  # noqa: B018 (parses the row, so that a broken one is refused here)
             return state
 
     def show(self, problem: str, heard: Sequence[tuple[str, str]]) -> str:
-        """The user message.
+        """Returns the user message.
 
         Args:
-            problem: what the event's column of the task row holds.
-            heard: the role and the output of each event that is seen, in the order in which they were made; none is
-                empty.
+            problem: the event's column of the task row.
+            heard: the role and the nonempty output of each event that is seen, in the order of their creation.
         """
         context = "\n\n".join(output for _, output in heard)
         return f"Problem: {problem}\n\nContext: {context}"
@@ -275,9 +269,9 @@ class Collaboration(Interaction[CollaborationState]):
         ]
 
     def _heard(self, event: Event, transcript: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-        """The role and the output of all that an event sees, in the order in which they were made."""
+        """The role and the output of all events that an event sees, in the order of their creation."""
         last = {name: index for index, (name, _) in enumerate(transcript)}
-        role_of = {one.name: one.role for one in self.graph.events}
+        role_of = {event.name: event.role for event in self.graph.events}
         return [
             (role_of[name], output)
             for index, (name, output) in enumerate(transcript)
@@ -294,7 +288,7 @@ class Collaboration(Interaction[CollaborationState]):
             if role not in self.roles:
                 raise ValueError(
                     f"the role of an event must be one of {', '.join(self.roles)}, got {role!r} in the event "
-                    f"{name!r}; correct it or add its prompt to the roles."
+                    f"{name!r}; correct it or add the role's prompt."
                 )
         for role in self.roles:
             if role not in speaking:
@@ -304,6 +298,6 @@ class Collaboration(Interaction[CollaborationState]):
 
 
 def _called(function: Any) -> str:
-    """What a function is called, whether or not it can be imported."""
-    own = function if hasattr(function, "__qualname__") else type(function)
-    return f"{own.__module__}:{own.__qualname__}"
+    """The name of a function, importable or not."""
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}:{named.__qualname__}"

@@ -1,10 +1,11 @@
-"""What every part of a team is worth, by enumeration: the truth that counterfactual credit is measured with.
+"""Exact values of all coalitions of a team, by enumeration: the reference for counterfactual credit.
 
-It is for policies and replies so small that every reply can be looked at, as in `exact_values`.
+Enumeration needs small policies and short replies, as in `exact_values`.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
@@ -20,16 +21,16 @@ from hf_credit.rollouts.capabilities import Removable
 
 S = TypeVar("S")
 Answers = Mapping[str, Mapping[str | None, float]]
-"""Of each role, how likely it gives each answer; `None` abstains. What was left out counts as worth nothing."""
+"""For each role, the probability of each answer; `None` abstains. Omitted answers count as 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CoalitionValues:
-    """A team at a task.
+    """The values of a team's coalitions at a task.
 
     Attributes:
-        roles: of the team, in their order.
-        values: J(S), the expected outcome where only the roles of S are there; 0 where nobody of it answers.
+        roles: of the team, in order.
+        values: J(S), the expected outcome with only the roles of S; 0 if none of them answers.
     """
 
     roles: tuple[str, ...]
@@ -41,44 +42,44 @@ class CoalitionValues:
         return self.values[frozenset(self.roles)]
 
     def contribution(self, role: str) -> float:
-        """What the team gains by a role: C_i = J - J without it."""
+        """Returns the contribution of a role: C_i = J - J without it."""
         return self.value - self.values[frozenset(self.roles) - {role}]
 
     def shapley(self, role: str) -> float:
-        """What a role adds, averaged over all orders in which the team could have come together (Shapley, 1953).
+        """Returns the Shapley value of a role: its mean contribution over all orders of the team (Shapley, 1953).
 
             phi_i = sum over S without i of |S|! (K - |S| - 1)! / K! (J(S + i) - J(S))
 
-        They sum to J of the team less J of nobody.
+        The values of all roles sum to J of the team minus J of the empty coalition.
         """
-        others = [one for one in self.roles if one != role]
+        others = [other for other in self.roles if other != role]
         size = len(self.roles)
         return sum(
             factorial(len(part))
             * factorial(size - len(part) - 1)
             / factorial(size)
             * (self.values[part | {role}] - self.values[part])
-            for part in _parts(others)
+            for part in _coalitions(others)
         )
 
 
 def vote_values(answers: Answers, scores: Mapping[str, float], ties: str = "expected") -> CoalitionValues:
-    """The value of every coalition of voters who answer independently of each other.
+    """Returns the value of every coalition of independent voters.
 
-    The number of ways is the product of how many answers each may give.
+    The cost grows with the product of the voters' numbers of answers.
 
     Args:
-        answers: of each voter, in their order.
+        answers: of each voter, in order.
         scores: of each answer, in [0, 1].
         ties: as in `hf_credit.collaborations.votes.vote_score`.
     """
     roles = tuple(answers)
     values = {
         part: sum(
-            chance * vote_score(votes, scores, ties)
-            for chance, votes in _ways([answers[role] for role in roles if role in part])
+            probability * vote_score(votes, scores, ties)
+            for probability, votes in _joint_answers([answers[role] for role in roles if role in part])
         )
-        for part in _parts(roles)
+        for part in _coalitions(roles)
     }
     return CoalitionValues(roles=roles, values=values)
 
@@ -86,24 +87,27 @@ def vote_values(answers: Answers, scores: Mapping[str, float], ties: str = "expe
 def vote_contributions(
     answers: Answers, scores: Mapping[str, float], ties: str = "expected"
 ) -> dict[str, dict[str | None, float]]:
-    """What the team gains by each answer of each voter: c_i(m) = E[R | i says m] - E[R without i].
+    """Returns the contribution of each answer of each voter: c_i(m) = E[R | i says m] - E[R without i].
 
     Args:
         answers, scores, ties: as in `vote_values`.
     """
-    whole = vote_values(answers, scores, ties)
-    found = {}
-    for role, own in answers.items():
-        without = whole.values[frozenset(answers) - {role}]
-        given = {one: vote_values({**answers, role: {one: 1.0}}, scores, ties).value for one in own}
-        found[role] = {one: value - without for one, value in given.items()}
-    return found
+    team = vote_values(answers, scores, ties)
+    return {
+        role: {
+            answer: vote_values({**answers, role: {answer: 1.0}}, scores, ties).value
+            - team.value
+            + team.contribution(role)
+            for answer in probabilities
+        }
+        for role, probabilities in answers.items()
+    }
 
 
 def answer_probabilities(
     voting: Voting, chat: Chat, model: Policies, state: VotingState, **limits: Any
 ) -> tuple[dict[str, dict[str | None, float]], dict[str, float]]:
-    """How likely each voter gives each answer at a task, and what each answer is worth.
+    """Returns the probability of each answer of each voter at a task, and the score of each answer.
 
     Args:
         voting: the vote.
@@ -115,62 +119,60 @@ def answer_probabilities(
     answers: dict[str, dict[str | None, float]] = {}
     scores: dict[str, float] = {}
     for request, replies in zip(requests, reply_probabilities(chat, model, requests, **limits), strict=True):
-        own = answers.setdefault(request.role, {})
-        for reply, chance in replies.items():
-            said = normalise(reply)
-            answer = voting.answer(said)
-            own[answer] = own.get(answer, 0.0) + chance
+        probabilities = answers.setdefault(request.role, {})
+        for reply, probability in replies.items():
+            output = normalise(reply)
+            answer = voting.answer(output)
+            probabilities[answer] = probabilities.get(answer, 0.0) + probability
             if answer is not None and answer not in scores:
-                scores[answer] = float(voting.scorer(row, said))
+                scores[answer] = float(voting.scorer(row, output))
     return answers, scores
 
 
 def sequence_values(
     interaction: Interaction[S], chat: Chat, model: Policies, state: S, **limits: Any
 ) -> CoalitionValues:
-    """The value of every coalition of a team that speaks one after the other, such as thinkers and a solver.
+    """Returns the value of every coalition of a team that speaks in sequence, such as thinkers and a solver.
 
-    A coalition without the one who answers is worth 0.
+    A coalition without a role that cannot be removed has the value 0.
 
     Args:
-        interaction: says what it is without a role.
+        interaction: with removable roles.
         chat, model, **limits: as in `hf_credit.collaborations.exact_values.exact_values`.
         state: its start.
     """
     team = Removable(interaction)
-    roles, removable = tuple(interaction.roles), {*team.removable}
-    values = {}
-    for part in _parts(roles):
-        gone = [role for role in roles if role not in part]
-        left = state
-        for role in gone if removable.issuperset(gone) else ():
-            left = team.without(left, role)
-        whole = removable.issuperset(gone)
-        values[part] = exact_values(interaction, chat, model, [left], **limits)[0].value if whole else 0.0
+    roles = tuple(interaction.roles)
+    values = dict.fromkeys(_coalitions(roles), 0.0)
+    for part in values:
+        removed = [role for role in roles if role not in part]
+        if {*team.removable}.issuperset(removed):
+            rest = functools.reduce(team.without, removed, state)
+            values[part] = exact_values(interaction, chat, model, [rest], **limits)[0].value
     return CoalitionValues(roles=roles, values=values)
 
 
 def message_contributions(
     interaction: Interaction[S], chat: Chat, model: Policies, state: S, **limits: Any
 ) -> dict[str, float]:
-    """What the team gains by each message of the role that speaks in a state: c(m) = E[R | m] - E[R without it].
+    """Returns the contribution of each message of a state's speaker: c(m) = E[R | m] - E[R without the speaker].
 
     Args:
         interaction, chat, model, **limits: as in `sequence_values`.
-        state: in which one role speaks that can be left out.
+        state: with one speaker, whose role is removable.
     """
     (request,) = interaction.pending(state)
-    left = Removable(interaction).without(state, request.role)
-    told, alone = (exact_values(interaction, chat, model, [one], **limits)[0] for one in (state, left))
-    return {text: value - alone.value for text, value in told.values.items()}
+    rest = Removable(interaction).without(state, request.role)
+    spoken, removed = (exact_values(interaction, chat, model, [one], **limits)[0] for one in (state, rest))
+    return {text: value - removed.value for text, value in spoken.values.items()}
 
 
-def _parts(roles: Sequence[str]) -> Iterator[frozenset[str]]:
+def _coalitions(roles: Sequence[str]) -> Iterator[frozenset[str]]:
     for size in range(len(roles) + 1):
         yield from map(frozenset, combinations(roles, size))
 
 
-def _ways(answers: Sequence[Mapping[str | None, float]]) -> Iterator[tuple[float, tuple[str | None, ...]]]:
-    """Every way in which independent voters may answer, and how likely it is."""
-    for way in product(*(own.items() for own in answers)):
-        yield prod(chance for _, chance in way), tuple(answer for answer, _ in way)
+def _joint_answers(answers: Sequence[Mapping[str | None, float]]) -> Iterator[tuple[float, tuple[str | None, ...]]]:
+    """All joint answers of independent voters, with their probabilities."""
+    for joint in product(*(of_voter.items() for of_voter in answers)):
+        yield prod(probability for _, probability in joint), tuple(answer for answer, _ in joint)

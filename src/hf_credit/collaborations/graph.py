@@ -1,4 +1,4 @@
-"""The protocol of a collaboration: a directed graph of event types, and loops that end."""
+"""The protocol of a collaboration: a directed acyclic graph of event types, and bounded loops."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from graphlib import CycleError, TopologicalSorter
 
 @dataclass(frozen=True)
 class Event:
-    """A type of event (paper C3, eq. 1): a place in the protocol at which a role speaks.
+    """A type of event (paper C3, eq. 1): a turn of a role in the protocol.
 
     Attributes:
-        name: of this type; no two events of a collaboration share one.
-        role: who speaks. One role may speak at several events, also at the same time.
+        name: unique in the collaboration.
+        role: of the speaker. A role may speak at several events, also simultaneously.
         after: the events that must have spoken before, one name or several.
-        sees: the events whose outputs are shown; those of `after` if `None`.
-        column: the column of the task row that is shown as the problem.
-        history: where loops made an event speak several times, whether all its outputs are shown or the last only.
+        sees: the events whose outputs it sees; those of `after` if `None`.
+        column: the column of the task row that it sees as the problem.
+        history: whether it sees all outputs of an event that loops repeat, or only the last one.
     """
 
     name: str
@@ -30,13 +30,13 @@ class Event:
 
 @dataclass(frozen=True)
 class Loop:
-    """A way back: after `source` spoke, everything from `target` on is done anew.
+    """A repetition: after `source` speaks, all events from `target` on speak again.
 
     Attributes:
         source: the event that decides.
-        target: where to begin anew, one event or several: each is `source` itself or comes before it.
-        times: how often this loop is taken in an episode at most, at least 1.
-        until: told the output of `source`; where it holds, the loop is not taken. `None` takes it every time.
+        target: the first events to repeat, one name or several: `source` itself or events before it.
+        times: maximum number of repetitions in an episode, at least 1.
+        until: receives the output of `source` and returns whether to stop. `None` always repeats.
     """
 
     source: str
@@ -46,19 +46,21 @@ class Loop:
 
 
 class Graph:
-    """Events and loops that were found to be a protocol: every event leads to a final one, and every walk ends.
+    """A valid protocol of events and loops: every event leads to a final one, and every walk ends.
 
-    A walk through it makes at most `len(events) * (1 + sum of times)` events: in between two loops that are taken,
-    each event speaks once.
+    A walk has at most `len(events) * (1 + sum of times)` events, since each event speaks at most once between two
+    repetitions.
 
     Args:
-        events: in the canonical order of those that are due at the same time.
-        final: the event that ends an episode, unless a loop begins at it; or several, after all of which it ends.
+        events: simultaneous ones keep this order.
+        final: the event that ends an episode, unless a loop starts there; or several, all of which must be complete.
         loops: at most one from each event.
 
+    Attributes:
+        redone: for each loop's source, the events that the loop repeats.
+
     Raises:
-        ValueError: the events and loops are no such protocol, in one sentence that names the rule, the value and the
-            remedy.
+        ValueError: the events and loops are not such a protocol.
     """
 
     def __init__(self, events: Sequence[Event], final: str | Sequence[str], loops: Sequence[Loop] = ()) -> None:
@@ -72,26 +74,22 @@ class Graph:
         self._before = self._ancestors()
         self._refuse_dead_ends()
         self._refuse_loops(loops)
-        self._redone = {
+        self.redone = {
             source: {event.name for event in events if self._upstream(event.name) & {*_names(loop.target)}}
             for source, loop in self.loops.items()
         }
         self._refuse_unseen()
 
     def due(self, done: Set[str]) -> list[Event]:
-        """The events that are due at the same time after `done`, in their canonical order; none at the end."""
+        """Returns the events that are due simultaneously after `done`, in order; none at the end."""
         return [event for event in self.events if event.name not in done and done >= {*self.after[event.name]}]
 
     def hearers(self, names: Set[str]) -> set[str]:
-        """The events that see what one of `names` said, or what was said by one that does."""
-        found: set[str] = set()
-        while more := {name for name, seen in self.sees.items() if {*seen} & (found | names)} - found:
-            found |= more
-        return found
-
-    def redone(self, source: str) -> set[str]:
-        """The events that the loop from `source` has done anew."""
-        return self._redone[source]
+        """Returns the events that see an output of `names`, directly or indirectly."""
+        hearers: set[str] = set()
+        while more := {name for name, seen in self.sees.items() if {*seen} & (hearers | names)} - hearers:
+            hearers |= more
+        return hearers
 
     def _upstream(self, name: str) -> set[str]:
         return self._before[name] | {name}
@@ -101,8 +99,8 @@ class Graph:
             order = list(TopologicalSorter(self.after).static_order())
         except CycleError as error:
             raise ValueError(
-                f"events must come after each other without a cycle, got {' -> '.join(error.args[1])}, which has no "
-                "end; take one of them out of `after` and repeat it with a Loop."
+                f"events must not form a cycle by `after`, got {' -> '.join(error.args[1])}; remove one of them from "
+                "`after` and repeat it with a Loop."
             ) from None
         before: dict[str, set[str]] = {}
         for name in order:
@@ -115,33 +113,33 @@ class Graph:
             raise ValueError("a collaboration must have an event, got none; add an Event.")
         for name in names:
             if names.count(name) > 1:
-                raise ValueError(f"events must have names of their own, got {name!r} twice; rename one of them.")
+                raise ValueError(f"events must have different names, got {name!r} twice; rename one of them.")
         if not self.finals:
             raise ValueError("a collaboration must have a final event, got none; name the event that ends it.")
-        used = [(f"final={self.final!r}", [*self.finals])]
-        used += [(f"the event {name!r}", [*self.after[name], *self.sees[name]]) for name in names]
-        used += [(f"the loop from {loop.source!r}", [loop.source, *_names(loop.target)]) for loop in loops]
-        for where, mentioned in used:
+        references = [(f"final={self.final!r}", [*self.finals])]
+        references += [(f"the event {name!r}", [*self.after[name], *self.sees[name]]) for name in names]
+        references += [(f"the loop from {loop.source!r}", [loop.source, *_names(loop.target)]) for loop in loops]
+        for where, mentioned in references:
             for name in mentioned:
                 if name not in names:
                     raise ValueError(
-                        f"a collaboration knows the events {', '.join(names)}, got {name!r} in {where}; correct the "
-                        "name or add the event."
+                        f"an event must be one of {', '.join(names)}, got {name!r} in {where}; correct the name or "
+                        "add the event."
                     )
 
     def _refuse_dead_ends(self) -> None:
-        leading = {name for final in self.finals for name in self._upstream(final)}
+        useful = {name for final in self.finals for name in self._upstream(final)}
         for event in self.events:
-            if event.name not in leading:
+            if event.name not in useful:
                 raise ValueError(
                     f"every event must lead to the final one, {self.final!r}, got {event.name!r} of the role "
-                    f"{event.role!r}, which does not; name it in the `after` of an event that does, or remove it."
+                    f"{event.role!r}, which does not; add it to the `after` of an event that does, or remove it."
                 )
 
     def _refuse_loops(self, loops: Sequence[Loop]) -> None:
         for loop in loops:
             if self.loops[loop.source] is not loop:
-                raise ValueError(f"an event has one loop at most, got two from {loop.source!r}; remove one of them.")
+                raise ValueError(f"an event must have at most one loop, got two from {loop.source!r}; remove one.")
             target, possible = _names(loop.target), self._upstream(loop.source)
             if not target or not {*target} <= possible:
                 raise ValueError(
@@ -156,14 +154,14 @@ class Graph:
 
     def _refuse_unseen(self) -> None:
         for event in self.events:
-            seen = self._before[event.name].union(
-                *(self._upstream(source) for source in self.loops if event.name in self._redone[source])
+            earlier = self._before[event.name].union(
+                *(self._upstream(source) for source in self.loops if event.name in self.redone[source])
             )
             for name in self.sees[event.name]:
-                if name not in seen:
+                if name not in earlier:
                     raise ValueError(
-                        f"an event sees what was said before it or before a loop to it, got {event.name!r} that sees "
-                        f"{name!r}; name {name!r} in its `after` as well, or add a Loop."
+                        f"an event must see only events before it or before a loop to it, got {event.name!r} that "
+                        f"sees {name!r}; add {name!r} to its `after`, or add a Loop."
                     )
 
 

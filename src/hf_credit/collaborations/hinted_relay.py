@@ -1,7 +1,7 @@
-"""Think and solve for a micro policy: the solver is half-blind, and the thinker starts lazy.
+"""Think and solve for a micro policy: the solver lacks information, and the thinker starts lazy.
 
-The thinker alone sees a secret number. The solver sees it beside a decoy, in order, and does not know which is which:
-alone it is right half of the time at best, with the thinker's message always. Every value can be enumerated
+Only the thinker sees a secret number. The solver sees it and a decoy in ascending order: alone it succeeds at best
+half of the time, with the thinker's message always. All values can be enumerated
 (`hf_credit.collaborations.exact_values`).
 """
 
@@ -13,26 +13,26 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hf_credit.collaborations.base import CollaborationState
-from hf_credit.collaborations.number_tasks import NumberTasks, of_split, refuse_quality
+from hf_credit.collaborations.number_tasks import NumberTasks, of_split
 from hf_credit.collaborations.think_solve import ThinkSolve
 from hf_credit.environments.tasks import Split
 from hf_credit.registry import remembers_its_call
 from hf_credit.rollouts import Request
 from hf_credit.rollouts.scripts import Script
-from hf_credit.validators import whole_number
+from hf_credit.validators import finite_number, whole_number
 
 STOCK = "0"
-"""What a lazy thinker says."""
-_SILENT = 0.2  # of the times that it is lazy; the solver so learns how a problem without notes reads
+"""The message of a lazy thinker."""
+_SILENT = 0.2  # share of a lazy thinker's empty messages, from which the solver learns problems without notes
 
 
 @remembers_its_call("hinted_relay")
 def hinted_relay(size: int = 8) -> ThinkSolve:
-    """The collaboration: the score is 1 if the solver says the secret and nothing else.
+    """Returns the collaboration, which scores 1 if the solver's whole output is the secret, 0 otherwise.
 
     Args:
-        size: how many numbers there are, from 3 to 10, so that each is one token of a micro policy. Task rows must be
-            made for the same size.
+        size: number of different numbers, from 3 to 10, so that each is one token of a micro policy. Task rows must
+            have the same size.
 
     Raises:
         ValueError: `size` is out of range.
@@ -41,7 +41,7 @@ def hinted_relay(size: int = 8) -> ThinkSolve:
 
 
 class _HintedRelay(NumberTasks, ThinkSolve):
-    """The hinted relay, with tasks and players of its own."""
+    """The hinted relay, with its tasks and its scripted player."""
 
     stream_name = "hinted"
 
@@ -54,35 +54,33 @@ class _HintedRelay(NumberTasks, ThinkSolve):
         return hinted_relay_pairs(split, self.size)
 
     def row(self, numbers: tuple[int, ...]) -> dict[str, str]:
-        secret, decoy = numbers
-        return hinted_relay_task(secret, decoy)
+        return hinted_relay_task(*numbers)
 
     def scripted_player(self, quality: float) -> Script:
         return lazy_player(quality)
 
 
 def hinted_relay_score(task: Mapping[str, Any], text: str) -> float:
-    """1 if `text` is the answer and nothing else, 0 otherwise."""
+    """Returns 1 if `text` equals the answer, 0 otherwise."""
     return float(text == task["answer"])
 
 
 def hinted_relay_pairs(split: Split, size: int = 8) -> list[tuple[int, ...]]:
-    """Every (secret, decoy) of a split: held out are those with (2 * secret + decoy) mod 5 = 0."""
+    """Returns every (secret, decoy) of a split; held out are those with (2 * secret + decoy) mod 5 = 0."""
     return of_split(split, itertools.permutations(range(size), 2))
 
 
 def hinted_relay_task(secret: int, decoy: int) -> dict[str, str]:
-    """The task row of a pair: `problem` for the thinker, `question` for the solver, `answer` for the scorer."""
-    one, other = sorted((secret, decoy))
-    return {"problem": f"secret {secret}", "question": f"{one} or {other}", "answer": str(secret)}
+    """Returns the task row: `problem` for the thinker, `question` for the solver, `answer` for the scorer."""
+    low, high = sorted((secret, decoy))
+    return {"problem": f"secret {secret}", "question": f"{low} or {high}", "answer": str(secret)}
 
 
 def lazy_player(quality: float) -> Script:
-    """A player of both roles, to warm a policy up on: a lazy team that the thinker's message can save.
+    """Returns a player of both roles for the warm-up of a policy: a lazy team that better messages can improve.
 
-    The thinker tells the secret with probability `quality`; otherwise it says a stock number, or one time in five
-    nothing at all. The solver heeds a note that names one of its two numbers with probability `quality`; otherwise it
-    picks one of the two by chance.
+    The thinker sends the secret with probability `quality`, otherwise a stock number, or nothing with probability 0.2.
+    The solver repeats a note with one of its two numbers with probability `quality`, otherwise it draws one of them.
 
     Args:
         quality: in [0, 1].
@@ -90,7 +88,7 @@ def lazy_player(quality: float) -> Script:
     Raises:
         ValueError: `quality` is outside [0, 1].
     """
-    refuse_quality(quality)
+    finite_number("quality", quality, 0, most=1)
 
     def play(state: CollaborationState, request: Request, draws: random.Random) -> str:
         diligent = draws.random() < quality
@@ -99,7 +97,7 @@ def lazy_player(quality: float) -> Script:
                 return str(state.row["answer"])
             return "" if draws.random() < _SILENT else STOCK
         candidates = state.row["question"].split(" or ")
-        noted = dict(state.transcript).get("thinker", "")
-        return noted if diligent and noted in candidates else draws.choice(candidates)
+        note = dict(state.transcript).get("thinker", "")
+        return note if diligent and note in candidates else draws.choice(candidates)
 
     return play

@@ -1,4 +1,4 @@
-"""Situation puzzles with a judge model: a player who is trained, and a judge who is not (paper T3, Appendix C.1)."""
+"""Situation puzzles with a judge model: only the player is trained (paper T3, Appendix C.1)."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ class JudgedTurn(EnvironmentState):
     """The state of `JudgedPuzzles`.
 
     Attributes:
-        asked: the question that the judge has to answer, `None` where it is the player's turn.
+        asked: the question that the judge has to answer; `None` in the player's turn.
     """
 
     asked: str | None = None
 
 
 class JudgedPuzzles(EnvironmentInteraction):
-    """A player asks, and a judge model says Yes, No or Unknown, on the prompt of Figure 9 with the whole story.
+    """A player asks, and a judge model with the whole story answers Yes, No or Unknown (prompt of Figure 9).
 
-    The judge is a role of its own, so an engine takes a sampler for it (`Engine(..., {"agent": ..., "judge": ...})`)
-    and so does a trainer (`samplers={"judge": ...}`), without which the policy judges. It is asked of many episodes at
-    once, and its replies are counted in the ledger under its name. They are no turns, and nothing is learned from
-    them. A reply that begins with no verdict is Unknown.
+    The judge is a separate role, so an engine takes a sampler for it (`Engine(..., {"agent": ..., "judge": ...})`), as
+    does a trainer (`samplers={"judge": ...}`); without one the policy judges. One call answers the questions of many
+    episodes, and the ledger counts the replies under the judge's name. They are not turns and never trained on. A
+    reply without a leading verdict is Unknown.
 
     Args:
-        environment: the puzzles; a judge of its own is not asked.
+        environment: the puzzles; their own judge is unused.
         instructions: as in `EnvironmentInteraction`.
     """
 
@@ -58,7 +58,7 @@ class JudgedPuzzles(EnvironmentInteraction):
         return 2 * self.max_turns
 
     def default_oracle(self) -> Oracle[Any] | None:
-        """None: what the judge will say of a question is not known."""
+        """Returns `None`, since the judge's answers are unknown in advance."""
         return None
 
     def check_oracle(self, oracle: Oracle[Any] | None) -> Oracle[Any] | None:
@@ -85,10 +85,10 @@ class JudgedPuzzles(EnvironmentInteraction):
             world = environment.told(state.world, question, read_verdict(reply))
             transcript = (*state.transcript, ("user", environment.observe(world)))
             return JudgedTurn(world=world, transcript=transcript, turns=state.turns)
-        act = parse(environment.read_action(reply))
-        if act is not None and act[0] == INTERACT and environment.is_question(act[1]):
+        action = parse(environment.read_action(reply))
+        if action is not None and action[0] == INTERACT and environment.is_question(action[1]):
             transcript = (*state.transcript, ("assistant", reply))
-            return JudgedTurn(world=state.world, transcript=transcript, turns=state.turns + 1, asked=act[1])
+            return JudgedTurn(world=state.world, transcript=transcript, turns=state.turns + 1, asked=action[1])
         return super().advance(state, replies)
 
 
@@ -101,14 +101,14 @@ def judged_puzzles(
     wording: Literal["paper", "brief"] = "paper",
     instructions: bool = True,
 ) -> JudgedPuzzles:
-    """The collaboration `judged_puzzles`.
+    """Returns the collaboration `judged_puzzles`.
 
     Args:
         path, slots, values, reward, turns, wording: of the puzzles, as for `SituationPuzzles`.
-        instructions: whether the prompt opens with the environment's instructions.
+        instructions: whether the prompt starts with the environment's instructions.
 
     Raises:
-        ValueError: an option is not possible, in one sentence.
+        ValueError: an option is invalid.
     """
     environment = SituationPuzzles(path, slots, values, None, reward, turns, wording)
     return JudgedPuzzles(environment, instructions)

@@ -1,15 +1,14 @@
-"""A collaboration written down as plain values, so that a recipe can define one and a folder can keep one."""
+"""A collaboration from plain values, for recipes and saved folders."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 from hf_credit.collaborations.base import Collaboration
 from hf_credit.collaborations.graph import Event, Loop
 from hf_credit.collaborations.scorers import Scorer
-from hf_credit.registry import find
+from hf_credit.registry import find, refuse_options
 
 
 def graph(
@@ -21,7 +20,7 @@ def graph(
     sanitise: Callable[[str], str] | str | None = None,
     scored_event: str | None = None,
 ) -> Collaboration:
-    """The collaboration of these roles and events. In a recipe:
+    """Returns the collaboration of these roles and events. In a recipe:
 
         collaboration: graph
         collaboration_options:
@@ -36,35 +35,26 @@ def graph(
     Args:
         roles, final, scorer, scored_event: as for `Collaboration`.
         events: the fields of each `Event`.
-        loops: the fields of each `Loop`, with `until` as the `"package.module:function"` of one.
-        sanitise: as for `Collaboration`, or the `"package.module:function"` of one.
+        loops: the fields of each `Loop`, with `until` as a `"package.module:function"`.
+        sanitise: as for `Collaboration`, or a `"package.module:function"`.
 
     Raises:
         ValueError: a field is unknown or missing, a function cannot be imported, or as for `Collaboration`.
     """
     return Collaboration(
         roles=roles,
-        events=[_of(Event, values) for values in events],
+        events=[_of(Event, values, "name") for values in events],
         final=final,
         scorer=scorer,
-        loops=[_of(Loop, {**values, "until": _function(values.get("until"))}) for values in loops],
+        loops=[_of(Loop, {**values, "until": _function(values.get("until"))}, "source") for values in loops],
         sanitise=_function(sanitise),
         scored_event=scored_event,
     )
 
 
-def _of(kind: type, values: Mapping[str, Any]) -> Any:
-    known = [one.name for one in fields(kind)]
-    for name in values:
-        if name not in known:
-            raise ValueError(f"an {kind.__name__} has the fields {', '.join(known)}, got {name!r}; remove it.")
-    try:
-        return kind(**values)
-    except TypeError as error:
-        raise ValueError(
-            f"an {kind.__name__} needs some of the fields {', '.join(known)}, got {', '.join(values)} ({error}); add "
-            "what is missing."
-        ) from None
+def _of(kind: type, values: Mapping[str, Any], key: str) -> Any:
+    refuse_options(kind.__name__, kind, values.get(key, ""), values)
+    return kind(**values)
 
 
 def _function(named: Any) -> Any:

@@ -9,6 +9,7 @@ from hf_credit.collaborations.graph import Event
 from hf_credit.collaborations.scorers import Scorer
 from hf_credit.collaborations.text import sanitise_mathematics
 from hf_credit.registry import remembers_its_call
+from hf_credit.validators import one_of
 
 PROMPTS = {
     "math": {
@@ -40,25 +41,25 @@ PROMPTS = {
         ),
     },
 }
-"""The system prompts of Appendix B. Our text of the paper writes the arrow as LaTeX and has lost any line breaks."""
+"""The system prompts of Appendix B. The available text of the paper has the arrow as LaTeX and no line breaks."""
 
 
 @remembers_its_call("reasoner_actor")
 def reasoner_actor(domain: Literal["math", "code"], scorer: Scorer | str, column: str = "problem") -> Collaboration:
-    """The reasoner sees the problem, the actor sees the problem and all that the reasoner said, and its answer alone
-    is scored. Outputs in mathematics are sanitised, code is not.
+    """Returns the collaboration: the actor sees the problem and the reasoner's output, and only its answer is scored.
+
+    Outputs in mathematics are sanitised, code is not.
 
     Args:
-        domain: `"math"` or `"code"`: which prompts.
-        scorer: given the task row and the actor's text, says what it is worth, in [0, 1].
-        column: the column of the task row that both see as the problem. For code it must carry the signature of the
+        domain: of the prompts, `"math"` or `"code"`.
+        scorer: scores the actor's text, given the task row, in [0, 1].
+        column: the column of the task row that both see as the problem. For code it must contain the signature of the
             function that the tests call.
 
     Raises:
-        ValueError: the domain is unknown, or the scorer is none.
+        ValueError: the domain is unknown, or the scorer is invalid.
     """
-    if domain not in PROMPTS:
-        raise ValueError(f"domain must be one of {', '.join(PROMPTS)}, got {domain!r}; pick one of these.")
+    one_of("domain", domain, PROMPTS)
     return Collaboration(
         roles=PROMPTS[domain],
         events=[

@@ -1,8 +1,8 @@
-"""A task that a micro policy learns, in which one speaker's message decides what the others can achieve.
+"""A relay of numbers for micro policies, in which one speaker's message limits the others' success.
 
-The reasoner alone sees a secret number, the actor alone sees what to add to it. In a chain, speakers in between add a
-number of their own, so that what the first says is worth something only as far as all the others play on. The best
-score is 1, and what any message is worth can be computed (`hf_credit.collaborations.exact_values`).
+Only the reasoner sees a secret number, and only the actor sees the number to add to it. In a chain, speakers in
+between add their own numbers, so the value of a message depends on all later speakers. The best score is 1, and the
+exact value of any message is computable (`hf_credit.collaborations.exact_values`).
 """
 
 from __future__ import annotations
@@ -15,33 +15,32 @@ from typing import TYPE_CHECKING, Any
 
 from hf_credit.collaborations.base import Collaboration, CollaborationState
 from hf_credit.collaborations.graph import Event
-from hf_credit.collaborations.number_tasks import NumberTasks, of_split, refuse_quality
+from hf_credit.collaborations.number_tasks import NumberTasks, of_split
 from hf_credit.environments.tasks import Split
 from hf_credit.registry import remembers_its_call
 from hf_credit.rollouts import Request
 from hf_credit.rollouts.scripts import Script
-from hf_credit.validators import whole_number
+from hf_credit.validators import finite_number, whole_number
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
 _SPEAKERS = range(2, 7)
-_MOST_TASKS = 10**6
+_MAX_TASKS = 10**6
 
 
 @remembers_its_call("relay")
 def relay(size: int = 10, speakers: int = 2) -> Collaboration:
-    """The collaboration: the answer is (secret + shifts) mod `size`, and the score is 1 if the actor says just that.
+    """Returns the collaboration, which scores 1 if the actor's output is (secret + shifts) mod `size`, 0 otherwise.
 
-    The reasoner sees the secret; every other speaker sees its own shift and what the one before it said. The events
-    are `reasoner`, `speaker2`, `speaker3` and so on, and `actor`, each a role of its own. All see short prompts, so a
-    context is about 20 tokens of a micro policy. Up to a size of 10 a number is one of its tokens, so a reply needs
-    two with its end.
+    The reasoner sees the secret; every other speaker sees its own shift and the previous speaker's output. The events
+    are `reasoner`, `speaker2`, `speaker3` and so on, and `actor`, each with its own role. Prompts are short: a context
+    has about 20 tokens of a micro policy. Up to a size of 10 a number is one token, so a reply has two with its end.
 
     Args:
-        size: how many numbers there are, at least 2. Task rows must be made for the same size.
-        speakers: how long the chain is, from 2, the reasoner and the actor, to 6. Task rows must be made for as many,
-            and there are a million tasks at most: `size ** speakers`.
+        size: number of different numbers, at least 2. Task rows must have the same size.
+        speakers: length of the chain, from 2, the reasoner and the actor, to 6. Task rows must have the same length.
+            There must be at most a million tasks: `size ** speakers`.
 
     Raises:
         ValueError: `size` is below 2, `speakers` is out of range, or there are more tasks.
@@ -50,7 +49,7 @@ def relay(size: int = 10, speakers: int = 2) -> Collaboration:
 
 
 class _Relay(NumberTasks, Collaboration):
-    """The relay, with tasks and a player of its own."""
+    """The relay, with its tasks and its scripted player."""
 
     stream_name = "relay"
 
@@ -84,60 +83,60 @@ class _Relay(NumberTasks, Collaboration):
 
 
 def relay_events(speakers: int = 2) -> list[str]:
-    """The events in the order in which they speak: `reasoner`, `speaker2` to `speaker5` as far as needed, `actor`."""
-    return ["reasoner", *(f"speaker{place}" for place in range(2, speakers)), "actor"]
+    """Returns the events in order: `reasoner`, `speaker2` to `speaker5` as needed, `actor`."""
+    return ["reasoner", *(f"speaker{number}" for number in range(2, speakers)), "actor"]
 
 
 def relay_score(task: Mapping[str, Any], text: str) -> float:
-    """1 if `text` is the answer and nothing else, 0 otherwise."""
+    """Returns 1 if `text` equals the answer, 0 otherwise."""
     return float(text == task["answer"])
 
 
 def relay_tasks(
     split: Split = "train", rows: int = 1024, size: int = 10, start: int = 0, speakers: int = 2
 ) -> Dataset:
-    """Task rows: the columns `problem` (for the reasoner), `question` (for the actor) and `answer` (for the scorer),
-    and `question_speaker2` and so on for those in between.
+    """Returns task rows with the columns `problem` (reasoner), `question` (actor), `answer` (scorer), and
+    `question_speaker2` and so on for the speakers in between.
 
-    A row is a secret and a shift for every further speaker, drawn uniformly from those of its split. Held out are
-    those with (2 * secret + sum of the shifts) mod 5 = 0, about one in five: no training row has one of them, while
-    for sizes of 5 or more each secret and each shift occurs in both splits. A training episode can still show the
-    actor what it sees of a held-out task, when it was told a wrong number.
+    A row has a secret and a shift for every further speaker, drawn uniformly from its split. Held out are rows with
+    (2 * secret + sum of the shifts) mod 5 = 0, about one in five. Training rows contain none of them, but for sizes of
+    5 or more each secret and each shift occurs in both splits. After a wrong message, the actor of a training episode
+    may still see the context of a held-out task.
 
     Args:
         split: `"train"` or `"held_out"`.
-        rows: how many.
+        rows: number of rows.
         size, speakers: as in `relay`.
         start: the first row's index; row `i` of a split is the same in every call.
 
     Raises:
-        ValueError: there is no such split, or a number is out of range.
+        ValueError: the split does not exist, or a number is out of range.
     """
     return _Relay(size, speakers).tasks(split, rows, start)
 
 
 def relay_pairs(split: Split, size: int = 10) -> list[tuple[int, int]]:
-    """Every (secret, shift) of a split, each number in [0, `size`): `relay_numbers` of two speakers."""
+    """Returns every (secret, shift) of a split, each in [0, `size`): `relay_numbers` for two speakers."""
     return [(secret, shift) for secret, shift in relay_numbers(split, size)]
 
 
 @lru_cache(maxsize=4)
 def relay_numbers(split: Split, size: int = 10, speakers: int = 2) -> Sequence[tuple[int, ...]]:
-    """Every (secret, shift of the second speaker, ..., shift of the actor) of a split, each number in [0, `size`).
+    """Returns every (secret, shift of the second speaker, ..., shift of the actor) of a split, each in [0, `size`).
 
-    There are `size ** speakers` in both splits together: of ten numbers and six speakers a million.
+    Both splits together have `size ** speakers`: a million for ten numbers and six speakers.
     """
     _refuse(size, speakers)
     return tuple(of_split(split, itertools.product(range(size), repeat=speakers)))
 
 
 def relay_task(secret: int, shift: int, size: int = 10) -> dict[str, str]:
-    """The task row of a pair."""
+    """Returns the task row of a pair."""
     return relay_chain_task((secret, shift), size)
 
 
 def relay_chain_task(numbers: Sequence[int], size: int = 10) -> dict[str, str]:
-    """The task row of a secret and the shifts of all further speakers, in their order."""
+    """Returns the task row of a secret and the shifts of all further speakers, in order."""
     secret, *shifts = numbers
     questions = zip(relay_events(len(numbers))[1:], shifts, strict=True)
     return {
@@ -148,11 +147,11 @@ def relay_chain_task(numbers: Sequence[int], size: int = 10) -> dict[str, str]:
 
 
 def relay_player(quality: float, size: int = 10) -> Script:
-    """A player of all roles, to warm a policy up on.
+    """Returns a player of all roles for the warm-up of a policy.
 
-    The reasoner tells the secret with probability `quality`, each other speaker what follows from the number that it
-    was told with probability `quality`; otherwise each says a uniformly drawn number. Of n numbers and k speakers the
-    success rate is 1/n + (1 - 1/n) * quality^k.
+    With probability `quality`, the reasoner sends the secret, and each other speaker adds its shift to the number that
+    it received; otherwise each sends a uniformly drawn number. With n numbers and k speakers, the success rate is
+    1/n + (1 - 1/n) * quality^k.
 
     Args:
         quality: in [0, 1].
@@ -162,34 +161,30 @@ def relay_player(quality: float, size: int = 10) -> Script:
         ValueError: `quality` is outside [0, 1], or `size` is below 2.
     """
     _refuse(size)
-    refuse_quality(quality)
+    finite_number("quality", quality, 0, most=1)
 
     def play(state: CollaborationState, request: Request, draws: random.Random) -> str:
         if draws.random() >= quality:
             return str(draws.randrange(size))
-        own = _number(state.row[_column(request.event)])
+        number = state.row[_column(request.event)].rpartition(" ")[2]
         if not state.transcript:
-            return own
-        _, told = state.transcript[-1]
-        return str((int(told) + int(own)) % size)
+            return str(number)
+        _, received = state.transcript[-1]
+        return str((int(received) + int(number)) % size)
 
     return play
 
 
 def _column(event: str) -> str:
-    """Of the task row, what an event shows."""
+    """The column of the task row that an event shows."""
     return {"reasoner": "problem", "actor": "question"}.get(event, f"question_{event}")
-
-
-def _number(text: str) -> str:
-    return text.rpartition(" ")[2]
 
 
 def _refuse(size: int, speakers: int = 2) -> None:
     whole_number("size", size, 2)
     whole_number("speakers", speakers, _SPEAKERS[0], _SPEAKERS[-1])
-    if size**speakers > _MOST_TASKS:
+    if size**speakers > _MAX_TASKS:
         raise ValueError(
-            f"size ** speakers must be at most {_MOST_TASKS}, since all tasks are listed, got {size} ** {speakers}; "
+            f"size ** speakers must be at most {_MAX_TASKS}, since all tasks are listed, got {size} ** {speakers}; "
             "lower one."
         )

@@ -1,6 +1,6 @@
-"""A vote for a micro policy: three add two numbers, and the third starts with a stock wrong answer.
+"""A vote for a micro policy: three voters add two numbers, and the third starts with a stock answer.
 
-Every value of every coalition can be enumerated (`hf_credit.collaborations.exact_coalitions`).
+The values of all coalitions can be enumerated (`hf_credit.collaborations.exact_coalitions`).
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hf_credit.collaborations.base import CollaborationState
-from hf_credit.collaborations.number_tasks import NumberTasks, of_split, refuse_quality
+from hf_credit.collaborations.number_tasks import NumberTasks, of_split
 from hf_credit.collaborations.voting import Voting
 from hf_credit.environments.tasks import Split
 from hf_credit.registry import remembers_its_call
 from hf_credit.rollouts import Request
 from hf_credit.rollouts.scripts import Script
-from hf_credit.validators import whole_number
+from hf_credit.validators import finite_number, whole_number
 
 LAZY = "third"
 STOCK = "0"
-"""What the third voter says, whatever it is asked."""
-_RIGHT_ANYWAY = 0.15  # how often the third one adds after all
+"""The stock answer of the third voter."""
+_DILIGENT = 0.15  # the third voter's probability of the right answer
 
 
 @remembers_its_call("sum_vote")
 def sum_vote(size: int = 6, ties: str = "expected") -> Voting:
-    """The collaboration: the answer is (one + other) mod `size`, and an answer is worth 1 if it is just that.
+    """Returns the collaboration, in which an answer scores 1 if it is (one + other) mod `size`, 0 otherwise.
 
     Args:
-        size: how many numbers there are, from 3 to 10, so that each is one token of a micro policy. Task rows must be
-            made for the same size.
+        size: number of different numbers, from 3 to 10, so that each is one token of a micro policy. Task rows must
+            have the same size.
         ties: as for `hf_credit.collaborations.voting.voting`.
 
     Raises:
@@ -41,7 +41,7 @@ def sum_vote(size: int = 6, ties: str = "expected") -> Voting:
 
 
 class _SumVote(NumberTasks, Voting):
-    """The vote, with tasks and players of its own."""
+    """The vote, with its tasks and its scripted player."""
 
     stream_name = "sum"
 
@@ -63,30 +63,30 @@ class _SumVote(NumberTasks, Voting):
 
 
 def number_key(text: str) -> str | None:
-    """The vote of a reply that is one number and nothing else."""
+    """Returns the vote of a reply that consists only of a number."""
     return text if text.isdecimal() and text.isascii() else None
 
 
 def sum_score(task: Mapping[str, Any], text: str) -> float:
-    """1 if `text` is the answer and nothing else, 0 otherwise."""
+    """Returns 1 if `text` equals the answer, 0 otherwise."""
     return float(text == task["answer"])
 
 
 def sum_pairs(split: Split, size: int = 6) -> list[tuple[int, ...]]:
-    """Every (one, other) of a split: held out are those with (2 * one + other) mod 5 = 0."""
+    """Returns every (one, other) of a split; held out are those with (2 * one + other) mod 5 = 0."""
     return of_split(split, itertools.product(range(size), repeat=2))
 
 
 def sum_task(one: int, other: int, size: int = 6) -> dict[str, str]:
-    """The task row of a pair: `problem` for all, `answer` for the scorer."""
+    """Returns the task row of a pair: `problem` for the voters, `answer` for the scorer."""
     return {"problem": f"{one} and {other}", "answer": str((one + other) % size)}
 
 
 def stock_player(quality: float, size: int = 6) -> Script:
-    """A player of all roles, to warm a policy up on.
+    """Returns a player of all roles for the warm-up of a policy.
 
-    The first two say the sum with probability `quality` and any number otherwise. The third says a stock number, and
-    the sum only 15 times in a hundred.
+    The first two voters answer the sum with probability `quality`, otherwise a uniformly drawn number. The third
+    answers the sum with probability 0.15, otherwise a stock number.
 
     Args:
         quality: in [0, 1].
@@ -95,12 +95,12 @@ def stock_player(quality: float, size: int = 6) -> Script:
     Raises:
         ValueError: `quality` is outside [0, 1].
     """
-    refuse_quality(quality)
+    finite_number("quality", quality, 0, most=1)
 
     def play(state: CollaborationState, request: Request, draws: random.Random) -> str:
         answer = str(state.row["answer"])
         if request.role == LAZY:
-            return answer if draws.random() < _RIGHT_ANYWAY else STOCK
+            return answer if draws.random() < _DILIGENT else STOCK
         return answer if draws.random() < quality else str(draws.randrange(size))
 
     return play

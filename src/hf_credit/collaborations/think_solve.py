@@ -1,4 +1,4 @@
-"""Some think, one solves: the sequential topology of the paper CCPO (sections 3 and 4.1, Appendix B.2)."""
+"""Thinkers and a solver: the sequential topology of the paper CCPO (sections 3 and 4.1, Appendix B.2)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from hf_credit.collaborations.graph import Event
 from hf_credit.collaborations.scorers import Scorer
 from hf_credit.collaborations.text import normalise, without_final_box
 from hf_credit.registry import remembers_its_call
+from hf_credit.validators import one_of
 
 SOLVER = "solver"
 
@@ -25,17 +26,16 @@ SOLVER_PROMPT = (
 
 
 class ThinkSolve(Collaboration):
-    """Thinkers speak one after the other, the solver last, and its answer alone is scored.
+    """Thinkers speak in sequence, the solver last; only the solver's answer is scored.
 
-    Each sees the problem and what all before it said; who has nobody before it sees the problem alone. A thinker can
-    be left out: what was said before it stays, and those after it speak anew. Without all of them the solver answers
-    the bare problem (paper CCPO, eq. 27), with the system prompt it always has.
+    Each sees the problem and all earlier outputs. A thinker can be removed: earlier outputs stay, later roles reply
+    again. Without any thinker the solver answers the bare problem (paper CCPO, eq. 27), with its usual system prompt.
 
     Args:
-        roles: the system prompt of each, in the order in which they speak; the last one solves.
-        scorer: given the task row and the last one's text, says what it is worth, in [0, 1].
-        columns: the column of the task row that each sees as the problem.
-        strip_box: whether a box at the end of a thinker's output is taken out.
+        roles: the system prompt of each role, in speaking order; the last one is the solver.
+        scorer: scores the solver's text, given the task row, in [0, 1].
+        columns: the column of the task row that each role sees as the problem.
+        strip_box: whether to remove a box at the end of a thinker's output.
 
     Raises:
         ValueError: there is no thinker, or as for `Collaboration`.
@@ -46,10 +46,10 @@ class ThinkSolve(Collaboration):
     ) -> None:
         names = tuple(roles)
         if len(names) < 2:
-            raise ValueError(f"somebody must think before the solver, got {names or 'nobody'} alone; name a thinker.")
+            raise ValueError(f"a thinker must speak before the solver, got only {names or 'nobody'}; name a thinker.")
         events = [
-            Event(name, role=name, after=names[max(place - 1, 0) : place], sees=names[:place], column=columns[name])
-            for place, name in enumerate(names)
+            Event(name, role=name, after=names[max(index - 1, 0) : index], sees=names[:index], column=columns[name])
+            for index, name in enumerate(names)
         ]
         super().__init__(roles=roles, events=events, final=names[-1], scorer=scorer)
         self.strip_box = strip_box
@@ -72,24 +72,23 @@ def think_solve(
     strip_box: bool = False,
     prompts: Mapping[str, str] | None = None,
 ) -> ThinkSolve:
-    """The collaboration. Its roles are the thinkers and `solver`.
+    """Returns the collaboration of the thinkers and `solver`.
 
     Args:
-        scorer: given the task row and the solver's text, says what it is worth, in [0, 1]: a function, or the
-            `"package.module:function"` of one.
-        thinkers: their names, in the order in which they speak; at least one, none twice.
+        scorer: scores the solver's text, given the task row, in [0, 1]: a function, or its
+            `"package.module:function"`.
+        thinkers: different names in speaking order, at least one.
         column: the column of the task row that all see as the problem.
-        strip_box: whether a `\\boxed{}` at the end of a thought is taken out, as in the public code of June 2026.
-        prompts: system prompts in place of ours, by role.
+        strip_box: whether to remove a `\\boxed{}` at the end of a thought, as in the public code of June 2026.
+        prompts: system prompts instead of ours, by role.
 
     Raises:
-        ValueError: there is no thinker, a name occurs twice, or a prompt is of nobody.
+        ValueError: there is no thinker, a name occurs twice, or a prompt's role is unknown.
     """
     names = (*([thinkers] if isinstance(thinkers, str) else thinkers), SOLVER)
     if len(set(names)) < len(names):
-        raise ValueError(f"roles must have names of their own, got {', '.join(names)}; rename a thinker.")
+        raise ValueError(f"roles must have different names, got {', '.join(names)}; rename a thinker.")
     roles = {name: SOLVER_PROMPT if name == SOLVER else THINKER_PROMPT for name in names}
     for name in prompts or {}:
-        if name not in roles:
-            raise ValueError(f"a prompt must be of one of the roles {', '.join(names)}, got {name!r}; correct it.")
+        one_of("the role of a prompt", name, names)
     return ThinkSolve({**roles, **(prompts or {})}, scorer, dict.fromkeys(names, column), strip_box)

@@ -1,6 +1,6 @@
-"""Counting votes: the plurality, what a vote is worth, and what it is worth without one of the voters.
+"""Plurality votes: the winner, the score of a vote, and its score without each voter.
 
-A vote is the key of an answer, by which equal answers are known; `None` abstains and counts for nothing.
+A vote is the key of an answer, equal for equal answers; `None` abstains.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 TIES = ("expected", "first", "none")
-"""What a tie is worth: the mean of the tied answers' scores, the score of the one with the first voter, or nothing."""
+"""The score of a tie: the mean of the tied answers' scores, the score of the first voter's tied answer, or 0."""
 
 
 def plurality(votes: Sequence[str | None]) -> tuple[str, ...]:
-    """The answers with the most votes, in the order of their first voters; none where everybody abstains.
+    """Returns the answers with the most votes, in the order of their first voters; none if all abstain.
 
     Args:
-        votes: of the voters, in their order.
+        votes: of the voters, in order.
     """
     counts = Counter(vote for vote in votes if vote is not None)
     most = max(counts.values(), default=0)
@@ -24,10 +24,10 @@ def plurality(votes: Sequence[str | None]) -> tuple[str, ...]:
 
 
 def vote_score(votes: Sequence[str | None], scores: Mapping[str, float], ties: str = "expected") -> float:
-    """What a vote is worth (paper CCPO, section 4.1): the score of the plurality's answer, 0 where nobody votes.
+    """Returns the score of the plurality's answer (paper CCPO, section 4.1), 0 if all abstain.
 
     Args:
-        votes: of the voters, in their order.
+        votes: of the voters, in order.
         scores: of each answer, in [0, 1].
         ties: one of `TIES`.
 
@@ -43,7 +43,7 @@ def vote_score(votes: Sequence[str | None], scores: Mapping[str, float], ties: s
 
 
 def scores_without(votes: Sequence[str | None], scores: Mapping[str, float], ties: str = "expected") -> list[float]:
-    """What the vote is worth without each voter in turn: R_not_i of CCPO, section 4.1.
+    """Returns the score of the vote without each voter in turn: R_not_i of CCPO, section 4.1.
 
     Args:
         votes, scores, ties: as in `vote_score`.
@@ -53,10 +53,10 @@ def scores_without(votes: Sequence[str | None], scores: Mapping[str, float], tie
 
 
 def require_ties(ties: str) -> None:
-    """Refuses a rule that is not there.
+    """Refuses an unknown rule for ties.
 
     Raises:
-        ValueError: it is not one of `TIES`.
+        ValueError: `ties` is not one of `TIES`.
     """
     if ties not in TIES:
         raise ValueError(f"ties must be one of {', '.join(TIES)}, got {ties!r}; pick one.")

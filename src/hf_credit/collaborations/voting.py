@@ -14,7 +14,7 @@ from hf_credit.collaborations.votes import plurality, require_ties, vote_score
 from hf_credit.registry import find, remembers_its_call
 
 Extractor = Callable[[str], str | None]
-"""The answer of a reply in a canonical form, so that equal answers are equal texts; `None` where it has none."""
+"""Returns the canonical form of a reply's answer, equal for equal answers; `None` if it has no answer."""
 
 VOTER_PROMPT = (
     "Solve the problem step by step. Put the final answer, or the letter of the right option, into \\boxed{}."
@@ -24,12 +24,12 @@ VOTER_PROMPT = (
 
 @dataclass(frozen=True, kw_only=True)
 class VotingState(CollaborationState):
-    """Where a vote stands.
+    """The state of a vote.
 
     Attributes:
-        ballots: once all have spoken, (role, answer) of each, in their order; `None` abstains.
-        grades: the score of each answer that was given, in the order of the first voters.
-        asked: how many scores the last step took.
+        ballots: after all replies, (role, answer) of each voter, in order; `None` abstains.
+        grades: the score of each answer, in the order of their first voters.
+        asked: the number of scores that the last step computed.
     """
 
     ballots: tuple[tuple[str, str | None], ...] = ()
@@ -48,21 +48,21 @@ class VotingState(CollaborationState):
 
 
 class Voting(Collaboration):
-    """All see the problem alone and answer at once; the answer with the most votes is the team's.
+    """All voters see only the problem and answer simultaneously; the answer with the most votes is the team's.
 
-    A reply without a readable answer abstains. Each distinct answer is scored once, by the first reply that gives it,
-    when all have spoken. What the vote is worth without somebody is then arithmetic: nobody speaks again and nothing
-    is scored again.
+    A reply without an answer abstains. After all replies, each distinct answer is scored once, by its first reply. So
+    the score without a voter needs no new replies and no new scores.
 
     Args:
-        roles: the system prompt of each voter, in their order.
-        scorer: given the task row and a reply, says what its answer is worth, in [0, 1].
-        extract: given a reply, gives its answer in a canonical form, or `None`.
-        ties: what a tie is worth, as in `hf_credit.collaborations.votes.vote_score`.
-        columns: the column of the task row that each sees as the problem.
+        roles: the system prompt of each voter, in order.
+        scorer: scores the answer of a reply, given the task row, in [0, 1].
+        extract: returns the canonical form of a reply's answer, or `None`.
+        ties: as in `hf_credit.collaborations.votes.vote_score`.
+        columns: the column of the task row that each voter sees as the problem.
 
     Raises:
-        ValueError: `ties` is unknown, nobody votes, the scorer wants the transcript, or as for `Collaboration`.
+        ValueError: `ties` is unknown, there is no voter, the scorer has a parameter `transcript`, or as for
+            `Collaboration`.
     """
 
     state_type = VotingState
@@ -77,13 +77,13 @@ class Voting(Collaboration):
     ) -> None:
         require_ties(ties)
         if not roles:
-            raise ValueError("somebody must vote, got no voter; name one or more.")
+            raise ValueError("a vote must have a voter, got none; name one or more.")
         events = [Event(name, role=name, column=columns[name]) for name in roles]
         super().__init__(roles=roles, events=events, final=tuple(roles), scorer=scorer)
         if self._scores_transcript:
             raise ValueError(
-                "the scorer of a vote must be a function of a task and a text, got one with a transcript; answers are "
-                "scored once, whoever is left out: pass score(task, text)."
+                "the scorer of a vote must be a function of a task and a text, got one with a transcript; pass "
+                "score(task, text), since answers are scored once, with or without a voter."
             )
         self.extract: Extractor = find("function", {}, extract) if isinstance(extract, str) else extract
         self.ties = ties
@@ -110,26 +110,27 @@ class Voting(Collaboration):
         return replace(after, ballots=ballots, grades=tuple(grades.items()), asked=len(grades))
 
     def answer(self, reply: str) -> str | None:
-        """The vote of a reply.
+        """Returns the vote of a reply.
 
         Raises:
-            ValueError: the extractor gave something else than a text or `None`.
+            ValueError: the extractor returned neither a text nor `None`.
         """
-        found = self.extract(reply)
-        if not isinstance(found, str | None):
+        answer = self.extract(reply)
+        if not isinstance(answer, str | None):
             name = getattr(self.extract, "__qualname__", type(self.extract).__name__)
             raise ValueError(
-                f"an extractor must give a text or None, got {repr(found)[:100]} from {name}; mend the extractor."
+                f"an extractor must return a text or None, got {repr(answer)[:100]} from {name}; correct the "
+                "extractor."
             )
-        return found or None
+        return answer or None
 
     def without(self, state: CollaborationState, role: str) -> VotingState:
-        left = super().without(state, role)
-        assert isinstance(left, VotingState)
-        return replace(left, ballots=tuple(one for one in left.ballots if one[0] != role), asked=0)
+        rest = super().without(state, role)
+        assert isinstance(rest, VotingState)
+        return replace(rest, ballots=tuple(ballot for ballot in rest.ballots if ballot[0] != role), asked=0)
 
     def outcome(self, state: CollaborationState) -> float:
-        """What the vote is worth, 0 before it."""
+        """Returns the score of the vote, 0 before it."""
         assert isinstance(state, VotingState)
         return vote_score([answer for _, answer in state.ballots], dict(state.grades), self.ties)
 
@@ -138,7 +139,7 @@ class Voting(Collaboration):
         return state.asked
 
     def metrics(self, state: CollaborationState) -> Mapping[str, float]:
-        """Whether the vote was tied, the share that abstained, and what each voter's own answer was worth."""
+        """Returns whether the vote is tied, the share of abstentions, and the score of each voter's answer."""
         assert isinstance(state, VotingState)
         if not state.ballots:
             return {}
@@ -159,25 +160,25 @@ def voting(
     column: str = "problem",
     prompt: str = VOTER_PROMPT,
 ) -> Voting:
-    """The collaboration.
+    """Returns the collaboration.
 
     With one policy for all (no `role_adapters`) it is self-consistency, maj@K: K samples at one prompt, and a vote.
 
     Args:
-        scorer: given the task row and a reply, says what its answer is worth, in [0, 1]: a function, or the
-            `"package.module:function"` of one.
-        extract: the vote of a reply, named like a scorer: `"hf_credit.verifiers.options:option_key"` for letters,
-            `"hf_credit.verifiers.options:answer_key"` for mathematics.
-        voters: how many, then called `voter_1` and so on, or their names.
-        ties: `"expected"`, the mean score of the tied answers, which treats all voters alike; `"first"`, the answer
-            of the first of them; `"none"`, worth 0.
+        scorer: scores the answer of a reply, given the task row, in [0, 1]: a function, or its
+            `"package.module:function"`.
+        extract: returns the vote of a reply, or is named like a scorer: `"hf_credit.verifiers.options:option_key"` for
+            letters, `"hf_credit.verifiers.options:answer_key"` for mathematics.
+        voters: their number, with the names `voter_1` and so on, or their names.
+        ties: `"expected"`, the mean score of the tied answers, which is symmetric in the voters; `"first"`, the score
+            of the first voter's tied answer; `"none"`, 0.
         column: the column of the task row that all see as the problem.
         prompt: the system prompt of all.
 
     Raises:
-        ValueError: nobody votes, a name occurs twice, `ties` is unknown, or the scorer or the extractor is none.
+        ValueError: there is no voter, a name occurs twice, `ties` is unknown, or the scorer or extractor is invalid.
     """
-    names = tuple(f"voter_{place + 1}" for place in range(voters)) if isinstance(voters, int) else tuple(voters)
+    names = tuple(f"voter_{number + 1}" for number in range(voters)) if isinstance(voters, int) else tuple(voters)
     if len(set(names)) < len(names):
-        raise ValueError(f"voters must have names of their own, got {', '.join(names)}; rename one.")
+        raise ValueError(f"voters must have different names, got {', '.join(names)}; rename one.")
     return Voting(dict.fromkeys(names, prompt), scorer, extract, dict.fromkeys(names, column), ties)

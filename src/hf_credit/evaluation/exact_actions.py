@@ -127,7 +127,7 @@ class ExactPlay(Generic[S]):
     def probabilities(self, state: S) -> Probabilities:
         """pi(a | s) of the legal actions in an active state."""
         self._expectations.evaluate([state])
-        return self._expectations.shares[state]
+        return self._expectations.probabilities[state]
 
     def _place(self, name: str) -> int:
         if name not in self._places:

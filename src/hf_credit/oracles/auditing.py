@@ -68,7 +68,7 @@ class Audit:
         for slot, belief in self.beliefs.items():
             if not all(share >= 0 for share in belief) or not math.isclose(sum(belief), 1, abs_tol=1e-6):
                 raise ValueError(
-                    f"a belief must have shares of at least 0 that sum to 1, got {belief} for the slot {slot!r}; "
+                    f"a belief must be a distribution (at least 0, sum 1), got {belief} for the slot {slot!r}; "
                     "normalise it."
                 )
 
