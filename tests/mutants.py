@@ -263,8 +263,8 @@ MUTANTS = [
     Mutant(
         "who was left out before speaks again",
         "src/hf_credit/collaborations/base.py",
-        " - gone - silent",
-        " - gone",
+        " - removed - silent",
+        " - removed",
         [
             "tests/collaborations/test_think_solve.py::"
             "test_of_several_thinkers_what_was_said_before_stays_and_what_was_said_after_is_said_anew"

@@ -93,7 +93,7 @@ def test_a_method_that_is_named_stands_beside_the_usual_ones_and_one_that_cannot
         (("--oracle-option", "seed=1"), "--oracle-option needs --oracle"),
         (("--oracle", "sudoku_constraints"), "an oracle judges the actions of an environment"),
         (("--exact", "0.1", "--top-k", 3), "exact values need draws from the whole vocabulary"),
-        (("--exact", "-1", "--max-new-tokens", 1, *SMALL), "exact values need max_new_tokens >= 1"),
+        (("--exact", "-1", "--max-new-tokens", 1, *SMALL), "floor must be at least 0, got -1"),
         (("--history", "current"), "history, instructions and max_turns are of an environment"),
         (("--temperature", "-1"), "temperature must be at least 0, got -1"),
         (("--protocol", "luck"), "a protocol must be one of buckets, training, replays, got 'luck'"),
