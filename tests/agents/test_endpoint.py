@@ -147,7 +147,7 @@ def test_what_is_no_call_is_refused(ask: Ask) -> None:
         assert ask(CHAT, body)[0] == 400
 
 
-def test_a_call_that_waits_is_let_go_when_its_run_ends(endpoint: Endpoint) -> None:
+def test_a_waiting_call_ends_with_its_run(endpoint: Endpoint) -> None:
     told: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
     keys = endpoint.open(lambda kind, what: told.put((kind, what)))
     with ThreadPoolExecutor(1) as pool:
@@ -197,7 +197,7 @@ def test_messages_that_mean_the_same_are_spelled_alike() -> None:
     assert canonical_messages([called("{broken")])[0]["tool_calls"][0]["arguments"] == "{broken"
 
 
-def test_the_difference_of_two_calls_names_the_message_and_where_they_part() -> None:
+def test_the_difference_of_two_calls_names_the_message_and_the_part() -> None:
     calls = [canonical_call({"messages": [user("q"), user(f"the time is {now}")]}) for now in ("10:01", "10:02")]
     assert difference(*calls) == "message 2 (user), content: ...'the time is 10:01', then ...'the time is 10:02'"
     assert difference(calls[0], {**calls[0], "max_tokens": 3}) == "max_tokens: ...'null', then ...'3'"

@@ -91,7 +91,7 @@ def test_a_state_is_a_value_that_is_written_and_read(made: Made) -> None:
         interaction.state_from_json('{"task": 1}')
 
 
-def test_every_state_is_restored_from_nothing_by_running_the_program_again(made: Made) -> None:
+def test_every_state_is_restored_by_a_new_run_of_the_program(made: Made) -> None:
     interaction, replies = made("looks"), [call(at="x"), call(at="yy"), "aa"]
     states = walked(interaction, {"number": 1}, *replies)
     interaction.close()
@@ -121,7 +121,7 @@ def test_ids_come_from_the_place_and_tool_calls_with_them(made: Made) -> None:
     assert request.messages[0] == {"role": "system", "content": "Look."}
 
 
-def test_what_comes_back_as_it_was_made_is_shown_as_its_text_whatever_its_spelling(made: Made) -> None:
+def test_a_reply_that_returns_unchanged_is_shown_as_its_text_in_any_spelling(made: Made) -> None:
     *_, state = walked(made("looks"), {"number": 1}, call(at="x"))
     (request,) = made("looks").pending(state)
     assert request.messages[2] == {"role": "assistant", "content": str(call(at="x"))}
@@ -207,7 +207,7 @@ def test_a_run_that_gave_up_waiting_is_restored(made: Made) -> None:
     ("what", "status", "worth"),
     [("raise", "raised", 0.0), ("exit", "raised", 0.0), ("many", "stopped", 0.0), ("fine", "finished", 1.0)],
 )
-def test_what_comes_of_a_reply_is_an_outcome(made: Made, what: str, status: str, worth: float, caplog: Any) -> None:
+def test_a_failure_after_a_reply_is_an_outcome(made: Made, what: str, status: str, worth: float, caplog: Any) -> None:
     interaction = made("misbehaves")
     state = interaction.start({"what": what}, 0)
     with caplog.at_level(logging.WARNING):
@@ -219,7 +219,7 @@ def test_what_comes_of_a_reply_is_an_outcome(made: Made, what: str, status: str,
         assert 'raise KeyError("no such tool")' in caplog.text  # the line, of the traceback
 
 
-def test_what_every_run_would_import_anew_is_shown_once(made: Made, caplog: Any) -> None:
+def test_imports_that_every_run_repeats_are_shown_once(made: Made, caplog: Any) -> None:
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             assert walked(made("imports_late"), {"number": 1}, "abc")[-1].worth == 3.0
@@ -243,7 +243,7 @@ WRONG = {
 }
 
 
-def test_what_no_reply_is_to_blame_for_is_an_error_and_loses_no_other_episode(made: Made, chat: Chat) -> None:
+def test_a_failure_that_no_reply_caused_is_an_error_and_loses_no_other_episode(made: Made, chat: Chat) -> None:
     tasks = [*({"what": what} for what in WRONG), {"what": "fine"}]
     end = Generation(ids=[*chat.encode("?"), chat.tokenizer.eos_token_id])
     engine = Engine(made("misbehaves"), chat, lambda contexts: [end] * len(contexts))
@@ -267,7 +267,7 @@ def test_a_run_that_does_not_repeat_is_never_credited(made: Made) -> None:
     assert compared.advance(second, ["b"]) == last
 
 
-def test_what_does_not_repeat_is_refused_where_it_would_be_replayed(made: Made, chat: Chat) -> None:
+def test_a_program_that_does_not_repeat_is_refused_for_replays(made: Made, chat: Chat) -> None:
     end = Generation(ids=[chat.tokenizer.eos_token_id])
     engine = Engine(made("drifts", repeats=False), chat, lambda contexts: [end] * len(contexts))
     with pytest.raises(ValueError, match="what is replayed must repeat itself"):
@@ -396,7 +396,7 @@ def test_a_run_gets_only_the_variables_that_are_listed_and_a_folder_that_is_dele
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_what_a_run_leaves_elsewhere_is_tidied_up_however_it_ended(tmp_path: Path, killed: bool) -> None:
+def test_files_outside_of_a_runs_folder_are_cleaned_up_after_every_end(tmp_path: Path, killed: bool) -> None:
     interaction, file = AgentInteraction("agent_programs:leaves"), tmp_path / "left"
     state = interaction.start({"file": str(file)}, 0)
     assert file.exists()
@@ -495,7 +495,7 @@ def test_a_command_is_given_the_task_and_its_output_is_the_result() -> None:
     interaction.close()
 
 
-def test_a_function_that_nothing_decorates_takes_its_settings_from_the_task(made: Made) -> None:
+def test_an_undecorated_function_has_the_settings_of_the_task(made: Made) -> None:
     assert walked(made("plain", columns=["question"]), {"question": "?"}, "four")[-1].worth == 4.0
 
 
@@ -511,6 +511,6 @@ def test_a_function_that_nothing_decorates_takes_its_settings_from_the_task(made
         (lambda task, model: 1, {}, "must be importable by name"),
     ],
 )
-def test_what_is_no_program_is_refused(agent: Any, settings: dict[str, Any], told: str) -> None:
+def test_other_objects_than_programs_are_refused(agent: Any, settings: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         AgentInteraction(agent, **settings).settings  # noqa: B018

@@ -48,7 +48,7 @@ def test_the_task_rows_are_those_of_the_databases_and_their_answers_right(module
     assert not databases["train"] & databases["held_out"]
 
 
-def test_an_answer_is_right_where_its_rows_are_in_any_order_and_as_often(modules: Any) -> None:
+def test_an_answer_is_right_with_its_rows_in_any_order_and_as_often(modules: Any) -> None:
     task = {"database": "firm 0", "gold": "select 1 union all select 1 union all select 2"}
     answers = [
         "select 2 union all select 1 union all select 1.0",

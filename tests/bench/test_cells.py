@@ -107,7 +107,7 @@ def test_a_killed_run_leaves_no_worker_behind(tmp_path: Path) -> None:
         (["--policy", "best"], "policy"),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_sentence(
+def test_impossible_arguments_are_refused_in_a_sentence(
     arguments: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as left:
@@ -144,7 +144,7 @@ def test_the_guide_names_the_best_method_of_each_requirement_and_marks_those_tha
     assert 'srcset="there/cost_narrow.png"' in guide.which_method(found, "a command", "there/", ["cost"])
 
 
-def test_what_methods_need_is_what_they_say_of_themselves() -> None:
+def test_requirements_of_methods_are_those_that_they_declare() -> None:
     kinds = {name: guide.kind_of(name) for name in ("rloo", "ppo", "carl", "active_replay")}
     assert kinds == {"rloo": "outcome", "ppo": "critic", "carl": "replays", "active_replay": "both"}
     kinds = {name: guide.kind_of(name) for name in ("counterfactual_grpo", "verifiable_process")}
@@ -152,7 +152,7 @@ def test_what_methods_need_is_what_they_say_of_themselves() -> None:
     assert guide.kind_of("constrained_counterfactual") == "auditor"
 
 
-def test_cells_along_a_dial_are_beside_the_others_and_costs_in_the_order_of_the_dial() -> None:
+def test_cells_along_a_dial_are_separate_and_costs_follow_the_order_of_the_dial() -> None:
     for problem, (dial, values) in cells.DIALS.items():
         assert getattr(cells.make_problem(problem), dial) in values
     found = [

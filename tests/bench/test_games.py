@@ -13,12 +13,12 @@ from hf_credit.methods import make as make_method
 from hf_credit.rollouts import EnvironmentInteraction
 
 
-def test_a_relay_is_right_where_both_are_or_one_undoes_the_mistake_of_the_other() -> None:
+def test_a_relay_is_right_if_both_are_right_or_one_corrects_the_other() -> None:
     relay = make_problem("number_relay", size=3, speakers=2, start_right=0.5)
     assert Truth(TablePolicy(relay)).start == pytest.approx(0.5 * 0.5 + 0.5 * 0.25)
 
 
-def test_a_vote_is_worth_what_its_answers_come_to() -> None:
+def test_the_outcome_of_a_vote_follows_its_answers() -> None:
     vote = make_problem("sum_vote", size=3, start_right=0.5, lazy=0.8)
     shares = {"1": {"0": 0.25, "1": 0.5, "2": 0.25}, "0": {"0": 0.5, "1": 0.25, "2": 0.25}}
     lazy = {"0": 0.8, "1": 0.1, "2": 0.1}

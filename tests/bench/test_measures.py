@@ -23,14 +23,14 @@ def made(name: str, **options: Any) -> Method:
     return make_method(name, **{**{key: value for key, value in SETTINGS.items() if key in known}, **options})
 
 
-def test_exact_advantage_costs_what_was_worked_out_by_hand() -> None:
+def test_the_exact_advantage_costs_what_was_computed_by_hand() -> None:
     # The sum over depths of a(1 - pi) is 1/16 of 1/2, 3/2, 7/2 and 15/2, with probabilities 1/2, 1/4, 1/8 and 1/8.
     measured = enumerated("exact_advantage", Chain(length=4))
     assert measured.along == pytest.approx(5.25)
     assert measured.trace == pytest.approx(11)
 
 
-def test_returns_less_exact_values_cost_what_was_worked_out() -> None:
+def test_returns_less_exact_values_cost_what_was_computed_by_hand() -> None:
     measured = enumerated("ppo", Chain(length=4))
     assert (measured.along, measured.trace) == (pytest.approx(33.75), pytest.approx(45))
 
@@ -67,14 +67,14 @@ def test_whitening_by_standard_deviations_turns_the_gradient() -> None:
     assert enumerated(made("gigpo"), Chain(length=2)).angle > 1
 
 
-def test_a_critic_that_was_taught_nothing_leaves_the_gradient_and_costs_more() -> None:
+def test_an_untaught_critic_keeps_the_gradient_and_costs_more() -> None:
     untaught = enumerated("ppo", Chain(length=3), critic="untaught")
     taught = enumerated("ppo", Chain(length=3))
     assert untaught.angle == pytest.approx(0, abs=1e-5)
     assert untaught.trace > taught.trace
 
 
-def test_a_taught_critic_comes_to_predict_the_mean_of_what_follows() -> None:
+def test_a_taught_critic_learns_the_mean_return() -> None:
     problem = Chain(length=3, start_right=0.6)
     player = Player(made("ppo"), problem, TablePolicy(problem), critic="taught", instances=16)
     for _ in range(60):
@@ -101,7 +101,7 @@ def test_constant_credit_has_no_signal() -> None:
     assert measured.along == math.inf
 
 
-def test_playing_agrees_with_going_through_everything() -> None:
+def test_sampling_agrees_with_enumeration() -> None:
     exact = enumerated(made("rloo"), Chain(length=2))
     played = score(made("rloo"), Chain(length=2), updates=400, instances=1)
     assert abs(played.along - exact.along) < 4 * played.along_error
@@ -109,7 +109,7 @@ def test_playing_agrees_with_going_through_everything() -> None:
     assert played.credit_error < 0.1
 
 
-def test_expected_credit_is_the_advantage_of_what_is_unbiased_and_not_of_what_divides_by_a_spread() -> None:
+def test_expected_credit_is_the_advantage_for_unbiased_methods_and_not_for_those_that_divide_by_a_spread() -> None:
     assert enumerated("exact_advantage", Chain(length=3)).credit_error == pytest.approx(0, abs=1e-7)
     assert enumerated(made("rloo"), Chain(length=2)).credit_error == pytest.approx(0, abs=1e-7)
     assert enumerated("constant", Chain(length=2)).credit_error == math.inf
@@ -178,7 +178,7 @@ def test_going_on_has_its_price() -> None:
     assert after.reward == pytest.approx(-0.1)
 
 
-def test_outcomes_lie_between_the_worst_and_the_best_way() -> None:
+def test_outcomes_are_between_the_worst_and_the_best_return() -> None:
     assert Stop(price=0.1, found=0.5, horizon=2).outcome_range == pytest.approx((-0.2, 0.8))
     assert Chain(length=3).outcome_range == (0.0, 1.0)
 

@@ -17,7 +17,7 @@ from hf_credit.methods.cvt import audit_of, audited, verified_success
 from hf_credit.rollouts import RolloutRequest
 
 
-def test_a_job_is_worth_what_was_done_and_paid_for_what_it_looks() -> None:
+def test_the_true_value_of_a_job_is_the_work_done_and_the_reward_is_its_look() -> None:
     policy = TablePolicy(Hack(parts=2, skill=0.8, detection=0.5, price=0.2))
     assert Truth(policy).start == pytest.approx((0.8 / 3) ** 2)
     # Of three actions one fails, one looks done with .8, one always; each of two hacks is caught with .5 and costs .2.
@@ -27,13 +27,13 @@ def test_a_job_is_worth_what_was_done_and_paid_for_what_it_looks() -> None:
 @pytest.mark.parametrize(
     ("price", "angle"), [(0.0, math.degrees(math.acos(0.16 / math.sqrt(0.42667 * 0.56)))), (1.0, 0)]
 )
-def test_price_of_hacks_turns_what_is_paid_towards_what_is_worth(price: float, angle: float) -> None:
+def test_the_price_of_hacks_turns_rewards_towards_the_true_value(price: float, angle: float) -> None:
     # One part: worth (0, .8, 0), paid (0, .8, 1 - price), each less its mean; critics know what is paid.
     measured = enumerated("ppo", Hack(parts=1, skill=0.8, detection=1.0, price=price))
     assert measured.angle == pytest.approx(angle, abs=0.01)
 
 
-def test_critics_say_what_is_paid_so_that_bootstrapping_turns_nothing() -> None:
+def test_critics_predict_rewards_so_that_bootstrapping_keeps_the_direction() -> None:
     whole, bootstrapped = (
         enumerated(make_method("ppo", group_size=1, lam=lam), Hack(parts=2)).angle for lam in (1.0, 0.0)
     )
@@ -75,7 +75,7 @@ def test_every_method_fits_a_problem_of_the_bench() -> None:
     assert [name for name in methods.METHODS if not any(fits(name, one) for one in problems)] == []
 
 
-def test_contributions_are_along_what_is_worth_where_the_check_is_not() -> None:
+def test_contributions_follow_the_true_value_even_if_the_check_does_not() -> None:
     problem = Hack(parts=1, skill=0.8, detection=0.0)
     method = make_method("constrained_counterfactual", group_size=4, steps=1, branches=1)
     asked = {"updates": 60, "instances": 2}
@@ -87,7 +87,7 @@ def test_a_copy_that_is_the_policy_changes_nothing() -> None:
     assert same.trace == pytest.approx(enumerated("ppo", Chain(length=2)).trace)
 
 
-def test_off_policy_data_say_nothing_where_the_ratio_is_clipped() -> None:
+def test_off_policy_data_have_no_gradient_beyond_the_clip_range() -> None:
     # The copy's logits are -+ pace: with .2 it takes the right action with .401, a ratio of 1.246, which is clipped;
     # the wrong action's .835 is not, and says half of the gradient. With .05 both count, and nothing is biased.
     assert enumerated("exact_advantage", Drift(length=1, lag=1, pace=0.2, stale=1.0)).scale == pytest.approx(0.5)
@@ -119,7 +119,7 @@ def test_an_oracle_with_a_bias_is_an_auditor_without_suspicion() -> None:
     assert Verdict(bias=0.2).check_auditor(None).audit(Verdict().start({}, 0), "0").hacks == {"hack": 0.0}
 
 
-def test_an_oracle_errs_by_chance_and_always_alike_of_one_state() -> None:
+def test_an_oracle_errs_by_chance_and_always_the_same_for_a_state() -> None:
     verdict = Verdict(error=0.3)
     oracle = verdict.check_oracle(None)
     states = [verdict.start({}, seed) for seed in range(1000)]

@@ -70,7 +70,7 @@ def test_advantage_of_one_voter_leaves_the_others_to_the_policy() -> None:
     assert truth.advantages(node, 1) == pytest.approx(np.array(by_hand) - value)
 
 
-def test_critic_that_reads_one_view_averages_over_all_that_look_the_same() -> None:
+def test_a_critic_that_reads_one_view_averages_over_all_nodes_with_that_view() -> None:
     relay = Relay(depth=2, noise=0.0, start_right=0.75)
     policy = TablePolicy(relay)
     truth = Truth(policy)

@@ -7,7 +7,7 @@ import pytest
 from hf_credit.bench.play import Ways
 
 
-def test_every_way_comes_once_with_its_probability() -> None:
+def test_every_combination_of_draws_comes_once_with_its_probability() -> None:
     ways = Ways()
 
     def run() -> tuple[int, ...]:

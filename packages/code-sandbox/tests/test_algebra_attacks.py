@@ -89,7 +89,7 @@ def unguarded(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Path]
 
 
 @pytest.mark.parametrize("way", EVALUATED)
-def test_an_attack_runs_where_nothing_stands_before_the_library(
+def test_an_attack_runs_without_the_lists_before_the_library(
     way: str, unguarded: tuple[dict[str, Path], list[str]]
 ) -> None:
     assert unguarded[0][way].exists()

@@ -77,13 +77,13 @@ def kinds(code: str, tests: list[str], setup: str = "") -> list[str]:
 
 
 @pytest.mark.parametrize("made", MADE)
-def test_nothing_is_taken_of_what_an_operator_makes_of_an_object_and_plain_data(made: str) -> None:
+def test_the_result_of_an_operator_on_an_object_and_plain_data_is_never_plain(made: str) -> None:
     tests = ["assert " + use.replace("#", made) for use in USES]
     found = kinds(CODE, tests)
     assert [test for test, kind in zip(tests, found, strict=True) if kind != "error"] == []
 
 
-def test_an_operator_of_plain_data_of_an_own_class_and_of_an_object_is_opaque_where_the_object_was() -> None:
+def test_an_operator_on_plain_data_of_a_solutions_class_and_an_opaque_object_is_opaque() -> None:
     code = (
         ZERO.format(base="")
         + ZERO.replace("Zero", "Sly").format(base="(int)")
@@ -111,7 +111,7 @@ def test_it_takes_part_in_operators_and_in_equality_of_objects() -> None:
     assert kinds(code, [f"assert {one}" for one in right]) == ["passed"] * len(right)
 
 
-def test_one_that_a_test_has_put_into_a_list_harms_no_later_test() -> None:
+def test_an_opaque_object_in_a_list_harms_no_later_test() -> None:
     keep = "K = []\ndef keep(x):\n    K.append(x)\n"
     tests = ["x = [f(1)]\nkeep(x)\nx.append(f(1) - 5)\nassert g(1) == 0", "assert g(1) == 0"]
     assert kinds(CODE + keep, tests) == ["error", "passed"]

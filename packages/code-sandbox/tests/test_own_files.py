@@ -28,7 +28,7 @@ for path, mode in ((secret, "r"), (shown, "a")):
 """
 
 
-def test_a_process_reads_what_it_is_named_and_writes_in_its_folder_alone(tmp_path: Path) -> None:
+def test_a_process_reads_only_named_files_and_writes_only_to_its_folder(tmp_path: Path) -> None:
     # The folder of the tests is under /tmp, which no system path of the process covers.
     secret, shown, folder = tmp_path / "secret", tmp_path / "shown", tmp_path / "folder"
     secret.write_text("token")

@@ -98,7 +98,7 @@ def test_exhausted_memory_is_an_outcome_and_does_not_stop_the_next_test() -> Non
     assert kinds(result) == ["memory", "passed"]
 
 
-def test_what_ends_the_solution_leaves_no_later_test_passed() -> None:
+def test_no_test_passes_after_the_solution_has_ended() -> None:
     code = "import os\ndef add(a, b):\n    if a < 0:\n        os._exit(0)\n    return a + b\n"
     result = run_tests(code, ["assert add(1, 1) == 2", "assert add(-1, 1) == 0", "assert add(2, 2) == 4"])
     assert kinds(result) == ["passed", "error", "error"]

@@ -107,7 +107,7 @@ def test_the_lost_reply_of_a_commit_leaves_one_commit(repo: tuple[Path, str]) ->
 
 @pytest.mark.parametrize("path", ["/commit/", "^/lfs/"])
 @pytest.mark.parametrize("point", ["request", *POINTS, "reply"])
-def test_killed_at_any_point_the_server_comes_back_at_the_old_or_the_new_head(
+def test_a_server_killed_at_any_point_restarts_at_the_old_or_the_new_head(
     repo: tuple[Path, str], point: str, path: str
 ) -> None:
     folder, head = repo

@@ -44,7 +44,7 @@ from local_hub.running import Served
         "\ud800",
     ],
 )
-def test_a_path_that_could_be_read_otherwise_is_refused(path: str) -> None:
+def test_a_path_that_a_system_could_read_as_another_is_refused(path: str) -> None:
     with pytest.raises(HubError, match="the path of a file must"):
         check_path(path)
 
@@ -77,13 +77,13 @@ def test_no_path_that_is_taken_leaves_its_folder(path: str) -> None:
 @pytest.mark.parametrize(
     "paths", [("a", "A"), ("x/read.me", "X/README", "x/Readme"), ("\u00e9", "e\u0301"), ("a", "a/b"), ("A", "a/b")]
 )
-def test_files_that_would_be_one_elsewhere_are_refused(paths: tuple[str, ...]) -> None:
+def test_files_that_some_system_cannot_distinguish_are_refused(paths: tuple[str, ...]) -> None:
     with pytest.raises(HubError, match=r"no two paths|a file or a folder"):
         check_twins(paths)
 
 
 @pytest.mark.parametrize("name", ["..", "a..b", "a/b", "-a", "a.", "a.git", "", "a--b", "ä", "a\n", "a" * 97])
-def test_a_name_that_is_none_of_a_repository_is_refused(name: str) -> None:
+def test_an_invalid_name_of_a_repository_is_refused(name: str) -> None:
     with pytest.raises(HubError):
         check_repo_name("org", name)
     with pytest.raises(HubError):

@@ -221,13 +221,13 @@ class TestCommits:
             ),
         ],
     )
-    def test_a_commit_that_is_none_is_refused(self, client: httpx.Client, lines: list[object], message: str) -> None:
+    def test_a_malformed_commit_is_refused(self, client: httpx.Client, lines: list[object], message: str) -> None:
         body = "\n".join(json.dumps(line) for line in lines)
         answer = client.post(f"/api/models/{REPO}/commit/main", content=body)
         assert answer.status_code == 400
         assert message in answer.json()["error"]
 
-    def test_values_within_values_without_end_are_refused(self, client: httpx.Client) -> None:
+    def test_endlessly_nested_values_are_refused(self, client: httpx.Client) -> None:
         answer = client.post(f"/api/models/{REPO}/commit/main", content="[" * 60_000)
         assert answer.status_code == 400
         answer = client.post(f"/api/models/{REPO}/commit/main", content="[" * 200_000)

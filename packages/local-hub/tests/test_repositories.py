@@ -78,7 +78,7 @@ def owner(hub: Served) -> HfApi:
     return HfApi(endpoint=hub.url, token=hub.token("owner", "admin"))
 
 
-def test_an_old_name_leads_to_the_repository_until_somebody_takes_it(owner: HfApi, tmp_path: Path) -> None:
+def test_an_old_name_redirects_to_the_repository_until_another_takes_it(owner: HfApi, tmp_path: Path) -> None:
     weights = os.urandom(50_000)
     owner.create_repo("org/before", repo_type="dataset")
     files = [CommitOperationAdd("a b.txt", b"one"), CommitOperationAdd("data/x.parquet", weights)]

@@ -35,7 +35,7 @@ def commit(api: HfApi, repo: str, **options: object) -> None:
     api.create_commit(repo, [CommitOperationAdd("b.txt", b"b\n")], commit_message="Add b", **options)  # type: ignore[call-overload]
 
 
-def test_a_private_repository_is_as_good_as_missing_to_those_without_the_right(hub: Served) -> None:
+def test_a_private_repository_seems_missing_to_callers_without_the_right(hub: Served) -> None:
     for api in (HfApi(endpoint=hub.url, token=False), api_of(hub, "eve", "none")):
         messages = []
         for repo in (PRIVATE, "org/missing"):
@@ -103,7 +103,7 @@ def test_rights_are_checked_before_a_body_is_read(
             assert connection.recv(4096).startswith(f"HTTP/1.1 {status}".encode())
 
 
-def test_who_has_no_token_sends_a_megabyte_at_most(hub: Served) -> None:
+def test_a_caller_without_a_token_may_send_a_megabyte_at_most(hub: Served) -> None:
     for size, status in ((2**20, 200), (2**20 + 1, 413)):
         body = b"{}" + b" " * (size - 2)
         answer = httpx.post(

@@ -61,7 +61,7 @@ def test_what_no_commit_has_goes_after_a_day(folder: Path) -> None:
     assert problems(folder) == []
 
 
-def test_a_server_starts_without_what_was_left_half_done(folder: Path) -> None:
+def test_a_server_starts_without_unfinished_files(folder: Path) -> None:
     (folder / "tmp" / "half").write_bytes(b"half")
     parts = folder / "parts" / f"1-{'0' * 64}"
     parts.mkdir(parents=True)

@@ -56,7 +56,7 @@ def test_a_thing_comes_back_as_itself() -> None:
     assert mine[2].b is mine
 
 
-def test_what_is_unchanged_does_not_travel_again() -> None:
+def test_unchanged_objects_do_not_travel_again() -> None:
     tester, _ = sides()
     mine = [[1], [2]]
     assert len(told(tester, mine)[1]) == 3
@@ -65,7 +65,7 @@ def test_what_is_unchanged_does_not_travel_again() -> None:
     assert told(tester)[1] == [[tester._numbers[id(mine[1])], None, ["list", True]]]
 
 
-def test_only_what_was_used_last_is_looked_through() -> None:
+def test_only_recently_used_objects_are_compared() -> None:
     tester, _ = sides()
     many = [[number] for number in range(LOOKED_THROUGH)]
     for one in many:

@@ -54,7 +54,7 @@ def test_a_call_sends_arguments_and_returns_plain_data() -> None:
     assert questions == [["call", [["object", 3], ["tuple", 1], ["tuple"]], [], []]]
 
 
-def test_what_can_change_has_a_number_and_is_one_thing_on_both_sides() -> None:
+def test_a_mutable_object_has_a_number_and_is_one_object_on_both_sides() -> None:
     inner: list[Any] = [1]
 
     def play(link: Link) -> Any:
@@ -165,7 +165,7 @@ def test_arguments_change_only_into_their_own_type(own: Any) -> None:
     assert len(own) == 0
 
 
-def test_after_an_answer_that_was_not_understood_both_sides_start_anew() -> None:
+def test_after_an_unreadable_answer_both_sides_drop_their_objects() -> None:
     own: list[Any] = []
 
     def play(link: Link) -> None:
@@ -195,7 +195,7 @@ def test_a_proxy_equals_itself_and_the_solver_compares_it_with_others() -> None:
     assert questions == [["eq", [["object", 1], ["object", 2]], [], []]]
 
 
-def test_names_of_a_solution_stand_behind_pythons_and_the_setups() -> None:
+def test_names_of_python_and_the_setup_override_those_of_a_solution() -> None:
     ready = [
         "ready",
         [
