@@ -1,4 +1,4 @@
-"""Checkpoints as files: which are complete, which is the latest, which may go."""
+"""Checkpoints as files: complete ones, the latest one, and those to delete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options: what a signature says of them is checked, and can be shown."""
+"""Options: values are checked against a signature, which also describes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers that somebody set."""
+"""Checks of settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does not repeat itself is shown: the call, the message and the part that differs."""
+"""A check shows the call, the message and the part that differ between runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The address that programs call answers in three dialects, streamed or not, and repeats itself to the letter."""
+"""The endpoint answers in three dialects, streamed or not, and repeats its answers exactly."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Ask = Callable[..., tuple[int, str, dict[str, Any]]]
 
 @pytest.fixture
 def ask(endpoint: Endpoint) -> Iterator[Ask]:
-    """Makes a call, which is answered with a message: the status, the text of the answer, and what was asked for."""
+    """Makes a call and answers it with a message; returns the status, the text of the answer, and the call."""
     told: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
     keys = endpoint.open(lambda kind, what: told.put((kind, what)))
 

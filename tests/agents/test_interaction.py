@@ -1,4 +1,4 @@
-"""A program's calls are decisions, and every state of its runs can be gone on from, live or not."""
+"""A program's calls are decisions, and episodes can continue from every state, live or not."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def walked(interaction: AgentInteraction, task: dict[str, Any], *replies: str | 
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Waits for what another process does; a minute is for ever."""
+    """Waits up to a minute for another process."""
     for _ in range(6000):
         if condition():
             return

@@ -1,4 +1,4 @@
-"""The example of an agent: its databases let statements read and nothing else, and a small policy trains on it."""
+"""The example of an agent: its databases are read-only, and a small policy trains on it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ENDLESS = "with recursive c(x) as (select 1 union all select x + 1 from c) selec
 
 @pytest.fixture(scope="module")
 def modules() -> Iterator[SimpleNamespace]:
-    """Its modules, none of which is left behind."""
+    """The modules of the example, removed after the test."""
     names = ("databases", "sql_agent", "warm_up")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(EXAMPLE)

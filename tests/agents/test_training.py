@@ -1,4 +1,4 @@
-"""A stranger's program is trained, unmodified, by methods with replay and without."""
+"""An unmodified program is trained by methods with and without replay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cells: written as they are done, taken up again, and read as tables and a guide."""
+"""Cells: written when done, resumed, and shown as tables and a guide."""
 
 from __future__ import annotations
 

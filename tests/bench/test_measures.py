@@ -1,4 +1,4 @@
-"""What the bench says of methods: exactly, by going through everything that is drawn, and by playing."""
+"""Measures of methods: exact, by enumeration of all draws, and by sampling."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hf_credit.options import options_of
 
 
 def made(name: str, **options: Any) -> Method:
-    """A method with the settings of the bench, as far as it knows them."""
+    """Returns a method with those settings of the bench that it has."""
     known = options_of(methods.find(name))
     return make_method(name, **{**{key: value for key, value in SETTINGS.items() if key in known}, **options})
 

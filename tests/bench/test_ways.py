@@ -1,4 +1,4 @@
-"""Everything that is drawn, gone through."""
+"""The enumeration of all draws."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every test: the same examples every time."""
+"""Settings of all tests: the same examples every time."""
 
 from __future__ import annotations
 

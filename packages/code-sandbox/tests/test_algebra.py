@@ -1,4 +1,4 @@
-"""Real processes, real attacks, and what is left behind."""
+"""Real processes, real attacks, and no leftovers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ENDLESS = "{" * 400 + "1" + "}" * 400
 
 @pytest.fixture(scope="module")
 def worker() -> Iterator[Worker]:
-    """One for all tests, as its start is most of what they take, beside a secret in the environment."""
+    """A worker for all tests, since its start takes most of their time, with a secret in the environment."""
     worker = Worker(cpu_seconds=1, at_once=4)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_TOKEN", "hf_secret")

@@ -68,7 +68,7 @@ for gold, answer in json.loads(sys.argv[1]):
 
 
 def loose(*pairs: tuple[str, str]) -> list[str]:
-    """The verdicts of the library, called directly in one process."""
+    """Returns the verdicts of the library, called directly in one process."""
     done = subprocess.run(
         [sys.executable, "-c", LOOSE, json.dumps(pairs)], capture_output=True, text=True, timeout=120, check=False
     )
@@ -130,7 +130,7 @@ def test_a_verdict_cannot_be_forged_for_later_questions(unguarded: tuple[dict[st
 
 
 def letters(compare: str, level: str, questions: int = 1) -> list[str]:
-    """What children of a server tell whose comparison is hostile."""
+    """Returns the answers of children with a hostile comparison."""
     script = """
     import os, socket, sys
     from code_sandbox import algebra_process as algebra

@@ -40,7 +40,7 @@ def level(request: pytest.FixtureRequest) -> str:
 
 @dataclass
 class Outside:
-    """What an attack must not reach."""
+    """The targets that an attack must not reach."""
 
     folder: Path
     canary: Path
@@ -121,7 +121,7 @@ def kinds(result: TestRun) -> list[str]:
 
 
 def unconfined(code: str, folder: Path) -> int:
-    """The exit status of code and tests in one interpreter, 0 if a test passes, as a plain harness has it."""
+    """Returns the exit status of code and tests in one interpreter, 0 if a test passes, as in a plain harness."""
     tries = "".join(f"try:\n    exec({test!r})\n    won = True\nexcept Exception:\n    pass\n" for test in TESTS)
     script = f"{code}\nwon = False\n{tries}raise SystemExit(not won)"
     return subprocess.run(

@@ -1,4 +1,4 @@
-"""What a machine gives is found out by trying, and where it gives nothing, code is refused."""
+"""The isolation of a machine is probed, and code is refused without any."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ on_linux = pytest.mark.skipif(isolation().level == "none", reason=f"nothing conf
 
 
 def refusing(*what: str) -> tuple[list[str], list[str]]:
-    """What the program prints, and what it warns of."""
+    """Returns the output and the warnings of the program."""
     done = subprocess.run(
         [sys.executable, "-c", REFUSING, ",".join(what)], capture_output=True, text=True, check=False
     )

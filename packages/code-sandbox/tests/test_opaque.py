@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""What an operator makes of a solution's object and plain data is opaque in every use."""
+"""The result of an operator on a solution's object and plain data is opaque in every use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that keeps to its own files: really one, which then tries others."""
+"""A real process that restricts its files, and then tries others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processes behind the sandbox: none is left over, whatever ends, and none is in the way of another."""
+"""The processes of the sandbox: none survives, whatever ends, and none blocks another."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TESTS = json.dumps({"tests": ["assert add(1, 1) == 2"], "setup": "", "entry_poin
 
 
 def ended(pid: int) -> bool:
-    """Whether a process is gone, or gone but for its parent's asking."""
+    """Returns whether a process has ended, reaped by its parent or not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:

@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""Unit tests of code: right and wrong solutions, how each test ended, odd sources, and all reference solutions."""
+"""Unit tests of code: right and wrong solutions, outcomes, odd sources, and all reference solutions."""
 
 from __future__ import annotations
 

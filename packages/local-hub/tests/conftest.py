@@ -1,4 +1,4 @@
-"""What holds for every test: no token or cache of the machine, and the same examples every time."""
+"""Settings of all tests: no token or cache of the machine, and the same examples every time."""
 
 from __future__ import annotations
 

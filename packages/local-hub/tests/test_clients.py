@@ -1,4 +1,4 @@
-"""What stock clients do, in processes of their own, as a user's shell would start them."""
+"""Stock clients, in separate processes, as from a user's shell."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ ALL = """
 
 @pytest.fixture(scope="module")
 def failures(hub: Served, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Of the three scripts in one process, since what they import is most of what they take: the traceback by name."""
+    """Returns the traceback of each failed script; all run in one process, since imports take most of their time."""
     api = HfApi(endpoint=hub.url, token=hub.token())
     api.create_repo("org/half", repo_type="space", space_sdk="static")
     files = [CommitOperationAdd("half.py", textwrap.dedent(HALF).encode())]

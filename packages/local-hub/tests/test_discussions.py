@@ -1,4 +1,4 @@
-"""Discussions and pull requests, as a leaderboard needs them; results and who is ranked."""
+"""Discussions and pull requests, as a leaderboard needs them; results and ranks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REPO = "bench/results"
 
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[Served]:
-    """One for each test: what was merged in one would be in the way of another."""
+    """A Hub for each test, since merges in one would affect another."""
     with serving(tmp_path) as served:
         yield served
 

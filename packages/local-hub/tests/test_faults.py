@@ -1,4 +1,4 @@
-"""Whatever fails and whenever: a repository is at its old head or at its new one, and every byte is right."""
+"""After any failure at any time a repository is at its old or its new head, and every byte is right."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def api_of(hub: Served) -> HfApi:
 
 
 def insist(action: object, most: int = 40) -> object:
-    """What an action gives once it succeeds."""
+    """Repeats an action until it succeeds; returns its result."""
     for _ in range(most - 1):
         try:
             return action()  # type: ignore[operator]
@@ -51,7 +51,7 @@ def is_published(api: HfApi, head: str) -> bool:
 
 
 def publish(api: HfApi, head: str) -> None:
-    """Commits once upon `head`, whatever is lost on the way: before another try it looks."""
+    """Commits once on top of `head`, even if answers are lost: checks before each retry."""
 
     def once() -> None:
         if not is_published(api, head):

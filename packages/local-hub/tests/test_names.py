@@ -1,4 +1,4 @@
-"""What a hostile client may not call a file, a repository or a branch."""
+"""Names of files, repositories and branches that a hostile client may not use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ids are git's own, by git itself; an object is there whole or not at all."""
+"""Ids equal those of git itself; an object is stored whole or not at all."""
 
 from __future__ import annotations
 

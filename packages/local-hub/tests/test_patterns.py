@@ -1,4 +1,4 @@
-"""Patterns of .gitignore: what they name, and that none takes long."""
+"""Patterns of .gitignore match as in git, and quickly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON and YAML of strangers."""
+"""Untrusted JSON and YAML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What travels: ranges, conditions, pages, parts, conflicts, limits, and what this Hub does not do."""
+"""The protocol: ranges, conditions, pages, parts, conflicts, limits, and unsupported requests."""
 
 from __future__ import annotations
 

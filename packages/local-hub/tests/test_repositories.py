@@ -1,4 +1,4 @@
-"""Repositories through huggingface_hub: made, filled, listed, read back."""
+"""Repositories through huggingface_hub: created, filled, listed, read back."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_files_and_folders_are_deleted(api: HfApi) -> None:
 
 @pytest.fixture
 def owner(hub: Served) -> HfApi:
-    """May move repositories too."""
+    """A client with the right to move repositories."""
     return HfApi(endpoint=hub.url, token=hub.token("owner", "admin"))
 
 

@@ -1,4 +1,4 @@
-"""Who may do what: tokens with rights, private repositories, links that are signed."""
+"""Rights: tokens, private repositories, signed links."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Hub's folder: what goes, what stays, what `check` finds, and what the commands say."""
+"""A Hub's folder: sweeps, checks, and the commands."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REPO = "org/kept"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Of a Hub with one small and one large file, on main and, another, in a repository that is gone."""
+    """The folder of a Hub with a small and a large file on main, and another file in a deleted repository."""
     with serving(tmp_path) as hub:
         api = HfApi(endpoint=hub.url, token=hub.token("root", "admin"))
         for name in (REPO, "org/gone"):
@@ -100,7 +100,7 @@ def test_check_finds_a_head_and_a_folder_that_are_not_there(folder: Path) -> Non
 
 
 def test_every_connection_to_the_tables_is_closed(folder: Path) -> None:
-    """Those in use when a server ends, and that of a file which is no database."""
+    """Also connections in use when a server ends, and that to a file that is not a database."""
     opened: list[sqlite3.Connection] = []
     with open_database(folder) as database, database.write() as writing:
         opened.append(writing)

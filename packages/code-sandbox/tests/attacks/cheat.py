@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""Attempts to be scored higher than deserved. `add` is wrong in all of them.
+"""Attempts to get a higher score than deserved. `add` is wrong in all of them.
 
 Of `ATTACKS` each one succeeds where code and tests share an interpreter and success is its exit status, which the test
 shows. `UNCONTROLLED` are aimed at how this sandbox works.

@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""Attempts to take more than is given. With each: the outcomes that its first test may have.
+"""Attempts to exceed the limits. With each: the outcomes that its first test may have.
 
 `ENDLESS` would never end by themselves; `GREEDY` ask for too much. `DESERVED` try, are stopped, and then answer
 rightly: they keep their score.

@@ -1,4 +1,4 @@
-"""What a confined process is left with, told by itself."""
+"""The rights of a confined process, as it reports them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def need(level: str) -> None:
 
 
 def looked(level: str) -> dict[str, object]:
-    """A message has 200 characters at most, so the account comes in pieces, the last ones empty."""
+    """Returns the report in pieces, the last ones empty, since a message has at most 200 characters."""
     tests = [f"raise KeyError(look()[{place}:{place + 150}])" for place in range(0, 1500, 150)]
     outcomes = run_tests(LOOK, tests, level=level).outcomes
     text = "".join(ast.literal_eval(outcome.message.removeprefix("KeyError: ")) for outcome in outcomes)

@@ -1,4 +1,4 @@
-"""What can change is taken apart and filled by the plain class's own methods, whatever a subclass says."""
+"""Mutable containers are read and filled by the plain class's own methods, whatever a subclass overrides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be opened under a set of rules, tried in processes of their own."""
+"""The files that a ruleset allows, tried in separate processes."""
 
 from __future__ import annotations
 

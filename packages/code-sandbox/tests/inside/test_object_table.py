@@ -1,4 +1,4 @@
-"""Two sides tell each other what has changed, and nothing else."""
+"""Two sides send each other their changes, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain data goes there and back unchanged; whatever else comes is refused in one way, and never crashes."""
+"""Plain data survives a round trip unchanged; anything else raises one error, and never crashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a proxy lets through of an object that answers to everything, and what not."""
+"""The operations that a proxy allows on an object that imitates everything."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from code_sandbox.inside.proxies import Remote, is_kin, is_proxy, kin, names_add
 
 
 class Answers:
-    """Says the same to every question."""
+    """Gives the same answer to every request."""
 
     def __init__(self, answer: Any) -> None:
         self.answer, self.asked = answer, []  # type: ignore[var-annotated]

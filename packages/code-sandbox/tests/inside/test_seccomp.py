@@ -1,4 +1,4 @@
-"""The list of system calls, run as the kernel would, by an interpreter of the filter."""
+"""The filter of system calls, run by an interpreter as the kernel runs it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ARCHITECTURES = sorted(seccomp.ARCHITECTURES)
 
 
 def verdict(architecture: str, number: int, *arguments: int, writes: bool = True, audit: int | None = None) -> int:
-    """What the filter says of a call, for the process 7."""
+    """Returns the verdict of the filter on a call of process 7."""
     code = seccomp.program(architecture, 7, writes)
     audit = seccomp.ARCHITECTURES[architecture][1] if audit is None else audit
     data = struct.pack("=IIQ6Q", number, audit, 0, *[*arguments, *[0] * 6][:6])

@@ -1,4 +1,4 @@
-"""What the solver answers, question by question."""
+"""The answers of the solver."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _forget() -> Iterator[None]:
 
 
 def ask(solver: Solver, operation: str, *operands: Any, changes: Any = (), dropped: Any = ()) -> Any:
-    """The answer to a question whose operands are written as the tester writes them."""
+    """Returns the answer to a request with encoded operands."""
     frame = protocol.pack([operation, list(operands), list(changes), None if dropped is None else list(dropped)])
     return protocol.unpack(solver.answer(frame[4:])[4:])
 

@@ -1,4 +1,4 @@
-"""What the supervisor must not know, and how it times what it has started."""
+"""The supervisor knows no code and no tests, and limits the time of both processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(LEVEL == "none", reason=f"nothing confines code 
 
 
 def memory(pid: int) -> Iterator[bytes]:
-    """All that a process could read in its own memory."""
+    """Returns everything that a process can read in its own memory."""
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as file:
         for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
             start, end, rights = re.match(r"(\w+)-(\w+) (\S+)", line).groups()  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""What the tester makes of answers, honest and hostile; the other side of the pipes is played here."""
+"""The tester with honest and hostile answers; these tests play the other side of the pipes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _forget() -> Iterator[None]:
 
 
 def asked(answers: list[Any], work: Callable[[Link], Any]) -> tuple[Any, list[Any]]:
-    """What comes of the work where the solver gives these answers, and what it was asked."""
+    """Returns the result of the work with these answers of the solver, and its requests."""
     to_solver, to_tester = os.pipe(), os.pipe()
     questions: list[Any] = []
 

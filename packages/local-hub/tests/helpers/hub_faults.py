@@ -63,7 +63,7 @@ class Faults(Hooks):
     """The failures of one server.
 
     Args:
-        rules: looked through in order; the first that applies happens, delays beside others.
+        rules: checked in order; the first that applies happens, and delays in addition.
         seed: of the draws of probabilities. With requests one after another, the same seed fails the same ones.
     """
 
@@ -74,7 +74,7 @@ class Faults(Hooks):
         self._lock = threading.Lock()
 
     def reach(self, point: str) -> None:
-        """What happens at a point within the server.
+        """Fails at a point within the server.
 
         Raises:
             OSError: the disk is full.
@@ -164,7 +164,7 @@ def _shortened(send: Send, most: int) -> Send:
 
 
 async def _cut(send: Send) -> None:
-    """Closes the connection under uvicorn, as a failing network does: ASGI itself has no word for it."""
+    """Closes the connection under uvicorn, as a failing network does; ASGI has no message for that."""
     cycle: Any = getattr(send, "__self__", None)
     if cycle is None:
         raise ConnectionError(

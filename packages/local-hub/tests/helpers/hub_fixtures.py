@@ -1,4 +1,4 @@
-"""Fixtures of tests against a Hub on loopback, for the `conftest.py` of whoever tests with one."""
+"""Fixtures for tests against a Hub on loopback, for a `conftest.py`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def online() -> Iterator[None]:
-    """The other tests run offline; here huggingface_hub may call loopback, by LFS."""
+    """Lets huggingface_hub call loopback, without Xet; the other tests run offline."""
     from huggingface_hub import constants
 
     with pytest.MonkeyPatch.context() as patch:
@@ -46,7 +46,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """huggingface_hub tries again at once, where it would wait a second and more."""
+    """Lets huggingface_hub retry at once instead of after a second and more."""
     from huggingface_hub import file_download
     from huggingface_hub.utils import _http
 
@@ -62,6 +62,6 @@ def hub_env(hub: Served, tmp_path: Path) -> dict[str, str]:
 
 
 def environment_of(hub: Served, folder: Path) -> dict[str, str]:
-    """That of a client in a process of its own: this Hub, a token that writes, a cache in a folder."""
+    """Returns the environment of a client process: this Hub, a token with the right to write, a cache in a folder."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "TRANSFORMERS_"))}
     return {**kept, **client_environment(folder, hub.url, hub.token())}
