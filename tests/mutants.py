@@ -508,7 +508,7 @@ MUTANTS = [
     Mutant(
         "instances share random numbers",
         "src/hf_credit/collectors/base.py",
-        'context.stream("instance", place)',
+        'context.stream("instance", instance)',
         'context.stream("instance")',
         ["tests/trainers/test_replay_loo.py::test_alternatives_can_be_continued_with_the_same_random_numbers"],
     ),
@@ -774,8 +774,8 @@ MUTANTS = [
     Mutant(
         "CARL's surprise is not per token",
         "src/hf_credit/collectors/forks.py",
-        "-sum(own) / max(len(own), 1)",
-        "-sum(own)",
+        "-sum(tokens) / max(len(tokens), 1)",
+        "-sum(tokens)",
         ["tests/collectors/test_forks.py::test_how_sure_the_policy_is_is_told_per_token"],
     ),
     Mutant(

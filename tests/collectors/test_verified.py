@@ -61,7 +61,7 @@ def test_the_environment_brings_its_own_oracle(context: LocalContext) -> None:
 
 
 def test_what_cannot_be_verified_is_refused_or_goes_unwatched(context: LocalContext) -> None:
-    with pytest.raises(ValueError, match="needs an oracle, got none and 'relay' has none"):
+    with pytest.raises(ValueError, match="needs an oracle, got none and 'relay' has no default"):
         Verified().bind(relay())
     assert Verified(required=False).bind(relay()).oracle is None
     with pytest.raises(ValueError, match="judges the actions of an environment, got one for 'relay'"):

@@ -1,7 +1,8 @@
-"""The result of a collector: episodes, and how they relate to each other."""
+"""The collector protocol, its result, and collectors of single episodes, groups and trees."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -9,7 +10,7 @@ from typing import Any, ClassVar, Protocol
 
 from hf_credit.deprecated import renamed_fields
 from hf_credit.options import Count, GroupSize, Options
-from hf_credit.rollouts import Episode, RolloutRequest
+from hf_credit.rollouts import Episode, Interaction, RolloutRequest
 from hf_credit.rollouts.capabilities import Replayable
 from hf_credit.rollouts.method_context import MethodContext
 
@@ -21,13 +22,13 @@ class Rollout:
     """One episode of an update, and its purpose.
 
     Attributes:
-        episode: as it was played.
+        episode: as played.
         instance: the index of its task among the task rows of this process.
         trained: whether its decisions may be trained on. If not, it serves for comparison.
         counted: whether it counts in `reward` and the other metrics of episodes, if it is trained.
-        kind: its kind in the method: `"policy"`, or for instance `"reference"` or `"continuation"`.
+        kind: `"policy"`, or another kind of the method, such as `"reference"` or `"continuation"`.
         source: the id of the decision that it starts from or is an alternative to; empty if there is none.
-        extras: by name, notes of a collector for its own method.
+        extras: by name, data of a collector for its own method.
     """
 
     episode: Episode
@@ -45,7 +46,7 @@ class RolloutBatch:
     """The episodes of a batch of task rows, on this process.
 
     Attributes:
-        rollouts: in the order in which they were played.
+        rollouts: in playing order.
         rows: number of task rows.
     """
 
@@ -54,30 +55,30 @@ class RolloutBatch:
 
     @cached_property
     def trained(self) -> tuple[Rollout, ...]:
-        """Those whose decisions may get credit, in order."""
+        """The rollouts whose decisions may get credit, in order."""
         return tuple(rollout for rollout in self.rollouts if rollout.trained)
 
     @cached_property
     def episodes(self) -> list[Episode]:
-        """Of the rollouts that may be trained on."""
+        """The episodes of the trained rollouts."""
         return [rollout.episode for rollout in self.trained]
 
     @cached_property
     def instances(self) -> list[int]:
-        """Of the rollouts that may be trained on."""
+        """The instances of the trained rollouts."""
         return [rollout.instance for rollout in self.trained]
 
     def of_kind(self, kind: str) -> tuple[Rollout, ...]:
-        """The rollouts of a kind, in order."""
+        """Returns the rollouts of a kind, in order."""
         return tuple(rollout for rollout in self.rollouts if rollout.kind == kind)
 
 
 class Collector(Protocol):
-    """Plays the episodes for a batch of task rows. A value: everything it depends on is in its fields.
+    """Plays the episodes for a batch of task rows. It is a value: its fields determine what it does.
 
-    It may have two attributes: `gives`, what it provides to estimators, and a true `replaying` if it plays on from
-    recorded states. It gives `"groups"`, several trained episodes of each task; `"trees"`, all of them from the first
-    state of their task; `"alternatives"`, several decisions at one context; `"verdicts"` of an oracle on decisions;
+    It may have two attributes: `gives`, what it provides to estimators, and a true `replaying` if it replays recorded
+    states. It gives `"groups"`, several trained episodes of each task; `"trees"`, all of them from the first state of
+    their task; `"alternatives"`, several decisions at one context; `"verdicts"` of an oracle on decisions;
     `"continuations"` from the states before them; `"removals"`, episodes without a role; or `"audits"` of decisions.
     """
 
@@ -92,26 +93,32 @@ class Collector(Protocol):
 
 
 def gives_of(collector: Collector) -> frozenset[str]:
-    """What a collector gives; empty if it does not declare it."""
+    """Returns what a collector gives; empty if it does not declare it."""
     return frozenset(getattr(collector, "gives", ()))
 
 
+def bound(collector: Collector, interaction: Interaction[Any]) -> Collector:
+    """Returns a collector for one Interaction: the result of its `bind`, if it has one."""
+    return collector.bind(interaction) if hasattr(collector, "bind") else collector
+
+
 def played(episodes: Sequence[Episode], instances: Sequence[int], rows: int) -> RolloutBatch:
-    """Episodes that are all trained on.
+    """Returns a batch of trained episodes.
 
     Args:
         episodes: of one call of `MethodContext.play`.
-        instances: the instance of each start of that call.
+        instances: the instance of each request of that call.
         rows: number of task rows.
     """
     rollouts = (
-        Rollout(episode=of_instance(one, instances[one.start]), instance=instances[one.start]) for one in episodes
+        Rollout(episode=of_instance(episode, instances[episode.start]), instance=instances[episode.start])
+        for episode in episodes
     )
     return RolloutBatch(rollouts=tuple(rollouts), rows=rows)
 
 
 def of_instance(episode: Episode, instance: int) -> Episode:
-    """The same with the instance as its start, which identifies episodes of one task."""
+    """Returns the episode with the instance as its `start`, which identifies episodes of one task."""
     return episode if episode.start == instance else replace(episode, start=instance)
 
 
@@ -128,7 +135,7 @@ class Group(Options):
     """Several episodes for each task row, from one first state; all but the first are reseeded.
 
     Args:
-        size: how many.
+        size: episodes of each task row, at least 2.
         common_random_numbers: whether they have the same world and sample their later replies with the same random
             numbers, if the sampler honours seeds.
 
@@ -143,18 +150,18 @@ class Group(Options):
 
     def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
         if not Replayable(context.interaction).replayable:
-            # Then each begins anew, and the first state is one as far as it can be.
+            # Each episode starts separately; their first states are equal if the world is deterministic.
             starts = [RolloutRequest[Any](task=row) for row in rows for _ in range(self.size)]
-            return played(context.play(starts), [place // self.size for place in range(len(starts))], len(rows))
+            return played(context.play(starts), [index // self.size for index in range(len(starts))], len(rows))
         return Tree(fanout=(self.size,), common_random_numbers=self.common_random_numbers)(rows, context, memory)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tree(Options):
-    """Episodes that split: several alternatives at the first step, under each several at the second, and so on.
+    """A tree of episodes: several alternatives at the first step, after each several at the second, and so on.
 
     Args:
-        fanout: alternatives at each step.
+        fanout: number of alternatives at each step.
         common_random_numbers: as in `Group`.
         budget: maximum number of terminal scores of one instance (paper C3, eq. 24); unbounded if `None`.
     """
@@ -172,9 +179,9 @@ class Tree(Options):
             RolloutRequest[Any](
                 task=row,
                 fanout=self.fanout,
-                stream=context.stream("instance", place) if self.common_random_numbers else None,
+                stream=context.stream("instance", instance) if self.common_random_numbers else None,
             )
-            for place, row in enumerate(rows)
+            for instance, row in enumerate(rows)
         ]
         collected = played(context.play(starts), range(len(rows)), len(rows))
         refuse_over_budget(collected, self.budget)
@@ -182,28 +189,28 @@ class Tree(Options):
 
 
 def single_or_group(size: int) -> Collector:
-    """One episode for each task row, or a group of them."""
+    """Returns the collector of one episode for each task row, or of a group."""
     return Single() if size == 1 else Group(size=size)
 
 
 def say_whether_shared(context: MethodContext, wanted: bool) -> None:
-    """Logs whether requested common random numbers are in effect: a sampler may not honour seeds."""
+    """Logs whether requested common random numbers are in effect, since a sampler may ignore seeds."""
     if wanted:
         context.log("common_random_numbers", float(context.stream() is not None))
 
 
 def refuse_over_budget(collected: RolloutBatch, budget: int | None) -> None:
-    """Rejects a batch that used more terminal scores than the budget of its instances (paper C3, Appendix D).
+    """Rejects a batch with more terminal scores of an instance than the budget (paper C3, Appendix D).
 
     Raises:
-        RuntimeError: an instance used more.
+        RuntimeError: an instance has more.
     """
-    spent: dict[int, int] = {}
+    spent = Counter[int]()
     for rollout in collected.rollouts:
-        spent[rollout.instance] = spent.get(rollout.instance, 0) + rollout.episode.scored
+        spent[rollout.instance] += rollout.episode.scored
     most = max(spent.values(), default=0)
     if budget is not None and most > budget:
         raise RuntimeError(
-            f"an instance must take at most {budget} terminal scores, got {most}; reject this batch and collect fewer "
-            "episodes."
+            f"an instance must take at most {budget} terminal scores, got {most}; collect fewer episodes or raise the "
+            "budget."
         )

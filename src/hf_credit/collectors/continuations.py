@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, ClassVar
 
-from hf_credit.collectors.base import Collector, Rollout, RolloutBatch, Single, TaskRow, gives_of
+from hf_credit.collectors.base import Collector, Rollout, RolloutBatch, Single, TaskRow, bound, gives_of
 from hf_credit.options import Count, Options
 from hf_credit.rollouts import Decision, Ending, Interaction, RolloutRequest
 from hf_credit.rollouts.method_context import MethodContext
@@ -17,14 +17,14 @@ CONTINUATION = "continuation"
 
 @dataclass(frozen=True, kw_only=True)
 class Continuations(Options):
-    """The episodes of another collector, and rollouts of the same policy from the state before each of its decisions.
+    """The episodes of another collector, and rollouts of the same policy from the state before each decision.
 
     The rollouts serve only for comparison. A failed episode has none.
 
     Args:
-        rollouts: from each state.
-        inner: plays the episodes to train on.
-        template_kwargs: chat template settings of the rollouts, such as `{"enable_thinking": false}` for a lighter
+        rollouts: number from each state.
+        inner: the collector of the episodes to train on.
+        template_kwargs: chat template settings of the rollouts, such as `{"enable_thinking": false}` for a cheaper
             mode of the policy. `None` continues the recorded tokens instead.
     """
 
@@ -35,12 +35,12 @@ class Continuations(Options):
 
     @property
     def gives(self) -> frozenset[str]:
-        """What `inner` gives, and values of states."""
+        """What `inner` gives, and continuations."""
         return gives_of(self.inner) | {"continuations"}
 
     def bind(self, interaction: Interaction[Any]) -> Continuations:
-        """The same for one Interaction, bound through `inner`."""
-        return replace(self, inner=self.inner.bind(interaction)) if hasattr(self.inner, "bind") else self
+        """Binds `inner` to one Interaction."""
+        return replace(self, inner=bound(self.inner, interaction))
 
     def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
         collected = self.inner(rows, context, memory)
@@ -52,18 +52,15 @@ class Continuations(Options):
         ]
         starts = [self._start(decision, seed) for _, decision in origins for seed in range(self.rollouts)]
         played = context.play(starts, template_kwargs=self.template_kwargs)
-        tokens = sum(episode.generated_tokens for episode in played)
-        context.total("tokens/continuations", tokens)
-        rollouts = (
-            Rollout(
-                episode=episode,
-                instance=origins[place // self.rollouts][0].instance,
-                trained=False,
-                kind=CONTINUATION,
-                source=origins[place // self.rollouts][1].id,
+        context.total("tokens/continuations", sum(episode.generated_tokens for episode in played))
+        rollouts = []
+        for index, episode in enumerate(played):
+            origin, decision = origins[index // self.rollouts]
+            rollouts.append(
+                Rollout(
+                    episode=episode, instance=origin.instance, trained=False, kind=CONTINUATION, source=decision.id
+                )
             )
-            for place, episode in enumerate(played)
-        )
         return replace(collected, rollouts=(*collected.rollouts, *rollouts))
 
     def _start(self, decision: Decision, seed: int) -> RolloutRequest[Any]:
@@ -72,21 +69,21 @@ class Continuations(Options):
 
 
 def continuation_values(collected: RolloutBatch) -> list[list[float] | None]:
-    """The Monte Carlo value of the state before each decision of each trained episode.
+    """Returns the Monte Carlo value of the state before each decision of each trained episode.
 
         V(s) = mean outcome of the rollouts from s, 0 if all of them failed
 
     Returns:
-        `None` for a failed episode, which has no rollouts.
+        For each episode, the values of its decisions; `None` for a failed one, which has no rollouts.
     """
     outcomes: dict[str, list[float]] = {}
     for rollout in collected.of_kind(CONTINUATION):
-        known = outcomes.setdefault(rollout.source, [])
+        of_source = outcomes.setdefault(rollout.source, [])
         if rollout.episode.ending != Ending.ERROR:
-            known.append(rollout.episode.outcome)
+            of_source.append(rollout.episode.outcome)
     return [
         None
         if episode.ending == Ending.ERROR
-        else [fmean(outcomes[decision.id]) if outcomes[decision.id] else 0.0 for decision in episode.decisions]
+        else [fmean(outcomes[decision.id] or [0.0]) for decision in episode.decisions]
         for episode in collected.episodes
     ]

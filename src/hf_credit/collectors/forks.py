@@ -1,4 +1,4 @@
-"""Episodes, and then others from their states, chosen round by round."""
+"""Episodes, and forks from their states, chosen in rounds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar
 
-from hf_credit.collectors.base import Group, Rollout, RolloutBatch, Single, TaskRow
+from hf_credit.collectors.base import Group, Rollout, RolloutBatch, TaskRow, single_or_group
 from hf_credit.options import Count, GroupSize, Options, Range
 from hf_credit.rollouts import Decision, Ending, RolloutRequest, replay_from
 from hf_credit.rollouts.method_context import MethodContext
@@ -16,14 +16,14 @@ FORK = "fork"
 
 
 def fork(origins: Sequence[tuple[Rollout, int]], seeds: Sequence[int], context: MethodContext) -> list[Rollout]:
-    """New episodes from the state before a recorded decision.
+    """Plays new episodes from the states before recorded decisions.
 
-    Each also contains the earlier decisions, which it shares with the original episode, and its `source` is the
-    recorded decision.
+    Each also contains the earlier decisions, which it shares with the original episode. Its `source` is the recorded
+    decision.
 
     Args:
-        origins: a rollout and the index of one of its decisions, for each; there may be none.
-        seeds: of the randomness ahead of each.
+        origins: for each fork, a rollout and the index of one of its decisions; may be empty.
+        seeds: of the future randomness of each fork.
         context: plays.
     """
     starts: list[RolloutRequest[Any]] = [
@@ -41,14 +41,14 @@ def fork(origins: Sequence[tuple[Rollout, int]], seeds: Sequence[int], context: 
 
 
 def tree_numbers(collected: RolloutBatch) -> list[int]:
-    """The tree of each trained rollout: one for each episode that was played from the start, and its forks'.
+    """Returns the number of each trained rollout's tree: the index of the tree's episode from the start.
 
-    Forks follow the episodes that they come from.
+    Forks must follow the episodes that they start from.
     """
     of_decision: dict[str, int] = {}
     numbers = []
-    for place, rollout in enumerate(collected.trained):
-        number = of_decision.get(rollout.source, place)
+    for index, rollout in enumerate(collected.trained):
+        number = of_decision.get(rollout.source, index)
         numbers.append(number)
         for decision in rollout.episode.decisions:
             of_decision.setdefault(decision.id, number)
@@ -59,14 +59,14 @@ def tree_numbers(collected: RolloutBatch) -> list[int]:
 class RandomForks(Options):
     """Several trees for each task row: an episode each, expanded at random (Tree-GRPO, arXiv:2509.21240).
 
-    In each round, `expansions` of the decisions of a tree are drawn, and a new episode is played from the state before
-    each of them. An instance thus plays trees * (1 + rounds * expansions) episodes, or fewer if a tree has too few
-    decisions; a fork costs only the tokens after it.
+    Each round draws `expansions` of the decisions of a tree and plays a new episode from the state before each. An
+    instance thus has trees * (1 + rounds * expansions) episodes, fewer if a tree has too few decisions. A fork costs
+    only the tokens after it.
 
     Args:
-        trees: for each task row.
-        expansions: forks of each tree in each round.
-        rounds: of forking, one after the other.
+        trees: number for each task row.
+        expansions: number of forks of each tree in each round.
+        rounds: number of rounds.
 
     Raises:
         ValueError: a number is below 1.
@@ -80,7 +80,7 @@ class RandomForks(Options):
     replaying: ClassVar[bool] = True
 
     def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
-        collected = (Single() if self.trees == 1 else Group(size=self.trees))(rows, context, memory)
+        collected = single_or_group(self.trees)(rows, context, memory)
         for number in range(self.rounds):
             drawn: list[tuple[Rollout, int]] = []
             of_tree: dict[int, list[tuple[Rollout, int]]] = {}
@@ -99,8 +99,8 @@ class _State:
 
     Attributes:
         origin: its first occurrence: a rollout, and the index of its decision there.
-        surprise: for each step taken from it, its negative log-probability.
-        children: number of steps taken from it, including those to be played.
+        surprise: the negative log-probability of each step from it.
+        children: number of steps from it, planned ones included.
     """
 
     origin: tuple[Rollout, int]
@@ -116,14 +116,13 @@ class _State:
 class UncertainForks(Options):
     """Episodes of each task row, then forks where the policy is least certain (CARL, arXiv:2512.04949).
 
-    The next fork is at the state of the instance with the largest H / n, where H is the mean over the steps that were
-    taken from it of -log p per token, in nats, and n is their number. The first states of an instance's episodes are
-    one state.
+    The next fork is at the state of the instance with the largest H / n, where H is the mean of -log p per token, in
+    nats, over the n steps from that state. The first states of an instance's episodes count as one state.
 
     Args:
-        initial: episodes from the start.
-        forks: of each instance.
-        forks_per_round: number of forks to choose before playing them; the paper has 1, more is faster.
+        initial: number of episodes from the start.
+        forks: number for each instance.
+        forks_per_round: number of forks to choose before playing them; 1 in the paper, more is faster.
 
     Raises:
         ValueError: a number is too low.
@@ -138,45 +137,45 @@ class UncertainForks(Options):
 
     def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
         collected = Group(size=self.initial)(rows, context, memory)
-        known: list[dict[str, _State]] = [{} for _ in rows]  # by the decision before; none before the first state
+        states: list[dict[str, _State]] = [{} for _ in rows]  # by the id of the decision before, "" at the start
         fresh = collected.rollouts
         for number in range(math.ceil(self.forks / self.forks_per_round)):
-            self._look(fresh, known, context)
+            self._add_steps(fresh, states, context)
             left = min(self.forks_per_round, self.forks - number * self.forks_per_round)
-            origins = [origin for states in known for origin in _choose(states.values(), left)]
+            origins = [origin for of_instance in states for origin in _choose(of_instance.values(), left)]
             seeds = range(len(collected.rollouts), len(collected.rollouts) + len(origins))
             fresh = tuple(fork(origins, seeds, context))
             collected = replace(collected, rollouts=(*collected.rollouts, *fresh))
         return collected
 
-    def _look(self, fresh: Sequence[Rollout], known: list[dict[str, _State]], context: MethodContext) -> None:
-        """Adds the steps of new rollouts."""
-        taken = [(rollout, *found) for rollout in fresh for found in _fresh_steps(rollout)]
-        logprobs = iter(context.logprobs([decision for _, _, step, _ in taken for decision in step]))
-        for rollout, index, step, above in taken:
-            surprise = [-sum(own) / max(len(own), 1) for own in (next(logprobs) for _ in step)]
-            state = known[rollout.instance].setdefault(above, _State(origin=(rollout, index)))
+    def _add_steps(self, fresh: Sequence[Rollout], states: list[dict[str, _State]], context: MethodContext) -> None:
+        """Adds the steps of new rollouts to the states."""
+        steps = [(rollout, *step) for rollout in fresh for step in _fresh_steps(rollout)]
+        logprobs = iter(context.logprobs([decision for _, _, step, _ in steps for decision in step]))
+        for rollout, index, step, parent in steps:
+            surprise = [-sum(tokens) / max(len(tokens), 1) for tokens in (next(logprobs) for _ in step)]
+            state = states[rollout.instance].setdefault(parent, _State(origin=(rollout, index)))
             state.surprise.append(sum(surprise) / len(surprise))
             state.children = max(state.children, len(state.surprise))
 
 
 def _choose(states: Collection[_State], number: int) -> list[tuple[Rollout, int]]:
-    """Where an instance forks next."""
+    """The origins of an instance's next forks."""
     chosen = []
     for _ in range(number if states else 0):
-        state = max(states, key=lambda one: one.priority)
+        state = max(states, key=lambda candidate: candidate.priority)
         state.children += 1
         chosen.append(state.origin)
     return chosen
 
 
 def _fresh_steps(rollout: Rollout) -> Iterator[tuple[int, tuple[Decision, ...], str]]:
-    """The steps that no earlier rollout holds: the index of the first decision, the step, and the id of the decision
-    before it, the first of its step; empty at the start. There are none in an episode that failed."""
+    """The steps that no earlier rollout has: the index of the first decision, the step, and the id of the previous
+    step's first decision, empty at the start. A failed episode has none."""
     if rollout.episode.ending == Ending.ERROR:
         return
-    index, above = 0, ""
+    index, parent = 0, ""
     for step in rollout.episode.steps:
         if index >= rollout.episode.prefix_length:
-            yield index, step, above
-        index, above = index + len(step), step[0].id
+            yield index, step, parent
+        index, parent = index + len(step), step[0].id

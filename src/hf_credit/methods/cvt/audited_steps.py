@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Annotated, Any, Literal, Protocol
 
-from hf_credit.collectors.base import Collector, Rollout, RolloutBatch, Single, TaskRow, gives_of
+from hf_credit.collectors.base import Collector, Rollout, RolloutBatch, Single, TaskRow, bound, gives_of
 from hf_credit.collectors.forks import fork
 from hf_credit.credit import inclusion_probabilities, systematic_sample
 from hf_credit.critics.readings import context_readings
@@ -138,7 +138,7 @@ class AuditedSteps(Options):
         unknown = [name for name in self.families or () if name not in known]
         if unknown and self.counterfactuals != "none":
             raise ValueError(f"families must be among {', '.join(known)}, got {unknown[0]!r}; name these.")
-        inner = self.inner.bind(interaction) if hasattr(self.inner, "bind") else self.inner
+        inner = bound(self.inner, interaction)
         return replace(self, auditor=auditor, interventions=interventions, inner=inner)
 
     def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
