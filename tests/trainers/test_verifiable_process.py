@@ -74,7 +74,7 @@ def test_an_oracle_that_raises_ends_its_episodes_and_no_other(
 def test_the_papers_method_needs_an_oracle(micro_policy: Path, tmp_path: Path) -> None:
     environment = make("sudoku", size=4, blanks=4)
     environment.name = "house_rules"
-    with pytest.raises(ValueError, match="needs an oracle, got none and 'house_rules' has none"):
+    with pytest.raises(ValueError, match="needs an oracle, got none and 'house_rules' has no default"):
         VerifiableProcessTrainer(str(micro_policy), environment, config(tmp_path))
 
 
