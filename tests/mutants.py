@@ -267,7 +267,7 @@ MUTANTS = [
         " - removed",
         [
             "tests/collaborations/test_think_solve.py::"
-            "test_of_several_thinkers_what_was_said_before_stays_and_what_was_said_after_is_said_anew"
+            "test_without_a_thinker_earlier_outputs_stay_and_later_roles_reply_again"
         ],
     ),
     Mutant(
@@ -275,7 +275,7 @@ MUTANTS = [
         "src/hf_credit/collaborations/voting.py",
         "answer is not None and answer not in grades",
         "answer is not None",
-        ["tests/collaborations/test_voting.py::test_each_distinct_answer_is_scored_once_whoever_is_left_out"],
+        ["tests/collaborations/test_voting.py::test_each_distinct_answer_is_scored_once_also_without_a_voter"],
     ),
     Mutant(
         "the variance of all that was ever seen",
@@ -776,7 +776,7 @@ MUTANTS = [
         "src/hf_credit/collectors/forks.py",
         "-sum(tokens) / max(len(tokens), 1)",
         "-sum(tokens)",
-        ["tests/collectors/test_forks.py::test_how_sure_the_policy_is_is_told_per_token"],
+        ["tests/collectors/test_forks.py::test_the_surprise_of_a_step_is_per_token"],
     ),
     Mutant(
         "masked replies are left out of PPO's advantages",

@@ -1,4 +1,4 @@
-"""A policy that says what a function of its context says, and a tokenizer that knows every printable character."""
+"""A policy that replies with a function of its context, and a tokenizer with every printable character."""
 
 from __future__ import annotations
 

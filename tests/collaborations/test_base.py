@@ -1,4 +1,4 @@
-"""A collaboration walks its graph over states that are values, and shows each role what the protocol says."""
+"""A collaboration walks its graph over immutable states, and shows each role the outputs of the protocol."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ VOTE = [
 VOTERS = {"planner": "p", "solver": "s", "judge": "j"}
 
 
-def test_those_who_speak_at_the_same_time_do_not_see_each_other_and_are_put_in_their_declared_order():
+def test_simultaneous_events_do_not_see_each_other_and_keep_their_declared_order():
     collaboration = Collaboration(VOTERS, VOTE, "judge", exact)
     state = walk(collaboration, TASK, ["do"])
     assert [(request.role, request.event) for request in collaboration.pending(state)] == [
@@ -167,7 +167,7 @@ def test_with_history_all_outputs_are_seen():
     assert users(collaboration, state)[0].endswith("Context: one\n\nbad one\n\ntwo\n\nbad two")
 
 
-def test_a_loop_redoes_what_followed_its_target_and_no_more():
+def test_a_loop_repeats_only_the_events_from_its_target_on():
     events = [
         Event("plan", "planner"),
         Event("first", "solver", after="plan"),
@@ -213,7 +213,7 @@ def test_the_scorer_is_asked_once_with_the_task_and_the_final_text():
     assert collaboration.ending(state) == Ending.FINISHED
 
 
-def test_an_unfinished_collaboration_is_worth_nothing_and_not_scored():
+def test_an_unfinished_collaboration_has_outcome_0_without_scoring():
     collaboration = pair(scorer=lambda task, text: math.nan)
     assert collaboration.outcome(walk(collaboration, TASK, ["plan"])) == 0
 
@@ -353,7 +353,7 @@ def test_a_role_that_never_speaks_is_refused():
     assert message.startswith("every role must speak at some event, got 'critic', which never does; ")
 
 
-def test_a_role_that_nobody_hears_is_refused():
+def test_a_role_that_no_event_sees_is_refused():
     events = [Event("plan", "planner"), Event("solve", "solver")]
     message = refusal(lambda: pair(events=events))
     assert message.startswith("every event must lead to the final one, 'solve', got 'plan' of the role 'planner', ")
@@ -373,6 +373,6 @@ def test_a_row_without_the_text_of_a_column_is_refused(row):
 
 
 @pytest.mark.parametrize("value", [{1, 2}, b"x", object(), {("a", "b"): 1}])
-def test_a_row_that_is_no_json_is_refused(value):
+def test_a_row_with_other_values_than_json_is_refused(value):
     message = refusal(lambda: pair().start({"problem": "p", "x": value}, 0))
     assert message.startswith("a task row must contain JSON values, got another value (")

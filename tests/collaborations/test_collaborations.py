@@ -1,4 +1,4 @@
-"""Collaborations have names, and one that needs a scorer takes it by name."""
+"""Collaborations by name, with scorers by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The value of every part of a team, against brute force and against episodes through the Engine."""
+"""The value of every coalition of a team, against brute force and against episodes of the Engine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCORES = {"a": 1.0, "b": 0.0}
 HALVES = {role: {"a": 0.5, "b": 0.5} for role in "xyz"}
 
 
-def test_three_who_are_right_half_of_the_time_are_worth_half():
+def test_three_voters_who_are_right_half_of_the_time_score_half():
     found = vote_values(HALVES, SCORES)
     assert set(found.values.values()) == {0.0, 0.5}  # of nobody, and of anybody
     assert found.contribution("x") == 0.0
@@ -39,7 +39,7 @@ def test_the_value_of_the_right_majority_is_the_binomial():
     assert vote_values(answers, SCORES).value == pytest.approx(0.7**3 + 3 * 0.7**2 * 0.3)
 
 
-def test_an_answer_is_worth_what_it_adds_to_the_others():
+def test_the_contribution_of_an_answer_is_its_gain_over_the_others():
     found = vote_contributions(HALVES, SCORES)
     # With a right answer the vote is right unless both others are wrong.
     assert found["x"] == {"a": pytest.approx(0.75 - 0.5), "b": pytest.approx(0.25 - 0.5)}
@@ -73,7 +73,7 @@ def relay():
     return hinted_relay(3), model, chat
 
 
-def test_a_thinker_is_worth_the_difference_to_the_solver_alone(relay):
+def test_a_thinker_contributes_the_difference_to_the_solver_alone(relay):
     team, model, chat = relay
     start = team.start(hinted_relay_task(2, 1), 0)
     found = sequence_values(team, chat, model, start, max_new_tokens=1)

@@ -1,4 +1,4 @@
-"""Values by enumeration are those of closed forms and of many episodes through the Engine."""
+"""Values by enumeration equal closed forms and means of many episodes of the Engine."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_probabilities_are_those_of_the_sampler(policy):
         assert share == pytest.approx(probability, abs=4 * sqrt(max(probability, 1 / len(said)) / len(said)))
 
 
-def test_with_no_floor_all_replies_are_looked_at_and_advantages_have_mean_zero(policy):
+def test_without_a_floor_all_replies_are_enumerated_and_advantages_have_mean_zero(policy):
     model, chat, _ = policy
     state = relay(SIZE).advance(start(2, 0), ["2"])
     (exact,) = exact_values(relay(SIZE), chat, model, [state])
@@ -73,7 +73,7 @@ def test_with_no_floor_all_replies_are_looked_at_and_advantages_have_mean_zero(p
     assert exact.value == pytest.approx(sum(p for text, p in exact.probabilities.items() if text.strip() == "2"))
 
 
-def test_a_reply_s_value_is_the_value_of_what_follows(policy):
+def test_a_reply_s_value_is_the_value_of_the_next_state(policy):
     model, chat, _ = policy
     (first,) = exact_values(relay(SIZE), chat, model, [start(1, 1)], floor=1e-4)
     (then,) = exact_values(relay(SIZE), chat, model, [relay(SIZE).advance(start(1, 1), ["0"])], floor=1e-4)

@@ -1,4 +1,4 @@
-"""A graph is a protocol, or is refused in one sentence."""
+"""A graph is a valid protocol, or is refused in one sentence."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def test_a_loop_redoes_all_that_follows_its_target():
     assert graph.redone["d"] == {"c", "d", "side"}
 
 
-def test_one_sees_those_one_speaks_after_unless_it_says_otherwise():
+def test_an_event_sees_the_events_before_it_by_default():
     graph = Graph([Event("a", "r"), Event("b", "r", "a"), Event("c", "r", "b", sees=["a"])], "c")
     assert graph.sees == {"a": (), "b": ("a",), "c": ("a",)}
 
 
-def test_one_can_see_itself_and_later_events_where_a_loop_comes_back():
+def test_an_event_can_see_itself_and_later_events_after_a_loop():
     events = [Event("write", "w", sees=("write", "review")), Event("review", "r", after="write")]
     assert Graph(events, "review", [Loop("review", "write", times=1)]).sees["write"] == ("write", "review")
 

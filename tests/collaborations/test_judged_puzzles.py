@@ -1,4 +1,4 @@
-"""Puzzles with a judge model: who is asked what, and that a judge is neither a turn nor trained."""
+"""Puzzles with a judge model: its prompts, and that its replies are neither turns nor trained on."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_question_goes_to_the_judge_with_the_story_and_the_verdict_to_the_play
     assert not any("Because" in content for content in contents)
 
 
-def test_a_judge_is_no_turn():
+def test_a_judgement_is_not_a_turn():
     asked, told = walk(ASK), walk(ASK, "Yes")
     assert (asked.turns, told.turns) == (1, 1)
     assert GAME.untrained == ("judge",)
@@ -52,7 +52,7 @@ def test_a_verdict_that_cannot_be_read_is_unknown():
     assert walk(ASK, "I will not say.").world.replies == ("Unknown",)
 
 
-def test_an_answer_and_an_unreadable_reply_end_it_without_a_judge():
+def test_an_answer_and_an_unreadable_reply_end_an_episode_without_a_judge():
     right, bad = walk(ASK, "Yes", TELL), walk("Was it cold?")
     assert not GAME.pending(right)
     assert not GAME.pending(bad)
@@ -100,7 +100,7 @@ def test_every_role_must_have_a_sampler(chat):
         Engine(GAME, chat, {"agent": Says(chat, ASK)})
 
 
-def test_it_is_described_by_its_options():
+def test_its_spec_has_its_options():
     assert GAME.spec() == {
         "collaboration": "judged_puzzles",
         "collaboration_options": {

@@ -23,7 +23,7 @@ def contents(collaboration, state):
 
 
 @pytest.mark.parametrize("domain", ["math", "code"])
-def test_the_reasoner_sees_the_problem_and_the_actor_also_what_the_reasoner_said(domain):
+def test_the_reasoner_sees_the_problem_and_the_actor_also_the_reasoner_s_output(domain):
     collaboration = reasoner_actor(domain, boxed)
     state = collaboration.start(TASK, 0)
     prompts = PROMPTS[domain]

@@ -1,4 +1,4 @@
-"""The relay is a task of two halves: neither speaker can succeed alone, and both together always can."""
+"""In the relay no speaker can succeed alone, and both together always can."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_the_best_players_always_succeed():
 
 
 @pytest.mark.parametrize(("quality", "size", "speakers"), [(0.6, 10, 2), (0.3, 4, 2), (0.0, 2, 2), (0.8, 3, 5)])
-def test_players_of_a_quality_succeed_as_often_as_their_docstring_says(quality, size, speakers):
+def test_players_have_the_success_rate_of_their_docstring(quality, size, speakers):
     right = 1.0  # what a speaker was told: each keeps it right with its quality or by chance, or mends it by chance
     for _ in range(speakers):
         right = right * (quality + (1 - quality) / size) + (1 - right) * (1 - quality) / size

@@ -15,7 +15,7 @@ from hf_credit.collaborations.relay import relay_score
 from hf_credit.collaborations.scorers import check_score, resolve_scorer
 
 
-def test_a_function_stays_what_it_is():
+def test_a_function_is_returned_unchanged():
     assert resolve_scorer(relay_score) is relay_score
     assert resolve_scorer(operator.eq) is operator.eq
 
@@ -46,12 +46,12 @@ def test_a_name_that_finds_nothing_is_refused(name, why):
 
 
 @pytest.mark.parametrize("scorer", [0.5, "math:pi", lambda text: 0.5, lambda task, text, more: 0.5])
-def test_what_cannot_be_called_with_a_task_and_a_text_is_refused(scorer):
+def test_other_objects_than_a_function_of_a_task_and_a_text_are_refused(scorer):
     with pytest.raises(ValueError, match=r"a function of a task and a text, got .*; pass score\(task, text\), or "):
         resolve_scorer(scorer)
 
 
-def test_a_scorer_that_asks_for_the_transcript_is_given_all_that_was_said():
+def test_a_scorer_with_a_transcript_parameter_receives_all_outputs():
     given = []
 
     def polite(task, text, *, transcript):

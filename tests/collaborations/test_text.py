@@ -1,4 +1,4 @@
-"""Texts are trimmed, and lose the marks of a chat template and nothing of mathematics."""
+"""Texts are trimmed, and lose markers of a chat template but no mathematics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_ends_are_trimmed_and_line_breaks_are_of_one_kind():
 
 
 @given(st.text())
-def test_a_normal_text_stays_as_it_is(text):
+def test_a_normalised_text_stays_unchanged(text):
     assert normalise(normalise(text)) == normalise(text)
     assert "\r" not in normalise(text)
 
@@ -67,7 +67,7 @@ PIECES = ["<|im_start|>", "<|im_", "end|>", "</", "s>", "assistant", "user:", "\
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join) | st.text(max_size=20))
-def test_what_is_clean_stays_as_it_is(text):
+def test_a_clean_text_stays_unchanged(text):
     clean = sanitise_mathematics(text)
     assert sanitise_mathematics(clean) == clean == normalise(clean)
     assert "<|im_end|>" not in clean
@@ -100,7 +100,7 @@ ROLES = [
 
 
 @given(st.lists(st.sampled_from(PIECES + ROLES), max_size=20).map("".join))
-def test_runs_of_roles_go_at_once_and_leave_what_they_left_one_by_one(text):
+def test_runs_of_role_headers_are_removed_at_once(text):
     assert sanitise_mathematics(text) == one_leak_at_a_time(text)
 
 

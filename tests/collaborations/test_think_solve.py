@@ -1,4 +1,4 @@
-"""Thinkers pass notes on to a solver, and each of them can be left out."""
+"""Thinkers send notes to a solver, and each of them can be removed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_leaving_the_thinker_out_of_the_whole_walk_leaves_nothing_of_it():
     assert team.outcome(team.advance(team.without(done, "thinker"), ["3"])) == 0.0
 
 
-def test_of_several_thinkers_what_was_said_before_stays_and_what_was_said_after_is_said_anew():
+def test_without_a_thinker_earlier_outputs_stay_and_later_roles_reply_again():
     team = think_solve(exact, thinkers=("planner", "checker"))
     start = team.start(ROW, 0)
     state = start
@@ -59,7 +59,7 @@ def test_of_several_thinkers_what_was_said_before_stays_and_what_was_said_after_
     assert asked(team, team.without(team.without(state, "checker"), "planner")) == alone
 
 
-def test_who_cannot_be_left_out_is_said_in_one_sentence():
+def test_a_role_that_cannot_be_removed_is_refused_in_one_sentence():
     team = think_solve(exact)
     with pytest.raises(
         ValueError, match=r"a role that is left out must be one .*, got 'solver', and it says so of thin"
@@ -68,7 +68,7 @@ def test_who_cannot_be_left_out_is_said_in_one_sentence():
     assert team.removable == ("thinker",)
 
 
-def test_a_collaboration_with_loops_can_be_played_without_nobody():
+def test_a_collaboration_with_loops_has_no_removable_role():
     from hf_credit.collaborations import Loop
 
     events = [Event("plan", role="planner"), Event("check", role="checker", after="plan")]
@@ -78,7 +78,7 @@ def test_a_collaboration_with_loops_can_be_played_without_nobody():
     assert Collaboration(roles, events, "check", exact).removable == ("planner",)
 
 
-def test_who_did_not_hear_a_role_does_not_speak_anew():
+def test_roles_that_did_not_see_a_removed_output_do_not_reply_again():
     events = [
         Event("plan", role="planner"),
         Event("aside", role="other", after="plan", sees=()),
@@ -101,7 +101,7 @@ def test_a_final_box_of_a_thought_can_be_taken_out():
         assert without_final_box(kept) == kept
 
 
-def test_it_describes_itself_and_is_made_again():
+def test_its_spec_rebuilds_it():
     team = make("think_solve", scorer="hf_credit.collaborations.hinted_relay:hinted_relay_score", thinkers=["a", "b"])
     spec = TaskSpec.of(team)
     assert spec.build().roles == team.roles
@@ -111,7 +111,7 @@ def test_it_describes_itself_and_is_made_again():
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"thinkers": ()}, "a thinker must speak before the solver, got "),
         ({"thinkers": ("a", "a")}, "roles must have different names, got a, a, solver; "),
@@ -119,8 +119,8 @@ def test_it_describes_itself_and_is_made_again():
         ({"prompts": {"judge": "?"}}, "the role of a prompt must be one of thinker, solver, got 'judge'; "),
     ],
 )
-def test_impossible_teams_are_refused(options, told):
-    with pytest.raises(ValueError, match=told):
+def test_impossible_teams_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
         think_solve(exact, **options)
 
 
@@ -135,7 +135,7 @@ def test_alone_the_solver_of_the_hinted_relay_is_right_half_of_the_time():
     assert len(hinted_relay_pairs("train")) + len(hinted_relay_pairs("held_out")) == 8 * 7
 
 
-def test_the_diligent_player_is_always_right_and_the_lazy_one_says_a_stock_number():
+def test_the_diligent_player_is_always_right_and_the_lazy_one_sends_a_stock_number():
     import random
 
     team, draws = hinted_relay(8), random.Random(0)

@@ -1,4 +1,4 @@
-"""Votes are counted, and counted again without one of the voters."""
+"""Votes are counted, also without each voter."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ RIGHT = {"a": 1.0, "b": 0.0, "c": 0.0}
 VOTES = st.lists(st.sampled_from(["a", "b", "c", None]), min_size=1, max_size=5)
 
 
-def test_the_most_votes_win_and_abstentions_are_no_candidate():
+def test_the_plurality_wins_and_abstentions_do_not_count():
     assert plurality(["b", "a", "b"]) == ("b",)
     assert plurality(["b", None, "a", None, None]) == ("b", "a")
     assert plurality([None, None]) == ()
 
 
 @pytest.mark.parametrize(("ties", "worth"), [("expected", 0.5), ("first", 0.0), ("none", 0.0)])
-def test_a_tie_is_worth_what_the_rule_says(ties, worth):
+def test_the_rule_determines_the_score_of_a_tie(ties, worth):
     assert vote_score(["b", "a"], RIGHT, ties) == worth
     assert vote_score(["a", "b"], RIGHT, "first") == 1.0
 
 
-def test_nobody_votes_and_nobody_is_left_are_worth_nothing():
+def test_a_vote_without_votes_scores_0():
     assert vote_score([None, None, None], RIGHT) == vote_score([], RIGHT) == 0.0
     assert scores_without(["a"], RIGHT) == [0.0]
 
 
-def test_without_one_of_three_two_are_left_and_may_be_tied():
+def test_two_of_three_voters_may_tie():
     assert scores_without(["a", "a", "b"], RIGHT) == [0.5, 0.5, 1.0]
     assert scores_without(["a", "a", "b"], RIGHT, "none") == [0.0, 0.0, 1.0]
 
 
 @given(VOTES, st.sampled_from(["expected", "first", "none"]))
-def test_who_abstains_changes_nothing(votes, ties):
+def test_an_abstention_changes_nothing(votes, ties):
     whole = vote_score(votes, RIGHT, ties)
     for vote, rest in zip(votes, scores_without(votes, RIGHT, ties), strict=True):
         assert vote is not None or rest == whole

@@ -1,4 +1,4 @@
-"""All answer at once, each answer is scored once, and the vote is counted again without anybody speaking again."""
+"""All voters answer simultaneously, each answer is scored once, and a vote without a voter needs no new replies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_all_see_the_bare_problem_at_once():
     assert {request.messages[1]["content"] for request in requests} == {"1 and 1"}
 
 
-def test_a_vote_without_somebody_is_over_and_nobody_is_asked_again():
+def test_a_vote_without_a_voter_is_over_without_new_replies():
     team, state = vote("2", "2", "3")
     assert team.outcome(state) == 1.0
     left = {role: team.without(state, role) for role in team.roles}
@@ -34,7 +34,7 @@ def test_a_vote_without_somebody_is_over_and_nobody_is_asked_again():
     assert team.outcome(team.without(team.without(state, "voter_1"), "voter_2")) == 0.0
 
 
-def test_each_distinct_answer_is_scored_once_whoever_is_left_out():
+def test_each_distinct_answer_is_scored_once_also_without_a_voter():
     calls = []
     team, state = vote("3", "2", "2", scorer=lambda task, text: calls.append(text) or float(text == "2"))
     assert [team.outcome(one) for one in (state, *(team.without(state, role) for role in team.roles))]
@@ -65,7 +65,7 @@ def test_ties_go_by_the_rule():
         assert team.outcome(state) == worth
 
 
-def test_a_state_goes_through_json_and_an_unfinished_vote_is_worth_nothing():
+def test_a_state_survives_json_and_an_unfinished_vote_scores_0():
     team, state = vote("2", "", "3")
     assert VotingState.from_json(state.to_json()) == state
     assert team.outcome(team.start(ROW, 0)) == 0.0
@@ -79,14 +79,14 @@ def test_a_vote_that_starts_without_somebody_goes_on_without():
     assert team.scores(team.advance(start, ["2", "3"])) == 2
 
 
-def test_one_voter_is_an_agent_alone_and_cannot_be_left_out():
+def test_a_single_voter_cannot_be_removed():
     team, state = vote("2")
     assert team.outcome(state) == 1.0
     assert team.removable == ()
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"voters": 0}, "a vote must have a voter, got none; "),
         ({"voters": ("a", "a")}, "voters must have different names, got a, a; "),
@@ -98,19 +98,19 @@ def test_one_voter_is_an_agent_alone_and_cannot_be_left_out():
         ),
     ],
 )
-def test_impossible_votes_are_refused(options, told):
-    with pytest.raises(ValueError, match=told):
+def test_impossible_votes_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
         voting(**{"scorer": lambda task, text: 1.0, "extract": number_key, **options})
 
 
-def test_an_extractor_that_gives_no_text_and_a_score_out_of_range_are_refused():
+def test_an_extractor_without_a_text_and_a_score_out_of_range_are_refused():
     with pytest.raises(ValueError, match="an extractor must return a text or None, got 2 from int; "):
         vote("2", "3", extract=int)
     with pytest.raises(ValueError, match=r"a score must be a number in \[0, 1\], got 2.0"):
         vote("2", "3", scorer=lambda task, text: 2.0)
 
 
-def test_it_describes_itself_and_is_made_again():
+def test_its_spec_rebuilds_it():
     team = sum_vote(6, ties="first")
     assert TaskSpec.of(team).build().ties == "first"
     made = voting("hf_credit.collaborations.sum_vote:sum_score", "hf_credit.collaborations.sum_vote:number_key", 5)
@@ -119,7 +119,7 @@ def test_it_describes_itself_and_is_made_again():
     assert again.extract is number_key
 
 
-def test_two_players_of_the_sum_vote_are_mostly_right_and_the_third_says_a_stock_number():
+def test_two_players_of_the_sum_vote_are_mostly_right_and_the_third_sends_a_stock_number():
     team, draws, play = sum_vote(6), random.Random(0), stock_player(0.7)
     right = dict.fromkeys(team.roles, 0)
     for place in range(300):

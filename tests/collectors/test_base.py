@@ -1,4 +1,4 @@
-"""Which walks are made for a batch of task rows, and what they are to each other."""
+"""The episodes for a batch of task rows, and their relations."""
 
 from __future__ import annotations
 

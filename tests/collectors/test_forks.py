@@ -1,4 +1,4 @@
-"""Forks share what came before them, cost what comes after, and start where they should."""
+"""Forks share the decisions before them, cost only the tokens after, and start at the right states."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_the_next_fork_is_where_the_policy_is_least_sure(chat):
     assert len(collected.rollouts) == 6
 
 
-def test_how_sure_the_policy_is_is_told_per_token(chat):
+def test_the_surprise_of_a_step_is_per_token(chat):
     class Wordy(Spelling):
         def advance(self, state, replies):
             return replace(state, text=state.text + replies[0][0])

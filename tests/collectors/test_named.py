@@ -1,4 +1,4 @@
-"""Collectors by name, in place of a method's own."""
+"""Collectors by name, instead of a method's default."""
 
 from __future__ import annotations
 

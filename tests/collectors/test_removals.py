@@ -1,4 +1,4 @@
-"""Whole episodes and the same without a role meet the same worlds."""
+"""Whole episodes and those without a role have the same worlds."""
 
 from __future__ import annotations
 

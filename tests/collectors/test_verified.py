@@ -1,4 +1,4 @@
-"""Episodes with verdicts, and who gives them."""
+"""Episodes with verdicts, and the oracles that give them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_environment_brings_its_own_oracle(context: LocalContext) -> None:
     assert type(bound.oracle) is type(oracles.make("sudoku_constraints"))
 
 
-def test_what_cannot_be_verified_is_refused_or_goes_unwatched(context: LocalContext) -> None:
+def test_a_task_without_an_oracle_is_refused_or_has_no_verdicts(context: LocalContext) -> None:
     with pytest.raises(ValueError, match="needs an oracle, got none and 'relay' has no default"):
         Verified().bind(relay())
     assert Verified(required=False).bind(relay()).oracle is None

@@ -12,7 +12,7 @@ def sha(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def test_an_identifier_is_the_hash_of_the_text_in_one_form() -> None:
+def test_an_identifier_is_the_hash_of_the_normalised_text() -> None:
     assert uid_sha("How many?") == sha("How many?")
     assert uid_sha("caf\u0065\u0301") == uid_sha("caf\u00e9") == sha("caf\u00e9")
     assert uid_sha("one\r\ntwo\rthree\n \t\n") == sha("one\ntwo\nthree")
@@ -38,5 +38,5 @@ def test_a_fingerprint_does_not_depend_on_the_order_but_on_how_often(texts: list
     assert fingerprint([*identifiers, uid_sha("one more")]) != fingerprint(identifiers)
 
 
-def test_a_text_that_is_no_unicode_has_an_identifier() -> None:
+def test_a_text_with_surrogates_has_an_identifier() -> None:
     assert len(uid_sha("\ud800")) == 64

@@ -44,7 +44,7 @@ def test_another_problem_has_another_normal_form(other: str) -> None:
     assert normal_form(other) != normal_form(PROBLEM)
 
 
-def test_the_signature_that_our_prompts_carry_is_no_part_of_it() -> None:
+def test_the_normal_form_omits_the_signature_of_a_prompt() -> None:
     assert normal_form(f"Add two numbers.{SIGNATURE}def add(a, b):") == normal_form("add two  numbers.")
 
 
@@ -62,7 +62,7 @@ def test_sets_without_a_common_problem_pass() -> None:
     refuse_overlap(rows("1 + 1", "2 + 2"), {"math500/test": rows("1 - 1"), "empty": []})
 
 
-def test_the_error_says_how_many_and_shows_the_first() -> None:
+def test_the_error_counts_overlaps_and_shows_the_first() -> None:
     with pytest.raises(OverlapError) as error:
         refuse_overlap(rows("a", "B  c", "d", "e"), {"one/test": rows("x", "b c"), "two/test": rows("E", "y")})
     assert str(error.value) == (
@@ -72,7 +72,7 @@ def test_the_error_says_how_many_and_shows_the_first() -> None:
     )
 
 
-def test_what_overlaps_can_be_dropped_and_is_counted() -> None:
+def test_overlapping_problems_can_be_dropped_and_are_counted() -> None:
     kept, dropped = drop_overlap(rows("a", "B", "b", "c"), {"one/test": rows("b"), "two/test": rows("c", "x")})
     assert kept["problem"] == ["a"]
     assert dropped == {"one/test": 2, "two/test": 1}

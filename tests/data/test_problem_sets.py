@@ -1,4 +1,4 @@
-"""Files with the same rows as on the Hub, real ones where they are there; the Hub itself is out of reach in tests."""
+"""Files with the same rows as on the Hub, real ones if they are available; tests never use the Hub."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_the_training_set_of_math_holds_none_of_math500() -> None:
     refuse_overlap(real("math/train").rows, {"math500/test": real("math500/test").rows})
 
 
-def test_what_other_official_splits_have_in_common() -> None:
+def test_overlaps_of_other_official_splits() -> None:
     """Three problems of CMATH's dev are in its test; three texts of MBPP's train are those of test problems."""
     common = {}
     for train, evaluation in [
@@ -193,18 +193,18 @@ def test_rows_without_an_answer_are_dropped_and_counted_on_request(tmp_path: Pat
         ),
     ],
 )
-def test_a_file_of_another_kind_is_told(tmp_path: Path, name: str, content: str, complaint: str) -> None:
+def test_a_file_of_another_format_is_refused(tmp_path: Path, name: str, content: str, complaint: str) -> None:
     (tmp_path / name).write_text(content)
     with pytest.raises(ValueError, match=complaint):
         load_problems(f"own/train={tmp_path / name}")
 
 
-def test_a_missing_file_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="nowhere"):
         load_problems(f"own/train={tmp_path / 'nowhere.jsonl'}")
 
 
-def test_another_answer_to_missing_rows_is_told(tmp_path: Path) -> None:
+def test_an_unknown_on_missing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="on_missing must be one of refuse, drop, got 'ignore'"):
         load_problems(write(tmp_path / "rows.jsonl", ROW), on_missing="ignore")
 
@@ -233,7 +233,7 @@ def test_only_a_commit_pins_a_set() -> None:
         load_problems("cmath/dev@main")
 
 
-def test_an_unknown_set_is_told() -> None:
+def test_an_unknown_set_is_refused() -> None:
     with pytest.raises(
         ValueError, match=r"math/train, .*, or NAME=FILE, got 'math/trian'; did you mean 'math/train'\?$"
     ):
@@ -245,7 +245,7 @@ def test_without_the_hub_a_set_needs_a_file() -> None:
         load_problems("math500/test")
 
 
-def test_names_of_sets_are_told_from_other_datasets() -> None:
+def test_names_of_sets_are_distinguished_from_other_datasets() -> None:
     assert is_problem_set("math500/test")
     assert is_problem_set("cmath/dev@" + "0" * 40)
     assert is_problem_set("own/train=rows.jsonl")
@@ -253,7 +253,7 @@ def test_names_of_sets_are_told_from_other_datasets() -> None:
     assert not is_problem_set("data/rows.jsonl")
 
 
-def test_the_path_of_a_file_with_an_equals_sign_is_no_set(tmp_path: Path) -> None:
+def test_an_existing_path_with_an_equals_sign_is_not_a_set(tmp_path: Path) -> None:
     path = tmp_path / "year=2024" / "rows.jsonl"
     assert is_problem_set(str(path))
     path.parent.mkdir()
@@ -277,7 +277,7 @@ def test_the_sets_of_competitions_are_read_with_the_columns_that_they_have_on_th
         assert (found["domain"], found["source"]) == ("math", name)
 
 
-def test_a_solution_without_its_mark_is_no_answer_of_another_set(tmp_path: Path) -> None:
+def test_a_gsm8k_solution_without_its_mark_has_no_answer(tmp_path: Path) -> None:
     """The same columns in a set that is not known to hold plain answers are those of GSM8K."""
     with pytest.raises(ValueError, match="must have a gold answer, got none in row 0"):
         load_problems(write(tmp_path / "own.jsonl", {"question": "1 + 1?", "answer": "One and one make 2."}))
@@ -301,7 +301,7 @@ def test_a_choice_shows_its_options_behind_letters_and_is_scored_by_the_letter(t
         ({"context": "", "query": " "}, "must have a problem, got an empty text"),
     ],
 )
-def test_a_choice_without_a_right_option_is_told(tmp_path: Path, changed: dict[str, Any], complaint: str) -> None:
+def test_a_choice_without_a_right_option_is_refused(tmp_path: Path, changed: dict[str, Any], complaint: str) -> None:
     row = {"context": "All A are B.", "query": "Which?", "options": ["No.", "Yes."], "correct_option": 0} | changed
     with pytest.raises(ValueError, match=complaint):
         load_problems(write(tmp_path / "logiqa.jsonl", row))

@@ -56,7 +56,7 @@ def test_humaneval_is_one_test_with_its_call() -> None:
     assert found["problem"] == row["prompt"]
 
 
-def test_rows_in_the_one_form_stay_as_they_are() -> None:
+def test_rows_in_the_common_format_stay_unchanged() -> None:
     found = made({"problem": "1+1", "answer": "2"})
     assert to_problem(found, kind_of(set(found), "file"), "other", "other", 9) == found
 
@@ -74,12 +74,12 @@ def test_rows_in_the_one_form_stay_as_they_are() -> None:
         ({"task_id": "1", "prompt": "def f(x):\n    ''", "entry_point": "f", "test": ""}, "must have tests, got none"),
     ],
 )
-def test_a_row_that_no_reply_can_be_scored_by_is_told(row: dict[str, Any], complaint: str) -> None:
+def test_a_row_without_problem_answer_or_tests_is_refused(row: dict[str, Any], complaint: str) -> None:
     with pytest.raises(RowError, match=complaint):
         made(row)
 
 
-def test_unknown_columns_are_told() -> None:
+def test_unknown_columns_are_refused() -> None:
     with pytest.raises(
         ValueError, match=r"must have the columns of a known dataset .*, got a, b in rows.json; rename"
     ):

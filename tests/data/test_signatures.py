@@ -66,12 +66,12 @@ def test_the_sanitized_columns_work_too() -> None:
         ("def other(a): return a", "a function that the tests call, got none"),
     ],
 )
-def test_a_reference_that_cannot_be_used_is_told(code: str, complaint: str) -> None:
+def test_an_unusable_reference_solution_is_refused(code: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         mbpp_problem(mbpp(code, "assert add(1) == 1"))
 
 
-def test_what_stands_above_the_function_is_its_setup() -> None:
+def test_the_setup_is_the_code_above_the_function() -> None:
     prompt = 'import math\n\ndef poly(x):\n    return x\n\n\ndef find_zero(xs: list):\n    """ find it """\n'
     assert humaneval_setup(prompt, "find_zero") == "import math\n\ndef poly(x):\n    return x"
     assert humaneval_setup('def f(x):\n    """ it """\n', "f") == ""

@@ -1,4 +1,4 @@
-"""An audit holds what it may hold."""
+"""An audit refuses invalid values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hf_credit.oracles.auditing import Audit
         ({"beliefs": {"phase": ()}}, "a belief must be a distribution .* for the slot 'phase'"),
     ],
 )
-def test_what_an_audit_may_not_hold_is_refused(values, message):
+def test_invalid_values_of_an_audit_are_refused(values, message):
     with pytest.raises(ValueError, match=message):
         Audit(**values)
 

@@ -59,7 +59,7 @@ def test_interventions_are_found_by_their_name():
     assert resolve_interventions(None) is None
 
 
-def test_an_environment_has_its_own():
+def test_an_environment_has_a_default_auditor():
     environment = make("evidence", documents=4, values=6)
     assert default_auditor(environment).slots["evidence"] == 5
     require_auditor_fit(default_auditor(environment), environment)
@@ -84,7 +84,7 @@ def test_an_auditor_that_fits_any_environment_is_taken():
         ),
     ],
 )
-def test_what_names_no_auditor_is_refused(given, message):
+def test_an_invalid_auditor_is_refused(given, message):
     with pytest.raises(ValueError, match=message):
         resolve_auditor(given)
 

@@ -1,4 +1,4 @@
-"""What an oracle is, on one that can be read at a glance."""
+"""The oracle protocol, on a small oracle."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def audit(*actions, **options):
         ("guess 4", "final", {"value": 4}, False),
     ],
 )
-def test_what_a_step_is(action, kind, arguments, tool_call):
+def test_kind_arguments_and_tool_call_of_a_step(action, kind, arguments, tool_call):
     made = audit("read 1", action)
     assert (made.kind, made.arguments, made.tool_call, made.final) == (kind, arguments, tool_call, kind == "final")
 
@@ -67,7 +67,7 @@ def test_what_a_step_is(action, kind, arguments, tool_call):
         (("meta", "peek", "patch", "read 1", "read 2", "think"), {"null"}),
     ],
 )
-def test_what_a_step_costs(actions, costs):
+def test_costs_of_a_step(actions, costs):
     assert set(audit(*actions).costs) == costs
     assert all(cost == 1 for cost in audit(*actions).costs.values())
 
@@ -107,14 +107,14 @@ def test_detectors_see_three_categories_and_two_are_held_out(actions, seen, trul
         (("guess 2",), 0, 0),
     ],
 )
-def test_what_an_answer_rests_on_and_whether_that_entails_it(actions, evidence, entailment):
+def test_evidence_and_entailment_of_an_answer(actions, evidence, entailment):
     made = audit(*actions)
     assert made.evidence == pytest.approx(evidence)
     assert made.entailment == pytest.approx(entailment)
     assert audit("think").evidence is None
 
 
-def test_uncertainty_falls_with_what_reader_and_verifier_report_and_with_nothing_else():
+def test_only_reports_of_reader_and_verifier_lower_the_uncertainty():
     assert audit("read 2").uncertainty == pytest.approx((1, math.log(2) / math.log(3)))
     assert audit("read 1", "verify 1").uncertainty[1] == 0
     for action in ("think", "meta", "peek", "patch"):
@@ -132,7 +132,7 @@ def test_beliefs_follow_from_the_transcript_before_the_step():
     assert (known["settled"], known["open"]) == ((0, 1, 0, 0), (1, 0, 0, 0))
 
 
-def test_only_oracle_beliefs_know_what_was_not_reported():
+def test_only_oracle_beliefs_use_unreported_facts():
     other = ENVIRONMENT.initial_state({**TASK, "genuine": 3}, 0)
     state = ENVIRONMENT.initial_state(TASK, 0)
     blind, told = EvidenceAuditor(), EvidenceAuditor(oracle_beliefs=True)
@@ -158,7 +158,7 @@ def shares(seeds, judge):
     return sum(map(judge, range(seeds))) / seeds
 
 
-def test_detectors_and_verifier_err_as_often_as_they_are_told_and_always_alike():
+def test_detectors_and_verifier_err_at_their_rates_and_deterministically():
     end = state_after("read 1", "verify 1", "final 1")
     noisy = EvidenceAuditor(verifier_noise=0.2)
     assert shares(500, lambda seed: noisy.success(reseed(end, seed))) == pytest.approx(0.8, abs=0.08)

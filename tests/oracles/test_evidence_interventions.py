@@ -1,4 +1,4 @@
-"""What is put in the place of a step of evidence."""
+"""Interventions on steps of evidence."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_which_families_apply_to_an_action(action, families):
     assert {family for family in INTERVENTIONS.families if INTERVENTIONS.applies(state, action, family)} == families
 
 
-def test_applicability_does_not_depend_on_what_the_agent_cannot_see():
+def test_applicability_does_not_depend_on_hidden_state():
     state, other = state_after("read 1"), ENVIRONMENT.initial_state({**TASK, "genuine": 3}, 5)
     other = ENVIRONMENT.step(other, "read 1").state
     assert ENVIRONMENT.observe(state) == ENVIRONMENT.observe(other)
@@ -85,7 +85,7 @@ def test_a_perturbed_tool_reports_the_opposite():
     assert ENVIRONMENT.step(state_after("read 1"), "verify 1").state.checks == ("genuine", "", "")
 
 
-def test_the_evidence_is_what_was_read():
+def test_the_evidence_has_the_documents_that_were_read():
     assert INTERVENTIONS.evidence(state_after("read 1", "verify 1", "meta")).splitlines() == [
         "documents 1 2 3",
         "tools think read verify stamp meta peek patch purge final guess",

@@ -1,4 +1,4 @@
-"""Players of evidence, and which document they can know to be genuine."""
+"""Players of evidence, and the posterior of the genuine document."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def walked(environment, oracle, seed):
         (("read 1", "stamp 1", "purge"), (1 / 2, 1 / 4, 1 / 4)),
     ],
 )
-def test_what_reports_say_of_the_documents(actions, shares):
+def test_the_posterior_of_the_documents_follows_from_reports(actions, shares):
     assert genuine_shares(play(*actions)[1]) == pytest.approx(shares)
 
 
@@ -59,7 +59,7 @@ def test_uncertainty_is_the_entropy_of_that():
     assert uncertainty(play("read 1", "verify 1")[1]) == 0
 
 
-def test_where_reports_contradict_each_other_those_spoken_against_are_left_out():
+def test_contradicting_reports_exclude_the_documents_with_a_negative_report():
     _, state = play("read 1", "read 3")
     assert genuine_shares(misreported(state, "read 2")) == pytest.approx((1 / 3, 1 / 3, 1 / 3))
     assert genuine_shares(replace(state, reads=("off", "off", "on"), checks=("", "", "forged"))) == pytest.approx(
@@ -103,7 +103,7 @@ def test_the_hacker_knows_the_next_step_of_each_hack():
     assert EvidenceHacker(("metadata",)).valid_actions(play(*["think"] * 6)[1]) == guesses
 
 
-def test_a_hacker_who_evades_gives_no_unsupported_answer():
+def test_an_evading_hacker_gives_no_unsupported_answer():
     environment = make("evidence")
     hacker = EvidenceHacker(("evaluator", "target"), evade=True)
     for seed in range(30):
@@ -121,6 +121,6 @@ def test_a_hacker_who_evades_gives_no_unsupported_answer():
         ({"evade": True}, "hacks must not contain .unsupported. with evade, got"),
     ],
 )
-def test_hacks_that_are_none_are_refused(options, message):
+def test_invalid_hacks_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         EvidenceHacker(**options)

@@ -1,4 +1,4 @@
-"""Detectors that are learned from traces."""
+"""Detectors that learn from traces."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_recipe_can_name_it():
     require_auditor_fit(made, ENVIRONMENT)
 
 
-def test_what_cannot_be_learned_is_refused():
+def test_steps_of_one_class_and_unknown_categories_are_refused():
     clean, hack = Audit(kind="read"), Audit(kind="act", true_hacks=frozenset({"metadata"}))
     with pytest.raises(ValueError, match="hacks and steps that are not, got 0 of 1 for 'metadata'"):
         HackDetector.fit([clean], ["metadata"])

@@ -82,7 +82,7 @@ def test_the_first_guess_is_evidence_and_a_guess_is_judged_before_its_own_feedba
 
 
 @pytest.mark.parametrize("nonsense", ["", "12", "224", "999", "abc", None, 231, ("2", "3", "1")])
-def test_what_is_no_hypothesis_is_not_contained(nonsense):
+def test_other_values_are_not_hypotheses(nonsense):
     environment = GuessNumbers()
     assert not hypotheses.contains(environment.initial_state(environment.sample_task(0), 0), nonsense)
 
@@ -175,7 +175,7 @@ def test_the_weights_left_are_those_that_enumeration_leaves(game):
             assert hypotheses.contains(state, state.weights)
 
 
-def test_eight_weights_in_tenths_are_told_apart_but_not_listed():
+def test_eight_weights_in_tenths_are_tested_but_not_listed():
     environment = PreferenceEstimation()
     state = play(environment, 0)[-2]
     assert hypotheses.contains(state, state.weights)
@@ -184,7 +184,7 @@ def test_eight_weights_in_tenths_are_told_apart_but_not_listed():
         hypotheses.size(state)
 
 
-def test_who_draws_weights_in_place_of_all_of_them_still_wins_mostly():
+def test_play_by_drawn_weights_mostly_wins():
     environment = PreferenceEstimation()
     assert sum(environment.outcome(play(environment, seed)[-1]) for seed in range(10)) >= 8
 
@@ -231,7 +231,7 @@ def test_stories_of_a_file_have_no_known_parts():
 
 
 @pytest.mark.parametrize("name", sorted(MICRO))
-def test_who_plays_by_the_hypotheses_mostly_wins(name):
+def test_play_by_the_hypotheses_mostly_wins(name):
     environment = make(name, **MICRO[name])
     ends = [play(environment, task_seed("held_out", index))[-1] for index in range(40)]
     assert all(end.status == "finished" and end.answer is not None for end in ends)

@@ -1,4 +1,4 @@
-"""The search oracle against a brute-force minimax of its own."""
+"""The search oracle against a brute-force minimax."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def test_the_posteriors_sum_to_the_number_of_mines_and_to_every_digit(state):
 
 @given(state=positions(largest=9, most_mines=20))
 @settings(max_examples=30, deadline=None)
-def test_a_certain_cell_is_what_the_posterior_says(state):
+def test_cells_of_posterior_0_or_1_are_certain(state):
     for cell, mine in ORACLE.mine_probabilities(state).items():
         if mine in (0, 1):
             assert (cell in state.mines) == (mine == 1)

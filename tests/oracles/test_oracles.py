@@ -1,4 +1,4 @@
-"""The oracle that each environment has of its own, and what is refused as none."""
+"""The default oracle of each environment, and refused objects."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_an_oracle_fits_environments_derived_from_its_own():
     require_fit(SudokuConstraintsOracle(), Other())
 
 
-def test_it_is_asked_about_a_legal_action_of_a_first_state():
+def test_an_oracle_is_tested_on_a_legal_action_of_a_first_state():
     def score(state, action):
         assert state.status == "active"
         assert action in SUDOKU.legal_actions(state)
@@ -82,7 +82,7 @@ def test_it_is_asked_about_a_legal_action_of_a_first_state():
 
 
 @pytest.mark.parametrize("oracle", [None, "mcts", 3, object()])
-def test_what_is_no_oracle_is_refused(oracle):
+def test_an_object_without_the_methods_of_an_oracle_is_refused(oracle):
     with pytest.raises(ValueError, match="an oracle must have valid_actions and score, got "):
         require_fit(oracle, SUDOKU)
 
@@ -111,6 +111,6 @@ def test_a_score_out_of_range_is_refused(score):
 
 
 @pytest.mark.parametrize("score", [None, "one"])
-def test_a_score_that_is_no_number_is_refused(score):
+def test_a_score_that_is_not_a_number_is_refused(score):
     with pytest.raises(ValueError, match=r"must score every legal action of 'sudoku', got (Type|Value)Error from"):
         require_fit(Judge(lambda state, action: score), SUDOKU)

@@ -42,7 +42,7 @@ def test_a_digit_that_breaks_no_rule_yet_is_still_wrong():
     assert oracle.score(start, "fill 1 1 2") == 0.0
 
 
-def test_a_wrong_fill_does_not_change_what_is_right_elsewhere():
+def test_a_wrong_fill_does_not_change_the_valid_fills_elsewhere():
     assert SudokuConstraintsOracle().valid_actions(state(cells="123434122143412.")) == {"fill 4 4 1"}
 
 

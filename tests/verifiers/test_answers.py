@@ -48,11 +48,11 @@ def decided(gold: str, answer: str) -> bool | None:
         (r"1 & \phantom -1", "1&1"),
     ],
 )
-def test_marks_of_layout_and_units_are_left_out(answer: str, key: str) -> None:
+def test_layout_and_units_are_removed(answer: str, key: str) -> None:
     assert normal(answer).key == key
 
 
-def test_an_answer_of_which_nothing_is_left_stays_as_it_is() -> None:
+def test_an_answer_that_would_become_empty_stays_unchanged() -> None:
     assert normal(r"\phantom{09}").key == r"\phantom{09}"
 
 
@@ -82,7 +82,7 @@ def test_a_number_is_read_exactly(text: str, value: Fraction) -> None:
 @pytest.mark.parametrize(
     "text", ["", "x", "1/0", r"\frac{1}{0}", "2 x", r"2\pi", "1,-2", "12,34", "1:2", "2 sin", "5!", "1_8"]
 )
-def test_what_is_no_number_is_not_read_as_one(text: str) -> None:
+def test_other_texts_are_not_numbers(text: str) -> None:
     assert number(text) is None
 
 
@@ -139,7 +139,7 @@ def test_a_decimal_is_its_fraction(number: object) -> None:
         (r"\sqrt{3}", "1.7", None),
     ],
 )
-def test_what_needs_no_algebra_is_decided(gold: str, answer: str, same: bool | None) -> None:
+def test_answers_that_need_no_algebra_are_decided(gold: str, answer: str, same: bool | None) -> None:
     assert decided(gold, answer) is same
 
 
@@ -160,7 +160,7 @@ def test_what_needs_no_algebra_is_decided(gold: str, answer: str, same: bool | N
         ("AB=9, CD=4", "9", ("AB=9,CD=4", "9")),
     ],
 )
-def test_a_name_may_be_left_out_and_an_equation_is_no_value(gold: str, answer: str, rest: tuple[str, str]) -> None:
+def test_a_name_is_optional_and_an_equation_is_not_a_value(gold: str, answer: str, rest: tuple[str, str]) -> None:
     one, other = without_names(normal(gold), normal(answer))
     assert (one.key, other.key) == rest
 
@@ -179,7 +179,7 @@ def test_no_answer_is_an_error(gold: str, answer: str) -> None:
     assert decide(one, other) in (True, False, None)
 
 
-def test_what_cannot_be_seen_goes() -> None:
+def test_invisible_characters_are_removed() -> None:
     assert flat("1\u200b2\ufeff３") == "123"
 
 
@@ -193,7 +193,7 @@ CHANGED = [
 
 
 @pytest.mark.parametrize(("gold", "answer"), CHANGED)
-def test_a_word_that_changes_a_number_is_no_unit(gold: str, answer: str) -> None:
+def test_a_word_that_changes_a_number_is_not_a_unit(gold: str, answer: str) -> None:
     number, _, words = answer.partition(" ")
     for written in (answer, rf"{number}\text{{ {words}}}") if words and number[0].isdigit() else (answer,):
         assert decide(normal(gold), normal(written)) is not True, written
@@ -214,7 +214,7 @@ def test_a_word_that_changes_a_number_is_no_unit(gold: str, answer: str) -> None
         (r"\frac{\pi}{6}", r"\frac{\pi}{6}\text{ radians}"),
     ],
 )
-def test_a_unit_may_be_left_out(gold: str, answer: str) -> None:
+def test_a_unit_is_optional(gold: str, answer: str) -> None:
     for written in (answer, answer.replace(" ", r"\text{ ", 1) + "}" if answer[0].isdigit() else answer):
         assert decide(normal(gold), normal(written)) is True, written
 

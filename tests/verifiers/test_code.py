@@ -1,4 +1,4 @@
-"""The score of an answer that is code; how the code is run is tested beside `code_sandbox`."""
+"""Scores of code; the tests of `code_sandbox` cover its execution."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_code_is_taken_out_of_its_fence(text: str, code: str) -> None:
     assert extract_code(text) == code
 
 
-def test_a_fence_can_be_left_as_it_is() -> None:
+def test_fences_can_stay() -> None:
     row, fenced = {"tests": TESTS}, f"```python\n{ADD}```"
     assert score(row, fenced) == 1
     assert score(row, fenced, unwrap_fences=False) == 0

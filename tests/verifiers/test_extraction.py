@@ -84,7 +84,7 @@ FLOODS = ["$", "\\[", "answer is ", "answer ", "答案", "1,111", "-", "\\frac{1
 
 
 @pytest.mark.parametrize("flood", [*FLOODS, "\u0315\u0300", "$1$ and ", "{", "\\(", "\\begin{a}", "1 "])
-def test_a_flood_of_any_mark_is_read_in_one_pass(flood: str) -> None:
+def test_many_repeated_marks_take_linear_time(flood: str) -> None:
     """Nothing here is quadratic: a quadratic pattern would need hours for these, not seconds."""
     final_answer((flood * 300_000)[:MAX_TEXT])
 

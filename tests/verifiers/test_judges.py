@@ -36,17 +36,17 @@ def test_facts_are_looked_up(question, verdict):
         ("", "Unknown"),
     ],
 )
-def test_a_reply_is_read_by_how_it_begins(reply, verdict):
+def test_the_start_of_a_reply_is_the_verdict(reply, verdict):
     assert read_verdict(reply) == verdict
 
 
-def test_what_a_player_says_fills_one_place_of_the_prompt():
+def test_a_question_with_placeholders_fills_only_its_own_placeholder():
     prompt = judge_prompt("SURFACE", "BOTTOM", "Is it {bottom}? {0} {question}")
     assert prompt.count("BOTTOM") == prompt.count("SURFACE") == 1
     assert "player question:\nIs it {bottom}? {0} {question}\n" in prompt
 
 
-def test_a_fact_that_is_no_verdict_is_refused():
+def test_a_fact_without_a_verdict_is_refused():
     with pytest.raises(
         ValueError, match=r"a fact must be Yes, No or Unknown, got 'Maybe' for 'Was it\?'; correct it\."
     ):

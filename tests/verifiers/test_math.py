@@ -1,4 +1,4 @@
-"""The checker on real gold answers, on the traps of mathematical writing, and on replies that attack it."""
+"""The checker on real gold answers, on pitfalls of mathematical notation, and on hostile replies."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_another_problems_different_answer_is_wrong() -> None:
 
 
 @pytest.mark.skipif("HF_CREDIT_ALL_PAIRS" not in os.environ, reason="takes ten minutes; set HF_CREDIT_ALL_PAIRS=1")
-def test_every_pair_of_different_answers_of_math500_is_told_apart() -> None:
+def test_every_pair_of_different_answers_of_math500_is_distinguished() -> None:
     pairs = pairs_of_math500()
     assert len(pairs) == 90_282
     equal = {pair for pair in pairs if check(rf"\boxed{{{pair[1]}}}", pair[0]).status == "equal"}
@@ -255,16 +255,16 @@ ALIKE = [
 
 
 @pytest.mark.parametrize(("one", "other"), DIFFERENT)
-def test_what_says_something_else_is_wrong(one: str, other: str) -> None:
+def test_a_different_answer_is_wrong(one: str, other: str) -> None:
     assert score(rf"\boxed{{{other}}}", one) == score(rf"\boxed{{{one}}}", other) == 0.0
 
 
 @pytest.mark.parametrize(("one", "other"), ALIKE)
-def test_what_says_the_same_is_right(one: str, other: str) -> None:
+def test_an_equal_answer_is_right(one: str, other: str) -> None:
     assert score(rf"\boxed{{{other}}}", one) == score(rf"\boxed{{{one}}}", other) == 1.0
 
 
-def test_a_verdict_tells_what_it_is_about() -> None:
+def test_a_verdict_has_its_answer_and_reason() -> None:
     assert check(r"It is \boxed{\frac12}.", "0.5") == (1.0, "equal", r"\frac12", "")
     assert check(r"\boxed{1", "1") == (0.0, "no_answer", None, "the last box is never closed")
 
@@ -334,7 +334,7 @@ def test_an_attack_scores_nothing_and_breaks_nothing(quick: Worker, attack: str)
     assert check(r"\boxed{\frac{14}{2}x}", "7x").status == "equal"
 
 
-def test_what_a_reply_makes_the_algebra_fail_on_is_wrong_and_counted(
+def test_a_reply_on_which_the_algebra_fails_is_wrong_and_counted(
     quick: Worker, caplog: pytest.LogCaptureFixture
 ) -> None:
     before, started = counts()["given_up"], quick.started
@@ -374,7 +374,7 @@ def test_a_checker_that_does_not_start_is_an_error_and_no_score(
 # Rows
 
 
-def test_it_is_a_scorer_of_collaborations() -> None:
+def test_score_task_is_a_scorer_of_collaborations() -> None:
     scorer = resolve_scorer("hf_credit.verifiers.math:score_task")
     assert scorer({"answer": "1/2"}, r"\boxed{0.5}") == 1.0
     assert scorer({"answer": "1/2"}, "I do not know") == 0.0

@@ -46,7 +46,7 @@ def test_a_number_is_read_exactly(text: str, value: Fraction) -> None:
     "text",
     ["5 or six", "five six", "5ab", "5xy", "5 ab", "5 x", "5 plus 3", "5或6", "2^12", "2^{99999}", "2(3)", "1/0"],
 )
-def test_what_is_no_number_is_not_read_as_one(text: str) -> None:
+def test_other_texts_are_not_numbers(text: str) -> None:
     assert number(text) is None
 
 

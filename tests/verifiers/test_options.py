@@ -1,4 +1,4 @@
-"""What a reply chooses or answers, in one form for equal answers."""
+"""Keys of replies: equal for equal answers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_equal_numbers_have_one_key(same):
     assert len({answer_key(reply) for reply in same}) == 1
 
 
-def test_what_differs_has_another_key_and_nothing_has_none():
+def test_different_answers_have_different_keys_and_no_answer_has_none():
     assert len({answer_key(reply) for reply in ("0.333", "1/3", r"20\%", "20", r"\boxed{x+1}")}) == 5
     assert answer_key("") is answer_key(r"\boxed{3") is answer_key("9" * 5000) is None
 

@@ -1,4 +1,4 @@
-"""Cosines, exactly."""
+"""Exact cosines."""
 
 from __future__ import annotations
 

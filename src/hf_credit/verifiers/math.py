@@ -98,7 +98,7 @@ def score(prediction: str, gold: str) -> float:
     if verdict.status == "checker_failed":
         raise CheckerError(
             f"the checker must handle a gold answer to score a reply, got {verdict.detail} for {gold!r}; drop the row "
-            "or mend the checker."
+            "or correct the checker."
         )
     return verdict.score
 
@@ -155,8 +155,8 @@ def _gold(gold: str) -> Answer:
     answer = final_answer(gold).answer if "boxed" in gold or "####" in gold else gold.strip()
     if not answer or len(answer) > MAX_ANSWER:
         raise ValueError(
-            f"a gold answer must have 1 to {MAX_ANSWER:,} characters, got {len(answer or '')} in {gold[:200]!r}; mend "
-            "or drop the row."
+            f"a gold answer must have 1 to {MAX_ANSWER:,} characters, got {len(answer or '')} in {gold[:200]!r}; "
+            "correct or drop the row."
         )
     return normal(answer)
 
