@@ -173,7 +173,7 @@ def remember(made: Any, name: str, factory: Callable[..., Any], *args: Any, **kw
     for parameter in bound.signature.parameters.values():
         value = bound.arguments[parameter.name]
         options |= value if parameter.kind is parameter.VAR_KEYWORD else {parameter.name: value}
-    with contextlib.suppress(AttributeError):  # an object with slots has no record
+    with contextlib.suppress(AttributeError, TypeError):  # an object with slots or a class has no record
         object.__setattr__(made, _MADE, (name, options))
 
 

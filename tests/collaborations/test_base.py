@@ -345,7 +345,7 @@ def refusal(make):
 
 def test_an_unknown_role_is_refused():
     message = refusal(lambda: pair(roles={"planner": "Plan."}))
-    assert message.startswith("the role of an event must be one of planner, got 'solver' in the event 'solve'; ")
+    assert message.startswith("the role of the event 'solve' must be one of planner, got 'solver'; ")
 
 
 def test_a_role_that_never_speaks_is_refused():

@@ -50,12 +50,24 @@ REFUSED = {
     "a name twice": (([*CHAIN, Event("a", "r")], "c"), "different names, got 'a' twice; rename one of them"),
     "an unknown final event": (
         (CHAIN, "d"),
-        "must be one of a, b, c, got 'd' in final='d'; correct the name or add",
+        "an event in final='d' must be one of a, b, c, got 'd'; pick one",
     ),
-    "an unknown event before": (([Event("a", "r", after="z")], "a"), "got 'z' in the event 'a'; "),
-    "an unknown event seen": (([Event("a", "r", sees="z")], "a"), "got 'z' in the event 'a'; "),
-    "an unknown source": ((CHAIN, "c", [Loop("z", "a", 1)]), "got 'z' in the loop from 'z'; "),
-    "an unknown target": ((CHAIN, "c", [Loop("b", "z", 1)]), "got 'z' in the loop from 'b'; "),
+    "an unknown event before": (
+        ([Event("a", "r", after="z")], "a"),
+        "an event in the event 'a' must be one of .*, got 'z'; ",
+    ),
+    "an unknown event seen": (
+        ([Event("a", "r", sees="z")], "a"),
+        "an event in the event 'a' must be one of .*, got 'z'; ",
+    ),
+    "an unknown source": (
+        (CHAIN, "c", [Loop("z", "a", 1)]),
+        "an event in the loop from 'z' must be one of .*, got 'z'; ",
+    ),
+    "an unknown target": (
+        (CHAIN, "c", [Loop("b", "z", 1)]),
+        "an event in the loop from 'b' must be one of .*, got 'z'; ",
+    ),
     "a cycle": (
         ([Event("a", "r", after="b"), Event("b", "r", after="a")], "b"),
         "must not form a cycle by `after`, got (a -> b -> a|b -> a -> b); .* repeat it with a Loop",
@@ -69,7 +81,10 @@ REFUSED = {
     "a loop forwards": ((CHAIN, "c", [Loop("b", "c", 1)]), r"go back to .* got \['c'\]; choose among a, b\."),
     "a loop to nowhere": ((CHAIN, "c", [Loop("b", (), 1)]), r"go back to .* got \[\]; choose among a, b\."),
     "a loop sideways": ((DIAMOND, "join", [Loop("left", "right", 1)]), "choose among left, open"),
-    "a loop never taken": ((CHAIN, "c", [Loop("b", "a", 0)]), "at least 1, got 0 in the loop from 'b'; raise it"),
+    "a loop never taken": (
+        (CHAIN, "c", [Loop("b", "a", 0)]),
+        "times of the loop from 'b' must be at least 1, got 0; raise it",
+    ),
     "two loops from one event": (
         (CHAIN, "c", [Loop("b", "a", 1), Loop("b", "b", 1)]),
         "at most one loop, got two from 'b'; remove one",

@@ -14,6 +14,7 @@ from hf_credit.registry import importable, name_of, plain
 from hf_credit.rollouts import Interaction, Request
 from hf_credit.rollouts.capabilities import cannot_leave_out, class_name
 from hf_credit.rollouts.interaction import readable_state
+from hf_credit.validators import one_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,11 +109,7 @@ class Collaboration(Interaction[CollaborationState]):
         self.sanitise = sanitise
         self.scored_event = self.graph.finals[-1] if scored_event is None else scored_event
         self._refuse_roles()
-        if self.scored_event not in {event.name for event in events}:
-            raise ValueError(
-                f"the scored event must be one of {', '.join(event.name for event in events)}, got {scored_event!r}; "
-                "correct the name."
-            )
+        one_of("the scored event", self.scored_event, (event.name for event in events))
 
     @property
     def removable(self) -> tuple[str, ...]:
@@ -285,11 +282,7 @@ class Collaboration(Interaction[CollaborationState]):
     def _refuse_roles(self) -> None:
         speaking = {event.role: event.name for event in self.graph.events}
         for role, name in speaking.items():
-            if role not in self.roles:
-                raise ValueError(
-                    f"the role of an event must be one of {', '.join(self.roles)}, got {role!r} in the event "
-                    f"{name!r}; correct it or add the role's prompt."
-                )
+            one_of(f"the role of the event {name!r}", role, self.roles)
         for role in self.roles:
             if role not in speaking:
                 raise ValueError(

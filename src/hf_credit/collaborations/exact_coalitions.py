@@ -152,21 +152,6 @@ def sequence_values(
     return CoalitionValues(roles=roles, values=values)
 
 
-def message_contributions(
-    interaction: Interaction[S], chat: Chat, model: Policies, state: S, **limits: Any
-) -> dict[str, float]:
-    """Returns the contribution of each message of a state's speaker: c(m) = E[R | m] - E[R without the speaker].
-
-    Args:
-        interaction, chat, model, **limits: as in `sequence_values`.
-        state: with one speaker, whose role is removable.
-    """
-    (request,) = interaction.pending(state)
-    rest = Removable(interaction).without(state, request.role)
-    spoken, removed = (exact_values(interaction, chat, model, [one], **limits)[0] for one in (state, rest))
-    return {text: value - removed.value for text, value in spoken.values.items()}
-
-
 def _coalitions(roles: Sequence[str]) -> Iterator[frozenset[str]]:
     for size in range(len(roles) + 1):
         yield from map(frozenset, combinations(roles, size))

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
+from hf_credit.validators import one_of, whole_number
+
 
 @dataclass(frozen=True)
 class Event:
@@ -121,11 +123,7 @@ class Graph:
         references += [(f"the loop from {loop.source!r}", [loop.source, *_names(loop.target)]) for loop in loops]
         for where, mentioned in references:
             for name in mentioned:
-                if name not in names:
-                    raise ValueError(
-                        f"an event must be one of {', '.join(names)}, got {name!r} in {where}; correct the name or "
-                        "add the event."
-                    )
+                one_of(f"an event in {where}", name, names)
 
     def _refuse_dead_ends(self) -> None:
         useful = {name for final in self.finals for name in self._upstream(final)}
@@ -146,11 +144,7 @@ class Graph:
                     f"a loop must go back to its source {loop.source!r} or events before it, got {list(target)}; "
                     f"choose among {', '.join(sorted(possible))}."
                 )
-            if loop.times < 1:
-                raise ValueError(
-                    f"a loop's times must be at least 1, got {loop.times} in the loop from {loop.source!r}; raise it "
-                    "or remove the loop."
-                )
+            whole_number(f"times of the loop from {loop.source!r}", loop.times, 1)
 
     def _refuse_unseen(self) -> None:
         for event in self.events:

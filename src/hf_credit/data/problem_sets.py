@@ -37,52 +37,50 @@ class HubSource(NamedTuple):
     Attributes:
         repository: the dataset repository.
         revision: a commit; `None` to look up the latest commit, which the run records.
-        configs: the subsets, in order.
         split: its name there.
+        configs: the subsets, in order.
         branch: the branch of the latest commit.
     """
 
     repository: str
     revision: str | None
-    configs: tuple[str | None, ...]
     split: str
+    configs: tuple[str | None, ...] = (None,)
     branch: str = "main"
 
 
-def _known() -> dict[str, HubSource]:
-    math = ("EleutherAI/hendrycks_math", "21a5633873b6a120296cce3e2df9d5550074f4a3", _SUBJECTS)
-    math500 = ("HuggingFaceH4/MATH-500", "6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be", (None,))
-    gsm8k = ("openai/gsm8k", "740312add88f781978c0658806c59bc2815b9866", ("main",))
-    cmath = ("weitianwen/cmath", None, (None,))
-    mbpp = ("google-research-datasets/mbpp", "4bb6404fdc6cacfda99d4ac4205087b89d32030c", ("full",))
-    humaneval = ("openai/openai_humaneval", "7dce6050a7d6d172f3cc5c32aa97f52fa1a2e544", (None,))
-    aime24 = ("HuggingFaceH4/aime_2024", "2fe88a2f1091d5048c0f36abc874fb997b3dd99a", (None,))
-    aime25 = ("math-ai/aime25", "563bb8404243c5f09de6ec262f2db674fe5bce9b", (None,))
-    amc23 = ("math-ai/amc23", "80815d37005feb82cd7f8fbc6901d5d3eff43057", (None,))
-    minerva = ("math-ai/minervamath", "ee46ddc498933b1977577953250ca5c66be64f96", (None,))
-    gaokao = ("MARIO-Math-Reasoning/Gaokao2023-Math-En", None, (None,))
-    logiqa = ("lucasmccabe/logiqa", None, (None,))
-    tables = "refs/convert/parquet"  # the main branch has a loading script, which is not run
-    return {
-        "math/train": HubSource(*math, "train"),
-        "math/test": HubSource(*math, "test"),
-        "math500/test": HubSource(*math500, "test"),
-        "gsm8k/train": HubSource(*gsm8k, "train"),
-        "gsm8k/test": HubSource(*gsm8k, "test"),
-        "cmath/dev": HubSource(*cmath, "validation"),
-        "cmath/test": HubSource(*cmath, "test"),
-        **{f"mbpp/{split}": HubSource(*mbpp, split) for split in _MBPP_TASKS},
-        "humaneval/test": HubSource(*humaneval, "test"),
-        "aime24/test": HubSource(*aime24, "train"),
-        "aime25/test": HubSource(*aime25, "test"),
-        "amc23/test": HubSource(*amc23, "test"),
-        "minervamath/test": HubSource(*minerva, "test"),
-        "gaokao2023en/test": HubSource(*gaokao, "train"),
-        **{f"logiqa/{split}": HubSource(*logiqa, split, tables) for split in ("train", "validation", "test")},
-    }
-
-
-PROBLEM_SETS = _known()
+PROBLEM_SETS = {
+    **{
+        f"math/{split}": HubSource(
+            "EleutherAI/hendrycks_math", "21a5633873b6a120296cce3e2df9d5550074f4a3", split, _SUBJECTS
+        )
+        for split in ("train", "test")
+    },
+    "math500/test": HubSource("HuggingFaceH4/MATH-500", "6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be", "test"),
+    **{
+        f"gsm8k/{split}": HubSource("openai/gsm8k", "740312add88f781978c0658806c59bc2815b9866", split, ("main",))
+        for split in ("train", "test")
+    },
+    "cmath/dev": HubSource("weitianwen/cmath", None, "validation"),
+    "cmath/test": HubSource("weitianwen/cmath", None, "test"),
+    **{
+        f"mbpp/{split}": HubSource(
+            "google-research-datasets/mbpp", "4bb6404fdc6cacfda99d4ac4205087b89d32030c", split, ("full",)
+        )
+        for split in _MBPP_TASKS
+    },
+    "humaneval/test": HubSource("openai/openai_humaneval", "7dce6050a7d6d172f3cc5c32aa97f52fa1a2e544", "test"),
+    "aime24/test": HubSource("HuggingFaceH4/aime_2024", "2fe88a2f1091d5048c0f36abc874fb997b3dd99a", "train"),
+    "aime25/test": HubSource("math-ai/aime25", "563bb8404243c5f09de6ec262f2db674fe5bce9b", "test"),
+    "amc23/test": HubSource("math-ai/amc23", "80815d37005feb82cd7f8fbc6901d5d3eff43057", "test"),
+    "minervamath/test": HubSource("math-ai/minervamath", "ee46ddc498933b1977577953250ca5c66be64f96", "test"),
+    "gaokao2023en/test": HubSource("MARIO-Math-Reasoning/Gaokao2023-Math-En", None, "train"),
+    # The main branch of LogiQA has a loading script, which is not run.
+    **{
+        f"logiqa/{split}": HubSource("lucasmccabe/logiqa", None, split, branch="refs/convert/parquet")
+        for split in ("train", "validation", "test")
+    },
+}
 """The sets on the Hub. CMATH has no training split: use its dev split for the paper's CMATH-train."""
 
 
