@@ -9,6 +9,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
@@ -115,7 +116,6 @@ class Expectations(Generic[S]):
         self._policy, self._transitions, self._terminal = policy, transitions, terminal
         self._size, self._cost = size, cost
         self._values: dict[S, Vector] = {}
-        self._entered: set[S] = set()
 
     def values(self, state: S) -> Vector:
         """Returns V(s)."""
@@ -133,14 +133,14 @@ class Expectations(Generic[S]):
     def evaluate(self, states: Iterable[S]) -> None:
         """Computes the values of states and all states reachable from them.
 
-        It calls the policy level by level, then computes values from the last level back.
+        It calls the policy level by level, then computes the values of successors before those of their predecessors.
 
         Raises:
             ValueError: an episode returns to a state, or the policy's probabilities are invalid.
         """
-        level, levels = dict.fromkeys(state for state in states if state not in self._values), []
+        level = dict.fromkeys(state for state in states if state not in self._values)
+        successors: dict[S, dict[S, None]] = {}
         while level:
-            levels.append(level)
             active = []
             for state in level:
                 if (value := self._terminal(state)) is None:
@@ -149,33 +149,25 @@ class Expectations(Generic[S]):
                     self._values[state] = np.array(value, dtype=float)
             for state, probabilities in zip(active, self._policy(active) if active else [], strict=True):
                 self.probabilities[state] = _checked(probabilities)
-            level = dict.fromkeys(
-                after
-                for state in active
-                for action in self._taken(state)
-                for _, after in self._transitions(state, action)
-                if after not in self._values and after not in self.probabilities
-            )
-        for level in reversed(levels):
-            for state in level:
-                self._settle(state)
-
-    def _settle(self, state: S) -> None:
-        if state in self._values:
-            return
-        if state in self._entered:
+                taken = self._taken(state)
+                successors[state] = dict.fromkeys(s for action in taken for _, s in self._transitions(state, action))
+            reached = (after for state in active for after in successors[state])
+            level = dict.fromkeys(s for s in reached if s not in self._values and s not in successors)
+        try:
+            order = [*TopologicalSorter(successors).static_order()]
+        except CycleError as error:
             raise ValueError(
-                f"exact values need episodes that never return to a state, got {state!r} twice; count turns in it."
-            )
-        self._entered.add(state)
-        mean = np.zeros(self._size)
-        for action in self._taken(state):
-            # With paths of different length, a level may contain a state and one of its successors.
-            for _, after in self._transitions(state, action):
-                self._settle(after)
-            mean += self.probabilities[state][action] * self.action_values(state, action)
-        mean[-1] += max(1 - sum(self.probabilities[state].values()), 0.0)
-        self._values[state] = mean
+                f"exact values need episodes that never return to a state, got {error.args[1][0]!r} twice; count "
+                "turns in it."
+            ) from None
+        for state in order:
+            if state not in self._values:
+                probabilities = self.probabilities[state]
+                mean = np.zeros(self._size)
+                for action in self._taken(state):
+                    mean += probabilities[action] * self.action_values(state, action)
+                mean[-1] += max(1 - sum(probabilities.values()), 0.0)
+                self._values[state] = mean
 
     def _taken(self, state: S) -> list[str]:
         return [action for action, probability in self.probabilities[state].items() if probability]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from itertools import accumulate
 from typing import NamedTuple
 
 from hf_credit.verifiers.numerals import FUNCTIONS, Number, clash, number, same, unit_in_group
@@ -97,12 +98,8 @@ def _without_unit(text: str, unit: re.Match[str], units: list[frozenset[str]]) -
 
 
 def _closes_at_end(text: str) -> bool:
-    depth = 0
-    for index, sign in enumerate(text):
-        depth += (sign == "{") - (sign == "}")
-        if depth == 0:
-            return index == len(text) - 1
-    return False
+    depths = accumulate((sign == "{") - (sign == "}") for sign in text)
+    return next((index for index, depth in enumerate(depths) if depth == 0), None) == len(text) - 1
 
 
 # Digits in groups of three, as in 10 080, and lists in words, as in 1 and 2.
@@ -162,12 +159,12 @@ def decide(gold: Answer, answer: Answer) -> bool | None:
     for side in (gold, answer):
         if ":" in side.key or re.fullmatch(r"-?[0-9A-Z.]+_\{?\d+\}?", side.key) or _is_words(side):
             return False
-    parts = _split(gold.text), _split(answer.text)
-    golds, answers = ([value for entry in entries if (value := number(entry))] for _, entries in parts)
-    if len(golds) == len(parts[0][1]) and len(answers) == len(parts[1][1]) and max(len(golds), len(answers)) > 1:
-        return _same_numbers(parts[0][0], parts[1][0], golds, answers)
+    (gold_brackets, gold_entries), (brackets, entries) = _split(gold.text), _split(answer.text)
+    golds, answers = ([value for entry in side if (value := number(entry))] for side in (gold_entries, entries))
+    if len(golds) == len(gold_entries) and len(answers) == len(entries) and max(len(golds), len(answers)) > 1:
+        return _same_numbers(gold_brackets, brackets, golds, answers)
     # 1 2 is neither 12 nor 2, and a tuple is not a set.
-    if _GAP.search(gold.text) or _GAP.search(answer.text) or {parts[0][0], parts[1][0]} == {"()", "{}"}:
+    if _GAP.search(gold.text) or _GAP.search(answer.text) or {gold_brackets, brackets} == {"()", "{}"}:
         return False
     return None
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from itertools import accumulate
 from typing import NamedTuple
 
 from hf_credit.verifiers.answers import TEXT_GROUP, flat
@@ -185,11 +186,4 @@ def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
 
 
 def _depth(text: str) -> int:
-    depth = deepest = 0
-    for sign in text:
-        if sign in "([{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif sign in ")]}":
-            depth -= 1
-    return deepest
+    return max(accumulate(((sign in "([{") - (sign in ")]}") for sign in text), initial=0))
