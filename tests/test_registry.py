@@ -23,6 +23,10 @@ def test_a_name_and_its_options_build_the_class() -> None:
     assert build("number", NUMBERS, "fraction", {"numerator": 3, "denominator": 6}) == Fraction(1, 2)
 
 
+def test_a_factory_may_return_a_class() -> None:
+    assert build("kind", {"class": "types:new_class"}, "class", {"name": "Made"}).__name__ == "Made"
+
+
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     with pytest.raises(
         ValueError,

@@ -165,7 +165,7 @@ def remembers_its_call(name: str | None = None) -> Callable[[F], F]:
     return decorate
 
 
-def remember(made: Any, name: str, factory: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+def remember(made: Any, name: str, factory: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
     """Records in `made` that `factory`, under `name`, made it from these arguments."""
     bound = inspect.signature(factory).bind(*args, **kwargs)
     bound.apply_defaults()

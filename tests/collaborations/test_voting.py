@@ -85,6 +85,10 @@ def test_a_single_voter_cannot_be_removed():
     assert team.removable == ()
 
 
+def test_a_text_names_one_voter():
+    assert tuple(voting(lambda task, text: 1.0, number_key, "alone").roles) == ("alone",)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -191,6 +191,11 @@ def test_rows_without_an_answer_are_dropped_and_counted_on_request(tmp_path: Pat
             '{"problem": "1", "answer": "2"}\n{"problem": "1"}',
             "must have a gold answer, got none in row 1",
         ),
+        (
+            "rows.jsonl",
+            '{"text": "Add.", "code": "def add(): pass", "test_list": ["add()"]}',
+            r"must be complete, got KeyError\('task_id'\) in row 0",
+        ),
     ],
 )
 def test_a_file_of_another_format_is_refused(tmp_path: Path, name: str, content: str, complaint: str) -> None:

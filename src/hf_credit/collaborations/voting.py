@@ -178,7 +178,8 @@ def voting(
     Raises:
         ValueError: there is no voter, a name occurs twice, `ties` is unknown, or the scorer or extractor is invalid.
     """
-    names = tuple(f"voter_{number + 1}" for number in range(voters)) if isinstance(voters, int) else tuple(voters)
+    numbered = [f"voter_{number + 1}" for number in range(voters)] if isinstance(voters, int) else voters
+    names = (numbered,) if isinstance(numbered, str) else tuple(numbered)
     if len(set(names)) < len(names):
         raise ValueError(f"voters must have different names, got {', '.join(names)}; rename one.")
     return Voting(dict.fromkeys(names, prompt), scorer, extract, dict.fromkeys(names, column), ties)

@@ -136,10 +136,9 @@ def load_problems(wanted: str, on_missing: str = "refuse", example: bool = False
     kind = ""
     for index, row in enumerate(rows):
         kind = kind or kind_of(set(row), origin, source)
-        if kind == "mbpp" and not _in_split(row, split):
-            continue
         try:
-            problems.append(to_problem(row, kind, source, split, index, example))
+            if kind != "mbpp" or _in_split(row, split):
+                problems.append(to_problem(row, kind, source, split, index, example))
         except (ValueError, KeyError, AttributeError, TypeError) as error:
             if on_missing == "drop" and isinstance(error, RowError):
                 dropped += 1
