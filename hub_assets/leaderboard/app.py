@@ -1,4 +1,4 @@
-"""The page of a leaderboard as a Space: everything it does is in `hf_credit.hub.leaderboard.page`."""
+"""The page of a leaderboard as a Space; its code is in `hf_credit.hub.leaderboard.page`."""
 
 from hf_credit.hub.leaderboard.page import LAUNCH_OPTIONS, from_environment
 

@@ -57,7 +57,7 @@ def test_a_season_that_names_cells_has_them_in_its_results_or_says_why_not(hub: 
 
 
 def test_a_folder_without_cells_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="must have some, got none"):
+    with pytest.raises(ValueError, match="must have cells, got none"):
         publish_cells(tmp_path, "me/nothing", dry_run=True)
 
 

@@ -146,7 +146,7 @@ def test_a_model_without_the_trainer_cannot_be_resumed(
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", hub.url)
     publish_checkpoint(run, "me/alone", resumable=False, token=hub.token())
-    with pytest.raises(ValueError, match="must hold the state of a trainer to go on from, got the model alone"):
+    with pytest.raises(ValueError, match="must hold the state of a trainer to resume from, got only the model"):
         fetch_resumable("hub:me/alone", tmp_path / "out")
     publish_checkpoint(run, "me/whole", token=hub.token())
     folder = fetch_resumable("hub:me/whole", tmp_path / "out")
@@ -234,8 +234,8 @@ def test_a_complete_checkpoint_with_the_same_weights_is_gone_on_from(
         ({"trainer_state.json": b"[]"}, "global_step in trainer_state.json of hub:.* whole number of at least 0"),
         ({"trainer_state.json": b'{"global_step": -7}'}, "whole number of at least 0, got '-7'"),
         ({"trainer_state.json": b'{"global_step": true}'}, "whole number of at least 0, got 'True'"),
-        ({MANIFEST: b'{"resumable": true}'}, "which run it is of, got 'None'; publish the checkpoint again"),
-        ({MANIFEST: b'{"resumable": true, "run": 5}'}, "which run it is of, got '5'; publish the checkpoint again"),
+        ({MANIFEST: b'{"resumable": true}'}, "must be an object, got 'None'; publish the checkpoint again"),
+        ({MANIFEST: b'{"resumable": true, "run": 5}'}, "must be an object, got '5'; publish the checkpoint again"),
     ],
 )
 def test_what_no_run_published_is_refused_and_leaves_no_folder(

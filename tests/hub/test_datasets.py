@@ -209,7 +209,7 @@ def edited(folder: Path, **changed: Any) -> Path:
         (lambda folder: edited(folder, format=9, version="9.0"), "format 2, got 9 of hf-credit '9.0'; install that"),
         (lambda folder: (folder / DESCRIPTION_FILE).unlink(), "must hold episodes and hf_credit_dataset.json"),
         (lambda folder: edited(folder, template="0" * 64), "with the template they were played with"),
-        (lambda folder: edited(folder, rows={"episodes": 3, "decisions": 9}), "must have the rows it tells of"),
+        (lambda folder: edited(folder, rows={"episodes": 3, "decisions": 9}), "must have the rows of its description"),
         (lambda folder: next((folder / "decisions").iterdir()).unlink(), "the table decisions/train must be whole"),
         (lambda folder: cut_short(next((folder / "episodes").iterdir())), "must be whole parquet"),
         (lambda folder: pq.write_table(pa.table({"a": [1]}), next((folder / "episodes").iterdir())), "its columns"),
@@ -244,7 +244,7 @@ def test_code_that_a_data_set_names_is_not_run(spelled: Chat, tmp_path: Path) ->
         ([{"seed": 1, "x": math.nan}], "must be finite, got NaN or infinity in 'x'"),
         ([{"seed": 1, "x": 1}, {"seed": 2, "x": "1"}], "one plain type, got int, str in 'x'"),
         ([{"seed": 1, "x": 1}, {"seed": 2}], "all rows must have the columns seed, x"),
-        ([{"seed": 1, "split": "a"}], "names of their own, got split"),
+        ([{"seed": 1, "split": "a"}], "not have reserved names, got split"),
     ],
 )
 def test_tasks_that_could_not_be_loaded_are_not_published(

@@ -77,7 +77,7 @@ def test_bytes_that_the_commit_does_not_name_are_refused(hub: Served, where: dic
         ({"repo": "me/loaded", "repo_type": "dataset"}, "there is no such repository"),
         ({"repo": "me/loaded", "revision": "v9"}, "there is no such revision"),
         ({"repo": "me/loaded", "revision": "0" * 40}, "there is no such revision"),
-        ({"repo": "me/loaded", "allow": ["*.parquet"]}, r"must hold \*.parquet, got nothing of it"),
+        ({"repo": "me/loaded", "allow": ["*.parquet"]}, r"must hold \*.parquet, got no such file"),
     ],
 )
 def test_what_cannot_be_loaded_is_told(

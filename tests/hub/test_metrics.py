@@ -43,7 +43,7 @@ def test_code_of_others_needs_consent(file: str, hub: Served, tmp_path: Path) ->
     folder = build("pass_at_k", tmp_path)
     (folder / file).write_text((folder / file).read_text() + "\nprint('theirs ran')\n")
     done = publish_metric(folder, "them/pass_at_k", **where)
-    with pytest.raises(ValueError, match=f"needs consent to run, got them/pass_at_k@{done.commit}"):
+    with pytest.raises(ValueError, match=f"must have consent to run, got them/pass_at_k@{done.commit}"):
         load_metric("them/pass_at_k", endpoint=hub.url)
     options = {"cache_dir": str(tmp_path / "cache"), "endpoint": hub.url}
     assert load_metric("them/pass_at_k", trust_remote_code=True, **options).compute(predictions=[[1.0]]) == {

@@ -105,7 +105,7 @@ def test_a_commit_is_named_once_it_is_verified_and_a_name_is_not_moved(failing: 
     first = publish(FILES, "me/named", repo_type="model", tag="v1", **where)
     publish(FILES, "me/named", repo_type="model", tag="v1", **where)
     assert api.model_info("me/named", revision="v1").sha == first.commit
-    with pytest.raises(Conflict, match=rf"must be free, got 'v1', which is at {first.commit}; take a new one"):
+    with pytest.raises(Conflict, match=rf"must be free, got 'v1', which is at {first.commit}; choose a new one"):
         publish({"README.md": b"# New\n"}, "me/named", repo_type="model", tag="v1", **where)
     assert api.model_info("me/named").sha == api.model_info("me/named", revision="v1").sha == first.commit
     with pytest.raises(ValueError, match="got 'v2' for a pull request; tag it once it is merged"):
@@ -138,7 +138,7 @@ def test_other_bytes_than_were_sent_are_refused(
         compare(self, contents, commit)
 
     monkeypatch.setattr(publishing._Repository, "compare", spoiled)
-    with pytest.raises(HubError, match=r"give back what was sent, got other bytes for 'a/big.txt'"):
+    with pytest.raises(HubError, match=r"return the bytes that were sent, got others for 'a/big.txt'"):
         publish(FILES, "me/spoiled", repo_type="model", **where)
     assert api.model_info("me/spoiled").private
 
@@ -174,7 +174,7 @@ def test_of_two_publishers_one_wins_and_the_other_is_told(
         api.create_commit("me/both", [added], commit_message="Theirs")
 
     monkeypatch.setattr(retries, "pause", other_first)
-    with pytest.raises(Conflict, match="must not change while it is published to"):
+    with pytest.raises(Conflict, match="must not change during a publication"):
         publish({"README.md": b"# Ours\n"}, "me/both", repo_type="model", **where)
     assert api.list_repo_commits("me/both")[0].title == "Theirs"
 

@@ -1,4 +1,4 @@
-"""What the environment evidence is told, what it shows, and what it is."""
+"""The action, observation and state of the environment evidence."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from pydantic import Field
 
 
 class EvidenceAction(Action):
-    """What the agent does."""
+    """An action of the agent."""
 
-    action: str = Field(..., description="A plain action, or a reply that holds one", max_length=65536)
+    action: str = Field(..., description="A plain action, or a reply that contains one", max_length=65536)
 
 
 class EvidenceObservation(Observation):
-    """What the agent sees. At reset, `metadata["instructions"]` holds the rules."""
+    """An observation of the agent. After a reset, `metadata["instructions"]` holds the rules."""
 
-    text: str = Field(..., description="What the agent sees")
+    text: str = Field(..., description="The observation")
 
 
 class EvidenceState(State):
-    """All that an episode is, for whoever trains; never to be shown to the agent."""
+    """The complete state of an episode, for training; never show it to the agent."""
 
-    environment_state: str = Field(default="", description="The whole state, as JSON; pass it to reset as it is")
-    seed: int | None = Field(default=None, description="Of all that is random in the episode")
-    split: str | None = Field(default=None, description="Of the task, where it has an index")
-    index: int | None = Field(default=None, description="Of the task in its split")
+    environment_state: str = Field(default="", description="The state as JSON, which reset accepts unchanged")
+    seed: int | None = Field(default=None, description="The seed of the episode")
+    split: str | None = Field(default=None, description="The split of the task, if it has an index")
+    index: int | None = Field(default=None, description="The index of the task in its split")

@@ -1,4 +1,4 @@
-"""The client of the environment guess_numbers; it needs the package openenv and nothing else."""
+"""The client of the environment guess_numbers, which needs only the package openenv."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from openenv.core.client_types import StepResult
 
 try:
     from .models import GuessNumbersAction, GuessNumbersObservation, GuessNumbersState
-except ImportError:  # not installed, but in this folder
+except ImportError:  # imported from this folder, not installed
     from models import GuessNumbersAction, GuessNumbersObservation, GuessNumbersState
 
 

@@ -1,4 +1,4 @@
-"""The client of the environment minesweeper; it needs the package openenv and nothing else."""
+"""The client of the environment minesweeper, which needs only the package openenv."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from openenv.core.client_types import StepResult
 
 try:
     from .models import MinesweeperAction, MinesweeperObservation, MinesweeperState
-except ImportError:  # not installed, but in this folder
+except ImportError:  # imported from this folder, not installed
     from models import MinesweeperAction, MinesweeperObservation, MinesweeperState
 
 

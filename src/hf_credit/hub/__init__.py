@@ -1,12 +1,12 @@
-"""The Hugging Face Hub: publishing, loading, and a Hub of one's own.
+"""Publishes to and loads from the Hugging Face Hub.
 
     publish_environment, _tasks, _episodes, _checkpoint, _metric, _cells, _leaderboard
-                                                one commit each, public once verified
+                                                one commit each, public after verification
     load_environment, _tasks, _episodes, _checkpoint, _metric, _cells, _results
                                                 at one commit, every byte verified
-    publish, fetch                              the same of any files
+    publish, fetch                              the same for any files
 
-Names are looked up on first use, as for the package.
+Names are imported on first use.
 """
 
 from __future__ import annotations

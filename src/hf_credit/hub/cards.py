@@ -1,4 +1,4 @@
-"""What a person reads first on a repository's page, and what the Hub reads of it."""
+"""Cards of repositories: their README with the metadata that the Hub reads."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 def tasks_card(repo: str, spec: TaskSpec, rows: Mapping[str, int], fingerprints: Mapping[str, str]) -> str:
-    """The card of a data set of tasks.
+    """Returns the card of a data set of tasks.
 
     Args:
         repo: owner/name.
         spec: the task.
-        rows: of each split.
-        fingerprints: of each split's tasks.
+        rows: the number of rows of each split.
+        fingerprints: the fingerprint of each split.
     """
     files = [{"split": split, "path": f"tasks/{split}-*"} for split in rows]
     front = {
@@ -45,12 +45,12 @@ def tasks_card(repo: str, spec: TaskSpec, rows: Mapping[str, int], fingerprints:
 
 
 def cells_card(repo: str, rows: int, page: str) -> str:
-    """The card of a data set of cells of the bench.
+    """Returns the card of a data set of cells of the bench.
 
     Args:
         repo: owner/name.
-        rows: how many cells.
-        page: what came out, in Markdown.
+        rows: the number of cells.
+        page: the results, in Markdown.
     """
     front = {
         "pretty_name": "CreditBench cells",
@@ -61,11 +61,11 @@ def cells_card(repo: str, rows: int, page: str) -> str:
 
 
 def episodes_card(repo: str, about: Mapping[str, Any]) -> str:
-    """The card of a data set of episodes.
+    """Returns the card of a data set of episodes.
 
     Args:
         repo: owner/name.
-        about: what the data set says of itself.
+        about: the description of the data set.
     """
     name = str(about["task"].get("environment") or about["task"].get("collaboration"))
     front = {
@@ -92,18 +92,18 @@ def checkpoint_card(
     base_model: str | None,
     resumable: bool,
 ) -> str:
-    """The card of a checkpoint: the one that TRL wrote, and what it does not say.
+    """Returns the card of a checkpoint: TRL's card, extended by results, cost, task and loading.
 
     Args:
         repo: owner/name.
-        card: what TRL wrote, if it did.
-        run: what the run logged and noted.
+        card: the card that TRL wrote, if any.
+        run: the log and the facts of the run.
         spec: the task.
-        ledger: what the run had cost.
-        evaluations: results by the name of their file.
-        adapter: whether it is an adapter of `base_model`.
-        base_model: the id of the model that it was trained from, where that is on the Hub.
-        resumable: whether the state of the trainer is there.
+        ledger: the cost of the run.
+        evaluations: the results, by the name of their file.
+        adapter: whether the checkpoint is an adapter of `base_model`.
+        base_model: the id of the base model, if it is on the Hub.
+        resumable: whether the checkpoint holds the trainer's state.
     """
     front, body = _split(card or f"# {repo.rpartition('/')[2]}\n")
     front["tags"] = sorted({*front.get("tags", ()), "hf-credit", "reinforcement-learning"})
@@ -135,13 +135,13 @@ def checkpoint_card(
 
 
 def eval_results(evaluations: Mapping[str, EvalResults], source: str) -> dict[str, bytes]:
-    """Files `.eval_results/<benchmark>.yaml` of evaluations on data sets of the Hub.
+    """Returns files `.eval_results/<benchmark>.yaml` of evaluations on data sets of the Hub.
 
-    They say what was measured here. A token that says that Hugging Face ran it is Hugging Face's to add.
+    They hold self-reported results: only Hugging Face can add the token of a verified one.
 
     Args:
-        evaluations: results by the name of their file.
-        source: address of what they are taken from.
+        evaluations: the results, by the name of their file.
+        source: the URL of the results.
     """
     files = {}
     for name, results in evaluations.items():
@@ -162,13 +162,9 @@ def eval_results(evaluations: Mapping[str, EvalResults], source: str) -> dict[st
 
 
 def _last(run: Run) -> dict[str, float]:
-    """The last value of what people look at first."""
-    found: dict[str, float] = {}
-    for name in ("step", "reward", "success", "oracle/valid", "loss", "kl", "entropy"):
-        _, values = run.curve(name)
-        if values:
-            found[name] = values[-1]
-    return found
+    """Returns the last logged values of the main metrics."""
+    names = ("step", "reward", "success", "oracle/valid", "loss", "kl", "entropy")
+    return {name: values[-1] for name in names for _, values in [run.curve(name)] if values}
 
 
 def _model_index(repo: str, spec: TaskSpec | None, evaluations: Mapping[str, EvalResults]) -> list[dict[str, Any]]:
@@ -182,8 +178,8 @@ def _model_index(repo: str, spec: TaskSpec | None, evaluations: Mapping[str, Eva
         ]
         if metrics:
             dataset = str(one.about.get("dataset") or (spec.name if spec else name))
-            told = {"name": dataset, "type": dataset}
-            results.append({"task": {"type": "text-generation"}, "dataset": told, "metrics": metrics})
+            about = {"name": dataset, "type": dataset}
+            results.append({"task": {"type": "text-generation"}, "dataset": about, "metrics": metrics})
     return [{"name": repo.rpartition("/")[2], "results": results}] if results else []
 
 
@@ -196,7 +192,7 @@ def _split(card: str) -> tuple[dict[str, Any], str]:
 
 
 def _card(template: str, front: Mapping[str, Any], **values: Any) -> str:
-    """The card that a template of `card_templates` gives, with `front` as its head."""
+    """Renders a template of `card_templates` with `front` as its metadata."""
     text = (importlib.resources.files("hf_credit.hub") / "card_templates" / f"{template}.md").read_text("utf-8")
     helpers: dict[str, Any] = {"version": __version__, "indented": _indented, "fenced": _fenced, "redacted": redacted}
     return f"{RepoCard.from_template(CardData(**front), template_str=text, **helpers, **values)}\n"
@@ -207,5 +203,5 @@ def _indented(value: Any) -> str:
 
 
 def _fenced(text: str) -> str:
-    """Text that cannot end the fence that it stands in."""
+    """Returns a text that cannot close the fence around it."""
     return text.replace("```", "'''")

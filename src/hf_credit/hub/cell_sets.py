@@ -1,4 +1,4 @@
-"""Cells of the bench as a data set: a row a method in a problem, with the page that says what came out."""
+"""Cells of the bench as a data set: one row per method and problem, with the page of results."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ CELLS = Features(
         "tokens_to_90": List(_WHOLE),
     }
 )
-"""The columns of cells: `hf_credit.bench.cells.Job`, `hf_credit.bench.Score`, and what was learned."""
+"""The columns of cells: `hf_credit.bench.cells.Job`, `hf_credit.bench.Score`, and the learning curves' results."""
 
 
 def publish_cells(folder: str | Path, repo: str, **where: Any) -> Published:
-    """Publishes the cells of a folder that `hf-credit bench` filled, with its page and its pictures.
+    """Publishes the cells of a folder that `hf-credit bench` wrote, with its page and its pictures.
 
     Args:
-        folder: `--output` of the command.
+        folder: the folder of `--output`.
         repo: owner/name.
         **where: as for `publish`: token, endpoint, private, pr, dry_run, tag.
 
@@ -47,37 +47,35 @@ def publish_cells(folder: str | Path, repo: str, **where: Any) -> Published:
     """
     source = Path(folder)
     bench.take_up(source)
-    found = list(bench.read(source / "cells.jsonl").values())
-    if not found:
-        raise ValueError(
-            f"a data set of cells must have some, got none in {str(folder)!r}; run hf-credit bench first."
-        )
-    pictures = (source / f"{name}{ending}.png" for name in guide.PICTURES for ending in WIDTHS)
-    shown = {path.name: path for path in pictures if path.exists()}
+    cells = list(bench.read(source / "cells.jsonl").values())
+    if not cells:
+        raise ValueError(f"a data set must have cells, got none in {str(folder)!r}; run hf-credit bench first.")
+    paths = (source / f"{name}{ending}.png" for name in guide.PICTURES for ending in WIDTHS)
+    pictures = {path.name: path for path in paths if path.exists()}
     page = source / "index.md"
     with tempfile.TemporaryDirectory() as name:
-        place = Path(name)
-        rows = [{one: row.get(one) for one in CELLS} for row in bench.to_rows(found)]
-        write_table(place, "cells", "train", rows, CELLS)
-        counts = Counter(cell["problem"] for cell in found)
-        write_description(place, "cells", {"rows": len(found), "problems": dict(counts)})
+        target = Path(name)
+        rows = [{column: row.get(column) for column in CELLS} for row in bench.to_rows(cells)]
+        write_table(target, "cells", "train", rows, CELLS)
+        counts = Counter(cell["problem"] for cell in cells)
+        write_description(target, "cells", {"rows": len(cells), "problems": dict(counts)})
         text = page.read_text(encoding="utf-8") if page.exists() else ""
-        (place / "README.md").write_text(cards.cells_card(repo, len(found), text), encoding="utf-8")
-        files, message = {**safety.files_of(place), **shown}, "Publish cells of the bench"
+        (target / "README.md").write_text(cards.cells_card(repo, len(cells), text), encoding="utf-8")
+        files, message = {**safety.files_of(target), **pictures}, "Publish cells of the bench"
         return publish(files, repo, repo_type="dataset", message=message, replaces=("cells/",), **where)
 
 
 def load_cells(
     repo: str, *, revision: str | None = None, token: str | None = None, endpoint: str | None = None
 ) -> list[dict[str, Any]]:
-    """The cells that `publish_cells` published, as `hf_credit.bench.cells.read` gives them.
+    """Loads the cells that `publish_cells` published, as `hf_credit.bench.cells.read` returns them.
 
     Args:
         repo: owner/name.
         revision, token, endpoint: as for `fetch`.
 
     Raises:
-        ValueError: it holds something else; and as for `fetch`.
+        ValueError: the data set is of another kind; and as for `fetch`.
     """
     fetched = fetch_tables(repo, "cells", revision=revision, token=token, endpoint=endpoint)
     read_description(fetched.folder, "cells", repo)

@@ -1,7 +1,7 @@
-"""Checkpoints: what a run trained, what it cost, how good it is, and all that it takes to go on with it elsewhere.
+"""Publishes and loads checkpoints: the model, its cost and evaluations, and the state to resume training elsewhere.
 
-Published are safetensors and JSON only. The state of the trainer, which is pickled in a folder, becomes
-`trainer_state-<rank>.safetensors` and `.json`, and is pickled again where it is loaded.
+The files are safetensors and JSON only. The trainer's state, which is pickled on the disk, becomes
+`trainer_state-<rank>.safetensors` and `.json`, and is pickled again when it is loaded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hf_credit.evaluation.ledger import read_ledger
 from hf_credit.evaluation.results import EvalResults
 from hf_credit.evaluation.runs import CONFIG_FILE, FACTS_FILE, LOG_FILE, TRAINER_STATE_FILE, Run, read_run
 from hf_credit.hub import cards, safety
-from hf_credit.hub.client import account as account  # asked of this module as the store of checkpoints
+from hf_credit.hub.client import account as account  # part of the interface of `hf_credit.checkpoint_store`
 from hf_credit.hub.client import connect, repo_url
 from hf_credit.hub.loading import fetch
 from hf_credit.hub.publishing import Published, publish
@@ -35,27 +35,27 @@ from hf_credit.tasks import TaskSpec
 
 LEDGER_FILE = "ledger.json"
 LOADED_FILE = "hf_credit_loaded.json"
-"""Of a folder that `load_checkpoint` filled: the names of the files that it wrote."""
+"""Lists the files that `load_checkpoint` wrote to a folder."""
 
-_MODEL_ONLY = "save_only_model"  # in what `flaw` says of a checkpoint that is whole all the same
+_MODEL_ONLY = "save_only_model"  # in the reason of `flaw` for a complete checkpoint without the trainer's state
 _STATE_FILES = re.compile(r"trainer_state-(\d+)\.(safetensors|json)")
 _PICKLED = frozenset({".pt", ".pth"})
 _RANK = re.compile(r"_(\d+)\.pth?$")
-_ARGUMENTS = "training_args.bin"  # pickled, with the token of whoever trained
+_ARGUMENTS = "training_args.bin"  # pickled, with the token of the user
 _SHARDED = re.compile(r"(^|/)(global_step\d+|pytorch_model_fsdp_\d+|optimizer_\d+)/|\.distcp$|^optimizer\.bin$")
 _OF_A_RUN = (CONFIG_FILE, FACTS_FILE, LOG_FILE)
 _OWN = ("README.md", LEDGER_FILE, LOADED_FILE, MANIFEST)
-_FOR_A_SERVER = (".weights/", ".vllm_lora/")  # that played while the run trained: weights once more
+_FOR_A_SERVER = (".weights/", ".vllm_lora/")  # copies of weights for a server that played during training
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A checkpoint as it was loaded.
+    """A loaded checkpoint.
 
     Attributes:
-        folder: with its files, as training left them.
-        commit: that it is of.
-        resumable: whether a run can go on from it.
+        folder: the folder of its files, as training wrote them.
+        commit: the commit that it was loaded from.
+        resumable: whether training can resume from it.
     """
 
     folder: Path
@@ -64,18 +64,17 @@ class Checkpoint:
 
 
 def publish_checkpoint(folder: str | Path, repo: str, *, resumable: bool = True, **where: Any) -> Published:
-    """Publishes what a run has trained so far.
+    """Publishes the latest checkpoint of a run.
 
     Args:
-        folder: of a run, whose latest complete checkpoint is taken and, if it has none, the model itself; or a
-            checkpoint in it.
+        folder: a checkpoint, or the folder of a run: its latest complete checkpoint, else its model.
         repo: owner/name.
-        resumable: whether the state of the trainer is published with the model.
+        resumable: whether to publish the trainer's state with the model.
         **where: as for `publish`: token, endpoint, private, pr, dry_run, tag.
 
     Raises:
-        ValueError: the checkpoint is not whole, there is no model in safetensors, or the state of the trainer is in
-            shards; and as for `publish`.
+        ValueError: the checkpoint is incomplete, holds no model in safetensors, or has a sharded trainer's state; and
+            as for `publish`.
     """
     url = repo_url(connect(where.get("endpoint"), where.get("token")), repo, "model")
     with tempfile.TemporaryDirectory() as name:
@@ -91,12 +90,12 @@ def publish_checkpoint(folder: str | Path, repo: str, *, resumable: bool = True,
 
 
 def collect(folder: Path, repo: str, url: str, work: Path, resumable: bool = True) -> dict[str, Path | bytes]:
-    """The files of a checkpoint as they are published.
+    """Returns the files of a checkpoint to publish.
 
     Args:
         folder, repo, resumable: as for `publish_checkpoint`.
-        url: of the repository, for its card.
-        work: an empty folder for what has to be written first; needed until all is sent.
+        url: the URL of the repository, for its card.
+        work: an empty folder for converted files, which must exist until the upload ends.
 
     Raises:
         ValueError: as for `publish_checkpoint`.
@@ -145,16 +144,16 @@ def load_checkpoint(
     token: str | None = None,
     endpoint: str | None = None,
 ) -> Checkpoint:
-    """The checkpoint that `publish_checkpoint` published, as a folder to load a policy from or to resume.
+    """Downloads a checkpoint that `publish_checkpoint` published, to load its policy or to resume training.
 
     Args:
         repo: owner/name.
-        folder: where it is rebuilt: a new or empty one, or one that this function filled before, from which it removes
-            the files that it wrote; the cache of huggingface_hub if left out, where it cannot be resumed.
+        folder: the target: a new or empty folder, or one that this function filled before, whose files it replaces. If
+            `None`, the cache of huggingface_hub, from which training cannot resume.
         revision, token, endpoint: as for `fetch`.
 
     Raises:
-        ValueError: it is no checkpoint, or not whole; the folder has other files; and as for `fetch`.
+        ValueError: the repository holds no complete checkpoint, or the folder has other files; and as for `fetch`.
     """
     earlier = [] if folder is None else _written_before(Path(folder))
     fetched = fetch(repo, repo_type="model", revision=revision, token=token, endpoint=endpoint)
@@ -164,8 +163,8 @@ def load_checkpoint(
     resumable = isinstance(manifest, dict) and manifest.get("resumable") is True
     if resumable and not isinstance(manifest.get("run"), dict):
         raise ValueError(
-            f"{MANIFEST} of {repo} must say by an object which run it is of, got {str(manifest.get('run'))[:80]!r}; "
-            "publish the checkpoint again."
+            f"run in {MANIFEST} of {repo} must be an object, got {str(manifest.get('run'))[:80]!r}; publish the "
+            "checkpoint again."
         )
     if folder is None:
         return Checkpoint(folder=fetched.folder, commit=fetched.commit, resumable=False)
@@ -178,7 +177,7 @@ def load_checkpoint(
             shutil.copyfile(path, folder / name)
     if resumable:
         _rebuild_state(fetched.folder, fetched.files, folder, repo)
-        # `flaw` reads what the manifest is to say of the run.
+        # `flaw` requires the facts of the run in the manifest.
         write_manifest(folder, manifest["run"])
     written = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     (folder / LOADED_FILE).write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
@@ -186,21 +185,21 @@ def load_checkpoint(
 
 
 def _written_before(folder: Path) -> list[str]:
-    """The files of a folder, all of which `load_checkpoint` wrote.
+    """Returns the files of a folder, all of which `load_checkpoint` wrote.
 
     Raises:
-        ValueError: there is another one.
+        ValueError: the folder holds another file.
     """
     paths = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
-    there = {path.relative_to(folder).as_posix() for path in paths}
-    listed = read_json(folder / LOADED_FILE) if LOADED_FILE in there else []
+    present = {path.relative_to(folder).as_posix() for path in paths}
+    listed = read_json(folder / LOADED_FILE) if LOADED_FILE in present else []
     written = {LOADED_FILE, *(name for name in listed if isinstance(name, str))} if isinstance(listed, list) else set()
-    if others := sorted(there - written) or (folder.is_file() and [folder.name]):
+    if others := sorted(present - written) or (folder.is_file() and [folder.name]):
         raise ValueError(
             f"folder must be new, empty, or filled by load_checkpoint alone, got {str(folder)!r} with {others[0]!r}; "
             "name another one."
         )
-    return sorted(there)
+    return sorted(present)
 
 
 def fetch_resumable(
@@ -209,21 +208,21 @@ def fetch_resumable(
     token: str | None = None,
     check: Callable[[Path], None] | None = None,
 ) -> Path:
-    """The complete checkpoint that `hub:owner/name[@revision]` means, rebuilt in a run's folder.
+    """Downloads the complete checkpoint `hub:owner/name[@revision]` into a run's folder, to resume from it.
 
-    It is checked in a folder of its own, and gets its name in the run's folder only then. A complete checkpoint of the
-    same step that is there already stays: it is the answer where it has the same weights, so that a command can be
-    started again, and a reason to refuse where it has others, or no state of the trainer. One that is not complete
-    makes room. The log of the run comes along, where the folder has none.
+    The checkpoint moves to its name in the run's folder only after all checks. A complete local checkpoint of the same
+    step is never replaced: with the same weights it is returned, so that a command can be repeated; with others, or
+    without the trainer's state, it is an error. An incomplete one is replaced. The log of the run is copied if the
+    folder has none.
 
     Args:
-        place: begins with `PREFIX`.
-        output_dir: of the run that goes on.
+        place: the checkpoint, with `PREFIX`.
+        output_dir: the folder of the resumed run.
         token: as for `fetch`.
-        check: raises a `ValueError` where the run cannot go on from the complete checkpoint in this folder.
+        check: raises a `ValueError` if the run cannot resume from the checkpoint in this folder.
 
     Raises:
-        ValueError: it is not complete, or another complete checkpoint has its place; and as for `load_checkpoint`
+        ValueError: the checkpoint is incomplete, or another complete one has its name; and as for `load_checkpoint`
             and `check`.
     """
     repo, _, revision = place.removeprefix(PREFIX).partition("@")
@@ -245,7 +244,7 @@ def fetch_resumable(
         elif reason is not None or _weights(loaded.folder) != _weights(target):
             raise ValueError(
                 f"a complete checkpoint is never replaced by another, got {target} in the place of {place}; choose "
-                "another output_dir, move the folder, or resume from it by its own name."
+                "another output_dir, move the folder, or resume from that folder."
             )
     if (target / LOG_FILE).is_file() and not (output / LOG_FILE).is_file():
         shutil.copyfile(target / LOG_FILE, output / LOG_FILE)
@@ -253,11 +252,11 @@ def fetch_resumable(
 
 
 def _step(loaded: Checkpoint, place: str) -> int:
-    """The number of updates that the state of a trainer tells."""
+    """Returns the number of updates in the trainer's state."""
     path = loaded.folder / TRAINER_STATE_FILE
     if not loaded.resumable or not path.is_file():
         raise ValueError(
-            f"{place} must hold the state of a trainer to go on from, got the model alone; publish the run's "
+            f"{place} must hold the state of a trainer to resume from, got only the model; publish the run's "
             "checkpoint with it."
         )
     state = read_json(path)
@@ -271,13 +270,13 @@ def _step(loaded: Checkpoint, place: str) -> int:
 
 
 def _weights(checkpoint: Path) -> dict[str, Any]:
-    """The sums of a complete checkpoint's weights, by their names."""
+    """Returns the hashes of a complete checkpoint's weights, by file name."""
     files = read_json(checkpoint / MANIFEST)["files"]
     return {name: about for name, about in files.items() if name.endswith(".safetensors")}
 
 
 def _places(folder: Path) -> tuple[Path, Path]:
-    """The checkpoint that a folder is or has, and the folder of its run."""
+    """Returns the checkpoint that a folder is or holds, and the folder of its run."""
     if not folder.is_dir():
         raise ValueError(f"a checkpoint must be a folder, got {str(folder)!r}, which is none; name an existing one.")
     if (folder / MANIFEST).is_file() or folder.name.startswith("checkpoint-"):
@@ -285,14 +284,14 @@ def _places(folder: Path) -> tuple[Path, Path]:
     latest = latest_complete(folder)
     if latest is None:
         return folder, folder
-    # A run's folder may hold another model than its latest checkpoint, as the best of several.
+    # A run's folder may hold another model than its latest checkpoint, such as the best one.
     names = [path.name for path in folder.glob("*.safetensors")]
-    _, unlike, missing = filecmp.cmpfiles(folder, latest, names, shallow=False)
-    return (folder if unlike or missing else latest), folder
+    _, different, missing = filecmp.cmpfiles(folder, latest, names, shallow=False)
+    return (folder if different or missing else latest), folder
 
 
 def _state(checkpoint: Path, pickled: set[str], work: Path) -> dict[str, Path | bytes]:
-    """The pickled files of each process as tensors and JSON."""
+    """Converts the pickled files of each process to tensors and JSON."""
     by_rank: dict[int, dict[str, Any]] = {}
     for name in sorted(pickled):
         rank = _RANK.search(name)
@@ -326,7 +325,7 @@ def _for_readers(
     files: Mapping[str, Path | bytes],
     resumable: bool,
 ) -> dict[str, Path | bytes]:
-    """The card, the ledger and the results of evaluations."""
+    """Returns the card, the ledger and the results of evaluations as files."""
     try:
         run = read_run(run_folder)
     except ValueError:
@@ -357,7 +356,7 @@ def _for_readers(
 
 
 def _base_model(checkpoint: Path, run: Run | None) -> str | None:
-    """The id of the model it was trained from, where that is no folder of this machine."""
+    """Returns the id of the base model, unless it is a local folder."""
     config = checkpoint / "adapter_config.json"
     named = read_json(config).get("base_model_name_or_path") if config.is_file() else None
     named = named or (run.config.get("model_name_or_path") if run is not None else None)
@@ -367,6 +366,6 @@ def _base_model(checkpoint: Path, run: Run | None) -> str | None:
 
 
 def _replaced(files: Mapping[str, Path | bytes]) -> tuple[str, ...]:
-    """Parts of files that an earlier publication may have had more of."""
+    """Returns path prefixes under which an earlier publication may have had more files."""
     folders = {name.rpartition("/")[0] + "/" for name in files if "/" in name and not name.startswith(".eval")}
     return ("model-", "trainer_state-", *sorted(folders))

@@ -1,7 +1,8 @@
-"""Who is spoken to, and with which token: the client of a Hub, ours or huggingface.co."""
+"""The client of a Hub, huggingface.co or another one, with the right token."""
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import re
@@ -13,6 +14,7 @@ from huggingface_hub.utils import HFValidationError, get_token, validate_repo_id
 
 from hf_credit._version import __version__
 from hf_credit.hub.retries import retried
+from hf_credit.validators import one_of
 
 REPO_TYPES = ("model", "dataset", "space")
 _HUGGING_FACE = "huggingface.co"
@@ -20,17 +22,18 @@ _REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,254}")
 
 
 def connect(endpoint: str | None = None, token: str | None = None) -> HfApi:
-    """A client of the Hub at `endpoint`.
+    """Returns a client of the Hub at `endpoint`.
 
-    The token that is stored for huggingface.co goes there alone: another endpoint is sent the one given, or that of
-    HF_TOKEN, or none.
+    The stored token of huggingface.co goes to no other endpoint. Another endpoint receives `token`, else HF_TOKEN,
+    else none.
 
     Args:
-        endpoint: the address; that of HF_ENDPOINT, or else huggingface.co, if left out.
-        token: what to prove oneself with.
+        endpoint: the URL; HF_ENDPOINT, else huggingface.co, if `None`.
+        token: the token of the account.
 
     Raises:
-        ValueError: the address is none, holds a password, or would send a token unencrypted to another machine.
+        ValueError: the endpoint is no http or https URL, holds a password, or would send a token unencrypted to
+            another machine.
     """
     endpoint = (endpoint or os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
     parts = urlsplit(endpoint)
@@ -47,62 +50,58 @@ def connect(endpoint: str | None = None, token: str | None = None) -> HfApi:
 
 
 def account(token: str | None = None, endpoint: str | None = None) -> str:
-    """The name of the account that a token is of.
+    """Returns the name of the account of a token.
 
     Raises:
-        ValueError: there is no token.
-        HubError: the Hub does not know it, or failed to the end.
+        ValueError: no token is given or stored.
+        HubError: the Hub does not know the token, or failed after all retries.
     """
     api = connect(endpoint, token)
     if not (api.token or (api.token is None and get_token())):
-        raise ValueError("an account must be told by its token, got none; set HF_TOKEN, or name owner/name in full.")
-    return str(retried(api.whoami, "asking whose token this is")["name"])
+        raise ValueError("an account is named by its token, got none; set HF_TOKEN, or write owner/name.")
+    return str(retried(api.whoami, "requesting the account of the token")["name"])
 
 
 def check_repo(repo: str, repo_type: str) -> None:
-    """Refuses what is no name of a repository.
+    """Refuses an invalid name or type of a repository.
 
     Raises:
-        ValueError: the name has no owner or another form, or there is no such kind of repository.
+        ValueError: the name is no valid owner/name, or the type is none of `REPO_TYPES`.
     """
-    if repo_type not in REPO_TYPES:
-        raise ValueError(f"a repository must be one of {', '.join(REPO_TYPES)}, got {repo_type!r}; name its kind.")
-    try:
+    one_of("a repository", repo_type, REPO_TYPES)
+    with contextlib.suppress(HFValidationError):
         validate_repo_id(repo)
-    except HFValidationError:
-        repo_is_named = False
-    else:
-        repo_is_named = repo.count("/") == 1
-    if not repo_is_named:
-        raise ValueError(f"a repository must be named as owner/name, got {repo!r}; write for example me/sudoku.")
+        if repo.count("/") == 1:
+            return
+    raise ValueError(f"a repository must be named as owner/name, got {repo!r}; write for example me/sudoku.")
 
 
 def check_revision(revision: str | None) -> None:
-    """Refuses what can name no commit, branch or tag.
+    """Refuses a text that cannot name a commit, branch or tag.
 
     Raises:
-        ValueError: it has other characters or is too long.
+        ValueError: `revision` has invalid characters or is too long.
     """
     if revision is not None and (not _REVISION.fullmatch(revision) or ".." in revision):
         raise ValueError(f"a revision must be a commit, a branch or a tag, got {revision!r}; name one of these.")
 
 
 def check_upload_path(api: HfApi) -> None:
-    """Refuses to upload by Xet to a Hub that does not have it.
+    """Refuses uploads with Xet to a Hub that does not support it.
 
     Raises:
-        ValueError: hf_xet would be used off huggingface.co.
+        ValueError: huggingface_hub would use hf_xet for another Hub than huggingface.co.
     """
     host = urlsplit(api.endpoint).hostname
     if host != _HUGGING_FACE and not constants.HF_HUB_DISABLE_XET and find_spec("hf_xet"):
         raise ValueError(
-            f"uploads off {_HUGGING_FACE} must go without Xet, got {api.endpoint} with hf_xet in use; "
+            f"uploads to other Hubs than {_HUGGING_FACE} must not use Xet, got {api.endpoint} with hf_xet in use; "
             "set HF_HUB_DISABLE_XET=1 before Python starts."
         )
 
 
 def repo_url(api: HfApi, repo: str, repo_type: str) -> str:
-    """Where a person sees the repository."""
+    """Returns the URL of a repository's page."""
     prefix = "" if repo_type == "model" else f"{repo_type}s/"
     return f"{api.endpoint}/{prefix}{repo}"
 

@@ -1,4 +1,4 @@
-"""Environments on the Hub: published as OpenEnv Spaces, and played without a line of their code."""
+"""Environments on the Hub: publishes them as OpenEnv Spaces, and loads Spaces without running their code."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def publish_environment(
     """Publishes an environment of this library as an OpenEnv Space, which serves it.
 
     Args:
-        environment: its name, or what `Interaction.spec` says of one agent that plays it.
+        environment: the name, or the `Interaction.spec` of one agent that plays it.
         repo: owner/name of the Space.
-        options: of the environment, beside those of a spec.
+        options: options of the environment, which override those of the spec.
         title, wheel: as for `space_files`.
         **where: as for `hf_credit.hub.publishing.publish`: token, endpoint, private, pr, dry_run, tag.
 
@@ -58,21 +58,21 @@ def load_environment(
     max_turns: int | None = None,
     **server: Any,
 ) -> EnvironmentInteraction:
-    """An OpenEnv Space to be played, without a line of its code.
+    """Loads an OpenEnv Space as an interaction, without running its code.
 
-    One that was published with this library is made in this process, from the declaration alone. Any other is played
-    where it is served, which is https://OWNER-NAME.hf.space.
+    A Space published with this library becomes an environment in this process, built from its declaration. Any other
+    Space is played on its server, https://OWNER-NAME.hf.space.
 
     Args:
-        repo: owner/name of the Space, or the `https://...` of a server.
-        revision: a commit, a branch or a tag; the main branch if left out.
+        repo: owner/name of the Space, or the URL of a server.
+        revision: a commit, a branch or a tag; the main branch if `None`.
         token, endpoint: as for `hf_credit.hub.loading.fetch`.
         history, instructions, max_turns: as for `EnvironmentInteraction`.
-        **server: options of `OpenEnvInteraction`; with `url`, any Space is played where that says.
+        **server: options of `OpenEnvInteraction`; with `url`, any Space is played on that server.
 
     Raises:
-        ValueError: the Space declares no environment, one of another version of this library, or one that names code;
-            or as in `OpenEnvInteraction`.
+        ValueError: the Space declares no environment, one of another version of this library, or one whose options
+            name code; or as in `OpenEnvInteraction`.
         HubError: as in `fetch`.
     """
     shown: dict[str, Any] = {"history": history, "instructions": instructions, "max_turns": max_turns}
@@ -88,7 +88,7 @@ def load_environment(
     if block is not None and "url" not in server:
         if server:
             raise ValueError(
-                f"{repo!r} is played in this process, got {', '.join(server)}, which servers take; pass url= as well."
+                f"{repo!r} is played in this process, got {', '.join(server)} for a server; pass url= as well."
             )
         return EnvironmentInteraction(_declared(repo, block), **shown)
     validation = declared.get("validation")
@@ -98,22 +98,22 @@ def load_environment(
 
 
 def _declared(repo: str, block: Any) -> Environment[Any]:
-    """The environment that a Space's declaration names.
+    """Makes the environment that a Space's declaration names.
 
     Raises:
-        ValueError: it names none of this library, another version, or code or a file.
+        ValueError: the declaration names no environment of this library, another version, or code or a file.
     """
-    named = block if isinstance(block, dict) else {}
-    name, options, version = (named.get(key) for key in ("environment", "options", "version"))
+    values = block if isinstance(block, dict) else {}
+    name, options, version = (values.get(key) for key in ("environment", "options", "version"))
     if name not in ENVIRONMENTS or not isinstance(options, dict):
         raise ValueError(
             f"the Space {repo!r} must name an environment of this library, got {str(block)[:200]}; pass url= to play "
-            "it where it is served."
+            "it on its server."
         )
     if version != __version__:
         raise ValueError(
-            f"the Space {repo!r} must be of the version of hf-credit that is here, {__version__}, got "
-            f"{str(version)[:50]!r}; install that, or pass url= to play it where it is served."
+            f"the Space {repo!r} must be of the installed version of hf-credit, {__version__}, got "
+            f"{str(version)[:50]!r}; install that, or pass url= to play it on its server."
         )
     refuse_what_stays_behind(options)
     return environments.make(str(name), **options)

@@ -1,6 +1,6 @@
-"""Episodes as rows of tables, and back: equal values, from any decision of which another way can be played.
+"""Converts episodes to rows of tables and back to equal values, which can be replayed from any decision.
 
-Of `extras` the tables have what an auditor says, no more.
+Of `extras` the tables hold only the results of an auditor.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from hf_credit.rollouts.capabilities import Learned, Replayable
 from hf_credit.safe_io import parse_json
 
 Credits = Mapping[str, Mapping[str, float | Sequence[float] | None]]
-"""By estimator, by `Decision.id`: what the decision got, or each of its tokens."""
+"""By estimator, then by `Decision.id`: the credit of the decision, or of each of its tokens."""
 
 
 def episode_row(
     place: int, episode: Episode, start: RolloutRequest[Any], interaction: Interaction[Any], facts: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The row of an episode.
+    """Returns the row of an episode.
 
     Args:
-        place: of it among those that are published together.
-        episode: it.
-        start: from which it was played.
-        interaction: that it was played in.
-        facts: `task`, what the interaction says of itself, `policy` and `policy_commit`.
+        place: the index of the episode among those that are published together.
+        episode: the episode.
+        start: the request that it started from.
+        interaction: the interaction that it was played in.
+        facts: `task`, the spec of the interaction, `policy` and `policy_commit`.
 
     Raises:
-        ValueError: its last state cannot be written.
+        ValueError: the last state cannot be serialized.
     """
     spec = facts["task"]
-    known = episode.final_state is not None
+    has_final = episode.final_state is not None
     return {
         "id": _episode_id(place, episode, start),
         "environment": spec.get("environment") or spec.get("collaboration"),
@@ -61,7 +61,7 @@ def episode_row(
         "scored": episode.scored,
         "next_context": None if episode.next_context is None else list(episode.next_context),
         "verified": episode.extras.get(VERIFIED),
-        "final_state": Replayable(interaction).state_to_json(episode.final_state) if known else None,
+        "final_state": Replayable(interaction).state_to_json(episode.final_state) if has_final else None,
         "versions": compact_json(versions()),
     }
 
@@ -73,17 +73,17 @@ def decision_rows(
     credits: Credits,
     hashes: Mapping[str, str | None],
 ) -> Iterator[dict[str, Any]]:
-    """The rows of an episode's decisions, in order.
+    """Yields the rows of an episode's decisions, in order.
 
     Args:
-        episode_id: of its row.
-        episode: it.
-        interaction: that it was played in.
-        credits: of decisions, of this episode and others.
-        hashes: of `tokenizer` and `template`.
+        episode_id: the id in the episode's row.
+        episode: the episode.
+        interaction: the interaction that it was played in.
+        credits: the credit of decisions of this and other episodes.
+        hashes: the hashes of `tokenizer` and `template`.
 
     Raises:
-        ValueError: a state cannot be written.
+        ValueError: a state cannot be serialized.
     """
     steps = {id(decision): step for step, made in enumerate(episode.steps) for decision in made}
     write = Replayable(interaction).state_to_json
@@ -108,9 +108,9 @@ def decision_rows(
             "audit": _audit_text(decision.extras[AUDIT]) if AUDIT in decision.extras else None,
             "trained": decision.trained,
             "credits": [
-                {"estimator": estimator, "values": _listed(given[decision.id])}
-                for estimator, given in credits.items()
-                if decision.id in given
+                {"estimator": estimator, "values": _listed(by_id[decision.id])}
+                for estimator, by_id in credits.items()
+                if decision.id in by_id
             ],
             "tokenizer": hashes["tokenizer"],
             "template": hashes["template"],
@@ -170,7 +170,7 @@ def episode_of(interaction: Interaction[Any], row: Mapping[str, Any], rows: list
 
 
 def credits_of(decisions: Iterable[Mapping[str, Any]]) -> Credits:
-    """What rows of decisions say that estimators gave them."""
+    """Returns the credit in rows of decisions."""
     credits: dict[str, dict[str, float | Sequence[float] | None]] = {}
     for row in decisions:
         for credit in row["credits"] or ():
@@ -179,18 +179,21 @@ def credits_of(decisions: Iterable[Mapping[str, Any]]) -> Credits:
 
 
 def conversation(interaction: Interaction[Any], episode: Episode) -> list[dict[str, str]]:
-    """What was said in an episode, in order: each message of a context once, and the replies.
+    """Returns the messages of an episode in order: each message of a context once, and the replies.
 
-    Where several speak, a context is told from where it differs from the one before it for the same event.
+    With several roles, each context contributes the messages that the previous context of the same event lacks.
     """
-    spoken: list[Mapping[str, Any]] = []
+    messages: list[Mapping[str, Any]] = []
     for decision, new in zip(episode.decisions, asked_anew(interaction, episode), strict=True):
-        spoken += [*(new.messages if new is not None else ()), {"role": "assistant", "content": decision.action_text}]
-    return [{"role": one["role"], "content": _unicode(one["content"])} for one in spoken]
+        messages += [
+            *(new.messages if new is not None else ()),
+            {"role": "assistant", "content": decision.action_text},
+        ]
+    return [{"role": one["role"], "content": _unicode(one["content"])} for one in messages]
 
 
 def trace(row: Mapping[str, Any]) -> bytes:
-    """An episode's row as a session in the Session Trace Simple Format, which the Hub's viewer of traces shows."""
+    """Converts an episode's row to the Session Trace Simple Format, which the Hub's viewer of traces shows."""
     name = f"{row['environment']} {row['seed']}"
     result = {"outcome": repr(row["outcome"]), "ending": row["ending"]}
     head = {"type": "session", "harness": "hf-credit", "id": row["id"], "name": name, **result}
@@ -216,7 +219,7 @@ def _audit_of(text: str) -> Audit:
         values["beliefs"] = {slot: tuple(belief) for slot, belief in values["beliefs"].items()}
         return Audit(**values)
     except (KeyError, TypeError, AttributeError, IndexError):
-        raise ValueError(f"an audit must be one that was saved, got {text[:200]!r}; publish it again.") from None
+        raise ValueError(f"an audit must have the fields of `Audit`, got {text[:200]!r}; publish it again.") from None
 
 
 def _listed(credit: float | Sequence[float] | None) -> list[float]:

@@ -1,9 +1,9 @@
-"""Data sets of episodes with their decisions, published so that any client reads them.
+"""Data sets of episodes with their decisions, which any client can read.
 
-    episodes   one row an episode, with its conversation
-    decisions  one row a decision: state, context and reply in tokens, log-probabilities, verdict, credit
+    episodes   one row per episode, with its conversation
+    decisions  one row per decision: state, context and reply in tokens, log-probabilities, verdict, credit
 
-What was published is loaded as equal values: from a loaded episode, `replay_from` starts again at any decision.
+Loaded episodes equal the published ones: `replay_from` can start at any decision.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from hf_credit.tasks import TaskSpec
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeSet(Sequence[Episode]):
-    """Episodes, and what they are of.
+    """Episodes with their starts and their provenance.
 
     Attributes:
-        episodes: in the order in which they were given.
-        interaction: that they were played in.
-        starts: from which they were played, one each.
-        credits: of their decisions.
-        policy, policy_commit: who played, and at which commit of its repository.
+        episodes: the episodes, in the given order.
+        interaction: the interaction that they were played in.
+        starts: the start of each episode.
+        credits: the credit of their decisions.
+        policy, policy_commit: the policy and the commit of its repository.
         about: further facts, such as versions.
-        commit: of the repository that they were loaded from.
+        commit: the commit that they were loaded from; `None` if they were not.
     """
 
     episodes: tuple[Episode, ...]
@@ -85,14 +85,14 @@ def publish_episodes(
     """Publishes episodes and their decisions as a data set.
 
     Args:
-        episodes: with their starts, and their credit if there is any.
+        episodes: the episodes, with their starts and their credit, if any.
         repo: owner/name.
-        chat: that rendered them; whose tokenizer and template are noted, as hashes.
-        traces: whether each conversation is written once more, in the form that the Hub's viewer of traces shows.
+        chat: the chat that rendered them; the data set records the hashes of its tokenizer and template.
+        traces: also writes each conversation in the format of the Hub's viewer of traces.
         **where: as for `publish`: token, endpoint, private, pr, dry_run, tag.
 
     Raises:
-        ValueError: a state cannot be written (`Replayable.state_to_json`); and as for `publish`.
+        ValueError: a state cannot be serialized (`Replayable.state_to_json`); and as for `publish`.
     """
     with tempfile.TemporaryDirectory() as name:
         save_episodes(Path(name), episodes, chat=chat)
@@ -100,10 +100,10 @@ def publish_episodes(
 
 
 def publish_episode_folder(folder: str | Path, repo: str, *, traces: bool = False, **where: Any) -> Published:
-    """Publishes what `save_episodes` wrote.
+    """Publishes a folder that `save_episodes` wrote.
 
     Raises:
-        ValueError: it is not that, whole; and as for `publish`.
+        ValueError: the folder is incomplete or holds something else; and as for `publish`.
     """
     folder = Path(folder)
     about = read_description(folder, "episodes", str(folder))
@@ -112,7 +112,10 @@ def publish_episode_folder(folder: str | Path, repo: str, *, traces: bool = Fals
     files["README.md"] = cards.episodes_card(repo, about).encode()
     rows = list(read_table(folder, "episodes", "train", EPISODES))
     if len(rows) != about["rows"]["episodes"]:
-        raise ValueError(f"{folder} must have the episodes it tells of, got {len(rows)}; save them again.")
+        raise ValueError(
+            f"{folder} must have {about['rows']['episodes']} episodes, by its description, got {len(rows)}; save them "
+            "again."
+        )
     if traces:
         files |= {f"traces/{row['id']}.jsonl": trace(row) for row in rows}
     replaces = ("episodes/", "decisions/", "traces/")
@@ -121,14 +124,14 @@ def publish_episode_folder(folder: str | Path, repo: str, *, traces: bool = Fals
 
 
 def save_episodes(folder: str | Path, episodes: EpisodeSet, *, chat: Chat | None = None) -> None:
-    """Writes episodes as they are published.
+    """Writes episodes to a folder that `publish_episode_folder` publishes.
 
     Args:
-        folder: an empty or a new one.
+        folder: an empty or a new folder.
         episodes, chat: as for `publish_episodes`.
 
     Raises:
-        ValueError: there are none, or a state cannot be written.
+        ValueError: there are no episodes, or a state cannot be serialized.
     """
     folder = Path(folder)
     if not episodes.episodes:
@@ -157,16 +160,17 @@ def load_episodes(
     token: str | None = None,
     endpoint: str | None = None,
 ) -> EpisodeSet:
-    """The episodes that `publish_episodes` published, equal to what was given.
+    """Loads the episodes that `publish_episodes` published, equal to the originals.
 
     Args:
         repo: owner/name.
-        interaction: that they were played in; built from what was published if left out, which refuses code of others.
-        chat: with which they are to be replayed; another tokenizer or template than theirs is refused.
+        interaction: the interaction that they were played in; if `None`, built from the published task, which refuses
+            code of others.
+        chat: the chat of later replays; another tokenizer or template than the published one is refused.
         revision, token, endpoint: as for `fetch`.
 
     Raises:
-        ValueError: it holds something else, or is not whole; and as for `fetch`.
+        ValueError: the data set is incomplete or of another kind; and as for `fetch`.
     """
     fetched = fetch_tables(repo, "episodes", "decisions", revision=revision, token=token, endpoint=endpoint)
     return load_episode_folder(fetched.folder, interaction=interaction, chat=chat, repo=repo, commit=fetched.commit)
@@ -180,10 +184,10 @@ def load_episode_folder(
     repo: str | None = None,
     commit: str | None = None,
 ) -> EpisodeSet:
-    """The episodes in a folder of `save_episodes`, as `load_episodes`.
+    """Loads the episodes in a folder of `save_episodes`, with the arguments of `load_episodes`.
 
     Raises:
-        ValueError: it holds something else, or is not whole.
+        ValueError: the folder is incomplete or of another kind.
     """
     folder = Path(folder)
     repo = repo or str(folder)
@@ -193,17 +197,17 @@ def load_episode_folder(
     decisions: dict[str, list[dict[str, Any]]] = {}
     for row in read_table(folder, "decisions", "train", DECISIONS):
         decisions.setdefault(row["episode_id"], []).append(row)
-    found, starts = [], []
+    episodes, starts = [], []
     for row in read_table(folder, "episodes", "train", EPISODES):
-        found.append(episode_of(interaction, row, decisions.get(row["id"], [])))
+        episodes.append(episode_of(interaction, row, decisions.get(row["id"], [])))
         starts.append(RolloutRequest[Any](task=parse_json(row["task"], broken_text=True), seed=row["seed"]))
-    counted = {"episodes": len(found), "decisions": sum(len(own) for own in decisions.values())}
-    if counted != about.get("rows") or sum(len(one.decisions) for one in found) != counted["decisions"]:
+    counts = {"episodes": len(episodes), "decisions": sum(map(len, decisions.values()))}
+    if counts != about.get("rows") or sum(len(one.decisions) for one in episodes) != counts["decisions"]:
         raise ValueError(
-            f"{repo} must have the rows it tells of, got {counted}, not {about.get('rows')}; publish again."
+            f"{repo} must have the rows of its description, {about.get('rows')}, got {counts}; publish again."
         )
     return EpisodeSet(
-        episodes=tuple(found),
+        episodes=tuple(episodes),
         interaction=interaction,
         starts=tuple(starts),
         credits=credits_of(itertools.chain.from_iterable(decisions.values())),
@@ -215,21 +219,21 @@ def load_episode_folder(
 
 
 def _hashes(chat: Chat | None) -> dict[str, str | None]:
-    """SHA-256 of a tokenizer's vocabulary and rules, and of its template."""
+    """Returns the SHA-256 of a tokenizer's vocabulary and rules, and of its template."""
     if chat is None:
         return {"tokenizer": None, "template": None}
     backend = getattr(chat.tokenizer, "backend_tokenizer", None)
-    told = backend.to_str() if backend is not None else compact_json(sorted(chat.tokenizer.get_vocab().items()))
+    rules = backend.to_str() if backend is not None else compact_json(sorted(chat.tokenizer.get_vocab().items()))
     template = compact_json([chat.tokenizer.chat_template, chat.template_kwargs])
     return {
-        "tokenizer": hashlib.sha256(told.encode()).hexdigest(),
+        "tokenizer": hashlib.sha256(rules.encode()).hexdigest(),
         "template": hashlib.sha256(template.encode()).hexdigest(),
     }
 
 
-def _refuse_other_hashes(about: Mapping[str, Any], own: Mapping[str, str | None], repo: str) -> None:
-    for name in ("tokenizer", "template"):
-        if own[name] and about.get(name) and own[name] != about[name]:
+def _refuse_other_hashes(about: Mapping[str, Any], hashes: Mapping[str, str | None], repo: str) -> None:
+    for name, value in hashes.items():
+        if value and about.get(name) and value != about[name]:
             raise ValueError(
                 f"episodes of {repo} must be replayed with the {name} they were played with, got another one; load "
                 f"that of {about.get('policy') or 'their policy'}."

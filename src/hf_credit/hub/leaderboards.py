@@ -1,4 +1,4 @@
-"""Leaderboards on the Hub: the page of a season as a Space, and what is listed of it."""
+"""Leaderboards on the Hub: the page of a season as a Space, and the listed entries."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ from pathlib import Path
 from hf_credit.hub.client import connect
 from hf_credit.hub.leaderboard.results import Results
 from hf_credit.hub.leaderboard.sources import Hub
-from hf_credit.hub.publishing import Published, publish
+from hf_credit.hub.publishing import Published
 from hf_credit.hub.retries import retried
 
 BENCHMARK_VARIABLE = "HF_CREDIT_BENCHMARK"
-"""Of the Space, from which the page knows its season."""
+"""The variable of the Space that names the dataset of the season."""
 
 _FILES = ("README.md", "app.py", "requirements.txt")
 
 
-def leaderboard_files() -> dict[str, bytes]:
-    """The files of the page as a Space, by their names."""
-    folder = importlib.resources.files("hf_credit.hub") / "space"
-    return {name: (folder / f"leaderboard_{name}.tpl").read_bytes() for name in _FILES}
+def leaderboard_files() -> dict[str, Path | bytes]:
+    """Returns the files of the page as a Space, by name."""
+    return {name: _file(name) for name in _FILES}
+
+
+def _file(name: str) -> bytes:
+    return (importlib.resources.files("hf_credit.hub") / "space" / f"leaderboard_{name}.tpl").read_bytes()
 
 
 def publish_leaderboard(
@@ -33,7 +36,7 @@ def publish_leaderboard(
     private: bool = False,
     dry_run: bool = False,
 ) -> Published:
-    """Publishes the page of a season as a Space, and names the season in its variable `HF_CREDIT_BENCHMARK`.
+    """Publishes the page of a season as a Space, and sets its variable `HF_CREDIT_BENCHMARK` to the season.
 
     Args:
         benchmark: owner/name of the dataset of the season.
@@ -41,20 +44,14 @@ def publish_leaderboard(
         token, endpoint, private, dry_run: as for `hf_credit.hub.publishing.publish`.
 
     Raises:
-        ValueError: there is no such season; and as for `publish`.
+        ValueError: the dataset holds no season; and as for `publish`.
         HubError: as for `publish`.
     """
-    Hub(endpoint=endpoint, token=token).season(benchmark)
-    done = publish(
-        leaderboard_files(),
-        repo,
-        repo_type="space",
-        space_sdk="gradio",
-        token=token,
-        endpoint=endpoint,
-        private=private,
-        dry_run=dry_run,
-        message=f"Publish the leaderboard of {benchmark}",
+    hub = Hub(endpoint=endpoint, token=token)
+    hub.season(benchmark)
+    message = f"Publish the leaderboard of {benchmark}"
+    done = hub.publish(
+        leaderboard_files(), repo, "space", space_sdk="gradio", private=private, dry_run=dry_run, message=message
     )
     if not dry_run:
         api = connect(endpoint, token)
@@ -63,20 +60,20 @@ def publish_leaderboard(
 
 
 def load_results(benchmark: str, *, token: str | None = None, endpoint: str | None = None) -> Results:
-    """What is listed of a season now: entries with what a verifier found of them, and their ranks.
+    """Loads the listed entries of a season with their records and ranks.
 
     Args:
         benchmark: owner/name of the dataset of the season.
         token, endpoint: as for `hf_credit.hub.loading.fetch`.
 
     Raises:
-        ValueError: there is no such season.
-        HubError: it could not be read.
+        ValueError: the dataset holds no season.
+        HubError: the Hub refused, or failed after all retries.
     """
     hub = Hub(endpoint=endpoint, token=token)
     return hub.results(hub.season(benchmark)[0])
 
 
 if __name__ == "__main__":
-    for file_name, content in leaderboard_files().items():
-        (Path(sys.argv[1]) / file_name).write_bytes(content)
+    for file_name in _FILES:
+        (Path(sys.argv[1]) / file_name).write_bytes(_file(file_name))

@@ -1,4 +1,4 @@
-"""How anything is loaded: at one commit, every byte compared with what that commit names, and nothing executed."""
+"""Downloads from a Hub at one commit: checks every file against the hash in the commit, and executes nothing."""
 
 from __future__ import annotations
 
@@ -22,22 +22,26 @@ from hf_credit.hub.retries import HubError, retried
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _AT_ONCE = 4
-_MOST_ENTRIES = 2 * safety.MOST_FILES  # with folders
+_MOST_ENTRIES = 2 * safety.MOST_FILES  # folders included
 
 
 class TooLarge(ValueError):
-    """What was asked for is larger than whoever asked takes."""
+    """Files are larger than the caller's limit."""
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """Files of a repository on this machine."""
+    """Downloaded files of a repository.
+
+    Attributes:
+        folder: the folder of the files.
+        commit: the commit of the files, 40 hexadecimal digits.
+        files: the files by path in the repository, which is also their path in `folder`.
+    """
 
     folder: Path
     commit: str
-    """That they are of, 40 hexadecimal digits."""
     files: Mapping[str, Path]
-    """By name within the repository. Each lies in `folder` under this name."""
 
 
 def fetch(
@@ -51,22 +55,21 @@ def fetch(
     cache_dir: str | Path | None = None,
     most_bytes: int | None = None,
 ) -> Fetched:
-    """Downloads files of a repository at one commit, and compares each with the hash that the commit names.
+    """Downloads files of a repository at one commit, and checks each against the hash in the commit.
 
     Args:
         repo: owner/name.
         repo_type: model, dataset or space.
-        revision: a commit, a branch or a tag; the main branch if left out. Resolved once.
-        token: as in `client.connect`.
-        endpoint: as in `client.connect`.
-        allow: patterns of names, as `data/*.parquet`; all files if left out.
-        cache_dir: where to keep them; the cache of huggingface_hub if left out.
-        most_bytes: of all of them together, looked at before anything is downloaded; any number if left out.
+        revision: a commit, a branch or a tag, resolved once; the main branch if `None`.
+        token, endpoint: as for `client.connect`.
+        allow: patterns of paths, such as `data/*.parquet`; all files if `None`.
+        cache_dir: the folder of downloads; the cache of huggingface_hub if `None`.
+        most_bytes: the most bytes of all files together, checked before the download; no limit if `None`.
 
     Raises:
-        TooLarge: they have more bytes than that.
-        ValueError: a name is bad, nothing matches, or a file breaks the rules of its format (see `safety`).
-        HubError: the Hub refused, failed to the end, or gave other bytes than the commit names.
+        TooLarge: the files have more than `most_bytes`.
+        ValueError: a name is invalid, no file matches, or a file breaks the rules of its format (see `safety`).
+        HubError: the Hub refused, failed after all retries, or sent bytes that do not match the commit.
     """
     check_repo(repo, repo_type)
     check_revision(revision)
@@ -81,14 +84,14 @@ def fetch(
         if isinstance(entry, RepoFile) and (allow is None or any(fnmatchcase(entry.path, each) for each in allow))
     }
     if not wanted:
-        asked = "any file" if allow is None else " or ".join(sorted(allow))
-        raise ValueError(f"{repo} at {commit} must hold {asked}, got nothing of it; check repository and revision.")
+        patterns = "any file" if allow is None else " or ".join(sorted(allow))
+        raise ValueError(f"{repo} at {commit} must hold {patterns}, got no such file; check repository and revision.")
     safety.check_names(wanted)
     size = sum(entry.size for entry in wanted.values())
     if most_bytes is not None and size > most_bytes:
         raise TooLarge(
             f"the files of {repo} must have at most {most_bytes} bytes together, got {size}; publish smaller ones, or "
-            "ask whoever takes them for more room."
+            "raise the limit."
         )
 
     def get(name: str) -> Path:
@@ -116,10 +119,10 @@ def _refuse_bad_list(listed: Sequence[Any], repo: str) -> None:
 
 
 def resolve(api: HfApi, repo: str, repo_type: str, revision: str | None = None) -> str:
-    """The commit that a revision is now.
+    """Returns the current commit of a revision.
 
     Raises:
-        HubError: there is none, or the Hub's answer is no commit.
+        HubError: the revision does not exist, or the Hub's response is no commit.
     """
     info: Any = retried(lambda: api.repo_info(repo, repo_type=repo_type, revision=revision), f"reading {repo}")
     if not _COMMIT.fullmatch(str(info.sha)) or (_COMMIT.fullmatch(revision or "") and info.sha != revision):
@@ -130,7 +133,7 @@ def resolve(api: HfApi, repo: str, repo_type: str, revision: str | None = None) 
 def _received(
     api: HfApi, repo: str, repo_type: str, commit: str, entry: RepoFile, cache_dir: str | Path | None
 ) -> Path:
-    """The file on this machine, downloaded a second time where the first has other bytes: a cache may be damaged."""
+    """Downloads a file; if its bytes are wrong, once more without the cache, which may be damaged."""
     download = functools.partial(
         api.hf_hub_download, repo, entry.path, repo_type=repo_type, revision=commit, cache_dir=cache_dir
     )
@@ -139,7 +142,9 @@ def _received(
         path = Path(retried(call, f"downloading from {repo}", entry.size))
         if _has_named_bytes(path, entry):
             return path
-    raise HubError(f"{repo} must give what commit {commit} names, got other bytes for {entry.path!r}; do not use it.")
+    raise HubError(
+        f"files of {repo} must match the hashes in commit {commit}, got other bytes for {entry.path!r}; do not use it."
+    )
 
 
 def _has_named_bytes(path: Path, entry: RepoFile) -> bool:

@@ -1,7 +1,7 @@
-"""Metrics as Spaces of the Hub, which `evaluate.load("owner/name")` loads, and a way to load them that asks first.
+"""Publishes metrics as Spaces, which `evaluate.load("owner/name")` loads, and loads them with consent.
 
-`evaluate.load` runs whatever lies in the Space now. `load_metric` takes one commit, and runs code that is not this
-library's with consent only.
+`evaluate.load` runs the current code of a Space. `load_metric` loads one commit, and runs code of others only with
+consent.
 """
 
 from __future__ import annotations
@@ -22,32 +22,31 @@ from hf_credit.metrics.standalone import COMPUTATION
 
 
 def code_digest(files: Mapping[str, Path], name: str) -> str | None:
-    """SHA-256 of the digests of `<name>.py` and `computation.py`, which is what runs; `None` where one is missing."""
+    """Returns the SHA-256 of the digests of `<name>.py` and `computation.py`, which run; `None` without both."""
     if not {f"{name}.py", COMPUTATION} <= files.keys():
         return None
-    parts = [hashlib.sha256(files[one].read_bytes()).digest() for one in (f"{name}.py", COMPUTATION)]
+    parts = [hashlib.sha256(files[file].read_bytes()).digest() for file in (f"{name}.py", COMPUTATION)]
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 @functools.cache
 def own_digest(name: str) -> str | None:
-    """The `code_digest` of one of this library's own metrics."""
-    with tempfile.TemporaryDirectory() as place:
-        return code_digest({file.name: file for file in build(name, place).iterdir()}, name)
+    """Returns the `code_digest` of one of this library's metrics."""
+    with tempfile.TemporaryDirectory() as folder:
+        return code_digest({file.name: file for file in build(name, folder).iterdir()}, name)
 
 
 def publish_metric(metric: str | Path, repo: str, **where: Any) -> Published:
     """Publishes a metric as a Space.
 
     Args:
-        metric: the name of one of `hf_credit.metrics.METRICS`, which no folder of that name hides, or a folder with
-            `<folder>.py` and the other files that `hf_credit.metrics.build` writes. The page may be left out: there is
-            one for all.
-        repo: owner/name, where the name is that of the metric: clients look for the file of that name.
+        metric: one of `hf_credit.metrics.METRICS`, even if a folder has its name; or a folder with `<folder>.py` and
+            the other files that `hf_credit.metrics.build` writes. The page is optional, since all metrics share it.
+        repo: owner/name, with the name of the metric, since clients load the file of that name.
         **where: as for `publish`: token, endpoint, private, pr, dry_run, tag.
 
     Raises:
-        ValueError: there is no such metric, a file is missing, or the name is another one; and as for `publish`.
+        ValueError: there is no such metric, a file is missing, or `repo` has another name; and as for `publish`.
     """
     if metric in METRICS or not Path(metric).is_dir():
         with tempfile.TemporaryDirectory() as place:
@@ -73,23 +72,23 @@ def load_metric(
     endpoint: str | None = None,
     **options: Any,
 ) -> Any:
-    """The metric of a Space, or this library's own, as `evaluate.load` gives one.
+    """Loads a metric from a Space or from this library, as `evaluate.load` does.
 
     Args:
-        repo: owner/name; or the name of one of `hf_credit.metrics.METRICS`, which is built here, without any Hub.
-        trust_remote_code: whether code that is not this library's may run.
+        repo: owner/name; or one of `hf_credit.metrics.METRICS`, which needs no Hub.
+        trust_remote_code: whether code of others may run.
         revision, token, endpoint: as for `fetch`.
-        **options: for `evaluate.load`, such as `keep_in_memory`.
+        **options: options of `evaluate.load`, such as `keep_in_memory`.
 
     Raises:
-        ValueError: it holds no metric, its code is not this library's and there is no consent, or a revision is named
-            of this library's own; and as for `fetch`.
+        ValueError: the Space holds no metric, or code of others without consent, or `revision` is given for a metric
+            of this library; and as for `fetch`.
     """
     import evaluate
 
     if "/" not in repo:
         if revision is not None:
-            raise ValueError(f"a metric of hf-credit has no revision, got {revision!r} of {repo!r}; name owner/name.")
+            raise ValueError(f"a metric of hf-credit has no revision, got {revision!r} of {repo!r}; write owner/name.")
         with tempfile.TemporaryDirectory() as place:
             return evaluate.load(str(build(repo, place)), **options)
     name = repo.rpartition("/")[2]
@@ -103,8 +102,8 @@ def load_metric(
         code = {path: code[path] for path in (f"{name}.py", COMPUTATION)}
     elif not trust_remote_code:
         raise ValueError(
-            f"a metric whose code is not hf-credit's needs consent to run, got {repo}@{fetched.commit}; read it, then "
-            f"load it with trust_remote_code=True and revision={fetched.commit!r}."
+            f"code that is not hf-credit's must have consent to run, got {repo}@{fetched.commit}; read it, then load "
+            f"it with trust_remote_code=True and revision={fetched.commit!r}."
         )
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / name

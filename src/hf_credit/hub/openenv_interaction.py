@@ -1,4 +1,4 @@
-"""Any OpenEnv environment as an Interaction."""
+"""The interaction of one agent with an OpenEnv server."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from hf_credit.rollouts import EnvironmentInteraction
 
 
 class OpenEnvInteraction(EnvironmentInteraction):
-    """One agent that plays an OpenEnv environment wherever it is served; a recipe has it as `environment: openenv`.
+    """One agent that plays an environment on an OpenEnv server; `environment: openenv` in a recipe.
 
     Args:
-        url: of the server.
-        action_field: of the action that takes the text; the only one that is needed if `None`.
+        url: the URL of the server.
+        action_field: the field of the action that receives the text; the only required field if `None`.
         history, instructions, max_turns: as for `EnvironmentInteraction`.
-        **options: the others of `hf_credit.environments.openenv_world.OpenEnvEnvironment`.
+        **options: other options of `hf_credit.environments.openenv_world.OpenEnvEnvironment`.
 
     Raises:
         ValueError: as in `OpenEnvEnvironment` and `EnvironmentInteraction`.
@@ -38,6 +38,6 @@ class OpenEnvInteraction(EnvironmentInteraction):
         return EnvironmentInteraction(self.environment, self.history, self.instructions, self._own_limit).spec()
 
     def close(self) -> None:
-        """Ends all sessions; whoever goes on from a state has it restored in a new one."""
+        """Ends all sessions. A later step from a state opens a new session and restores the state there."""
         assert isinstance(self.environment, OpenEnvEnvironment)
         self.environment.close()

@@ -1,7 +1,8 @@
-"""Parquet files from elsewhere, read by a process with limits: a footer or a page can be made to fill a machine."""
+"""Reads untrusted parquet files in a process with limits, since a footer or a page can exhaust a machine."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -14,24 +15,24 @@ from hf_credit.hub import parquet_child
 
 MOST_ROWS = 10_000_000
 MOST_TABLE_BYTES = 8 * 2**30
-"""Of a file, unpacked."""
+"""The maximum size of an unpacked file."""
 
 _MOST_LINE = 64 * 2**20  # characters of a row, as JSON
 _MEMORY_BYTES = 4 * 2**30
-_SECONDS = 900  # of processor time; twice as many by the clock
+_SECONDS = 900  # of CPU time; twice as many of wall-clock time
 
 
 def count_rows(files: Mapping[str, Path], most_rows: int = MOST_ROWS, most_bytes: int = MOST_TABLE_BYTES) -> list[int]:
-    """How many rows each file has, by its footer alone.
+    """Returns the number of rows of each file, from its footer.
 
     Args:
-        files: by the names that they have in errors.
-        most_rows, most_bytes: of each, unpacked.
+        files: the files, by the names in errors.
+        most_rows, most_bytes: the limits of each unpacked file.
 
     Raises:
-        ValueError: one is cut short, holds more than may be, or takes more memory or time than it may.
+        ValueError: a file is truncated or too large, or reading it exceeds the limits of memory or time.
     """
-    return _asked(files, most_rows, most_bytes, None, None)
+    return _read(files, most_rows, most_bytes)
 
 
 def read_rows(
@@ -42,31 +43,31 @@ def read_rows(
     memory_bytes: int = _MEMORY_BYTES,
     seconds: int = _SECONDS,
 ) -> Iterator[dict[str, Any]]:
-    """The rows of all files, in order: plain values by column.
+    """Yields the rows of all files in order, as plain values by column.
 
     Args:
-        files: by the names that they have in errors.
-        columns: that each must have, and no others, with Arrow's name of their types; any if `None`.
-        most_bytes: of each, unpacked.
-        memory_bytes, seconds: address space and processor time of the process that reads.
+        files: the files, by the names in errors.
+        columns: the exact columns of each file with Arrow's names of their types; any if `None`.
+        most_bytes: the limit of each unpacked file.
+        memory_bytes, seconds: the limits of address space and CPU time of the process that reads.
 
     Raises:
-        ValueError: as `count_rows`; or other columns, or values that JSON has not.
+        ValueError: as for `count_rows`; or a file has other columns, or values that JSON lacks.
     """
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "rows.jsonl"
-        _asked(files, MOST_ROWS, most_bytes, columns, out, memory_bytes, seconds)
+        _read(files, MOST_ROWS, most_bytes, columns, out, memory_bytes, seconds)
         with out.open(encoding="utf-8") as lines:
             for line in lines:
                 yield json.loads(line)
 
 
-def _asked(
+def _read(
     files: Mapping[str, Path],
     most_rows: int,
     most_bytes: int,
-    columns: Mapping[str, str] | None,
-    out: Path | None,
+    columns: Mapping[str, str] | None = None,
+    out: Path | None = None,
     memory_bytes: int = _MEMORY_BYTES,
     seconds: int = _SECONDS,
 ) -> list[int]:
@@ -83,21 +84,16 @@ def _asked(
         "seconds": seconds,
     }
     command = [sys.executable, "-I", parquet_child.__file__]
-    try:
-        done = subprocess.run(
+    process = None
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process = subprocess.run(
             command, input=json.dumps(request).encode(), capture_output=True, timeout=2 * seconds, env={}, check=False
         )
-    except subprocess.TimeoutExpired:
-        raise _beyond(files, memory_bytes, seconds) from None
-    if done.returncode == parquet_child.REFUSED:
-        raise ValueError(done.stderr.decode("utf-8", "replace").strip().splitlines()[-1])
-    if done.returncode != 0:
-        raise _beyond(files, memory_bytes, seconds)
-    return [int(count) for count in json.loads(done.stdout)]
-
-
-def _beyond(files: Mapping[str, Path], memory_bytes: int, seconds: int) -> ValueError:
-    return ValueError(
-        f"a table must be read within {memory_bytes} bytes of memory and {seconds} seconds, got more for "
-        f"{', '.join(files)[:300]}; split it."
-    )
+    if process is not None and process.returncode == parquet_child.REFUSED:
+        raise ValueError(process.stderr.decode("utf-8", "replace").strip().splitlines()[-1])
+    if process is None or process.returncode != 0:
+        raise ValueError(
+            f"a table must be read within {memory_bytes} bytes of memory and {seconds} seconds, got more for "
+            f"{', '.join(files)[:300]}; split it."
+        )
+    return [int(count) for count in json.loads(process.stdout)]

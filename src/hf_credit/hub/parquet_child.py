@@ -1,7 +1,7 @@
-"""A script that reads parquet files of strangers within limits: `python -I parquet_child.py`, its request on stdin.
+"""A script that reads untrusted parquet files within limits: `python -I parquet_child.py`, with its request on stdin.
 
-It runs in a process of its own, without a token in its environment, and needs nothing but pyarrow. What the files say
-of themselves is checked before anything of them is read. The request is a JSON object (see `answer`).
+It runs in a separate process, without a token in its environment, and needs only pyarrow. It checks footers before it
+reads any row. The request is a JSON object (see `answer`).
 """
 
 from __future__ import annotations
@@ -12,22 +12,21 @@ from collections.abc import Mapping
 from typing import Any
 
 REFUSED = 3
-"""The exit code beside a sentence on stderr."""
+"""The exit code after a refusal, whose sentence is on stderr."""
 
 _BATCH = 64
 
 
 def answer(request: Mapping[str, Any]) -> None:
-    """Checks files by their footers and, where `out` is named, writes their rows as JSON, one a line.
+    """Checks the footers of files, writes their rows as JSON lines if `out` is a path, and prints the numbers of rows.
 
     Args:
-        request: `files`, paths by name; `most_rows` and `most_bytes`, unpacked, of a file; `most_line`, characters of
-            a row; types by name of the `columns` that they must have, no others, `None` for any; `out`, to write, or
-            `None`; `memory`, bytes of address space, and `seconds` of processor time. Prints the numbers of rows, as
-            a JSON list.
+        request: `files`, paths by name; `most_rows` and `most_bytes` of an unpacked file; `most_line`, characters of a
+            row; `columns`, the exact columns as types by name, or `None` for any; `out`, the path of the rows, or
+            `None`; `memory`, bytes of address space; `seconds` of CPU time.
 
     Raises:
-        ValueError: a file is something else.
+        ValueError: a file is no whole parquet file, or breaks a limit.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -65,7 +64,7 @@ def _checked(file: Any, request: Mapping[str, Any]) -> int:
     if not 0 <= unpacked <= most_bytes:
         raise _RefusedError(f"a table must have at most {most_bytes} bytes unpacked, got {unpacked}; split it.")
     wanted = request["columns"]
-    # What Arrow calls an item, parquet calls an element.
+    # The element of a list is `item` in Arrow and `element` in parquet.
     present = {field.name: str(field.type).replace("<element:", "<item:") for field in file.schema_arrow}
     if wanted is not None and present != wanted:
         wrong = sorted(name for name in present | wanted if present.get(name) != wanted.get(name))
@@ -87,7 +86,7 @@ def _write(path: str, lines: Any, most: int) -> None:
 
 
 class _RefusedError(ValueError):
-    """A sentence of our own."""
+    """A refusal with a sentence of this module."""
 
 
 def _sentence(error: Exception, rule: str) -> str:

@@ -1,8 +1,7 @@
-"""How anything is published: checked, uploaded, one commit, downloaded and compared, and only then public.
+"""Publishes files: checks and uploads them, makes one commit, compares a download of it, and then makes it public.
 
-A run that is cut off at any point leaves the repository as it was before or with the whole commit, private if it is
-new. The same call again takes up where the first one ended: large files that have arrived are not sent again, and a
-commit that was made is found, by the digest in its description.
+An interrupted call leaves the repository unchanged or with the whole commit, and private if it is new. A second call
+continues: it does not send large files again, and finds its commit by the digest in the description.
 """
 
 from __future__ import annotations
@@ -22,44 +21,43 @@ from huggingface_hub.utils import build_hf_headers, get_session, get_token, hf_r
 
 from hf_credit.hub import safety
 from hf_credit.hub.client import REPO_TYPES, check_repo, check_revision, check_upload_path, connect, repo_url
-from hf_credit.hub.retries import (
-    ATTEMPTS,
-    Conflict,
-    HubError,
-    retried,
-    status_of,
-    wait_after,
-)
+from hf_credit.hub.retries import ATTEMPTS, Conflict, HubError, retried, status_of, wait_after
 
 T = TypeVar("T")
 
 TRAILER = "Hf-Credit-Publish"
-"""Of a commit's description: the digest of all that was published with it."""
+"""The line of a commit's description that holds the digest of the published files."""
 
 _READ_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class Published:
-    """What became of a publication."""
+    """The result of a publication.
+
+    Attributes:
+        repo, repo_type: the repository.
+        commit: the commit that holds all files; `None` after a dry run.
+        url: the URL of the repository's page.
+        pull_request: the URL of the pull request, if one was requested.
+        private: whether the repository is private.
+        files: the paths of the files.
+        refused: the files of `last` that the Hub refused.
+    """
 
     repo: str
     repo_type: str
     commit: str | None
-    """Where all of it can be had; `None` of what was only checked (`dry_run`)."""
     url: str
     pull_request: str | None = None
-    """Its address, if one was asked for."""
     private: bool = False
-    """Whether others can not see it."""
     files: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
-    """Of the files of `last`, those that the Hub would not take."""
 
 
 @dataclass(frozen=True)
 class _Content:
-    """A file as it is to be there."""
+    """A file to publish, with its hashes."""
 
     path: str
     source: Path | bytes
@@ -76,9 +74,9 @@ class _Content:
             git_id.update(chunk)
         return cls(path, source, size, sha256.hexdigest(), git_id.hexdigest())
 
-    def is_at(self, there: Mapping[str, RepoFile]) -> bool:
-        """Whether a tree holds it, as far as the tree says."""
-        file = there.get(self.path)
+    def is_in(self, tree: Mapping[str, RepoFile]) -> bool:
+        """Returns whether a tree lists the file with the same hash."""
+        file = tree.get(self.path)
         if file is None:
             return False
         return file.lfs.sha256 == self.sha256 if file.lfs is not None else file.blob_id == self.git_id
@@ -100,33 +98,35 @@ def publish(
     last: Collection[str] = (),
     replaces: Collection[str] = (),
 ) -> Published:
-    """Publishes files as one commit, and makes a new repository public once they were downloaded and compared.
+    """Publishes files as one commit, and makes a new repository public after a download and comparison of all files.
 
     Args:
-        files: contents by name within the repository.
-        repo: owner/name. Made, private, if there is none.
+        files: the contents by path in the repository.
+        repo: owner/name. A new repository is private at first.
         repo_type: model, dataset or space.
-        token: of an account that may write there; as in `client.connect` if left out.
-        endpoint: of the Hub; as in `client.connect` if left out.
-        private: whether a new repository stays private. One that exists keeps its visibility.
-        pr: open a pull request instead. Anybody who may read a repository may.
-        dry_run: check all that can be checked here, and send nothing.
-        tag: a name for the commit, given once it is verified. One that another commit has is not moved.
-        message: first line of the commit.
-        space_sdk: of a new Space: static, docker or gradio.
-        last: names of files that are committed after the others, alone, and that the Hub may refuse.
-        replaces: folders, each ending in /, whose other files this publication takes away.
+        token: the token of an account with write access; as for `client.connect`.
+        endpoint: the Hub; as for `client.connect`.
+        private: whether a new repository stays private. An existing one keeps its visibility.
+        pr: opens a pull request instead, which needs read access only.
+        dry_run: runs all local checks and sends nothing.
+        tag: a tag for the verified commit. A tag of another commit is not moved.
+        message: the first line of the commit.
+        space_sdk: the SDK of a new Space: static, docker or gradio.
+        last: files that are committed one by one after the others, and that the Hub may refuse.
+        replaces: path prefixes, such as folders with their /, whose other files this publication deletes.
 
     Raises:
-        ValueError: a name, a kind or a file is not as it must be (see `safety`), a secret is in a file, or the
-            repository is of another kind.
-        Conflict: somebody else changed the repository meanwhile.
-        HubError: the Hub refused, failed to the end, or gave back other bytes.
+        ValueError: a name, a type or a file is invalid (see `safety`), a file holds a secret, or the repository exists
+            with another type.
+        Conflict: somebody else changed the repository during the publication.
+        HubError: the Hub refused, failed after all retries, or returned other bytes.
     """
     check_repo(repo, repo_type)
     check_revision(tag)
     if tag is not None and pr:
-        raise ValueError(f"a tag names what is published, got {tag!r} for a pull request; tag it once it is merged.")
+        raise ValueError(
+            f"a tag must name a published commit, got {tag!r} for a pull request; tag it after the merge."
+        )
     api = connect(endpoint, token)
     check_upload_path(api)
     contents = _checked(files, _tokens(api), last)
@@ -155,7 +155,7 @@ def publish(
                 if status_of(error) not in (400, 403, 422):
                     raise
                 refused.append(content.path)
-    # A first publication that was cut off before this line is still private, and is finished here.
+    # A first publication that was interrupted before this line is still private.
     if not private and (is_new or (is_private and target.is_first(commit, digest_of(main)))):
         target.ask(api.update_repo_settings, private=False, doing="making public")
         is_private = False
@@ -165,24 +165,24 @@ def publish(
 
 
 def digest_of(contents: Iterable[_Content]) -> str:
-    """SHA-256 over names and SHA-256s of files, whatever their order."""
+    """Returns the SHA-256 over the paths and SHA-256s of files, in any order."""
     lines = sorted(f"{content.sha256} {content.path}\n" for content in contents)
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 class _Repository:
-    """A repository as it is written to."""
+    """The repository of a publication."""
 
     def __init__(self, api: HfApi, repo: str, repo_type: str) -> None:
         self.api, self.repo, self.repo_type = api, repo, repo_type
 
     def ask(self, call: Callable[..., T], *values: Any, doing: str = "reading", **options: Any) -> T:
-        """The answer to a call of the client about this repository, by `retried`."""
+        """Calls a method of the client for this repository, with retries."""
         options.setdefault("repo_type", self.repo_type)
         return retried(lambda: call(self.repo, *values, **options), f"{doing} {self.repo}")
 
     def prepare(self, space_sdk: str | None) -> tuple[bool, bool]:
-        """Makes the repository, private, if there is none; whether it did, and whether it is private."""
+        """Creates the repository, private, if there is none; returns whether it is new and whether it is private."""
         info = self._info(self.repo_type)
         if info is not None:
             return False, bool(info.private)
@@ -197,14 +197,14 @@ class _Repository:
     def commit(
         self, contents: list[_Content], message: str, replaces: Collection[str] = (), create_pr: bool = False
     ) -> tuple[str, str | None]:
-        """The commit that holds all contents, and the address of its pull request if it has one.
+        """Returns the commit that holds all contents, and the URL of its pull request, if any.
 
-        A new commit, unless the newest one holds them all or an open pull request has the same contents.
+        Makes no new commit if the newest one holds all contents, or an open pull request has the same ones.
         """
         head = self.head()
-        there, new = self.tree(head), {content.path for content in contents}
-        stale = [path for path in there if path not in new and path.startswith(tuple(replaces))]
-        if not create_pr and not stale and all(content.is_at(there) for content in contents):
+        tree, paths = self.tree(head), {content.path for content in contents}
+        stale = [path for path in tree if path not in paths and path.startswith(tuple(replaces))]
+        if not create_pr and not stale and all(content.is_in(tree) for content in contents):
             return head, None
         additions = [
             CommitOperationAdd(one.path, one.source if isinstance(one.source, bytes) else str(one.source))
@@ -228,38 +228,42 @@ class _Repository:
                 )
                 return str(made.oid), made.pr_url
             except Exception as error:
-                # The answer may be lost where the commit was made: the history tells.
+                # The response may be lost although the commit was made; the history shows whether it was.
                 if not create_pr and (now := self.head()) != head:
                     return self._settled(head, now, description, contents, stale), None
                 wait_after(error, attempt, f"publishing to {self.repo}")
         raise AssertionError("the last attempt returns or raises")
 
     def compare(self, contents: list[_Content], commit: str) -> None:
-        """Downloads all contents at a commit, and refuses other bytes than were sent."""
+        """Downloads all contents at a commit and compares their hashes.
+
+        Raises:
+            HubError: a file has other bytes.
+        """
         for content in contents:
             if self._download(content, commit) != content.sha256:
                 raise HubError(
-                    f"{self.repo} must give back what was sent, got other bytes for {content.path!r} at {commit}; "
+                    f"{self.repo} must return the bytes that were sent, got others for {content.path!r} at {commit}; "
                     "it was not made public, publish again."
                 )
 
     def is_first(self, commit: str, digest: str) -> bool:
-        """Whether a commit, or the one before it, is this publication, and nothing was published before."""
+        """Returns whether `commit` is the head and this publication is the first of the repository."""
         published = [entry.message for entry in self.history() if TRAILER in entry.message]
         return bool(published) and f"{TRAILER}: {digest}" in published[-1] and self.head() == commit
 
     def check_tag(self, name: str, contents: Iterable[_Content]) -> None:
-        """Refuses a tag that names something else."""
+        """Refuses a tag whose commit has other contents."""
         target = self._tags().get(name)
         if target is not None:
-            there = self.tree(target)
-            if not all(content.is_at(there) for content in contents):
+            tree = self.tree(target)
+            if not all(content.is_in(tree) for content in contents):
                 raise Conflict(
-                    f"a tag of {self.repo} must be free, got {name!r}, which is at {target}; take a new one."
+                    f"a tag of {self.repo} must be free, got {name!r}, which is at {target}; choose a new one."
                 )
 
     def tag(self, name: str, commit: str) -> None:
-        """Names a commit, unless there is one of that name."""
+        """Tags a commit, unless the tag exists."""
         if name not in self._tags():
             self.ask(self.api.create_tag, tag=name, revision=commit, exist_ok=True, doing="tagging")
 
@@ -267,16 +271,16 @@ class _Repository:
         return {one.name: one.target_commit for one in self.ask(self.api.list_repo_refs).tags}
 
     def head(self) -> str:
-        """The newest commit."""
+        """Returns the newest commit."""
         return str(self.ask(self.api.repo_info).sha)
 
     def tree(self, commit: str) -> dict[str, RepoFile]:
-        """All files at a commit."""
+        """Returns all files at a commit, by path."""
         listed = self.ask(_all_of(self.api.list_repo_tree), recursive=True, revision=commit)
         return {entry.path: entry for entry in listed if isinstance(entry, RepoFile)}
 
     def history(self, revision: str | None = None) -> list[GitCommitInfo]:
-        """All commits, newest first."""
+        """Returns all commits, newest first."""
         return self.ask(self.api.list_repo_commits, revision=revision)
 
     def _info(self, repo_type: str) -> Any:
@@ -291,22 +295,26 @@ class _Repository:
     def _settled(
         self, before: str, now: str, description: str, contents: list[_Content], stale: Collection[str]
     ) -> str:
-        """What became of a commit whose answer never came, or said that another was first."""
+        """Returns the commit of a publication whose response was lost, or that lost a race.
+
+        Raises:
+            Conflict: the head has other contents.
+        """
         for entry in self.history():
             if entry.commit_id == before:
                 break
             if description in entry.message:
                 return entry.commit_id
-        there = self.tree(now)
-        if all(content.is_at(there) for content in contents) and not any(path in there for path in stale):
+        tree = self.tree(now)
+        if all(content.is_in(tree) for content in contents) and not any(path in tree for path in stale):
             return now
         raise Conflict(
-            f"{self.repo} must not change while it is published to, got {now} instead of {before} from somebody else; "
-            "look at what they did and publish again."
+            f"{self.repo} must not change during a publication, got {now} instead of {before} from somebody else; "
+            "check their commit and publish again."
         )
 
     def _open_request(self, description: str) -> tuple[str, str] | None:
-        """The open pull request that a publication made, if any: its newest commit and its address."""
+        """Returns the newest commit and the URL of the open pull request with these contents, if any."""
         wanted = {"discussion_type": "pull_request", "discussion_status": "open"}
         for request in self.ask(_all_of(self.api.get_repo_discussions), **wanted):
             newest, *_ = self.history(f"refs/pr/{request.num}")
@@ -315,7 +323,7 @@ class _Repository:
         return None
 
     def _download(self, content: _Content, commit: str) -> str:
-        """SHA-256 of what the Hub gives back; a download that is cut goes on where it was."""
+        """Returns the SHA-256 of a file on the Hub; an interrupted download continues where it ended."""
         url = hf_hub_url(
             self.repo, content.path, repo_type=self.repo_type, revision=commit, endpoint=self.api.endpoint
         )
@@ -345,27 +353,29 @@ class _Repository:
 
 
 def _all_of(listing: Callable[..., Iterable[T]]) -> Callable[..., list[T]]:
-    """A call that asks for every page of a listing at once, so that all of them are asked again where one fails."""
+    """Makes a listing eager, so that a retry requests all of its pages again."""
     return lambda *values, **options: list(listing(*values, **options))
 
 
 def _checked(files: Mapping[str, Path | bytes], tokens: Collection[str], last: Collection[str]) -> list[_Content]:
-    """The contents in order of their names, once none is refused."""
+    """Checks all files and returns their contents, sorted by path."""
     missing = [name for name in last if name not in files]
     if missing or len(files) == len(last):
-        raise ValueError(f"there must be files to publish before the last, got {list(files)} and {missing}; add some.")
+        raise ValueError(
+            f"a publication must have files beside `last`, got {list(files)} and missing {missing}; add some."
+        )
     safety.check_names(files)
     safety.check_files(files)
     for name, source in files.items():
         if safety.find_secret(source, tokens):
-            raise ValueError(f"a file must hold no token and no key, got one in {name!r}; take it out and revoke it.")
+            raise ValueError(f"a file must hold no token and no key, got one in {name!r}; remove and revoke it.")
     return [_Content.of(name, files[name]) for name in sorted(files)]
 
 
 def _tokens(api: HfApi) -> list[str]:
-    """The secrets of this machine that must not be in what is published."""
-    found = [api.token, os.environ.get("HF_TOKEN"), get_token()]
-    return [token for token in found if isinstance(token, str) and token]
+    """Returns the tokens of this machine, which must not be published."""
+    tokens = [api.token, os.environ.get("HF_TOKEN"), get_token()]
+    return [token for token in tokens if isinstance(token, str) and token]
 
 
 def _chunks(source: Path | bytes) -> Iterator[bytes]:

@@ -1,7 +1,7 @@
-"""What is asked of a Hub again: a request that failed for a reason that passes.
+"""Retries of requests to a Hub after transient failures.
 
-The client of huggingface_hub asks again while it uploads, but not when it creates, looks, commits or downloads. A
-commit is not asked again here either: its answer may be lost after it was made (see `publishing`).
+The client of huggingface_hub retries uploads, but not creations, queries, commits and downloads. `publishing` retries
+commits itself, since a commit may succeed although its response is lost.
 """
 
 from __future__ import annotations
@@ -31,47 +31,47 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 ATTEMPTS = 20
-"""Of a request, with about two minutes of waiting in all."""
+"""The most attempts of a request, with about two minutes of waiting in total."""
 
 LONGEST_WAIT = 900
-"""Seconds that a Hub may ask to wait; a client that is to wait longer stops."""
+"""The longest wait in seconds that a Hub may request; a longer one is an error."""
 
 _SILENT_SECONDS = 1
 
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 _REASONS: Mapping[type[BaseException], str] = {
     OfflineModeIsEnabled: "the Hub must be reachable, got HF_HUB_OFFLINE=1; unset it.",
-    RevisionNotFoundError: "there is no such revision; name a commit, a branch or a tag that exists.",
-    RemoteEntryNotFoundError: "there is no such file; see the repository for what it holds.",
-    GatedRepoError: "access must be granted first; ask for it on the repository's page.",
-    RepositoryNotFoundError: "there is no such repository, or it is private; check its name and kind, or pass a token "
+    RevisionNotFoundError: "there is no such revision; name an existing commit, branch or tag.",
+    RemoteEntryNotFoundError: "there is no such file; see the repository's page for its files.",
+    GatedRepoError: "access must be granted first; request it on the repository's page.",
+    RepositoryNotFoundError: "there is no such repository, or it is private; check its name and type, or pass a token "
     "that may read it.",
 }
 _REFUSALS = {
     401: "the token must be valid, got {}; pass another one.",
     403: "the token must have the right to do this, got {}; pass one that may write here.",
-    507: "the Hub's disk is full, got {}; what was there before still is; free space and run it again.",
+    507: "the Hub's disk is full, got {}; nothing was lost; free space and run it again.",
 }
 
 
 class HubError(StoreError):
-    """What a Hub refused or failed to do, in one sentence."""
+    """A request that a Hub refused or failed, in one sentence."""
 
 
 class Conflict(HubError):
-    """Somebody else changed the repository meanwhile."""
+    """Somebody else changed the repository during a publication."""
 
 
 def retried(call: Callable[[], T], what: str, body: int = MOST_BODY) -> T:
-    """The answer of `call`, which is asked again while it fails for a reason that passes.
+    """Calls `call` until it succeeds, with retries after transient failures.
 
     Args:
-        call: may be asked any number of times.
-        what: is asked, as `reading me/sudoku`, for the sentence of an error.
-        body: the most bytes of an answer to it.
+        call: an idempotent request.
+        what: the request in the words of errors, such as `reading me/sudoku`.
+        body: the most bytes of a response.
 
     Raises:
-        HubError: it was refused, failed to the end, or had an answer that is not taken (see `http_guard`).
+        HubError: the Hub refused the request, failed after all retries, or sent a response that `http_guard` refuses.
     """
     guard()
     for attempt in range(ATTEMPTS):
@@ -84,15 +84,15 @@ def retried(call: Callable[[], T], what: str, body: int = MOST_BODY) -> T:
 
 
 def wait_after(error: Exception, attempt: int, what: str) -> None:
-    """Waits until what failed may be tried again, and says so where that takes a while.
+    """Waits until the next attempt of a failed request, and logs a warning if the wait is long.
 
     Args:
-        error: with which it failed.
-        attempt: its number, from 0.
-        what: was asked.
+        error: the failure.
+        attempt: the number of the failed attempt, from 0.
+        what: as for `retried`.
 
     Raises:
-        HubError: it will fail again, or did so to the end.
+        HubError: the failure is not transient, or this was the last attempt.
     """
     if not is_passing(error) or attempt == ATTEMPTS - 1:
         raise explained(error, what) from error
@@ -103,14 +103,14 @@ def wait_after(error: Exception, attempt: int, what: str) -> None:
 
 
 def pause(seconds: float) -> None:
-    """Waits."""
+    """Sleeps; tests replace it."""
     time.sleep(seconds)
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether the same request may succeed later: the connection broke, or the Hub says that it is busy.
+    """Returns whether the same request may succeed later: the connection broke, or the Hub is busy.
 
-    A Hub that never answered to this process is not waited for.
+    A connection error is not transient if the Hub has never responded to this process.
     """
     for cause in _causes(error):
         if isinstance(cause, OfflineModeIsEnabled | RefusedAnswer):
@@ -121,43 +121,34 @@ def is_passing(error: BaseException) -> bool:
             return was_reached(place_of(cause.request))
         if isinstance(cause, httpx.TransportError):
             return not isinstance(cause, httpx.UnsupportedProtocol)
-        # A download that ended early; an upload whose client another thread of it closed.
+        # A truncated download, or an upload whose client another thread closed.
         if "Consistency check failed" in str(cause) or "the client has been closed" in str(cause):
             return True
     return False
 
 
 def waiting_time(error: BaseException, attempt: int) -> float:
-    """Seconds until the next attempt: what the Hub says, else doubled each time from a half to eight.
+    """Returns the seconds until the next attempt: the Hub's own number, else 0.5 s doubled up to 8 s, with jitter.
 
     Raises:
-        HubError: the Hub says longer than `LONGEST_WAIT`.
+        HubError: the Hub requests a longer wait than `LONGEST_WAIT`.
     """
-    said = _said_to_wait(error)
-    if said is None:
-        # Not all clients at once.
+    requested = _requested_wait(error)
+    if requested is None:
         return min(0.5 * 2**attempt, 8.0) * random.uniform(0.5, 1)
-    if said > LONGEST_WAIT:
-        raise HubError(
-            f"the Hub must answer within {LONGEST_WAIT} seconds, got told to wait {said}; try again after that."
-        )
-    return said
+    if requested > LONGEST_WAIT:
+        raise HubError(f"the Hub may request waits of {LONGEST_WAIT} seconds, got {requested}; try again after that.")
+    return requested
 
 
 def explained(error: BaseException, what: str) -> HubError:
-    """What went wrong in one sentence, without tokens."""
-    if isinstance(error, HubError):
-        return error
-    text = redacted(_reason(error))
-    return HubError(f"{what}: {text}")
+    """Returns an error that states the failure in one sentence, without tokens."""
+    return error if isinstance(error, HubError) else HubError(f"{what}: {redacted(_reason(error))}")
 
 
 def status_of(error: BaseException) -> int | None:
-    """The HTTP status that a Hub answered with, if it answered."""
-    for cause in _causes(error):
-        if isinstance(cause, HfHubHTTPError):
-            return cause.response.status_code
-    return None
+    """Returns the HTTP status of a Hub's response, if there was one."""
+    return next((cause.response.status_code for cause in _causes(error) if isinstance(cause, HfHubHTTPError)), None)
 
 
 def _reason(error: BaseException) -> str:
@@ -171,14 +162,14 @@ def _reason(error: BaseException) -> str:
             status, answer = cause.response.status_code, cause.server_message or cause.response.reason_phrase
             answer = f"{' '.join(answer.split()).rstrip('.')[:500]} ({status})"
             otherwise = f"the Hub answered {{}} {ATTEMPTS} times; try again later."
-            known = _REFUSALS.get(status, otherwise if status in _PASSING else "the Hub refused with {}.")
-            return known.format(answer)
+            template = _REFUSALS.get(status, otherwise if status in _PASSING else "the Hub refused with {}.")
+            return template.format(answer)
         if isinstance(cause, httpx.TransportError):
             return f"the Hub must be reachable, got {type(cause).__name__} ({cause}); check address and connection."
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
-def _said_to_wait(error: BaseException) -> int | None:
+def _requested_wait(error: BaseException) -> int | None:
     for cause in _causes(error):
         if isinstance(cause, HfHubHTTPError) and cause.response.status_code in (429, 503):
             headers = cause.response.headers
@@ -191,7 +182,7 @@ def _said_to_wait(error: BaseException) -> int | None:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and what it came from, outermost first."""
+    """Yields the error and its causes, outermost first."""
     seen = 0
     while error is not None and seen < 10:
         yield error

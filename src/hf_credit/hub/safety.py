@@ -1,6 +1,6 @@
-"""What may be published, and what is taken from elsewhere: names, kinds, sizes and contents of files, and secrets.
+"""Rules for published and loaded files: names, formats, sizes, contents and secrets.
 
-The same rules hold on both sides: what we would not publish, we do not load.
+The same rules apply to publishing and loading.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from hf_credit.hub import parquet
 from hf_credit.safe_io import MOST_BYTES, parse_json, parse_yaml
 
 FORBIDDEN_SUFFIXES = frozenset({".bin", ".ckpt", ".dill", ".joblib", ".npy", ".npz", ".pickle", ".pkl", ".pt", ".pth"})
-"""Formats that run code when they are read, or may."""
+"""Formats that can run code when they are read."""
 
 ARCHIVE_SUFFIXES = frozenset({".7z", ".bz2", ".rar", ".tar", ".tgz", ".xz", ".zip", ".zst"})
-"""And .tar.gz. Text that is packed by itself, as log.jsonl.gz, may be: its bytes are counted while it is read."""
+"""Archives, like .tar.gz. A single packed text, such as log.jsonl.gz, is allowed: readers limit its unpacked size."""
 
 MOST_FILES = 10_000
 MOST_PATH_BYTES = 255
@@ -37,11 +37,11 @@ _CHUNK = 2**20
 
 
 def check_path(path: str) -> None:
-    """Refuses a name that another machine would read as another place, or a person as another name.
+    """Refuses a path that leaves the repository, means another file on some systems, or misleads a reader.
 
     Raises:
-        ValueError: it is empty, absolute, too long, climbs, or holds `.git`, a backslash, or a character that is
-            not seen.
+        ValueError: the path is empty, absolute or too long, or has a part `..` or `.git`, a backslash or an invisible
+            character.
     """
     parts = path.split("/")
     wrong = (
@@ -59,11 +59,11 @@ def check_path(path: str) -> None:
 
 
 def check_names(paths: Iterable[str]) -> None:
-    """Refuses files whose names are bad, are the same to some file systems, or tell of a format that runs code.
+    """Refuses paths that are invalid, collide on some file systems, or name a format that runs code.
 
     Raises:
-        ValueError: a name is bad (see `check_path`), comes twice when case is ignored, is a folder's as well, has a
-            forbidden suffix or is an archive's; or there are more than `MOST_FILES`.
+        ValueError: a path is invalid (see `check_path`), equals another one up to case, is also a folder, or has a
+            forbidden suffix or that of an archive; or there are more than `MOST_FILES`.
     """
     seen: dict[str, str] = {}
     for path in paths:
@@ -85,17 +85,17 @@ def check_names(paths: Iterable[str]) -> None:
 
 
 def files_of(folder: Path) -> dict[str, Path | bytes]:
-    """Every file of a folder, by its name within.
+    """Returns every file of a folder, by its path in it.
 
     Raises:
-        ValueError: it is none or empty, or holds a link, which may point anywhere.
+        ValueError: the folder does not exist, is empty, or holds a link, which could point anywhere.
     """
     if not folder.is_dir():
         raise ValueError(f"what is published must be a folder, got {str(folder)!r}; name an existing one.")
     files: dict[str, Path | bytes] = {}
     for path in sorted(folder.rglob("*")):
         if path.is_symlink():
-            raise ValueError(f"a folder that is published must hold no links, got {str(path)!r}; copy what it means.")
+            raise ValueError(f"a folder that is published must hold no links, got {str(path)!r}; copy its target.")
         if path.is_file():
             files[path.relative_to(folder).as_posix()] = path
     if not files:
@@ -104,13 +104,13 @@ def files_of(folder: Path) -> dict[str, Path | bytes]:
 
 
 def check_files(files: Mapping[str, Path | bytes]) -> None:
-    """Refuses contents that break, hang or fill the machine that reads them: by the suffixes of names.
+    """Refuses files that would crash, hang or exhaust a reader, by the rules of their formats.
 
     Args:
-        files: or what they hold, by name within the repository.
+        files: the files or their bytes, by path in the repository.
 
     Raises:
-        ValueError: one is a link, or its format's rules are broken.
+        ValueError: a path is no file, or a file breaks the rules of its format.
     """
     tables: dict[str, Path] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -139,11 +139,11 @@ def _check_file(name: str, source: Path | bytes) -> None:
 
 
 def check_safetensors(source: Path | bytes) -> None:
-    """Refuses a file of tensors whose header does not fit its contents.
+    """Refuses a safetensors file whose header does not match its contents.
 
     Raises:
-        ValueError: the header is beyond 16 MiB or no JSON, a shape has more than 64 dimensions or one beyond 2^63 - 1,
-            or the offsets overlap, leave gaps or end elsewhere than the file, or do not fit shape and type.
+        ValueError: the header exceeds 16 MiB or is no JSON; a shape has more than 64 dimensions or a length beyond
+            2^63 - 1; or the offsets overlap, leave gaps, do not end with the file, or contradict shape and type.
     """
     with _open(source) as file:
         length = int.from_bytes(file.read(8), "little")
@@ -157,7 +157,7 @@ def check_safetensors(source: Path | bytes) -> None:
                 shapes = [tensors.get_slice(name).get_shape() for name in tensors.keys()]  # noqa: SIM118
     except (safetensors.SafetensorError, OSError) as error:
         raise ValueError(
-            f"tensors must fill their file as its header says, got {str(error)[:200]!r}; save it again."
+            f"the tensors of a file must match its header, got {str(error)[:200]!r}; save it again."
         ) from None
     for shape in shapes:
         if len(shape) > MOST_DIMENSIONS or any(size >= 2**63 for size in shape):
@@ -168,19 +168,19 @@ def check_safetensors(source: Path | bytes) -> None:
 
 
 def check_json(content: bytes) -> Any:
-    """The value of JSON of bounded depth.
+    """Parses JSON of bounded depth.
 
     Raises:
-        ValueError: it is no JSON, or nested beyond 32.
+        ValueError: `content` is no JSON, or nested deeper than 32.
     """
     return parse_json(_text(content), most_depth=MOST_JSON_DEPTH)
 
 
 def check_yaml(content: bytes) -> Any:
-    """The value of YAML in which each thing is said once, in full.
+    """Parses YAML without aliases and repeated keys.
 
     Raises:
-        ValueError: it is longer than 64 KiB, no YAML, or has an alias or a key twice.
+        ValueError: `content` is longer than 64 KiB, no YAML, or has an alias or a repeated key.
     """
     if len(content) > MOST_YAML_BYTES:
         raise ValueError(f"YAML must have at most {MOST_YAML_BYTES} bytes, got {len(content)}; shorten it.")
@@ -188,18 +188,18 @@ def check_yaml(content: bytes) -> Any:
 
 
 def find_secret(source: Path | bytes, tokens: Iterable[str] = ()) -> bool:
-    """Whether a token of the Hub, a private key or one of `tokens` stands in a file.
+    """Returns whether a file holds a token of the Hub, a private key or one of `tokens`.
 
     Args:
-        source: the file, or what it holds. Of tensors only the header is looked at.
-        tokens: further secrets, such as the one in use.
+        source: the file, or its bytes. Only the header of a safetensors file is searched.
+        tokens: further secrets, such as the token in use; shorter ones than 8 characters are ignored.
     """
-    known = [token.encode() for token in tokens if len(token) >= 8]
+    secrets = [token.encode() for token in tokens if len(token) >= 8]
     before = b""
     with _open(source) as file:
         for chunk in _chunks(file, source):
             text = before + chunk
-            if _SECRETS.search(text) or any(token in text for token in known):
+            if _SECRETS.search(text) or any(secret in text for secret in secrets):
                 return True
             before = text[-_LONGEST_SECRET:]
     return False
@@ -209,7 +209,7 @@ def _read(source: Path | bytes, most: int) -> bytes:
     with _open(source) as file:
         content = file.read(most + 1)
     if len(content) > most:
-        raise ValueError(f"it must have at most {most} bytes, got more; shorten or split it.")
+        raise ValueError(f"the file must have at most {most} bytes, got more; shorten or split it.")
     return content
 
 

@@ -1,4 +1,4 @@
-"""OpenEnv Spaces of environments: a folder for each, made from what the environment says of itself."""
+"""Generates the files of OpenEnv Spaces from environments."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from hf_credit.registry import CODE
 from hf_credit.rollouts import EnvironmentInteraction
 from hf_credit.rollouts.scripts import OraclePlayer
 
-_MOST_SEEDS = 64  # tried for an episode in which the oracle earns the most
-_MARGIN = 0.1  # of the highest reward over that of random play, which a test measures
+_MOST_SEEDS = 64  # tried to find an episode in which the oracle earns the highest reward
+_MARGIN = 0.1  # by which the highest reward exceeds that of random play, as a test measures
 _TEMPLATES = {
     "Dockerfile": "Dockerfile.tpl",
     "README.md": "README.md.tpl",
@@ -45,26 +45,27 @@ def space_files(
     title: str | None = None,
     wheel: str | Path | None = None,
 ) -> dict[str, bytes]:
-    """The files of a Space that serves an environment of this library, by their paths.
+    """Returns the files of a Space that serves an environment of this library, by path.
 
-    `openenv push` and `openenv validate` take the folder as it is. Its declaration `openenv.yaml` also holds, under
-    `hf_credit`, the environment, its options and the version, from which `load_environment` makes it without a server.
+    `openenv push` and `openenv validate` accept the folder. Under `hf_credit`, its declaration `openenv.yaml` holds
+    the environment, its options and the version, from which `load_environment` builds the environment without a
+    server.
 
     Args:
-        name: of the environment, one of `hf_credit.environments.ENVIRONMENTS`.
-        options: its own, as plain values; all others are written out with their defaults.
-        repo: where it will be, for the card.
-        title: of the card; follows from the name if `None`.
-        wheel: of a release of this library that no package index has; it travels in the folder `wheels`.
+        name: the name of the environment, one of `hf_credit.environments.ENVIRONMENTS`.
+        options: options as plain values; the declaration also lists the defaults of all others.
+        repo: the repository of the Space, for the card.
+        title: the title of the card; derived from the name if `None`.
+        wheel: a wheel of this library, for a version that no package index has; it goes to the folder `wheels`.
 
     Raises:
-        ValueError: it is no environment of this library, an option is not possible or names code or a file, or the
-            wheel is of another version.
+        ValueError: the library has no such environment, an option is invalid or names code or a file, or the wheel is
+            of another version.
     """
     if name not in ENVIRONMENTS:
         raise ValueError(
-            f"a Space serves one of the environments {', '.join(ENVIRONMENTS)}, got {name!r}; code of your own is "
-            "published as a package with openenv init."
+            f"a Space serves one of the environments {', '.join(ENVIRONMENTS)}, got {name!r}; publish your own code "
+            "as a package with openenv init."
         )
     environment = environments.make(name, **(options or {}))
     _, all_options = environments.spec(environment)
@@ -105,15 +106,7 @@ def space_files(
 
 
 def write_space(folder: str | Path, name: str, options: Mapping[str, Any] | None = None, **others: Any) -> Path:
-    """Writes `space_files` into a folder, which is made where it is missing.
-
-    Args:
-        folder: where to.
-        name, options, **others: as for `space_files`.
-
-    Raises:
-        ValueError: as in `space_files`.
-    """
+    """Writes `space_files` into a folder, which is created if needed; other arguments and errors are as there."""
     folder = Path(folder)
     for path, content in space_files(name, options, **others).items():
         target = folder / path
@@ -126,12 +119,12 @@ class _OracleEpisode:
     """An episode in which the environment's oracle earns the highest reward.
 
     Raises:
-        ValueError: it never does.
+        ValueError: the environment has no oracle or no reward range, or no tried seed gives such an episode.
     """
 
     def __init__(self, environment: Environment[Any]) -> None:
-        oracle, earns = default_oracle(environment), environment.reward_range
-        if oracle is None or earns is None:
+        oracle, rewards = default_oracle(environment), environment.reward_range
+        if oracle is None or rewards is None:
             raise ValueError(
                 f"a Space declares the highest reward and how to earn it, got {environment.name!r} without a default "
                 "oracle or reward_range; add them."
@@ -149,15 +142,15 @@ class _OracleEpisode:
                 self.actions.append(environment.read_action(reply))
                 state = interaction.advance(state, [reply])
             self.reward = state.reward
-            if interaction.outcome(state) == self.reward == earns[1]:
+            if interaction.outcome(state) == self.reward == rewards[1]:
                 return
         raise ValueError(
-            f"an oracle must earn the highest reward in one of {_MOST_SEEDS} episodes, got none of {earns[1]} in "
-            f"{environment.name!r}; mend its reward_range or its oracle."
+            f"an oracle must earn the highest reward in one of {_MOST_SEEDS} episodes, got none of {rewards[1]} in "
+            f"{environment.name!r}; correct its reward_range or its oracle."
         )
 
     def injection(self) -> dict[str, Any]:
-        """The state before the last action, that action, and what it earns."""
+        """Returns the state before the last action, that action, and its reward."""
         state = {
             "episode_id": "oracle",
             "step_count": len(self.actions) - 1,
@@ -172,7 +165,7 @@ class _OracleEpisode:
 
 
 def _fields(environment: Environment[Any], options: Mapping[str, Any], played: _OracleEpisode) -> dict[str, str]:
-    """What the templates are filled with."""
+    """Returns the values of the templates' fields."""
     assert environment.reward_range is not None
     low, high = environment.reward_range
     opening = environment.observe(environment.initial_state(environment.sample_task(0), 0))
@@ -194,7 +187,7 @@ def _fields(environment: Environment[Any], options: Mapping[str, Any], played: _
 
 
 def _declaration(environment: Environment[Any], options: Mapping[str, Any]) -> str:
-    """`openenv.yaml`: what OpenEnv reads, and what `load_environment` does."""
+    """Returns `openenv.yaml`, which OpenEnv and `load_environment` read."""
     fields = {
         "name": environment.name,
         "version": json.dumps(__version__),
@@ -208,20 +201,18 @@ def _declaration(environment: Environment[Any], options: Mapping[str, Any]) -> s
 
 
 def space_url(repo: str) -> str:
-    """Where the Hub serves a Space."""
+    """Returns the URL at which the Hub serves a Space."""
     return f"https://{re.sub('[^a-z0-9]', '-', repo.lower())}.hf.space"
 
 
 def refuse_what_stays_behind(options: Any) -> None:
-    """Refuses options that name code or a file: neither travels with a Space, and one of others may not choose it."""
+    """Refuses options that name code or a file: a Space contains neither, and one of others must not choose them."""
     values = options.values() if isinstance(options, Mapping) else options
     for value in values:
         if isinstance(value, Mapping | list | tuple):
             refuse_what_stays_behind(value)
         elif isinstance(value, str) and (CODE.fullmatch(value) or "/" in value or Path(value).exists()):
-            raise ValueError(
-                f"the options of a Space's environment name no code and no files, got {value[:100]!r}; leave it out."
-            )
+            raise ValueError(f"the options of a Space must not name code or files, got {value[:100]!r}; remove it.")
 
 
 def _read_wheel(path: Path) -> bytes:

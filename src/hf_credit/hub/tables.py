@@ -1,7 +1,7 @@
-"""Tables of tasks, episodes and decisions in a folder: their columns, with a type each, parquet files, a description.
+"""Tables of tasks, episodes and decisions: columns with types, parquet files, and a description of the data set.
 
-A type that is inferred from values differs between splits, as where one of them has no errors, and then the splits
-cannot be loaded together. So each is written down here, or found over all rows at once.
+Types inferred from values can differ between splits, for example if one has no errors, and such splits cannot be
+loaded together. So types are fixed here, or inferred over all rows at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hf_credit.safe_io import read_json
 from hf_credit.tasks import TaskSpec
 
 DESCRIPTION_FILE = "hf_credit_dataset.json"
-"""What kind of data set it is, and how it was made."""
+"""Holds the kind of a data set and its provenance."""
 
 FORMAT = 2
 _MOST_SHARDS = 50
@@ -34,60 +34,57 @@ _Column = tuple[FeatureType, str]
 _STRING, _WHOLE, _NUMBER, _TOKENS = Value("string"), Value("int32"), Value("float64"), List(Value("int32"))
 
 _EPISODES: Mapping[str, _Column] = {
-    "id": (_STRING, "of the episode"),
-    "environment": (_STRING, "or collaboration that was played, by its name"),
-    "options": (_STRING, "of it, as JSON"),
-    "task": (_STRING, "the task row that the episode started from, as JSON"),
-    "seed": (Value("int64"), "of what is drawn at random in it"),
-    "policy": (_STRING, "who played"),
-    "policy_commit": (_STRING, "at which commit of its repository"),
+    "id": (_STRING, "id of the episode"),
+    "environment": (_STRING, "name of the environment or collaboration"),
+    "options": (_STRING, "its options, as JSON"),
+    "task": (_STRING, "task row that the episode started from, as JSON"),
+    "seed": (Value("int64"), "seed of the environment's random numbers"),
+    "policy": (_STRING, "policy that played"),
+    "policy_commit": (_STRING, "commit of the policy's repository"),
     "messages": (
         List({"role": _STRING, "content": _STRING}),
-        "the conversation: each message of a context once, and the replies",
+        "conversation: each message of a context once, and the replies",
     ),
-    "ending": (_STRING, "how it ended"),
-    "outcome": (_NUMBER, "what the whole episode was worth"),
-    "metrics": (_STRING, "what the task reports of it, such as `success`, as JSON"),
-    "turns": (_WHOLE, "how many decisions it has"),
-    "tokens": (Value("int64"), "that were generated in it"),
-    "error": (_STRING, "the failure in one line, where `ending` is `error`"),
-    "start": (_WHOLE, "its place among the starts that were played together"),
-    "path": (_TOKENS, "in a tree of episodes, the branch that was taken at each fork"),
-    "inherited": (
-        _WHOLE,
-        "how many of its first decisions an earlier episode of the same start holds too",
-    ),
-    "ways": (_WHOLE, "how many leaves of the tree it stands for: more than 1 where it ended before a fork"),
-    "scored": (_WHOLE, "how many scores its outcome took; 0 where nobody asked, and then `outcome` is NaN"),
-    "next_context": (_TOKENS, "of a truncated episode, the tokens that the policy would have been given next"),
-    "verified": (_NUMBER, "whether an auditor takes it for a success, in [0, 1]; null where none was asked"),
-    "final_state": (_STRING, "in which it ended, as JSON"),
-    "versions": (_STRING, "of the packages that played it, as JSON"),
+    "ending": (_STRING, "how the episode ended"),
+    "outcome": (_NUMBER, "outcome of the whole episode"),
+    "metrics": (_STRING, "metrics of the task, such as `success`, as JSON"),
+    "turns": (_WHOLE, "number of decisions"),
+    "tokens": (Value("int64"), "number of generated tokens"),
+    "error": (_STRING, "error in one line, if `ending` is `error`"),
+    "start": (_WHOLE, "index of its start among those played together"),
+    "path": (_TOKENS, "in a tree of episodes, the branch taken at each fork"),
+    "inherited": (_WHOLE, "number of first decisions that an earlier episode of the same start holds too"),
+    "ways": (_WHOLE, "number of leaves of the tree that it stands for: more than 1 if it ended before a fork"),
+    "scored": (_WHOLE, "number of scores behind its outcome; 0 if it was not scored, and then `outcome` is NaN"),
+    "next_context": (_TOKENS, "tokens of the next context, if the episode was truncated"),
+    "verified": (_NUMBER, "success according to an auditor, in [0, 1]; null without an auditor"),
+    "final_state": (_STRING, "last state, as JSON"),
+    "versions": (_STRING, "versions of the packages that played it, as JSON"),
 }
 _DECISIONS: Mapping[str, _Column] = {
     "episode_id": (_STRING, "`id` of its episode"),
-    "index": (_WHOLE, "its place in the episode, from 0"),
-    "step": (_WHOLE, "decisions of one step were made at once, from one state"),
-    "id": (_STRING, "of the decision; episodes that share it hold it under the same id"),
-    "role": (_STRING, "who decided"),
-    "event": (_STRING, "which kind of decision it was; the role itself where there is one kind"),
-    "state": (_STRING, "before the decision, as JSON; a replay starts from it"),
+    "index": (_WHOLE, "position in the episode, from 0"),
+    "step": (_WHOLE, "step of the decision; decisions of one step are simultaneous, from one state"),
+    "id": (_STRING, "id of the decision; episodes that share a decision share its id"),
+    "role": (_STRING, "role that decided"),
+    "event": (_STRING, "kind of decision; equal to the role if there is one kind"),
+    "state": (_STRING, "state before the decision, as JSON; a replay starts from it"),
     "context_key": (Value("int64"), "equal for equal `context_ids`"),
-    "context_ids": (_TOKENS, "the tokens that the policy was given"),
-    "action_ids": (_TOKENS, "the tokens that it produced, its end of turn included"),
-    "logprobs": (List(_NUMBER), "log-probability of each of these when it was drawn, in nats"),
-    "text": (_STRING, "the reply without special tokens"),
-    "broken_text": (_STRING, "the reply as JSON, where it is no Unicode"),
-    "reward": (_NUMBER, "what the task paid for the step"),
+    "context_ids": (_TOKENS, "tokens of the context"),
+    "action_ids": (_TOKENS, "tokens of the reply, with its end of turn"),
+    "logprobs": (List(_NUMBER), "log-probability of each token when it was sampled, in nats"),
+    "text": (_STRING, "reply without special tokens"),
+    "broken_text": (_STRING, "reply as JSON, if it is not valid Unicode"),
+    "reward": (_NUMBER, "reward of the step"),
     "verdict": (
         {"score": _NUMBER, "valid": Value("bool")},
-        "what an oracle says of it: a score in [0, 1], and whether it counts as right",
+        "verdict of an oracle: a score in [0, 1], and whether it accepts the action",
     ),
-    "audit": (_STRING, "what an auditor says of it, as JSON"),
-    "trained": (Value("bool"), "whether it may be trained on"),
+    "audit": (_STRING, "result of an auditor, as JSON"),
+    "trained": (Value("bool"), "whether training may use the decision"),
     "credits": (
         List({"estimator": _STRING, "values": List(_NUMBER)}),
-        "of each estimator one value, or one for each token; none where the decision is not trained on",
+        "one value per estimator, or one per token; empty if training does not use the decision",
     ),
     "tokenizer": (_STRING, "SHA-256 of the tokenizer's vocabulary and rules"),
     "template": (_STRING, "SHA-256 of the chat template and its switches"),
@@ -96,17 +93,17 @@ _DECISIONS: Mapping[str, _Column] = {
 EPISODES, DECISIONS = (
     Features({name: kind for name, (kind, _) in columns.items()}) for columns in (_EPISODES, _DECISIONS)
 )
-"""The columns of episodes, one row each, and of decisions."""
+"""The columns and types of the tables of episodes and decisions."""
 
 MEANINGS = {
     table: {name: meaning for name, (_, meaning) in columns.items()}
     for table, columns in (("episodes", _EPISODES), ("decisions", _DECISIONS))
 }
-"""What each column holds, by table and name."""
+"""The meaning of each column, by table and name."""
 
 
 def write_table(folder: Path, config: str, split: str, rows: Sequence[Mapping[str, Any]], features: Features) -> None:
-    """Writes rows as parquet files named as the Hub has it: `<config>/<split>-00000-of-00001.parquet`."""
+    """Writes rows as parquet files named by the Hub's convention: `<config>/<split>-00000-of-00001.parquet`."""
     shards = min(_MOST_SHARDS, max(1, math.ceil(len(rows) / _ROWS_A_SHARD)))
     (folder / config).mkdir(parents=True, exist_ok=True)
     for index in range(shards):
@@ -117,10 +114,10 @@ def write_table(folder: Path, config: str, split: str, rows: Sequence[Mapping[st
 
 
 def read_table(folder: Path, config: str, split: str, features: Features | None) -> Iterator[dict[str, Any]]:
-    """The rows of `write_table`, in order.
+    """Yields the rows that `write_table` wrote, in order.
 
     Raises:
-        ValueError: a file is missing, cut short, too large, or has other columns.
+        ValueError: a file is missing, truncated, too large, or has other columns.
     """
     files = sorted((folder / config).glob(f"{split}-*-of-*.parquet"))
     if not files or len(files) != int(files[0].stem.rpartition("-of-")[2]):
@@ -136,28 +133,28 @@ def fetch_tables(repo: str, *tables: str, **where: Any) -> Fetched:
 
 
 def infer_features(rows: Sequence[Mapping[str, Any]]) -> Features:
-    """The types of columns over all rows.
+    """Infers the types of columns over all rows.
 
     Raises:
-        ValueError: rows have other columns than the first, or a column has values of several types, or NaN.
+        ValueError: rows differ in their columns, or a column holds several types, NaN or infinity.
     """
     names = list(rows[0])
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         if list(row) != names:
-            raise ValueError(f"all rows must have the columns {', '.join(names)}, got {', '.join(row)} at {place}.")
+            raise ValueError(f"all rows must have the columns {', '.join(names)}, got {', '.join(row)} at {index}.")
     return Features({name: _feature(name, [row[name] for row in rows]) for name in names})
 
 
 def _feature(name: str, values: Sequence[Any]) -> FeatureType:
-    known = [value for value in values if value is not None]
-    if any(isinstance(value, float) and not math.isfinite(value) for value in known):
+    present = [value for value in values if value is not None]
+    if any(isinstance(value, float) and not math.isfinite(value) for value in present):
         raise ValueError(f"a number of a task must be finite, got NaN or infinity in {name!r}; correct it.")
-    kinds = {type(value) for value in known}
+    kinds = {type(value) for value in present}
     if kinds <= {list, tuple} and kinds:
-        return List(_feature(name, [inner for value in known for inner in value]))
+        return List(_feature(name, [inner for value in present for inner in value]))
     if kinds == {dict}:
-        names = {key for value in known for key in value}
-        return {key: _feature(f"{name}.{key}", [value.get(key) for value in known]) for key in sorted(names)}
+        names = {key for value in present for key in value}
+        return {key: _feature(f"{name}.{key}", [value.get(key) for value in present]) for key in sorted(names)}
     for plain, type_name in ({str}, "string"), ({bool}, "bool"), ({int}, "int64"), ({int, float}, "float64"):
         if kinds <= plain:
             return Value(type_name)
@@ -166,28 +163,28 @@ def _feature(name: str, values: Sequence[Any]) -> FeatureType:
 
 
 def write_description(folder: Path, kind: str, facts: Mapping[str, Any]) -> None:
-    """Writes what a data set says of itself, by which `read_description` knows it."""
+    """Writes the description of a data set, which `read_description` reads."""
     about = {"kind": kind, "format": FORMAT, "version": __version__, "versions": versions(), **facts}
     (folder / DESCRIPTION_FILE).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
 
 
 def read_description(folder: Path, kind: str, repo: str) -> dict[str, Any]:
-    """What a data set says of itself.
+    """Reads the description of a data set.
 
     Args:
-        folder: of its files.
-        kind: that it must be of.
-        repo: its name, for errors.
+        folder: the folder of the data set.
+        kind: the required kind.
+        repo: the name of the data set in errors.
 
     Raises:
-        ValueError: it says nothing, is of another kind, or is of another version of this library.
+        ValueError: the description is missing, or of another kind or format.
     """
     file = folder / DESCRIPTION_FILE
     if not file.is_file():
-        raise ValueError(f"{repo} must hold {kind} and {DESCRIPTION_FILE}, got none; it was published otherwise.")
+        raise ValueError(f"{repo} must hold {kind} and {DESCRIPTION_FILE}, got none; publish it with hf-credit.")
     values = read_json(file)
     if not isinstance(values, dict) or not isinstance(values.get("kind"), str):
-        raise ValueError(f"{DESCRIPTION_FILE} of {repo} must say what kind of data it is, got none; publish it again.")
+        raise ValueError(f"{DESCRIPTION_FILE} of {repo} must have a kind, got none; publish the data set again.")
     if values["kind"] != kind:
         raise ValueError(f"{repo} must hold {kind}, got {values['kind']}; load it as that.")
     if values.get("format") != FORMAT:
@@ -199,10 +196,10 @@ def read_description(folder: Path, kind: str, repo: str) -> dict[str, Any]:
 
 
 def untrusted_spec(values: Any) -> TaskSpec:
-    """The task that a data set names; code that it names is not trusted."""
+    """Builds the task that a data set names; code that it names is not trusted."""
     return replace(TaskSpec.from_dict(values), trusted=False)
 
 
 def compact_json(value: Any) -> str:
-    """A value as JSON in one form, so that equal values have equal hashes."""
+    """Serializes a value as canonical JSON, so that equal values have equal hashes."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)

@@ -1,4 +1,4 @@
-"""Data sets of tasks, published so that any client reads them: the seed and the columns of each, in two splits."""
+"""Data sets of tasks, which any client can read: the seed and the columns of each task, in two splits."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from hf_credit.hub.tables import (
 from hf_credit.rollouts.capabilities import TaskSource
 from hf_credit.tasks import TaskSpec
 
-_SPLITS = {"train": "train", "held_out": "test"}  # ours, and what clients call it
+_SPLITS = {"train": "train", "held_out": "test"}  # the library's name of a split: the Hub's name
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tasks:
-    """Tasks as they were loaded.
+    """Loaded tasks.
 
     Attributes:
-        spec: the task, and how it is shown. Code that it names is not trusted.
-        train, held_out: rows with the seed and the task's columns.
-        commit: that they are of.
+        spec: the task and its presentation. Code that it names is not trusted.
+        train, held_out: rows with the seed and the columns of each task.
+        commit: the commit that they were loaded from.
     """
 
     spec: TaskSpec
@@ -56,12 +56,12 @@ def publish_tasks(
     Args:
         spec: the task.
         repo: owner/name.
-        train, held_out: how many tasks of each split; 0 leaves one out.
-        first: index of the first of each.
+        train, held_out: the number of tasks in each split; 0 omits a split.
+        first: the index of the first task of each split.
         **where: as for `publish`: token, endpoint, private, pr, dry_run, tag.
 
     Raises:
-        ValueError: there are no such tasks, or a seed is missing or comes twice; and as for `publish`.
+        ValueError: there are no such tasks, or a seed is missing or repeated; and as for `publish`.
     """
     interaction, spec = spec.build(), spec.complete()
     rows = {
@@ -76,25 +76,25 @@ def publish_tasks(
 
 
 def write_tasks(folder: Path, spec: TaskSpec, rows: Mapping[str, Sequence[Mapping[str, Any]]], repo: str) -> None:
-    """Writes tasks as they are published.
+    """Writes tasks to a folder that can be published.
 
     Args:
-        folder: an empty one.
+        folder: an empty folder.
         spec: the task.
-        rows: those of "train", "held_out" or both.
-        repo: to which they will be published, for the card.
+        rows: the rows of "train", "held_out" or both.
+        repo: the repository of the publication, for the card.
 
     Raises:
-        ValueError: there are none, or a seed is missing or comes twice.
+        ValueError: there are no tasks, or a seed is missing or repeated.
     """
-    everything = [row for split in rows.values() for row in split]
-    if not everything:
-        raise ValueError("a data set must have tasks, got none; ask for one or more.")
-    _refuse_bad_seeds(everything)
-    inferred = infer_features(everything)
+    all_rows = [row for split in rows.values() for row in split]
+    if not all_rows:
+        raise ValueError("a data set must have tasks, got none; request one or more.")
+    _refuse_bad_seeds(all_rows)
+    inferred = infer_features(all_rows)
     reserved = {"split", "environment", "options", "fingerprint"} & set(inferred)
     if reserved:
-        raise ValueError(f"columns of a task must have names of their own, got {', '.join(reserved)}; rename them.")
+        raise ValueError(f"columns of a task must not have reserved names, got {', '.join(reserved)}; rename them.")
     features = Features(
         {
             **({"seed": Value("int64")} if "seed" in inferred else {}),
@@ -124,16 +124,16 @@ def write_tasks(folder: Path, spec: TaskSpec, rows: Mapping[str, Sequence[Mappin
 def load_tasks(
     repo: str, *, revision: str | None = None, token: str | None = None, endpoint: str | None = None
 ) -> Tasks:
-    """The tasks that `publish_tasks` published.
+    """Loads the tasks that `publish_tasks` published.
 
     Raises:
-        ValueError: it holds something else, or a seed is missing or comes twice; and as for `fetch`.
+        ValueError: the data set is of another kind, or a seed is missing or repeated; and as for `fetch`.
     """
     fetched = fetch_tables(repo, "tasks", revision=revision, token=token, endpoint=endpoint)
     about = read_description(fetched.folder, "tasks", repo)
     _refuse_bad_description(about, repo)
     spec = untrusted_spec(about.get("task"))
-    found: dict[str, Dataset] = {}
+    splits: dict[str, Dataset] = {}
     rows = []
     for split in about["rows"]:
         tasks = list(read_table(fetched.folder, "tasks", _SPLITS[split], None))
@@ -145,12 +145,12 @@ def load_tasks(
         kept = [{name: row[name] for name in about["columns"]} for row in tasks]
         if fingerprint(_fingerprint(row) for row in kept) != about["fingerprints"][split]:
             raise ValueError(
-                f"tasks of {repo} must have the fingerprint it tells, got others in {split}; publish again."
+                f"tasks of {repo} must have the fingerprint of its description, got others in {split}; publish again."
             )
         rows += kept
-        found[split] = Dataset.from_list(kept, features=infer_features(kept))
+        splits[split] = Dataset.from_list(kept, features=infer_features(kept))
     _refuse_bad_seeds(rows)
-    return Tasks(spec=spec, train=found.get("train"), held_out=found.get("held_out"), commit=fetched.commit)
+    return Tasks(spec=spec, train=splits.get("train"), held_out=splits.get("held_out"), commit=fetched.commit)
 
 
 def _refuse_bad_description(about: Mapping[str, Any], repo: str) -> None:
@@ -161,8 +161,8 @@ def _refuse_bad_description(about: Mapping[str, Any], repo: str) -> None:
         or not (isinstance(prints, dict) and prints.keys() == rows.keys())
     ):
         raise ValueError(
-            f"{DESCRIPTION_FILE} of {repo} must say which columns tasks have, and how many rows and which fingerprint "
-            f"{' and '.join(_SPLITS)} have, got {str((columns, rows, prints))[:200]}; publish again."
+            f"{DESCRIPTION_FILE} of {repo} must list the columns of tasks, and the rows and the fingerprint of "
+            f"{' and '.join(_SPLITS)}, got {str((columns, rows, prints))[:200]}; publish again."
         )
 
 

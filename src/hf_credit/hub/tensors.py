@@ -1,8 +1,8 @@
-"""Nested values with tensors in them, as safetensors and JSON: what `torch.save` would pickle, without running code.
+"""Nested values with tensors as safetensors and JSON, in place of the pickle of `torch.save`, which can run code.
 
-The tensors go to one file, and the values around them to the other, in which
+One file holds the tensors, the other one the structure around them, in which
 
-    {"tensor": name}   stands for a tensor of the first file, {"array": name} for one of numpy
+    {"tensor": name}   is a tensor of the first file, {"array": name} a numpy array
     {"tuple": [...]}, {"list": [...]}, {"map": [[key, value], ...]}   are containers; keys keep their types
     {"float": "nan"}   is a number that JSON lacks
 """
@@ -30,29 +30,29 @@ def save_values(value: Any, stem: Path) -> None:
 
     Args:
         value: dicts, lists and tuples of tensors, arrays of numbers and plain values.
-        stem: where, without a suffix.
+        stem: the path of both files without a suffix.
 
     Raises:
-        ValueError: there is something else in it, such as a part of a sharded tensor.
+        ValueError: `value` holds an object of another type, such as a shard of a tensor.
     """
     tensors: dict[str, torch.Tensor] = {}
-    skeleton = _taken_apart(value, tensors)
+    structure = _take_apart(value, tensors)
     save_file(tensors, stem.with_name(f"{stem.name}.safetensors"))
-    text = json.dumps(skeleton, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(structure, separators=(",", ":"), allow_nan=False)
     stem.with_name(f"{stem.name}.json").write_text(text + "\n", encoding="utf-8")
 
 
 def load_values(stem: Path) -> Any:
-    """The value that `save_values` wrote, its tensors on the processor.
+    """Loads a value that `save_values` wrote, with tensors on the CPU.
 
     Raises:
-        ValueError: a file is not what it wrote.
+        ValueError: a file has another form.
     """
     tensor_file = stem.with_name(f"{stem.name}.safetensors")
     check_safetensors(tensor_file)
-    skeleton = check_json(stem.with_name(f"{stem.name}.json").read_bytes())
+    structure = check_json(stem.with_name(f"{stem.name}.json").read_bytes())
     try:
-        return _put_together(skeleton, load_file(tensor_file))
+        return _put_together(structure, load_file(tensor_file))
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(
             f"the values in {stem.name}.json must be what was saved, got {type(error).__name__}: {error}; publish the "
@@ -60,28 +60,28 @@ def load_values(stem: Path) -> Any:
         ) from None
 
 
-def _taken_apart(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+def _take_apart(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
     if value is None or type(value) in (bool, int, str):
         return value
     if type(value) is float:
         return value if math.isfinite(value) else {"float": repr(value)}
     if isinstance(value, torch.Tensor) and type(value) in (torch.Tensor, torch.nn.Parameter):
-        return {"tensor": _kept(value, tensors)}
+        return {"tensor": _keep(value, tensors)}
     if type(value) is np.ndarray and value.dtype.kind in "biuf":
-        return {"array": _kept(torch.from_numpy(value.copy()), tensors)}
+        return {"array": _keep(torch.from_numpy(value.copy()), tensors)}
     if type(value) in (list, tuple):
-        return {type(value).__name__: [_taken_apart(inner, tensors) for inner in value]}
+        return {type(value).__name__: [_take_apart(inner, tensors) for inner in value]}
     if type(value) in _MAPS and all(type(key) in (bool, int, str) for key in value):
-        return {"map": [[key, _taken_apart(inner, tensors)] for key, inner in value.items()]}
+        return {"map": [[key, _take_apart(inner, tensors)] for key, inner in value.items()]}
     raise ValueError(
         f"the state of a trainer must be tensors and plain values to be published, got a {type(value).__name__}; "
         "publish the model alone (resumable=False), or save whole tensors (FULL_STATE_DICT)."
     )
 
 
-def _kept(tensor: torch.Tensor, tensors: dict[str, torch.Tensor]) -> str:
+def _keep(tensor: torch.Tensor, tensors: dict[str, torch.Tensor]) -> str:
     name = str(len(tensors))
-    # A copy: those that share memory would not be written.
+    # A copy, since safetensors refuses tensors that share memory.
     tensors[name] = tensor.detach().to("cpu", copy=True).contiguous()
     return name
 

@@ -132,6 +132,16 @@ class Listed:
     ids: dict[str, str]
     outcomes: dict[str, Any]
 
+    def source(self) -> Any:
+        from hf_credit.hub.leaderboard.entries import episodes_path, read_episodes
+        from hf_credit.hub.leaderboard.results import read_results
+        from hf_credit.hub.leaderboard.sources import Source
+
+        return Source(
+            lambda: read_results(self.folder, self.season),
+            lambda row: read_episodes(self.folder / episodes_path(row.id), row.entry, self.season),
+        )
+
 
 @pytest.fixture(scope="session")
 def listed(tmp_path_factory: pytest.TempPathFactory, entry_of: Callable[..., Any]) -> Listed:

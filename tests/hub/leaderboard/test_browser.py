@@ -45,8 +45,7 @@ class Switched:
 @pytest.fixture(scope="module")
 def served(listed: Listed) -> Iterator[tuple[str, Switched]]:
     switched = Switched(listed)
-    of_folder = Source.of_folder(listed.folder, listed.season)
-    app = leaderboard_page.build(Source(switched, of_folder.episodes))
+    app = leaderboard_page.build(Source(switched, listed.source().episodes))
     url = leaderboard_page.launch(app, block=False)
     yield url, switched
     app.close(verbose=False)
@@ -77,7 +76,7 @@ def opened(chromium: Any, served: tuple[str, Switched]) -> Iterator[Any]:
         page.on("request", lambda one: outside.append(one.url) if not _own(one.url) else None)
         page.on("dialog", lambda one: outside.append(f"dialog {one.message}"))
         page.goto(f"{served[0]}?{query}")
-        told = "document.querySelector('#board-told p')"
+        told = "document.querySelector('#board-text p')"
         page.wait_for_function(f"{told} && !{told}.innerText.startsWith('Loading')")
         pages.append(page)
         return page
@@ -187,7 +186,7 @@ def test_without_the_hub_the_last_results_stay_beside_the_trouble(opened: Any, s
     try:
         page = opened()
         page.locator("#trouble [role=alert]").wait_for()
-        assert "shown is what was read before" in page.locator("#trouble").inner_text()
+        assert "the page shows earlier ones" in page.locator("#trouble").inner_text()
         shows(page, "#board-table", "steady")
     finally:
         served[1].down = False

@@ -100,7 +100,7 @@ def test_a_checkpoint_is_pinned(repo: str, base: str | None, reason: str) -> Non
     [
         ("[" * 40 + "]" * 40, "32 deep"),
         ("[" * 100_000, "32 deep|JSON"),
-        ('{"a": 1, "a": 2}', "twice"),
+        ('{"a": 1, "a": 2}', "repeated key"),
         ('{"a": Infinity}', "Infinity"),
         ('{"a": 1e999}', "finite"),
         ('{"a": 123456789012345678901}', "20 digits"),

@@ -178,7 +178,7 @@ def test_an_entry_with_one_more_seed_of_ones_own_has_a_rank_and_a_link(world: Wo
     ]
     submission = packed(entry, played)
     verdict = world.verifier().handle(world.send(submission))
-    assert f"weights of the same account's entry {well_taught.submission.id} again" in verdict.reason
+    assert f"weights of the same account's entry {well_taught.submission.id}." in verdict.reason
     results = world.verifier().results()
     assert {submission.id, well_taught.submission.id} <= {one.entry for one in results.ranks("relay")}
 
@@ -230,7 +230,7 @@ def test_an_oracles_replies_under_a_policys_name_are_refused(world: World) -> No
 
 def test_tasks_of_training_are_refused(world: World) -> None:
     entry, episodes = world.entry("good")
-    refused(world, entry, [dataclasses.replace(episodes[0], seed=5), *episodes[1:]], "a task of training")
+    refused(world, entry, [dataclasses.replace(episodes[0], seed=5), *episodes[1:]], "a training task")
 
 
 def test_a_missing_seed_is_refused(world: World) -> None:
@@ -246,7 +246,7 @@ def test_a_repeated_seed_is_refused(world: World) -> None:
 def test_a_moved_commit_is_refused(world: World) -> None:
     entry, episodes = world.entry("other")
     gone = dataclasses.replace(entry, checkpoints=(Checkpoint(repo="me/other", commit="b" * 40, seed=0),))
-    refused(world, gone, episodes, "must be there at the commit")
+    refused(world, gone, episodes, "must exist at the commit")
 
 
 def test_another_benchmarks_commit_is_refused(world: World) -> None:
@@ -272,7 +272,7 @@ def test_a_file_beside_the_entry_is_refused(world: World) -> None:
     [
         (b"[" * 5000 + b"]" * 5000, "deep at most"),
         (b" " * (MOST_BYTES + 1), "at most"),
-        (b'{"schema": 1, "schema": 1}', "comes twice"),
+        (b'{"schema": 1, "schema": 1}', "repeated key"),
         (b'{"schema": NaN}', "NaN"),
         (b'{"schema": 99}', "another version"),
     ],
@@ -350,7 +350,7 @@ def test_bombs_in_a_checkpoint_are_refused(world: World, name: str, content: byt
 
 def test_an_entry_under_another_digest_is_refused(world: World) -> None:
     files = [bytes(content) for content in packed(*world.entry("other")).files.values()]  # type: ignore[arg-type]
-    closed(world, world.opened(files[0], files[1], name="f" * 32), "called by the digest")
+    closed(world, world.opened(files[0], files[1], name="f" * 32), "must be the digest")
 
 
 def test_what_was_found_is_proposed_to_the_model_in_the_hubs_own_form(world: World) -> None:

@@ -79,7 +79,7 @@ def test_options_of_another_kind_and_names_that_are_patterns_close_their_own_req
         (
             "group_size must be a whole number, got 'a'",
             "options of the method 'rloo' must be of the kinds that it takes, got {'name': 'x'} (TypeError",
-            f"must be called by 32 hexadecimal digits, got '{pattern}'",
+            f"must be 32 hexadecimal digits, got '{pattern}'",
         ),
         strict=True,
     ):
@@ -94,7 +94,7 @@ def test_whatever_fails_closes_its_own_request_alone_and_is_logged(
 
     number = world.send(copied(world))
     (refused,) = refused_and_listed(world, [number], "other", play=play)
-    assert refused.reason == "an entry must be checked to its end, got KeyError: 'episodes'; mend what it names."
+    assert refused.reason == "the check of an entry must not fail, got KeyError: 'episodes'; correct its files."
     assert f"could not check pull request {number}" in caplog.text
     assert "Traceback" in caplog.text
 
@@ -103,7 +103,7 @@ def test_what_fails_after_a_merge_is_recorded_as_the_reason(world: World) -> Non
     submission = copied(world)
     world.verifier().api.merge_pull_request(RESULTS, world.send(submission), repo_type="dataset")
     (verdict,) = world.verifier(play=lambda *asked: {}).run()
-    assert verdict.reason.startswith("Merged, and refused when it was verified: an entry must be checked to its end")
+    assert verdict.reason.startswith("Merged, and refused when it was verified: the check of an entry must not fail")
     assert world.verifier().results().row(submission.id).badge == "self-reported"
     assert world.verifier().run() == []
 
@@ -111,7 +111,7 @@ def test_what_fails_after_a_merge_is_recorded_as_the_reason(world: World) -> Non
 def test_a_checkpoint_beyond_the_verifiers_means_is_replayed_only_and_not_downloaded(
     world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(verification, "_ROOM", 0)
+    monkeypatch.setattr(verification, "_OTHER_BYTES", 0)
     afresh = dataclasses.replace(world, hub=dataclasses.replace(world.hub, cache_dir=tmp_path))
     record = afresh.verifier(limits=Limits(parameters=1000)).verify("0" * 32, *world.entry("good"))
     assert record.badge == REPLAYED

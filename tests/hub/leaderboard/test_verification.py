@@ -61,9 +61,9 @@ def test_every_public_task_must_be_played_once_and_no_other(listed: Listed) -> N
     for forged, reason in (
         ([*played, played[0]], "more than once"),
         (played[1:], "and 0 others; play them too"),
-        ([dataclasses.replace(played[0], seed=7), *played[1:]], "a task of training"),
+        ([dataclasses.replace(played[0], seed=7), *played[1:]], "a training task"),
         ([dataclasses.replace(played[0], seed=2**32 + 1), *played[1:]], "no task of this board"),
-        ([*played, dataclasses.replace(played[0], checkpoint=1)], "one of number 1"),
+        ([*played, dataclasses.replace(played[0], checkpoint=1)], "got number 1"),
     ):
         with pytest.raises(ValueError, match=reason):
             require_seeds(row.entry, listed.season, forged)
@@ -145,7 +145,7 @@ def test_a_policy_whose_chat_template_the_season_does_not_know_is_noted_and_has_
     )
     (digest,) = record.templates
     assert record.unknown_templates == {digest: text}
-    assert f"did not know its chat template ({digest[:12]})" in " ".join(record.notes)
+    assert f"does not know its chat template ({digest[:12]})" in " ".join(record.notes)
     assert not record.ranked_in(board.season)
     assert record.ranked_in(dataclasses.replace(board.season, templates=(digest,)))
     (folder / "chat_template.jinja").write_text(text + "{#" + "x" * 2**16 + "#}")

@@ -99,7 +99,7 @@ def test_intervals_and_p_values_are_those_of_scipy(results: Results, listed: Lis
 
 def test_a_board_without_entries_says_so(results: Results) -> None:
     about, shown, plot, link = page.board_shown(results, "nothing yet")
-    assert "Nothing is listed here yet" in about
+    assert "This board has no entries yet" in about
     assert (len(shown.data), plot, link) == (0, None, "")
 
 
@@ -134,7 +134,7 @@ def test_credit_has_its_own_table(results: Results, listed: Listed) -> None:
 
 def test_sample_episodes_show_what_the_oracle_says_of_each_decision(results: Results, listed: Listed) -> None:
     row = results.row(listed.ids["steady"])
-    episodes = Source.of_folder(listed.folder, listed.season).episodes(row)
+    episodes = listed.source().episodes(row)
     found = views.sample_episodes(row.entry.task(listed.season).build(), episodes)
     decisions = [one for _, episode in found for one in episode.decisions]
     assert decisions
@@ -281,7 +281,7 @@ def test_the_page_takes_no_file_that_is_larger_than_replies_may_be(
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
     monkeypatch.setitem(page.LAUNCH_OPTIONS, "max_file_size", 1000)
     assert page.MOST_REPLIES_BYTES == 64 * 2**20
-    app = page.build(Source.of_folder(listed.folder, listed.season))
+    app = page.build(listed.source())
     try:
         url = page.launch(app, block=False)
         for size, status in ((1000, 200), (1001, 413)):

@@ -59,7 +59,7 @@ def test_what_is_published_is_loaded_with_its_options_and_as_it_is_to_be_shown(
             "instructions": True,
             "max_turns": 3,
         }
-    with pytest.raises(ValueError, match="is played in this process, got sessions, which servers take; pass url="):
+    with pytest.raises(ValueError, match="is played in this process, got sessions for a server; pass url="):
         load_environment(f"{owner}/small-sudoku", sessions=3, **there)
     card = HfApi(**there).hf_hub_download(f"{owner}/small-sudoku", "README.md", repo_type="space")
     assert f'load_environment("{owner}/small-sudoku")' in Path(card).read_text()
@@ -83,7 +83,7 @@ def test_a_space_of_others_is_played_where_it_is_served(there: dict[str, str], o
     [
         (
             {"environment": "sudoku", "options": {}, "version": "9.0.0"},
-            f"must be of the version of hf-credit that is here, {__version__}, got '9.0.0'; install that, or pass",
+            f"must be of the installed version of hf-credit, {__version__}, got '9.0.0'; install that, or pass",
         ),
         (
             {"environment": "os:system", "options": {}, "version": __version__},
@@ -91,11 +91,11 @@ def test_a_space_of_others_is_played_where_it_is_served(there: dict[str, str], o
         ),
         (
             {"environment": "situation_puzzles", "options": {"judge": "os:system"}, "version": __version__},
-            "the options of a Space's environment name no code and no files, got 'os:system'; leave it out.",
+            "the options of a Space must not name code or files, got 'os:system'; remove it.",
         ),
         (
             {"environment": "situation_puzzles", "options": {"path": "/etc/passwd"}, "version": __version__},
-            "the options of a Space's environment name no code and no files, got '/etc/passwd'; leave it out.",
+            "the options of a Space must not name code or files, got '/etc/passwd'; remove it.",
         ),
         (
             {"environment": "sudoku", "options": {"sise": 4}, "version": __version__},

@@ -76,7 +76,7 @@ def test_options_are_written_out_and_what_cannot_travel_is_refused(tmp_path: Pat
         "options": {"size": 4, "blanks": 3, "notation": "grid"},
         "version": __version__,
     }
-    with pytest.raises(ValueError, match="name no code and no files, got 'os:system'"):
+    with pytest.raises(ValueError, match="must not name code or files, got 'os:system'"):
         space_files("situation_puzzles", {"judge": "os:system"})
     (tmp_path / "mine.json").write_text("[]")
     with pytest.raises(ValueError, match=r"one of the environments .* got 'gymnasium'"):

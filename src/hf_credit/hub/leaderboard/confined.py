@@ -1,9 +1,8 @@
-"""A process for what strangers send: without a token, without a network, with limits of memory and time.
+"""A process for untrusted checkpoints: without a token and a network, and with limits on memory and time.
 
-The process has the package's own code to run, and reads the files it is named. Where the kernel has them, namespaces
-of its own leave it without a network device and without a sight of other processes, whose environment may hold a
-token; seccomp leaves it without sockets, and Landlock without other files and without TCP. A record says what of this
-held.
+The process runs this package's code and reads the files of its request. Where the kernel supports it, namespaces hide
+network devices and other processes, whose environment may hold a token; seccomp refuses sockets; Landlock refuses
+other files and TCP. The record of an entry lists the restrictions that held.
 """
 
 from __future__ import annotations
@@ -29,25 +28,25 @@ NO_OTHER_FILES = "no other files, no TCP"
 NO_OTHER_PROCESSES = "no other processes"
 NO_SOCKETS = "no sockets"
 ISOLATION = (NO_NETWORK, NO_OTHER_PROCESSES, NO_SOCKETS, NO_OTHER_FILES)
-"""All that may hold, in the order in which it is told."""
+"""All restrictions, in the order of records."""
 
 _NEWNS, _NEWUSER, _NEWPID, _NEWNET = 0x00020000, 0x10000000, 0x20000000, 0x40000000
 _MS_FLAGS, _MS_PRIVATE = 2 | 4 | 8, 0x4000 | 0x40000  # no set-user-id, devices or programs; for all below
 _PDEATHSIG, _NO_NEW_PRIVS = 1, 38
-_SOURCE = Path(__file__).resolve().parents[3]  # that holds this package
+_SOURCE = Path(__file__).resolve().parents[3]  # the folder that holds this package
 _RESULT, _REQUEST = "result.json", "request.json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What the process may take.
+    """The limits of the process.
 
     Attributes:
-        memory_bytes: of address space.
-        seconds: of wall-clock time.
-        parameters: of a model.
-        device: such as "cuda:0". A driver needs more address space and files than can be limited: beside one, only
-            time and the network are.
+        memory_bytes: the most address space.
+        seconds: the most wall-clock time.
+        parameters: the most parameters of a model.
+        device: the device, such as "cuda:0". A GPU driver needs address space and files beyond any limit, so with a
+            GPU only time and the network are limited.
     """
 
     memory_bytes: int = 16 * 2**30
@@ -57,30 +56,30 @@ class Limits:
 
 
 class ConfinedError(ValueError):
-    """The process ended without a result; its message is one sentence."""
+    """The reason, in one sentence, why the process ended without a result."""
 
 
 def confined_play(request: Mapping[str, Any], readable: Sequence[Path], limits: Limits) -> dict[str, Any]:
-    """`hf_credit.hub.leaderboard.playing.answer` in a confined process.
+    """Runs `hf_credit.hub.leaderboard.playing.answer` in a confined process.
 
     Args:
         request: plain values.
-        readable: what else than its own code and an empty folder it may read.
-        limits: see there.
+        readable: files and folders that it can read beside its own code and an empty folder.
+        limits: its limits.
 
     Returns:
-        What `answer` returned, and `isolation`, what held.
+        The result of `answer`, and `isolation`, the restrictions that held.
 
     Raises:
-        ConfinedError: it was refused in one sentence, ran out of memory or time, or failed.
+        ConfinedError: `answer` refused the request, or the process exceeded a limit or failed.
     """
     with tempfile.TemporaryDirectory(prefix="hf-credit-verification-", ignore_cleanup_errors=True) as own:
         folder = Path(own).resolve()
-        about = {"readable": [str(path.resolve()) for path in readable], "memory": limits.memory_bytes}
-        about |= {"device": limits.device, "request": dict(request)}
-        (folder / _REQUEST).write_text(json.dumps(about), encoding="utf-8")
+        task = {"readable": [str(path.resolve()) for path in readable], "memory": limits.memory_bytes}
+        task |= {"device": limits.device, "request": dict(request)}
+        (folder / _REQUEST).write_text(json.dumps(task), encoding="utf-8")
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 [sys.executable, "-P", "-m", __name__, str(folder)],
                 env=_environment(str(folder)),
                 cwd=folder,
@@ -93,25 +92,25 @@ def confined_play(request: Mapping[str, Any], readable: Sequence[Path], limits: 
                 f"a verification must take at most {limits.seconds:g} seconds, got more; enter smaller checkpoints."
             ) from None
         if not (folder / _RESULT).is_file():
-            lines = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["nothing"]
+            lines = process.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no message"]
             raise ConfinedError(
-                f"a verification must come to its end within {limits.memory_bytes} bytes of memory, got exit code "
-                f"{done.returncode} and {lines[0][:300]!r}; mend what it names."
+                f"a verification must finish within {limits.memory_bytes} bytes of memory, got exit code "
+                f"{process.returncode} and {lines[0][:300]!r}; correct the checkpoint."
             )
-        found = dict(json.loads((folder / _RESULT).read_text(encoding="utf-8")))
-    if "refused" in found:
-        raise ConfinedError(str(found["refused"]))
-    return found
+        result = dict(json.loads((folder / _RESULT).read_text(encoding="utf-8")))
+    if "refused" in result:
+        raise ConfinedError(str(result["refused"]))
+    return result
 
 
 def _environment(folder: str) -> dict[str, str]:
-    """Nothing of the machine's but where Python and the libraries lie; so no token and no address."""
+    """Returns the variables of the process: the machine's own only for threads and libraries, hence no token."""
     return {
         **{name: os.environ[name] for name in ("OMP_NUM_THREADS", "LD_LIBRARY_PATH") if name in os.environ},
         **dict.fromkeys(("HOME", "HF_HOME", "TMPDIR"), folder),
         "PATH": "",
         "PYTHONPATH": str(_SOURCE),
-        "TORCHINDUCTOR_CACHE_DIR": folder,  # torch before 2.13 else asks for the user's name in /etc/passwd
+        "TORCHINDUCTOR_CACHE_DIR": folder,  # torch before 2.13 otherwise reads the user's name in /etc/passwd
         "HF_HUB_OFFLINE": "1",
         "HF_DATASETS_OFFLINE": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
@@ -120,15 +119,11 @@ def _environment(folder: str) -> dict[str, str]:
     }
 
 
-# In the process itself
+# Code that runs in the process
 
 
 def confine(folder: Path, readable: Sequence[str], memory_bytes: int, device: str = "cpu") -> list[str]:
-    """Confines this process, for good, as far as the machine lets it.
-
-    Returns:
-        What holds from now on.
-    """
+    """Confines this process irrevocably, as far as the machine supports it, and returns the restrictions that hold."""
     held: list[str] = []
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
@@ -140,8 +135,8 @@ def confine(folder: Path, readable: Sequence[str], memory_bytes: int, device: st
         return held
     libc = ctypes.PyDLL(None, use_errno=True)
     libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0)
-    alone = _NEWNET | _NEWPID | _NEWNS
-    if any(libc.unshare(user | alone) == 0 for user in (0, _NEWUSER)):
+    namespaces = _NEWNET | _NEWPID | _NEWNS
+    if any(libc.unshare(user | namespaces) == 0 for user in (0, _NEWUSER)):
         held.append(NO_NETWORK)
         if _with_own_processes(libc):
             held.append(NO_OTHER_PROCESSES)
@@ -156,7 +151,7 @@ def confine(folder: Path, readable: Sequence[str], memory_bytes: int, device: st
 
 
 def _with_own_processes(libc: ctypes.PyDLL) -> bool:
-    """Goes on as the first process of the namespaces that were unshared; gives whether /proc shows these alone."""
+    """Continues as the first process of the new namespaces; returns whether /proc shows only their processes."""
     pid = os.fork()
     if pid:
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -167,17 +162,17 @@ def _with_own_processes(libc: ctypes.PyDLL) -> bool:
 
 
 def _main(folder: Path) -> None:
-    asked = json.loads((folder / _REQUEST).read_text(encoding="utf-8"))
-    held = confine(folder, asked["readable"], asked["memory"], asked["device"])
+    task = json.loads((folder / _REQUEST).read_text(encoding="utf-8"))
+    held = confine(folder, task["readable"], task["memory"], task["device"])
     try:
-        from hf_credit.hub.leaderboard.playing import answer  # within the limits
+        from hf_credit.hub.leaderboard.playing import answer  # imported within the limits
 
-        found = {**answer(asked["request"]), "isolation": held}
+        result = {**answer(task["request"]), "isolation": held}
     except (ValueError, OSError, KeyError, TypeError, RuntimeError, MemoryError) as error:
         line = (str(error).strip() or type(error).__name__).splitlines()[0]
-        found = {"refused": line[:1000]}
+        result = {"refused": line[:1000]}
     unfinished = folder / f"{_RESULT}.unfinished"
-    unfinished.write_text(json.dumps(found), encoding="utf-8")
+    unfinished.write_text(json.dumps(result), encoding="utf-8")
     unfinished.replace(folder / _RESULT)
 
 

@@ -1,7 +1,7 @@
-"""Boards of credit: how near an estimator's credit comes to what decisions were worth, and what that costs.
+"""Credit boards: how close an estimator's credit is to the exact advantages of decisions, and its cost in tokens.
 
-A pinned policy plays a few task rows again and again, each time as the method's own collector asks, and the method's
-estimator credits the decisions. What each was worth is enumerated, so that nothing about the truth is estimated.
+A pinned policy plays the same task rows in several updates, each with the method's own collector, and the method's
+estimator credits the decisions. The exact advantages are enumerated, not estimated.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from hf_credit.collaborations.exact_coalitions import answer_probabilities, vote
 from hf_credit.collaborations.exact_values import exact_values
 from hf_credit.collaborations.text import normalise
 from hf_credit.collaborations.voting import Voting
-from hf_credit.critics.belief_head import BeliefHead
-from hf_credit.critics.critic import Critic, CriticConfig
+from hf_credit.critics.critic import CriticConfig
 from hf_credit.critics.saved import make_critic
 from hf_credit.critics.specs import CriticSpec
 from hf_credit.diagnostics.fidelity import credit_fidelity
@@ -52,75 +51,75 @@ CRITICS = CriticConfig(
     micro_batch_rows=64,
     gradient_checkpointing=False,
 )
-"""How critics learn on a board: its policies are micro ones, for which the defaults are far too slow."""
+"""The settings of critics on a board, whose micro policies need faster learning than the defaults give."""
 
 Row = Mapping[str, Any]
 
 _UNREADABLE = ""
-"""An action that no environment knows; it stands for all that is no legal one."""
+"""Stands for all actions that are not legal."""
 
 
 class PinnedPolicy:
-    """A board's task and its policy, with the exact advantages that were enumerated so far.
+    """A board's task and its policy, with a cache of exact advantages.
 
-    Of a collaboration every reply is looked at that is not below the board's floor. Of an environment it is every
-    legal action, written as the environment writes it; all else that the policy may say counts as unreadable. What an
-    environment draws is averaged over, whatever the seed of an episode.
+    In a collaboration, every reply with a probability of at least the board's floor is enumerated. In an environment,
+    every legal action is, in the environment's own notation; all other replies count as one unreadable action. Random
+    transitions are averaged over, whatever the seed of an episode.
 
     Args:
         task: the board.
-        folder: of the policy.
-        device: of the policy.
+        folder: the folder of the policy.
+        device: the device of the policy.
 
     Raises:
-        ValueError: there is no such policy, or its decisions cannot be enumerated.
+        ValueError: the policy cannot be loaded, or its decisions cannot be enumerated.
     """
 
     def __init__(self, task: CreditTask, folder: Path, device: str = "cpu") -> None:
         spec = task.task()
-        drawn = spec.sampling
+        sampling = spec.sampling
         self.task = task
         self.folder = folder
         self.interaction = spec.build()
-        self.network, self.tokenizer, generate = load_sampler(str(folder), drawn, device)
+        self.network, self.tokenizer, generate = load_sampler(str(folder), sampling, device)
         self.chat = Chat(self.tokenizer, spec.chat_template_kwargs)
-        self.room = room_for_context(self.network, drawn.max_new_tokens)
+        self.room = room_for_context(self.network, sampling.max_new_tokens)
         self.engine = Engine(self.interaction, self.chat, generate, max_context_tokens=self.room)
         self._limits: dict[str, Any] = {
-            "max_new_tokens": drawn.max_new_tokens,
-            "temperature": drawn.temperature,
+            "max_new_tokens": sampling.max_new_tokens,
+            "temperature": sampling.temperature,
             "floor": task.floor,
         }
         self._known: dict[Any, dict[tuple[str, str], float]] = {}
         self._play: ExactPlay[Any] | None = None
         if isinstance(self.interaction, EnvironmentInteraction):
             environment = self.interaction.environment
-            legal = model_policy(self.interaction, self.chat, self.network, drawn.temperature)
+            legal = model_policy(self.interaction, self.chat, self.network, sampling.temperature)
 
             def policy(states: Sequence[Any]) -> list[Probabilities]:
-                return [{**own, _UNREADABLE: max(0.0, 1 - sum(own.values()))} for own in legal(states)]
+                return [{**actions, _UNREADABLE: max(0.0, 1 - sum(actions.values()))} for actions in legal(states)]
 
             self._play = ExactPlay(environment, policy, {"outcome": environment.outcome})
 
     def context(self, critics: Mapping[str, Any], seed: int) -> LocalContext:
-        """Whoever plays a method's updates: its frozen policy is the policy, and it reads log-probabilities anew, as a
-        trainer does.
+        """Returns a context for a method's updates. Its frozen policy is the policy itself, and it recomputes
+        log-probabilities, as a trainer does.
 
         Args:
             critics: as for `LocalContext`.
-            seed: of all draws.
+            seed: the seed of all random numbers.
         """
         temperature = self._limits["temperature"]
 
         def logprobs(decisions: Sequence[Decision]) -> list[tuple[float, ...]]:
-            asked = [(one.context_ids, one.action_ids) for one in decisions]
-            return reply_logprobs(self.network, asked, temperature)
+            pairs = [(decision.context_ids, decision.action_ids) for decision in decisions]
+            return reply_logprobs(self.network, pairs, temperature)
 
         ends = end_tokens(self.network, self.tokenizer)
         return LocalContext(self.engine, critics, seed, frozen=self.engine, logprobs=logprobs, end_tokens=ends)
 
     def rows(self, seeds: Sequence[int], repeat: int) -> list[Row]:
-        """The task rows of an update. An environment draws other random numbers in each, for the same tasks."""
+        """Returns the task rows of an update. The seeds of an environment's transitions differ between updates."""
         starts = starts_of(self.interaction, seeds)
         if not isinstance(self.interaction, EnvironmentInteraction):
             return [{**start.task, "seed": start.seed} for start in starts]
@@ -128,24 +127,24 @@ class PinnedPolicy:
         return [{**environment.sample_task(seed), "seed": derive(seed, "credit board", repeat)} for seed in seeds]
 
     def training_rows(self, update: int) -> list[Row]:
-        """The rows of an update of the warm-up, which are none that are measured on."""
+        """Returns the rows of an update of the warm-up, which come from the training split."""
         count = self.task.instances
         if isinstance(self.interaction, EnvironmentInteraction):
-            return self.rows([task_seed("train", update * count + place) for place in range(count)], 0)
+            return self.rows([task_seed("train", update * count + index) for index in range(count)], 0)
         rows = TaskSource(self.interaction).tasks("train", count, update * count)
-        return [{**row, "seed": task_seed("train", update * count + place)} for place, row in enumerate(rows)]
+        return [{**row, "seed": task_seed("train", update * count + index)} for index, row in enumerate(rows)]
 
     def key(self, decision: Decision) -> Hashable:
-        """What two decisions share that are worth the same."""
+        """Returns a key that decisions with the same exact advantage share: the state and the action."""
         if self._play is None:
             return decision.state, decision.event, decision.action_text
         world, action = Acting(self.interaction).action_of(decision.state, decision.action_text)
         return dataclasses.replace(world, seed=0), self._legal(world, action)
 
     def advantage(self, decision: Decision) -> float | None:
-        """Q(h, a) - V(h) of a decision; `None` of a reply less probable than the floor.
+        """Returns the exact advantage Q(h, a) - V(h) of a decision; `None` if its probability is below the floor.
 
-        Where several vote at once, V is the team's value and Q that with one voter's answer fixed.
+        In a vote, V is the value of the team, and Q its value with one voter's answer fixed.
 
         Raises:
             ValueError: the task cannot be enumerated.
@@ -163,7 +162,7 @@ class PinnedPolicy:
         return plain if plain in self._play.environment.legal_actions(world) else _UNREADABLE
 
     def _enumerated(self, state: Any) -> dict[tuple[str, str], float]:
-        """The advantage of every reply that a state waits for."""
+        """Returns the advantages of all replies to a state's requests, by (event, reply)."""
         interaction = self.interaction
         if isinstance(interaction, Voting):
             answers, scores = answer_probabilities(interaction, self.chat, self.network, state, **self._limits)
@@ -181,20 +180,20 @@ class PinnedPolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class CreditScores:
-    """What a method's credit is like on a board.
+    """The scores of a method's credit on a board.
 
-    Credit counts up to one positive factor for the whole method, which a learning rate would absorb: it is multiplied
-    by the one that brings it nearest to the exact advantages, so that bias and variance are in the unit of the reward.
+    A learning rate absorbs any positive factor of all credit. So bias and variance are those of credit multiplied by
+    the factor with the least squared distance to the exact advantages, in the unit of the reward.
 
     Attributes:
-        fidelity: of each repeat, Spearman's correlation of credit and exact advantage over its decisions; 0 where all
-            credit is equal, since nothing can be learnt from it.
-        bias: the root of the mean over decisions of (their mean credit - exact advantage)^2, less what the variance of
-            that mean adds.
-        variance: the mean over decisions of the variance of their credit from repeat to repeat.
-        tokens: that a repeat took, prompts included.
-        warm_up: tokens that the warm-up took, before anything was measured; 0 where there was none.
-        decisions: that were credited, a repeat.
+        fidelity: Spearman's correlation of credit and exact advantage over the decisions of each repeat; 0 if all
+            credit is equal, since it teaches nothing.
+        bias: the root of the mean over decisions of (mean credit - exact advantage)^2, corrected for the variance of
+            the mean credit.
+        variance: the mean over decisions of the variance of credit over repeats.
+        tokens: the mean number of tokens per repeat, prompts included.
+        warm_up: the number of tokens of the warm-up; 0 without one.
+        decisions: the mean number of credited decisions per repeat.
         scale: the factor.
     """
 
@@ -208,16 +207,16 @@ class CreditScores:
 
 
 def board_method(entry_method: Mapping[str, Any]) -> Method:
-    """The library's method that an entry names, with its options.
+    """Makes the library's method that an entry names, with its options.
 
     Raises:
-        ValueError: it is none of the library's, its options name code, or it cannot be made with them.
+        ValueError: the library has no such method, or its options name code or are invalid.
     """
     name, options = str(entry_method["name"]), dict(entry_method["options"])
     if name not in methods.METHODS or code_in(options):
         raise ValueError(
-            f"a method on a board of credit must be one of {', '.join(sorted(methods.METHODS))}, got {name[:80]!r}; "
-            "others cannot be run by the verifier."
+            f"a method on a credit board must be one of {', '.join(sorted(methods.METHODS))}, without code in its "
+            f"options, got {name[:80]!r}; enter one that the verifier can run."
         )
     try:
         return methods.make(name, **options)
@@ -231,58 +230,69 @@ def board_method(entry_method: Mapping[str, Any]) -> Method:
 def measure(method: Method, pinned: PinnedPolicy, seeds: Sequence[int]) -> tuple[CreditScores, list[PlayedEpisode]]:
     """Plays `repeats` updates of a board's rows and scores the credit of their decisions.
 
-    A method with critics or a memory first goes through `warm_up` updates of rows of training, as in training but with
-    the policy as it stays. From there on nothing learns, and every repeat begins with the same.
+    A method with critics or a memory first runs `warm_up` updates on training rows, as in training but with a fixed
+    policy. After that its critics and its memory are fixed for all repeats.
 
     Args:
-        method: whose credit.
-        pinned: the board, and what is already known of it: one serves several methods.
-        seeds: of the rows, the first `instances` of them, and all together of the random numbers of replies.
+        method: the method.
+        pinned: the board with its cache, which several methods can share.
+        seeds: the first `instances` are the seeds of the rows; all together seed the sampling of replies.
 
     Returns:
         The scores, and a record of each repeat: its decisions, with its fidelity as the outcome.
 
     Raises:
-        ValueError: the method cannot be run here: it does not fit the task, say.
+        ValueError: the method does not fit the task.
     """
     task = pinned.task
     bound = method.bind(pinned.interaction)
-    critics, memory, spent = _warmed_up(bound, pinned, derive(0, "warm-up", *seeds))
-    found: list[list[tuple[Decision, float, float]]] = []
+    critics, memory, warm_up = _warmed_up(bound, pinned, derive(0, "warm-up", *seeds))
+    measured: list[list[tuple[Decision, float, float]]] = []
     tokens = []
     for repeat in range(task.repeats):
         seed = derive(0, "credit board", *seeds, repeat)
-        torch.manual_seed(seed)  # some collectors draw from torch's own stream
+        torch.manual_seed(seed)  # some collectors draw from torch's global generator
         context = pinned.context(critics, seed)
         collected = bound.collector(pinned.rows(seeds[: task.instances], repeat), context, memory)
         credited = credited_decisions(collected, bound.estimator(collected, context, memory))
-        worths = [pinned.advantage(one.decision) for one in credited]
-        found.append(
+        advantages = [pinned.advantage(one.decision) for one in credited]
+        measured.append(
             [
-                (one.decision, one.credit, worth)
-                for one, worth in zip(credited, worths, strict=True)
-                if worth is not None and not math.isnan(one.credit)
+                (one.decision, one.credit, advantage)
+                for one, advantage in zip(credited, advantages, strict=True)
+                if advantage is not None and not math.isnan(one.credit)
             ]
         )
         tokens.append(float(context.ledger.tokens))
-    fidelity = [_fidelity([(credit, worth) for _, credit, worth in own]) for own in found]
-    bias, variance, scale = bias_and_variance([_by_decision(pinned, own) for own in found])
+    fidelity = [_fidelity(decisions) for decisions in measured]
+    bias, variance, scale = bias_and_variance([_by_decision(pinned, decisions) for decisions in measured])
     scores = CreditScores(
         fidelity=tuple(fidelity),
         bias=bias,
         variance=variance,
         tokens=fmean(tokens),
-        warm_up=spent,
-        decisions=fmean(map(len, found)),
+        warm_up=warm_up,
+        decisions=fmean(map(len, measured)),
         scale=scale,
     )
-    return scores, [_played(repeat, own, fidelity[repeat]) for repeat, own in enumerate(found)]
+    return scores, [_played(repeat, decisions, fidelity[repeat]) for repeat, decisions in enumerate(measured)]
 
 
 def _warmed_up(bound: Method, pinned: PinnedPolicy, seed: int) -> tuple[dict[str, Any], Any, float]:
-    """The critics and the memory of a method after the warm-up, and the tokens that this took."""
+    """Returns the critics and the memory of a method after the warm-up, and the tokens of the warm-up."""
     torch.manual_seed(seed)
-    critics = {name: _critic(bound.critic_specs.get(name, CriticSpec()), name, pinned) for name in bound.critics}
+    critics = {
+        name: make_critic(
+            bound.critic_specs.get(name, CriticSpec()),
+            name,
+            str(pinned.folder),
+            pinned.network,
+            pinned.tokenizer,
+            CRITICS,
+            pinned.room,
+        )
+        for name in bound.critics
+    }
     context = pinned.context(critics, seed)
     memory = bound.memory
     for update in range(pinned.task.warm_up if critics or memory is not None else 0):
@@ -295,82 +305,78 @@ def _warmed_up(bound: Method, pinned: PinnedPolicy, seed: int) -> tuple[dict[str
     return critics, memory, float(context.ledger.tokens)
 
 
-def _critic(kind: CriticSpec, name: str, pinned: PinnedPolicy) -> Critic | BeliefHead:
-    return make_critic(kind, name, str(pinned.folder), pinned.network, pinned.tokenizer, CRITICS, pinned.room)
-
-
 def _by_decision(
     pinned: PinnedPolicy, decisions: Sequence[tuple[Decision, float, float]]
 ) -> dict[Any, tuple[float, float]]:
-    """The mean credit of each decision of a repeat, however often it was made there, and what it was worth."""
+    """Returns the mean credit and the exact advantage of each distinct decision of a repeat."""
     credits: dict[Any, list[float]] = {}
-    worths: dict[Any, float] = {}
-    for decision, credit, worth in decisions:
+    advantages: dict[Any, float] = {}
+    for decision, credit, advantage in decisions:
         key = pinned.key(decision)
         credits.setdefault(key, []).append(credit)
-        worths[key] = worth
-    return {key: (fmean(own), worths[key]) for key, own in credits.items()}
+        advantages[key] = advantage
+    return {key: (fmean(values), advantages[key]) for key, values in credits.items()}
 
 
 def bias_and_variance(
     repeats: Sequence[Mapping[Any, tuple[float, float]]],
 ) -> tuple[float, float, float]:
-    """Bias, variance and scale of credit, as `CreditScores` has them.
+    """Returns the bias, variance and scale of credit, as in `CreditScores`.
 
-    With credits c[d, r] of decision d in the n_d repeats r that made it, and its exact advantage A[d],
+    With credits c[d, r] of decision d in the n_d repeats r that contain it, and its exact advantage A[d],
 
         scale = max(0, sum c A / sum c^2)  over all d and r;   c' = scale c
         variance = mean_d var_r(c'[d, r]),   bias^2 = mean_d ((mean_r c'[d, r] - A[d])^2 - var_r(c'[d, r]) / n_d)
 
-    over the decisions with n_d >= 2, with the sample's variance; bias^2 below 0 counts as 0.
+    over the decisions with n_d >= 2, with the sample variance; bias^2 below 0 counts as 0.
 
     Args:
-        repeats: of each, by decision, its credit and exact advantage.
+        repeats: the credit and the exact advantage by decision, for each repeat.
 
     Returns:
-        NaN for bias and variance where no decision was made twice.
+        Bias, variance and scale; bias and variance are NaN if no decision is in two repeats.
     """
     pairs: dict[Any, list[tuple[float, float]]] = {}
-    for own in repeats:
-        for decision, pair in own.items():
+    for repeat in repeats:
+        for decision, pair in repeat.items():
             pairs.setdefault(decision, []).append(pair)
-    every = np.asarray([pair for own in pairs.values() for pair in own], dtype=np.float64).reshape(-1, 2)
-    square = float((every[:, 0] ** 2).sum())
-    scale = max(0.0, float((every[:, 0] * every[:, 1]).sum()) / square) if square else 0.0
-    errors, spreads = [], []
-    for made in pairs.values():
-        if len(made) < 2:
+    table = np.asarray([pair for repeated in pairs.values() for pair in repeated], dtype=np.float64).reshape(-1, 2)
+    square = float((table[:, 0] ** 2).sum())
+    scale = max(0.0, float((table[:, 0] * table[:, 1]).sum()) / square) if square else 0.0
+    squared_biases, variances = [], []
+    for repeated in pairs.values():
+        if len(repeated) < 2:
             continue
-        credits = scale * np.asarray([credit for credit, _ in made])
-        spread = float(credits.var(ddof=1))
-        spreads.append(spread)
-        errors.append((float(credits.mean()) - made[0][1]) ** 2 - spread / len(made))
-    if not spreads:
+        credits = scale * np.asarray([credit for credit, _ in repeated])
+        variances.append(float(credits.var(ddof=1)))
+        squared_biases.append((float(credits.mean()) - repeated[0][1]) ** 2 - variances[-1] / len(repeated))
+    if not variances:
         return math.nan, math.nan, scale
-    return math.sqrt(max(0.0, fmean(errors))), fmean(spreads), scale
+    return math.sqrt(max(0.0, fmean(squared_biases))), fmean(variances), scale
 
 
 def answer(request: Mapping[str, Any], pinned: PinnedPolicy | None = None) -> dict[str, Any]:
-    """What the verifier's confined process does for an entry of credit.
+    """Measures a credit entry in the verifier's confined process.
 
     Args:
         request: `method`, `task`, `policy`, `device` and `seeds`, lists by name.
-        pinned: the board, where it is at hand.
+        pinned: the board; loaded if `None`.
 
     Returns:
         `scores` and `episodes`, by the same names.
     """
     method = board_method(request["method"])
     pinned = pinned or PinnedPolicy(CreditTask(**request["task"]), Path(request["policy"]), request["device"])
-    found = {name: measure(method, pinned, seeds) for name, seeds in request["seeds"].items()}
+    measured = {name: measure(method, pinned, seeds) for name, seeds in request["seeds"].items()}
     return {
-        "scores": {name: dataclasses.asdict(scores) for name, (scores, _) in found.items()},
-        "episodes": {name: [dataclasses.asdict(one) for one in played] for name, (_, played) in found.items()},
+        "scores": {name: dataclasses.asdict(scores) for name, (scores, _) in measured.items()},
+        "episodes": {name: [dataclasses.asdict(one) for one in played] for name, (_, played) in measured.items()},
     }
 
 
-def _fidelity(pairs: Sequence[tuple[float, float]]) -> float:
-    rho = credit_fidelity([[credit for credit, _ in pairs]], [[worth for _, worth in pairs]]).rho
+def _fidelity(decisions: Sequence[tuple[Decision, float, float]]) -> float:
+    credits, advantages = [credit for _, credit, _ in decisions], [advantage for _, _, advantage in decisions]
+    rho = credit_fidelity([credits], [advantages]).rho
     return 0.0 if math.isnan(rho) else rho
 
 

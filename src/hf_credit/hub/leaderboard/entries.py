@@ -1,11 +1,10 @@
-"""An entry: what a method claims on one board, with every reply behind it, as two files that name each other."""
+"""An entry: the claim of a method on one board and every reply behind it, as two files bound by their digests."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import itertools
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,20 +34,14 @@ SCHEMA_VERSION = 1
 KINDS = ("policy", "credit")
 
 ENTRY_ID = re.compile(r"[0-9a-f]{32}")
-"""What `entry_id` gives."""
+"""The form of an id that `entry_id` returns."""
 
 MOST_CHECKPOINTS = 64
-MOST_REPLIES_BYTES = 64 * 2**20
-"""Of the file of replies."""
-
-MOST_REPLIES = 4096
-"""Of an episode."""
-
-MOST_CHARACTERS = 2**17
-"""Of a reply."""
-
+MOST_REPLIES_BYTES = 64 * 2**20  # of the file of replies
+MOST_REPLIES = 4096  # of an episode
+MOST_CHARACTERS = 2**17  # of a reply
 _MOST_UNPACKED = 192 * 2**20  # bytes of the file of replies
-_READER = {"memory_bytes": 2 * 2**30, "seconds": 60}  # of the process that reads it
+_READER = {"memory_bytes": 2 * 2**30, "seconds": 60}  # limits of the process that reads it
 _MOST_TEXT = 4_000  # characters of a command, or of a note
 _MOST_ERROR = 500
 _MOST_SAMPLING = {"max_new_tokens": 2**17, "temperature": 10, "top_k": 2**20}
@@ -72,17 +65,17 @@ _OF_RENDERING = frozenset(
         "truncation",
     }
 )
-"""What `apply_chat_template` itself takes: no switch of a template."""
+"""Parameters of `apply_chat_template` itself, which are no switches of a template."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """One training run of the method.
+    """The weights of one training run of the method.
 
     Attributes:
-        repo, commit: where its weights lie: a model repository, pinned.
-        seed: of the training; no two checkpoints of an entry share one.
-        base: the model it was trained from, as `owner/name@commit`; `None` where the repository holds the whole model.
+        repo, commit: the model repository and the commit that hold the weights.
+        seed: the training seed, which no other checkpoint of the entry shares.
+        base: the base model of an adapter, as `owner/name@commit`; `None` if the repository holds the whole model.
     """
 
     repo: str
@@ -100,25 +93,25 @@ class Checkpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A row of a board.
+    """A row of a board, as its submitter claims it.
 
     Attributes:
-        schema: of these fields.
-        kind: "policy" on a board of policies, "credit" on one of credit.
-        benchmark: `owner/name@commit` of the season's dataset, as the submitter saw it.
-        season, board: by their names.
-        name: what people call it.
-        method: `name` and `options` of the method that trained it, or whose credit it is.
-        checkpoints: one a training seed; none for credit, which has no weights.
-        shown: how the task was shown: `history` and `instructions` of an environment, `chat_template_kwargs`.
-        sampling: how replies were drawn.
-        ledger: what training cost, as in `hf_credit.rollouts.Ledger`; `None` where it was not kept.
-        command: that made it.
-        hardware, versions: what it ran on.
-        episodes_sha256: of the parquet file beside it.
+        schema: the version of these fields.
+        kind: "policy" on a policy board, "credit" on a credit board.
+        benchmark: `owner/name@commit` of the season's dataset that the submitter played.
+        season, board: the names of the season and the board.
+        name: the display name.
+        method: `name` and `options` of the method that trained the checkpoints or assigned the credit.
+        checkpoints: one per training seed; empty for credit, which has no weights.
+        shown: how the task was presented: `history` and `instructions` of an environment, `chat_template_kwargs`.
+        sampling: the sampling parameters of replies, as in `hf_credit.tasks.spec.Sampling`.
+        ledger: the cost of training, as in `hf_credit.rollouts.Ledger`; `None` if unknown.
+        command: the command that made the entry.
+        hardware, versions: the machine and the package versions that it ran on.
+        episodes_sha256: the SHA-256 of the parquet file beside it.
 
     Raises:
-        ValueError: a field is missing, not possible, or of another version of hf-credit.
+        ValueError: a field is missing, invalid, or of another version of hf-credit.
     """
 
     schema: int = SCHEMA_VERSION
@@ -149,10 +142,10 @@ class Entry:
         mapping(self.method["options"], "the options of a method")
         self._check_checkpoints()
         self._check_play()
-        for what in ("command", "hardware"):
-            value = getattr(self, what)
+        for name in ("command", "hardware"):
+            value = getattr(self, name)
             if not isinstance(value, str) or len(value) > _MOST_TEXT:
-                raise ValueError(f"{what} of an entry must be text of at most {_MOST_TEXT} characters; shorten it.")
+                raise ValueError(f"{name} of an entry must be text of at most {_MOST_TEXT} characters; shorten it.")
         for package, version in mapping(self.versions, "the versions of an entry").items():
             display_name(package, "a package")
             display_name(version, f"the version of {package}")
@@ -166,11 +159,11 @@ class Entry:
                 f"a policy must have 1 to {MOST_CHECKPOINTS} checkpoints and credit none, got "
                 f"{len(self.checkpoints)} for {self.kind}; name one for each training seed."
             )
-        for what in ("seed", "commit"):
-            if len({getattr(one, what) for one in self.checkpoints}) < len(self.checkpoints):
+        for name in ("seed", "commit"):
+            if len({getattr(checkpoint, name) for checkpoint in self.checkpoints}) < len(self.checkpoints):
                 raise ValueError(
-                    f"every checkpoint must have a {what} of its own, got one twice; a method's checkpoints are "
-                    "training runs of different seeds."
+                    f"every checkpoint must have a {name} of its own, got one twice; enter training runs of different "
+                    "seeds."
                 )
 
     def _check_play(self) -> None:
@@ -179,44 +172,44 @@ class Entry:
             raise ValueError(f"a task is shown by history, instructions and chat_template_kwargs, got {name[:80]!r}.")
         one_of("history", shown.get("history", "append"), ("append", "current"))
         if not isinstance(shown.get("instructions", True), bool):
-            raise ValueError("instructions must be true or false, got something else; correct it.")
+            raise ValueError("instructions must be true or false, got another value; correct it.")
         for name, value in mapping(shown.get("chat_template_kwargs", {}), "chat_template_kwargs").items():
             plain = isinstance(value, bool | int) or (isinstance(value, str) and _WORD.fullmatch(value))
             if name in _OF_RENDERING or not plain:
                 raise ValueError(
                     "chat_template_kwargs must be switches of the template, such as enable_thinking, each true, "
-                    f"false, a number or a word, got {name[:80]!r}; a template of one's own could play."
+                    f"false, a number or a word, got {name[:80]!r}; remove it, since a custom template could play."
                 )
         for name in mapping(self.sampling, "the sampling of an entry"):
             one_of("a field of the sampling", name, (known.name for known in dataclasses.fields(Sampling)))
-        drawn = Sampling(**self.sampling)
+        sampling = Sampling(**self.sampling)
         for name, most in _MOST_SAMPLING.items():
-            finite_number(name, getattr(drawn, name), most=most)
+            finite_number(name, getattr(sampling, name), most=most)
 
     def task(self, season: Season) -> TaskSpec:
-        """What is played: the season's task, shown and sampled as the entry says.
+        """Returns the season's task, presented and sampled as the entry claims.
 
         Raises:
             ValueError: the season has no such board.
         """
-        own = season.board(self.board).task()
+        task = season.board(self.board).task()
         shown = dict(self.shown)
-        if own.collaboration:
+        if task.collaboration:
             shown = {name: value for name, value in shown.items() if name == "chat_template_kwargs"}
-        return dataclasses.replace(own, sampling=Sampling(**self.sampling), **shown)
+        return dataclasses.replace(task, sampling=Sampling(**self.sampling), **shown)
 
     def expected_episodes(self, season: Season) -> int:
-        """How many episodes must be behind it."""
+        """Returns the number of episodes that the file of replies must hold."""
         if self.kind == "credit":
             return season.credit_board(self.board).repeats
         return len(self.checkpoints) * season.board(self.board).public
 
     @classmethod
     def read(cls, content: bytes) -> Entry:
-        """The entry that `hf_credit.hub.leaderboard.inputs.to_json` wrote.
+        """Parses the JSON that `hf_credit.hub.leaderboard.inputs.to_json` wrote.
 
         Raises:
-            ValueError: it is something else, beyond the limits, or of another version.
+            ValueError: `content` is no entry, exceeds a limit, or is of another version.
         """
         values = mapping(strict_json(content), "an entry")
         _require_schema(values.get("schema"))  # first: an entry of another version has other fields
@@ -226,17 +219,17 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class PlayedEpisode:
-    """What a policy did on one instance, and what it says came of it.
+    """The replies of a policy on one instance, and the claimed result.
 
     Attributes:
-        checkpoint: the place of the checkpoint among those of the entry.
-        seed: of the instance.
-        ending: as in `hf_credit.rollouts.Ending`.
-        outcome: what the walk was worth.
+        checkpoint: the index of the checkpoint in the entry.
+        seed: the seed of the instance.
+        ending: a value of `hf_credit.rollouts.Ending`.
+        outcome: the outcome of the episode.
         events: the event of each reply.
-        replies: the text of each, in the order in which they were made.
-        tokens: how many tokens each took.
-        error: the failure in one line, where it ended in one.
+        replies: the text of each reply, in order.
+        tokens: the number of tokens of each reply.
+        error: the error in one line if the episode ended in one.
     """
 
     checkpoint: int
@@ -250,24 +243,21 @@ class PlayedEpisode:
 
     @classmethod
     def of(cls, checkpoint: int, seed: int, episode: Episode) -> PlayedEpisode:
-        """The record of an episode."""
+        """Builds the record of an episode."""
         return cls(
             checkpoint=checkpoint,
             seed=seed,
             ending=str(episode.ending),
             outcome=episode.outcome,
-            events=tuple(one.event for one in episode.decisions),
-            replies=tuple(_whole_text(one.action_text) for one in episode.decisions),
-            tokens=tuple(len(one.action_ids) for one in episode.decisions),
+            events=tuple(decision.event for decision in episode.decisions),
+            replies=tuple(_whole_text(decision.action_text) for decision in episode.decisions),
+            tokens=tuple(len(decision.action_ids) for decision in episode.decisions),
             error=None if episode.error is None else _whole_text(episode.error)[:_MOST_ERROR],
         )
 
     def __post_init__(self) -> None:
         one_of("an ending", self.ending, map(str, Ending))
-        if not math.isfinite(self.outcome):
-            raise ValueError(
-                f"an outcome must be a finite number, got {self.outcome} for seed {self.seed}; correct it."
-            )
+        finite_number(f"the outcome of seed {self.seed}", self.outcome)
         if not len(self.events) == len(self.replies) == len(self.tokens) <= MOST_REPLIES:
             raise ValueError(
                 f"an episode must have an event and a number of tokens for each of at most {MOST_REPLIES} replies, "
@@ -281,12 +271,7 @@ class PlayedEpisode:
 
 
 def write_replies(episodes: Sequence[PlayedEpisode], path: str | Path) -> Path:
-    """Writes episodes as parquet; the same episodes give the same bytes with the same pyarrow.
-
-    Args:
-        episodes: of all checkpoints of an entry.
-        path: the file.
-    """
+    """Writes the episodes of all checkpoints of an entry as parquet. The bytes are deterministic for one pyarrow."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -296,11 +281,11 @@ def write_replies(episodes: Sequence[PlayedEpisode], path: str | Path) -> Path:
 
 
 def replies_schema() -> Any:
-    """The columns of a file of replies."""
+    """Returns the columns of a file of replies."""
     import pyarrow as pa
 
     texts = pa.list_(pa.string())
-    always = {
+    required = {
         "checkpoint": pa.int32(),
         "seed": pa.int64(),
         "ending": pa.string(),
@@ -309,19 +294,19 @@ def replies_schema() -> Any:
         "replies": texts,
         "tokens": pa.list_(pa.int32()),
     }
-    fields = [pa.field(name, kind, nullable=False) for name, kind in always.items()]
+    fields = [pa.field(name, kind, nullable=False) for name, kind in required.items()]
     return pa.schema([*fields, pa.field("error", pa.string())])
 
 
 def read_replies(path: str | Path, episodes: int) -> list[PlayedEpisode]:
-    """The episodes of a file from elsewhere, read by a process of its own with limits of memory and time.
+    """Reads an untrusted file of replies in a separate process with limits on memory and time.
 
     Args:
         path: the file.
-        episodes: how many it must hold, exactly.
+        episodes: the exact number of episodes that it must hold.
 
     Raises:
-        ValueError: it is something else, too large, or breaks a limit while it is read.
+        ValueError: the file has another form or count, is too large, or exceeds a limit.
     """
     path = Path(path)
     if path.stat().st_size > MOST_REPLIES_BYTES:
@@ -329,49 +314,47 @@ def read_replies(path: str | Path, episodes: int) -> list[PlayedEpisode]:
             f"the file of replies must have at most {MOST_REPLIES_BYTES} bytes, got {path.stat().st_size}; "
             "shorten replies."
         )
-    columns = {one.name: str(one.type) for one in replies_schema()}
+    columns = {field.name: str(field.type) for field in replies_schema()}
     rows = read_rows({"the file of replies": path}, columns, most_bytes=_MOST_UNPACKED, **_READER)
-    found = [from_plain(PlayedEpisode, row, "an episode") for row in itertools.islice(rows, episodes + 1)]
-    if len(found) != episodes:
-        got = len(found) if len(found) < episodes else "more"
+    played = [from_plain(PlayedEpisode, row, "an episode") for row in itertools.islice(rows, episodes + 1)]
+    if len(played) != episodes:
+        got = len(played) if len(played) < episodes else "more"
         raise ValueError(
             f"the file of replies must have one episode for each checkpoint and public task, {episodes}, got {got}; "
             "play every task once."
         )
-    return found
+    return played
 
 
 def entry_id(entry: bytes, episodes: bytes | str) -> str:
-    """The id of an entry: the first 32 hexadecimal digits of
+    """Returns the id of an entry, which changes with either file: the first 32 hexadecimal digits of
 
-        SHA-256(SHA-256(entry file) || SHA-256(episodes file)),   digests in hexadecimal
-
-    so that neither file can be changed and keep it.
+        SHA-256(SHA-256(entry file) || SHA-256(episodes file)),   digests in hexadecimal.
 
     Args:
-        entry: the bytes of its JSON.
-        episodes: the bytes of its parquet file, or the SHA-256 of these.
+        entry: the bytes of the JSON file.
+        episodes: the bytes of the parquet file, or their SHA-256.
     """
     second = episodes if isinstance(episodes, str) else hashlib.sha256(episodes).hexdigest()
     return hashlib.sha256((hashlib.sha256(entry).hexdigest() + second).encode("ascii")).hexdigest()[:32]
 
 
 def entry_path(name: str) -> str:
-    """Where the JSON of an entry lies in the results."""
+    """Returns the path of an entry's JSON file in the results."""
     return f"entries/{name}.json"
 
 
 def episodes_path(name: str) -> str:
-    """Where its replies lie."""
+    """Returns the path of an entry's replies in the results."""
     return f"episodes/{name}.parquet"
 
 
 def read_entry(path: str | Path) -> tuple[str, Entry]:
-    """The id and the entry of a file from elsewhere.
+    """Reads the id and the entry from an untrusted file.
 
     Raises:
         ValueError: as for `Entry.read`.
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     with Path(path).open("rb") as file:
         content = file.read(MOST_BYTES + 1)
@@ -380,33 +363,29 @@ def read_entry(path: str | Path) -> tuple[str, Entry]:
 
 
 def read_episodes(path: str | Path, entry: Entry, season: Season) -> list[PlayedEpisode]:
-    """The replies behind an entry, from a file from elsewhere.
+    """Reads the replies behind an entry from an untrusted file.
 
     Raises:
-        ValueError: the file is not the one that the entry names, or as for `read_replies`.
-        OSError: there is none.
+        ValueError: the file's SHA-256 is not `episodes_sha256` of the entry, or as for `read_replies`.
+        OSError: the file cannot be read.
     """
-    path = Path(path)
-    if path.stat().st_size > MOST_REPLIES_BYTES or hashlib.sha256(path.read_bytes()).hexdigest() != (
-        entry.episodes_sha256
-    ):
-        raise ValueError(
-            f"the file of replies must be the one that the entry names, of at most {MOST_REPLIES_BYTES} bytes, got "
-            "another; submit both together."
-        )
+    with Path(path).open("rb") as file:
+        if hashlib.file_digest(file, "sha256").hexdigest() != entry.episodes_sha256:
+            raise ValueError("the file of replies must be the one that the entry names, got another; submit both.")
     return read_replies(path, entry.expected_episodes(season))
 
 
 def require_season(entry: Entry, season: Season, commits: Sequence[str] | None = None) -> None:
-    """Refuses an entry that is not of this season as it is published.
+    """Refuses an entry that does not belong to this season as published.
 
     Args:
-        entry: that was submitted.
-        season: that is open.
-        commits: of the benchmark's repository that hold this season; not looked at if `None`.
+        entry: the submitted entry.
+        season: the open season.
+        commits: the commits of the benchmark's repository, to one of which the entry must be pinned; `None` skips this
+            check.
 
     Raises:
-        ValueError: it is of another season or benchmark, the season is over, or there is no such board.
+        ValueError: the entry names another season, benchmark, commit or board, or the season is over.
     """
     repo, commit = pinned(entry.benchmark, "a benchmark")
     if repo != season.benchmark or entry.season != season.name:
@@ -425,15 +404,14 @@ def require_season(entry: Entry, season: Season, commits: Sequence[str] | None =
 
 
 def same_claim(entry: Entry) -> str:
-    """What two entries share that claim the same results of the same checkpoints, whatever they are called.
+    """Returns a key that two entries share if they claim the same results of the same checkpoints under any name.
 
-    Two methods may credit the same decisions to a factor, so that their fidelities are equal: of credit, the method
-    and its options count as the weights do.
+    For credit entries the method and its options take the place of checkpoints: two methods may assign equal credit up
+    to a factor, and then have equal fidelities.
     """
-    weights: list[Any] = sorted([one.repo, one.commit] for one in entry.checkpoints)
-    if entry.kind == "credit":
-        weights = [dict(entry.method)]
-    return hashlib.sha256(canonical([entry.season, entry.board, weights, entry.episodes_sha256])).hexdigest()
+    checkpoints: list[Any] = sorted([one.repo, one.commit] for one in entry.checkpoints)
+    subject = [dict(entry.method)] if entry.kind == "credit" else checkpoints
+    return hashlib.sha256(canonical([entry.season, entry.board, subject, entry.episodes_sha256])).hexdigest()
 
 
 def _require_schema(schema: Any) -> None:
@@ -445,9 +423,9 @@ def _require_schema(schema: Any) -> None:
 
 
 def _check_ledger(ledger: Mapping[str, Any]) -> None:
-    known = {"role_tokens": {}, **mapping(ledger, "the ledger of an entry")}  # older entries do not have it
-    fields = frozenset(one.name for one in dataclasses.fields(Ledger))
-    for name, value in mapping(known, "the ledger of an entry", fields).items():
+    counts = {"role_tokens": {}, **mapping(ledger, "the ledger of an entry")}  # older entries lack it
+    fields = frozenset(field.name for field in dataclasses.fields(Ledger))
+    for name, value in mapping(counts, "the ledger of an entry", fields).items():
         by_role = name in ("decisions", "role_tokens")
         for role, count in mapping(value, f"{name} of a ledger").items() if by_role else [(name, value)]:
             display_name(role, "a role")
@@ -455,5 +433,5 @@ def _check_ledger(ledger: Mapping[str, Any]) -> None:
 
 
 def _whole_text(text: str) -> str:
-    """A text without halves of surrogate pairs, which a broken reply can leave behind and parquet cannot hold."""
+    """Replaces lone surrogates, which a broken reply may hold and parquet cannot store."""
     return text.encode("utf-8", "replace").decode("utf-8")

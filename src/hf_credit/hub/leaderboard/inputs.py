@@ -1,7 +1,7 @@
-"""What strangers send, read within limits: JSON, names, repositories and commits; and the one form of all files.
+"""Reads untrusted JSON, names, repositories and commits within limits, and writes the canonical form of all files.
 
-JSON is UTF-8, at most 256 KiB and 32 deep, with unique names and finite numbers. Names are in Unicode's normal form C
-and printable, so that none turns the text around it, hides in it or breaks a line.
+JSON is UTF-8, at most 256 KiB and 32 levels deep, with unique keys and finite numbers. Names are printable and in
+Unicode's normal form C, so that no name reverses the text around it, is invisible or breaks a line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from hf_credit.hub.safety import check_json
 
 MOST_BYTES = 256 * 2**10
-"""Of an entry, a season or a season's secret."""
+"""The maximum size of an entry, a season or a season's secret."""
 
 MOST_NAME = 80
 MOST_WHOLE = 2**63 - 1
@@ -30,14 +30,14 @@ _REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0
 
 
 def strict_json(content: bytes, what: str = "an entry") -> Any:
-    """The value of a JSON text from elsewhere.
+    """Parses untrusted JSON.
 
     Args:
         content: the bytes of the file.
-        what: it is, for the sentence.
+        what: the name of the value in errors.
 
     Raises:
-        ValueError: it is longer, deeper or something else than JSON with unique names and finite numbers.
+        ValueError: `content` is too long, too deep, not JSON, or has a repeated key or a number that is not finite.
     """
     if len(content) > MOST_BYTES:
         raise ValueError(f"{what} must have at most {MOST_BYTES} bytes, got {len(content)}; shorten it.")
@@ -55,7 +55,7 @@ def strict_json(content: bytes, what: str = "an entry") -> Any:
 
 
 def canonical(value: Any) -> bytes:
-    """A value as JSON in the one form that is hashed and signed: names sorted, no blanks, ASCII.
+    """A value as the JSON that is hashed and signed: sorted keys, no blanks, ASCII.
 
     Raises:
         ValueError: a number is not finite.
@@ -64,18 +64,18 @@ def canonical(value: Any) -> bytes:
 
 
 def to_json(value: Any) -> bytes:
-    """A dataclass, or plain values, as a file; `from_plain` of what it holds gives back an equal one."""
+    """Serializes a dataclass or plain values as a JSON file, from which `from_plain` rebuilds an equal dataclass."""
     plain = dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
     return json.dumps(plain, indent=1, sort_keys=True, allow_nan=False).encode("utf-8") + b"\n"
 
 
 def from_plain(kind: Any, value: Any, what: str) -> Any:
-    """Plain values as the dataclass that they were: exactly its fields, of their types, with tuples for lists.
+    """Builds a dataclass from plain values, which must have exactly its fields, of their types; lists become tuples.
 
     Args:
-        kind: the dataclass, or the type of a value in it.
-        value: as JSON gives it.
-        what: it is, for the sentence.
+        kind: the dataclass, or the type of a field.
+        value: the parsed JSON.
+        what: the name of the value in errors.
 
     Raises:
         ValueError: a field is missing, unknown or of another type, or the dataclass refuses a value.
@@ -84,7 +84,7 @@ def from_plain(kind: Any, value: Any, what: str) -> Any:
         hints = _hints(kind)
         values = mapping(value, what, frozenset(hints))
         return kind(**{name: from_plain(hint, values[name], f"{name} of {what}") for name, hint in hints.items()})
-    if isinstance(kind, UnionType):  # with None, in all files of a board
+    if isinstance(kind, UnionType):  # all unions in these files are with None
         return None if value is None else from_plain(get_args(kind)[0], value, what)
     if get_origin(kind) is tuple:
         if not isinstance(value, list | tuple):
@@ -98,25 +98,25 @@ def from_plain(kind: Any, value: Any, what: str) -> Any:
 
 
 def display_name(value: Any, what: str = "a name") -> str:
-    """A name that people read.
+    """Returns `value` if it is a name fit to display.
 
     Raises:
-        ValueError: it is empty, longer than 80 characters, not in normal form C or not printable.
+        ValueError: `value` is empty, longer than 80 characters, not in normal form C or not printable.
     """
     if not isinstance(value, str) or not value.strip() or len(value) > MOST_NAME:
         raise ValueError(f"{what} must be text of 1 to {MOST_NAME} characters, got {str(value)[:100]!r}; shorten it.")
     if not unicodedata.is_normalized("NFC", value) or not value.isprintable():
         raise ValueError(
-            f"{what} must be printable and in Unicode's normal form C, got {value!a}; remove what shows nothing."
+            f"{what} must be printable and in Unicode's normal form C, got {value!a}; remove invisible characters."
         )
     return value
 
 
 def repo_id(value: Any, what: str = "a repository") -> str:
-    """An id `owner/name` of a repository.
+    """Returns `value` if it is the id `owner/name` of a repository.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: `value` has another form.
     """
     if not isinstance(value, str) or not _REPO.fullmatch(value) or ".." in value:
         raise ValueError(f"{what} must be owner/name, got {str(value)[:100]!r}; correct it.")
@@ -124,10 +124,10 @@ def repo_id(value: Any, what: str = "a repository") -> str:
 
 
 def commit_id(value: Any, what: str = "a commit") -> str:
-    """The 40 digits of a commit, which unlike a branch never comes to mean something else.
+    """Returns `value` if it is a full commit hash, which unlike a branch always names the same files.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: `value` is not 40 hexadecimal digits.
     """
     if not isinstance(value, str) or not _COMMIT.fullmatch(value):
         raise ValueError(f"{what} must be the 40 hexadecimal digits of a commit, got {str(value)[:100]!r}; pin it.")
@@ -135,31 +135,31 @@ def commit_id(value: Any, what: str = "a commit") -> str:
 
 
 def pinned(value: Any, what: str) -> tuple[str, str]:
-    """Repository and commit of `owner/name@commit`.
+    """Returns the repository and the commit of `owner/name@commit`.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: `value` has another form.
     """
     name, _, commit = str(value).partition("@")
     return repo_id(name, what), commit_id(commit, f"the commit of {what}")
 
 
 def hex_digest(value: Any, what: str) -> str:
-    """The 64 hexadecimal digits of a SHA-256, a salt or a key.
+    """Returns `value` if it is the 64 hexadecimal digits of a SHA-256, a salt or a key.
 
     Raises:
-        ValueError: it is something else, which is not repeated: it may be a secret.
+        ValueError: `value` has another form. The error does not repeat it, since it may be a secret.
     """
     if not isinstance(value, str) or not _DIGEST.fullmatch(value):
-        raise ValueError(f"{what} must be 64 hexadecimal digits, got something else; copy it as it was made.")
+        raise ValueError(f"{what} must be 64 hexadecimal digits, got another value; copy all of it.")
     return value
 
 
 def mapping(value: Any, what: str, names: frozenset[str] | None = None) -> Mapping[str, Any]:
-    """An object, with exactly these names where they are given.
+    """Returns `value` if it is a JSON object, with exactly the keys `names` unless `names` is `None`.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: `value` is no object, or a key is missing or unknown.
     """
     if not isinstance(value, dict):
         raise ValueError(f"{what} must be an object, got {type(value).__name__}; correct it.")
@@ -190,7 +190,7 @@ def _whole(text: str) -> int:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a name must come once in an object, got one that comes twice; remove one.")
-    return found
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise ValueError("a key must appear once in an object, got a repeated key; remove one.")
+    return values

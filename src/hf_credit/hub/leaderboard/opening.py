@@ -1,4 +1,4 @@
-"""Opening a season: its boards, the policies whose credit is looked at, and what its dataset says of itself."""
+"""Opens and closes seasons: their boards, the policies of credit boards, and the card of the dataset."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ STANDARD_BOARDS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("full", "minesweeper 5x5", "minesweeper", {}),
     ("full", "guess numbers", "guess_numbers", {}),
 )
-"""Size, board, task and its options: the library's games and collaborations that make tasks of their own."""
+"""Size, board, task and options of the environments and collaborations that generate their own tasks."""
 
 _ENUMERABLE = Sampling(max_new_tokens=2, temperature=1.0, top_p=1.0, top_k=0)
-_ACTIONS = dataclasses.replace(_ENUMERABLE, max_new_tokens=16)  # room for the longest action, and its end
+_ACTIONS = dataclasses.replace(_ENUMERABLE, max_new_tokens=16)  # enough for the longest action and its end token
 
 _CARD = """---
 tags: [hf-credit, leaderboard, credit-assignment]
@@ -54,11 +54,7 @@ The salt's SHA-256 is `{season.salt_sha256}`. {salt} Records are signed with the
 
 
 def standard_boards(public: int = 128, secret: int = 128) -> tuple[SeasonTask, ...]:
-    """The boards of `STANDARD_BOARDS`.
-
-    Args:
-        public, secret: how many instances of each kind a board has.
-    """
+    """Returns the boards of `STANDARD_BOARDS`, each with this many public and secret instances."""
     return tuple(
         SeasonTask(name=name, spec=_complete(TaskSpec.of_name(task, options)), public=public, secret=secret, size=size)
         for size, name, task, options in STANDARD_BOARDS
@@ -66,23 +62,22 @@ def standard_boards(public: int = 128, secret: int = 128) -> tuple[SeasonTask, .
 
 
 def credit_board(name: str, spec: TaskSpec, policy: Path, **settings: Any) -> CreditTask:
-    """A board of credit on the decisions of a policy.
+    """Makes a credit board on the decisions of a policy, with a sampling that can be enumerated.
 
     Args:
-        name: of the board, which is also how its policy is called in the benchmark.
-        spec: a collaboration whose replies can be enumerated; or an environment with `history="current"`, whose rules
-            draw nothing at random or say in `ways` what may come of an action. Its sampling is set to what can be
-            enumerated.
-        policy: the folder of its policy.
+        name: the name of the board, and of its policy in the benchmark.
+        spec: a collaboration whose replies can be enumerated, or an environment with `history="current"` whose
+            transitions are deterministic or enumerated by its method `ways`.
+        policy: the folder of the policy.
         **settings: `instances`, `repeats`, `floor` and `warm_up`, as in `CreditTask`.
 
     Raises:
-        ValueError: the environment is shown otherwise.
+        ValueError: the environment has another history.
     """
     if spec.environment and spec.history != "current":
         raise ValueError(
-            f"decisions are enumerated where a state has one context, got history={spec.history!r} for "
-            f"{spec.environment!r}; make the policy with --history current."
+            f"a state must have one context to be enumerated, got history={spec.history!r} for {spec.environment!r}; "
+            "make the policy with --history current."
         )
     sampling = _ACTIONS if spec.environment else _ENUMERABLE
     return CreditTask(
@@ -104,19 +99,19 @@ def open_season(
     credit: Sequence[tuple[CreditTask, Path]] = (),
     cells: str = "",
 ) -> Season:
-    """Publishes a season: its dataset, and an empty one for results. It knows the chat template of micro policies.
+    """Publishes a season: its dataset, and an empty one for results. It accepts the chat template of micro policies.
 
     Args:
-        hub: as an account that may make both.
-        name: of the season.
+        hub: the Hub, with an account that may create both datasets.
+        name: the name of the season.
         benchmark, results: the two datasets.
         secret: the salt and the key, which are not published.
-        tasks: the boards of policies.
-        credit: the boards of credit, each with the folder of its policy.
-        cells: the dataset of cells of the bench that these show.
+        tasks: the policy boards.
+        credit: the credit boards, each with the folder of its policy.
+        cells: the dataset of benchmark cells that credit boards show; "" for none.
 
     Raises:
-        ValueError: a board is not possible.
+        ValueError: a board is invalid.
     """
     season = Season(
         name=name,
@@ -135,55 +130,54 @@ def open_season(
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
-    # The Hub's own description of a benchmark, which it checks against its own list of frameworks and may not take: it
-    # goes last, alone.
-    about = {
+    # The Hub checks this description against its own list of frameworks and may refuse it, so it is committed last.
+    description = {
         "name": f"hf-credit, season {name}",
         "description": "Held-out tasks of games and collaborations; verified by playing them again.",
         "evaluation_framework": "hf-credit",
         "tasks": [{"id": one.name, "split": "public"} for one in season.tasks],
     }
-    others: dict[str, Path | bytes] = {**policies, EVAL_FILE: yaml.safe_dump(about, sort_keys=False).encode("utf-8")}
-    _publish(hub, season, f"Open the season {name}", others, last=[EVAL_FILE])
+    evaluation = yaml.safe_dump(description, sort_keys=False).encode("utf-8")
+    _publish(hub, season, f"Open the season {name}", {**policies, EVAL_FILE: evaluation}, last=[EVAL_FILE])
     text = f"---\ntags: [hf-credit, leaderboard]\n---\n\n# Results of the season {name} of {benchmark}\n"
     hub.publish({"README.md": text.encode("utf-8")}, results, "dataset", message="Begin")
     return season
 
 
 def close_season(hub: Hub, benchmark: str, secret: SeasonSecret) -> Season:
-    """Ends a season: it takes no entry any more, and its salt is published.
+    """Closes a season: it accepts no more entries, and its salt becomes public.
 
     Raises:
-        ValueError: the secret is another season's.
+        ValueError: the secret belongs to another season.
     """
     season, _, _ = hub.season(benchmark)
-    over = dataclasses.replace(season, open=False, salt=secret.salt)
-    _publish(hub, over, f"Close the season {season.name}")
-    return over
+    closed = dataclasses.replace(season, open=False, salt=secret.salt)
+    _publish(hub, closed, f"Close the season {season.name}")
+    return closed
 
 
 def accept_templates(hub: Hub, benchmark: str, digests: Iterable[str]) -> Season:
-    """Makes chat templates known to a season, after somebody has read them: entries that use them rank from now on.
+    """Adds chat templates, which a maintainer has read, to a season, so that entries that use them are ranked.
 
     Args:
-        hub: as an account that may write the benchmark.
+        hub: the Hub, with an account that may write the benchmark.
         benchmark: the dataset of the season.
-        digests: of the templates.
+        digests: the digests of the templates.
     """
     season, _, _ = hub.season(benchmark)
-    known = dataclasses.replace(season, templates=tuple(dict.fromkeys([*season.templates, *digests])))
-    _publish(hub, known, "Accept a chat template")
-    return known
+    updated = dataclasses.replace(season, templates=tuple(dict.fromkeys([*season.templates, *digests])))
+    _publish(hub, updated, "Accept a chat template")
+    return updated
 
 
 def card(season: Season) -> str:
-    """What the dataset of a season says of itself."""
+    """Returns the card of a season's dataset."""
     salt = "It will be published when the season is over." if season.salt is None else f"It was `{season.salt}`."
     return _CARD.format(season=season, salt=salt, boards="\n".join(f"- {one}" for one in board_lines(season)))
 
 
 def board_lines(season: Season) -> list[str]:
-    """What there is to play on each board, a line each."""
+    """Returns one line per board with its numbers of tasks."""
     lines = [f"{one.name}: {one.public} public and {one.secret} secret tasks ({one.size})" for one in season.tasks]
     return lines + [f"{one.name}: credit, {one.repeats} updates of {one.instances} task rows" for one in season.credit]
 
@@ -191,10 +185,10 @@ def board_lines(season: Season) -> list[str]:
 def _publish(
     hub: Hub, season: Season, message: str, others: dict[str, Path | bytes] | None = None, last: Sequence[str] = ()
 ) -> None:
-    own: dict[str, Path | bytes] = {SEASON_FILE: to_json(season), "README.md": card(season).encode("utf-8")}
-    hub.publish({**own, **(others or {})}, season.benchmark, "dataset", message=message, last=last)
+    files: dict[str, Path | bytes] = {SEASON_FILE: to_json(season), "README.md": card(season).encode("utf-8")}
+    hub.publish({**files, **(others or {})}, season.benchmark, "dataset", message=message, last=last)
 
 
 def _complete(spec: TaskSpec) -> dict[str, Any]:
-    """A task with every option written out, so that a later change of defaults changes no season."""
+    """Writes out every option of a task, so that a later change of defaults does not change a season."""
     return {name: value for name, value in spec.complete().to_dict().items() if value not in (None, {})}

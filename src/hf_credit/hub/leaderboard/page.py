@@ -1,9 +1,9 @@
-"""The page of a leaderboard, as a Gradio app: board, credit, comparison, entry, submission, and what it all means.
+"""The page of a leaderboard, as a Gradio app: board, credit, comparison, entry, submission form and explanations.
 
-All parts are Gradio's own. Four things it has no part for, or none that a stranger's text is safe in: sentences and
-headings with names of entries (escaped HTML, since Markdown would make links of them), the table as CSV (a link that
-holds it, since a download button leaves a file on the disk for each visitor), intervals of means (a figure, since no
-plot of Gradio's has them), and pages of episodes (frames that run nothing).
+All parts are stock Gradio components, except four for which Gradio has none, or none that is safe for untrusted text:
+sentences and headings with names of entries (escaped HTML, since Markdown would render links), the table as CSV (a
+link that contains it, since a download button leaves a file per visitor on the disk), intervals of means (a figure),
+and pages of episodes (frames without scripts).
 """
 
 from __future__ import annotations
@@ -53,36 +53,36 @@ HEADING = """# Leaderboard of credit assignment for language agents
 Which decision deserves the credit? **Board** ranks trained policies: a verifier plays their checkpoints again on
 secret tasks. **Credit** ranks methods by how well their credit orders decisions."""
 
-ABOUT = """Rows are **methods**, each with a checkpoint for every training seed. A row with one seed says what that
-checkpoint does, and is marked: another seed of the same method may do otherwise.
+ABOUT = """Rows are **methods**, each with one checkpoint per training seed. A row with one seed is marked: it
+describes that checkpoint, and another seed of the same method may differ.
 
-- **self-reported**: form, counts and seeds are right.
-- **replayed**: every reply was executed again, and events, endings and outcomes are the same.
-- **verified**: the checkpoints were played again, by a process without token or network. Their claim on the public
-  tasks survived a paired test (p ≥ 0.001), and their outcomes on secret tasks make the rank. Only verified entries
-  rank: an oracle could have written the replies of any other.
+- **self-reported**: form, counts and seeds are valid.
+- **replayed**: every reply was executed again, with the same events, endings and outcomes.
+- **verified**: a process without token or network played the checkpoints again. The claim on the public tasks passed a
+  paired test (p ≥ 0.001), and the outcomes on secret tasks make the rank. Only verified entries are ranked, since an
+  oracle could have written the replies of any other.
 
-A **rank** is a range: 1 + how many are significantly better, to how many are not significantly worse. Entries are
-compared task by task with paired permutation tests, and all p-values of a board are corrected together (Holm, 5 %).
-Intervals are 95 % bootstrap intervals over training seeds and tasks. The tests speak of these checkpoints on such
-tasks; what other training runs would do is in the interval, and only where there are several seeds.
+A **rank** is a range: from 1 + the number of significantly better entries to the number of entries that are not
+significantly worse. Paired permutation tests compare entries task by task, with Holm's correction over all pairs of a
+board (5 %). Intervals are 95 % bootstrap intervals over training seeds and tasks. The tests are about these
+checkpoints on such tasks; only the interval includes the variation over training seeds, if there are several.
 
-On a board of **credit** an estimator is scored by how its credit ranks decisions beside their exact advantages,
-which are enumerated (fidelity, Spearman), by its bias and variance in the unit of the reward (after the one factor
-that brings its credit nearest to them), and by the tokens it took. Critics are taught first, on rows of training;
-what that took is a column of its own.
+On a **credit** board an estimator is scored by the rank correlation of its credit with the exact advantages of
+decisions, which are enumerated (fidelity, Spearman), by its bias and variance in the unit of the reward (after scaling
+its credit by the factor that fits the exact advantages best), and by its tokens. Critics first train on training rows;
+these tokens have their own column.
 
-**Who may enter what**: anybody may enter any public checkpoint, one's own or another's. Its row names the
-**account** whose repository holds it, since nobody else can publish there. Weights that an earlier entry shows from
-another account's repository are linked to that entry and have no rank; weights of the same account, as in an entry
-with one more seed, are linked and ranked. A policy whose **chat template** the season does not know has no rank
-until a maintainer has read the template, since a template can play for a policy.
+**Who may enter what**: anybody may enter any public checkpoint. Its row names the **account** whose repository holds
+it, since nobody else can publish there. An entry with the weights of an earlier entry from another account's
+repository is linked to that entry and not ranked; one with weights of the same account, such as an entry with one more
+seed, is linked and ranked. A policy whose **chat template** the season does not know is not ranked until a maintainer
+has read the template, since a template can play for a policy.
 
-Seeds of secret tasks come from a salt, of which the season promises the SHA-256 now and shows the rest when it is
-over. Records are signed."""
+The seeds of secret tasks derive from a salt. The season publishes its SHA-256 now and the salt when it is over.
+Records are signed."""
 
-SUBMIT = """Publish a checkpoint for each training seed, then send them with the first command, which plays the
-public tasks and opens a pull request with every reply. The second one enters a method's credit. Here you can check
+SUBMIT = """Publish a checkpoint for each training seed, then submit them with the first command, which plays the
+public tasks and opens a pull request with every reply. The second command enters a method's credit. Here you can check
 the two files that `--output` writes"""
 
 COMMANDS = """hf-credit submit me/policy-seed0 me/policy-seed1 BOARD --benchmark {0}
@@ -93,7 +93,9 @@ CSS = """
   margin: 0 auto !important; }
 .gradio-container > *, .gradio-container main { min-width: 0 !important; max-width: 100% !important; }
 .trouble { background: #fdecea; color: #5f2120; border: 1px solid #f5c6c0; border-radius: 8px; padding: 10px 14px; }
-.told { overflow-wrap: anywhere; margin: 2px 0 6px; }
+.text { overflow-wrap: anywhere; margin: 2px 0 6px; }
+#board-table [role=gridcell], #credit-table [role=gridcell], #board-table th, #credit-table th,
+#board-table td, #credit-table td { font-size: 12px !important; }
 iframe.episode { width: 100%; height: 640px; border: 1px solid var(--border-color-primary); border-radius: 8px;
   background: white; }
 @media (max-width: 640px) {
@@ -104,16 +106,18 @@ iframe.episode { width: 100%; height: 640px; border: 1px solid var(--border-colo
 """
 
 LAUNCH_OPTIONS = {"css": CSS, "max_file_size": MOST_REPLIES_BYTES}
-"""With which the page is served: Gradio takes files of any size, from anybody, where nothing bounds them."""
+"""The options that serve the page. Without a limit, Gradio accepts files of any size from anybody."""
 
-_UPLOAD_SECONDS = 3600  # for which a file that was uploaded is kept
-_WIDTHS = ["62px", "92px", "64px", "108px"]  # of the first columns: what a phone shows
+_UPLOAD_SECONDS = 3600  # after which an uploaded file is deleted
+_WIDTHS = ["76px", "86px", "60px", "104px"]  # of the first columns, which a phone shows
 
 
 def from_environment() -> Any:
-    """The page of a Space: `HF_CREDIT_BENCHMARK` names the dataset of the season, `HF_CREDIT_BOT_TOKEN` may send.
+    """Builds the page of a Space from its variables.
 
-    Where the Space has Hub sign-in (`hf_oauth: true`, which sets `OAUTH_CLIENT_ID`), visitors send in their own name.
+    `HF_CREDIT_BENCHMARK` names the dataset of the season. With the secret `HF_CREDIT_BOT_TOKEN` the form opens pull
+    requests. If the Space has Hub sign-in (`hf_oauth: true`, which sets `OAUTH_CLIENT_ID`), visitors open them in
+    their own name.
 
     Raises:
         ValueError: no benchmark is named.
@@ -121,7 +125,7 @@ def from_environment() -> Any:
     benchmark = os.environ.get("HF_CREDIT_BENCHMARK", "")
     if not benchmark:
         raise ValueError(
-            "the page needs HF_CREDIT_BENCHMARK=owner/name, got none; set it among the Space's variables."
+            "the page must have HF_CREDIT_BENCHMARK=owner/name, got none; set it in the Space's variables."
         )
     token = os.environ.get("HF_CREDIT_BOT_TOKEN")
     visitors = Hub() if os.environ.get("OAUTH_CLIENT_ID") else None
@@ -129,18 +133,18 @@ def from_environment() -> Any:
 
 
 def build(source: Source, form: Form | None = None) -> Any:
-    """The page.
+    """Builds the page.
 
     Args:
-        source: of the results.
-        form: for submissions; one that only checks if `None`.
+        source: the source of the results.
+        form: the form for submissions; one that only checks files if `None`.
     """
     form = form or Form(None)
     with gr.Blocks(
         title="hf-credit leaderboard", analytics_enabled=False, delete_cache=(_UPLOAD_SECONDS, _UPLOAD_SECONDS)
     ) as app:
         gr.Markdown(HEADING)
-        trouble = gr.HTML(elem_id="trouble")
+        alert = gr.HTML(elem_id="trouble")
         with gr.Tabs(elem_id="tabs") as tabs:
             with gr.Tab("Board", id="Board"):
                 board = gr.Dropdown([], label="Task", elem_id="board")
@@ -159,11 +163,11 @@ def build(source: Source, form: Form | None = None) -> Any:
                 ]
             with gr.Tab("Entry", id="Entry"):
                 chosen = gr.Dropdown([], label="Entry", elem_id="entry")
-                entry_parts = [gr.HTML(elem_id="entry-told"), _facts("provenance")]
+                entry_parts = [gr.HTML(elem_id="entry-text"), _facts("provenance")]
                 show = gr.Button("Show sample episodes", elem_id="show-episodes")
                 sample = gr.HTML(elem_id="episodes")
             with gr.Tab("Submit", id="Submit"):
-                more = ", and send them; a pull request by form says that nobody proved who they are."
+                more = ", and submit them; a pull request of the form is marked as of unproved identity."
                 gr.Markdown(SUBMIT + (more if form.sends else "."))
                 how = gr.Code(COMMANDS.format("OWNER/BENCHMARK"), language="shell", elem_id="how", interactive=False)
                 with gr.Row():
@@ -181,7 +185,7 @@ def build(source: Source, form: Form | None = None) -> Any:
         timer = gr.Timer(RELOAD_SECONDS)
 
         def opened(request: gr.Request) -> list[Any]:
-            results = source.load()  # which may find trouble
+            results = source.load()  # sets `trouble`
             return [_trouble(source), *_opened(results, dict(request.query_params))]
 
         def sends(entry_file: str | None, replies: str | None, visitor: gr.OAuthToken | None) -> str:
@@ -192,38 +196,38 @@ def build(source: Source, form: Form | None = None) -> Any:
 
         quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
         choosers = [board, credit, first, second, chosen]
-        begun = app.load(opened, None, [trouble, about, how, tabs, *choosers], **quiet)
-        for shown, inputs, parts in (
+        loaded = app.load(opened, None, [alert, about, how, tabs, *choosers], **quiet)
+        for content, inputs, parts in (
             (board_shown, [board], board_parts),
             (board_shown, [credit], credit_parts),
             (comparison_shown, [first, second], compare_parts),
             (entry_shown, [chosen], [*entry_parts, sample]),
         ):
 
-            def show_results(*asked: Any, shown: Callable[..., Any] = shown) -> Any:
-                return shown(source.results, *asked)
+            def show_results(*selected: Any, content: Callable[..., Any] = content) -> Any:
+                return content(source.results, *selected)
 
-            begun.then(show_results, inputs, parts, **quiet)
-            for one in inputs:
-                one.change(show_results, inputs, parts, **quiet)
+            loaded.then(show_results, inputs, parts, **quiet)
+            for chooser in inputs:
+                chooser.change(show_results, inputs, parts, **quiet)
         board.input(lambda name: _entries_of(source.results, name), board, [first, second, chosen], **quiet)
         show.click(lambda name: episodes_shown(source, name), chosen, sample, api_visibility="private")
         send.click(sends if form.signs_in else checks, files, sent, api_visibility="private")
-        ticked = timer.tick(lambda: (source.load(), _trouble(source))[1], None, trouble, **quiet)
-        for one, parts in ((board, board_parts), (credit, credit_parts)):
-            ticked = ticked.then(lambda name: board_shown(source.results, name), one, parts, **quiet)
+        ticked = timer.tick(lambda: (source.load(), _trouble(source))[1], None, alert, **quiet)
+        for chooser, parts in ((board, board_parts), (credit, credit_parts)):
+            ticked = ticked.then(lambda name: board_shown(source.results, name), chooser, parts, **quiet)
     return app
 
 
 def launch(app: Any, port: int | None = None, block: bool = True) -> str:
-    """Serves the page on this machine and says where.
+    """Serves the page on this machine and returns its URL.
 
     Args:
-        app: of `build`.
-        port: to listen at; a free one if `None`.
-        block: until the process is told to stop.
+        app: the result of `build`.
+        port: the port; a free one if `None`.
+        block: whether to wait until the process is stopped.
     """
-    if port is None:  # Gradio's own search leaves a socket open for each port that is taken
+    if port is None:  # Gradio's own search leaves a socket open for each port in use
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -236,129 +240,128 @@ def launch(app: Any, port: int | None = None, block: bool = True) -> str:
     return str(url)
 
 
-# What the tabs show of results
+# The contents of the tabs
 
 
 def board_shown(results: Results | None, board: str | None) -> tuple[Any, ...]:
-    """A sentence about a board, its table, its plot and the table as CSV."""
+    """Returns a sentence about a board, its table, its plot and the table as CSV."""
     if results is None or board is None:
         return _sentence("There are no results to show."), None, None, ""
     columns, rows = views.board_table(results, board)
-    if board in {one.name for one in results.season.tasks}:
-        ranked = len(results.ranks(board))
-        about = (
-            f"{results.season.board(board).secret} secret tasks, {ranked} ranked entries; ranks that overlap are ties."
-        )
-        plot = views.rank_plot(results, board)
+    if not rows:
+        return _sentence("This board has no entries yet. Be the first: Submit."), _styled(columns, rows), None, ""
+    if board in {task.name for task in results.season.tasks}:
+        secret, ranked = results.season.board(board).secret, len(results.ranks(board))
+        about = f"{secret} secret tasks, {ranked} ranked entries; overlapping ranks are ties."
+        label = "mean on the secret tasks"
     else:
         task = results.season.credit_board(board)
-        about = f"{task.repeats} updates of {task.instances} task rows each; what decisions were worth is enumerated."
+        about = f"{task.repeats} updates of {task.instances} task rows each; exact advantages are enumerated."
         if results.cells:
             about += (
-                " Of the limit and learned are of the bench, with tables in place of the policy: the exact "
-                "advantage's cost of signal divided by the method's, and the area under its learning curve (0: the "
-                "start, 1: the best)."
+                " Two columns are of the bench, with tables in place of the policy: the exact advantage's cost of "
+                "signal divided by the method's (of the limit), and the area under its learning curve (learned; 0: "
+                "the start, 1: the best)."
             )
-        plot = views.rank_plot(results, board, "fidelity on the secret rows")
-    if not rows:
-        about = "Nothing is listed here yet. Be the first: Submit."
-    return _sentence(about), _styled(columns, rows), plot, views.csv_link(columns, rows) if rows else ""
+        label = "fidelity on the secret rows"
+    plot = views.rank_plot(results, board, label)
+    return _sentence(about), _styled(columns, rows), plot, views.csv_link(columns, rows)
 
 
 def comparison_shown(results: Results | None, first: str | None, second: str | None) -> tuple[Any, ...]:
-    """A link to a comparison, its table, and a bar for each task."""
+    """Returns a link to a comparison, its table, and a bar for each task."""
     import pandas as pd
 
     try:
         if results is None or not first or not second:
             raise ValueError("Choose two verified entries of a board.")
         a, b = results.row(first), results.row(second)
-        found = compare_rows(a, b)
+        comparison = compare_rows(a, b)
     except ValueError as error:
         return _sentence(str(error)), None, None
-    ordered = sorted(found.differences)
+    ordered = sorted(comparison.differences)
     bars = {
         DIFFERENCE_ORDER: range(1, len(ordered) + 1),
         "A - B": ordered,
         "better": ["A" if value > 0 else "B" if value < 0 else "none" for value in ordered],
     }
     link = html.escape("?" + urlencode({"board": a.entry.board, "a": a.id, "b": b.id}), quote=True)
-    about = f'<p class="told">Same secret tasks, paired. <a href="{link}">Link to this comparison</a></p>'
-    return about, views.comparison_table(found), pd.DataFrame(bars)
+    about = f'<p class="text">Same secret tasks, paired. <a href="{link}">Link to this comparison</a></p>'
+    return about, views.comparison_table(comparison), pd.DataFrame(bars)
 
 
 def entry_shown(results: Results | None, chosen: str | None) -> tuple[Any, ...]:
-    """The name and the notes of an entry, where it comes from, and no episodes yet."""
+    """Returns the name and the notes of an entry, its provenance, and no episodes yet."""
     try:
         if results is None or not chosen:
             raise ValueError("Choose an entry.")
         row = results.row(chosen)
     except ValueError as error:
         return _sentence(str(error)), None, ""
-    notes = row.record.notes if row.record else ("Nobody has verified it yet.",)
+    notes = row.record.notes if row.record else ("It is not verified yet.",)
     about = f"<h3>{html.escape(written_out(row.entry.name))}</h3>" + "".join(map(_sentence, notes))
     return about, views.provenance_table(row), ""
 
 
 def episodes_shown(source: Source, chosen: str | None) -> str:
-    """Sample episodes of an entry, or why there are none."""
+    """Returns sample episodes of an entry, or the reason why there are none."""
     try:
         if source.results is None or not chosen:
             raise ValueError("an entry must be chosen to show its episodes, got none; choose one.")
         row = source.results.row(chosen)
         if row.entry.kind == "credit":
-            raise ValueError("an entry of credit has updates, not episodes; its decisions are in the file of replies.")
+            raise ValueError("a credit entry has updates, not episodes; its decisions are in the file of replies.")
         interaction = row.entry.task(source.results.season).build()
-        found = views.sample_episodes(interaction, source.episodes(row))
+        samples = views.sample_episodes(interaction, source.episodes(row))
     except (ValueError, OSError) as error:
         return _alert(str(error))
-    about = "The best and the worst public tasks, as they were submitted."
+    about = "The best and the worst public tasks, as submitted."
     if Oracled(interaction).default_oracle() is not None:
-        about += " The credit shown of a decision is what the oracle of the task says of it, from 0 to 1."
-    return _sentence(about) + "".join(views.episode_frame(episode, title) for title, episode in found)
+        about += " The credit of a decision is the verdict of the task's oracle, from 0 to 1."
+    return _sentence(about) + "".join(views.episode_frame(episode, title) for title, episode in samples)
 
 
-def _opened(results: Results | None, asked: dict[str, str]) -> list[Any]:
-    """All that is chosen at first: as the address says, `?tab=&board=&credit=&a=&b=&entry=`."""
+def _opened(results: Results | None, query: dict[str, str]) -> list[Any]:
+    """Returns the initial contents and choices, as the query `?tab=&board=&credit=&a=&b=&entry=` sets them."""
     if results is None:
         return [None, gr.skip(), gr.skip(), *([gr.update(choices=[], value=None)] * 5)]
     season = results.season
-    tab = asked.get("tab", "Compare" if "a" in asked else "Entry" if "entry" in asked else "Board")
-    board = _chosen([one.name for one in season.tasks], asked.get("board"))
-    credit = _chosen([one.name for one in season.credit], asked.get("credit"))
+    tab = query.get("tab", "Compare" if "a" in query else "Entry" if "entry" in query else "Board")
+    board = _chosen([task.name for task in season.tasks], query.get("board"))
+    credit = _chosen([task.name for task in season.credit], query.get("credit"))
     return [
-        _facts_of(season) + [["trouble", written_out(one)] for one in results.problems[:3]],
+        _facts_of(season) + [["problem", written_out(problem)] for problem in results.problems[:3]],
         COMMANDS.format(season.benchmark),
         gr.update(selected=tab if tab in TABS else "Board"),
         board,
         credit,
-        *_entries_of(results, board["value"], asked),
+        *_entries_of(results, board["value"], query),
     ]
 
 
-def _entries_of(results: Results | None, board: str | None, asked: dict[str, str] | None = None) -> list[Any]:
-    """What Compare and Entry offer on a board: the two best, unless others are asked for."""
-    asked = asked or {}
+def _entries_of(results: Results | None, board: str | None, query: dict[str, str] | None = None) -> list[Any]:
+    """Returns the choices of Compare and Entry on a board; the query or the two best entries are selected."""
+    query = query or {}
     if results is None or board is None:
         return [gr.update(choices=[], value=None)] * 3
     ranked = [one.entry for one in results.ranks(board)]
-    verified, every = views.choices(results, board, VERIFIED), views.choices(results, board)
+    verified = views.choices(results, board, VERIFIED)
     return [
-        _chosen(verified, asked.get("a"), *ranked[:1]),
-        _chosen(verified, asked.get("b"), *ranked[1:2]),
-        _chosen(every, asked.get("entry"), *ranked[:1]),
+        _chosen(verified, query.get("a"), *ranked[:1]),
+        _chosen(verified, query.get("b"), *ranked[1:2]),
+        _chosen(views.choices(results, board), query.get("entry"), *ranked[:1]),
     ]
 
 
 def _facts_of(season: Season) -> list[list[str]]:
-    """What the season promises."""
+    """Returns the names and values of a season."""
     return [
         *(["board", line] for line in board_lines(season)),
         ["season", f"{season.name} ({'open' if season.open else 'over'})"],
         ["benchmark", season.benchmark],
         ["results", season.results],
         ["SHA-256 of the salt", season.salt_sha256],
-        ["salt", season.salt or "shown when the season is over"],
+        ["salt", season.salt or "published when the season is over"],
         ["key of the records (Ed25519)", season.public_key],
     ]
 
@@ -367,17 +370,17 @@ def _facts_of(season: Season) -> list[list[str]]:
 
 
 def check_files(entry_file: Path, replies_file: Path, season: Season) -> tuple[Entry, str]:
-    """What a verifier does before it plays: form, season, seeds, and every reply executed again.
+    """Checks form, season and seeds and replays every reply, as a verifier does before it plays.
 
     Args:
-        entry_file, replies_file: as `hf-credit submit --output` writes them.
-        season: that is open.
+        entry_file, replies_file: the files that `hf-credit submit --output` writes.
+        season: the open season.
 
     Returns:
         The entry and its id.
 
     Raises:
-        ValueError: a rule is broken, in one sentence.
+        ValueError: a file breaks a rule, which the message names in one sentence.
     """
     name, entry = read_entry(entry_file)
     require_season(entry, season)
@@ -389,17 +392,17 @@ def check_files(entry_file: Path, replies_file: Path, season: Season) -> tuple[E
 
 
 class Form:
-    """Sends entries that were checked: as the visitor who signed in, or as the page, so many an hour at most.
+    """Submits checked entries, as the visitor who signed in or, with a limit per hour, as the page.
 
     Args:
-        hub: with the page's own token; `None` where the page has none, and sends for those alone who sign in.
-        most: pull requests an hour as the page.
-        clock: seconds that only ever grow.
-        visitors: the Hub whose accounts visitors can sign in to; `None` where they cannot.
+        hub: the Hub with the page's own token; `None` without one, so that only signed-in visitors can submit.
+        most: the most pull requests per hour of the page.
+        clock: returns seconds, monotonically.
+        visitors: the Hub that visitors can sign in to; `None` without sign-in.
 
     Attributes:
         signs_in: whether visitors can sign in.
-        sends: whether it can open pull requests at all.
+        sends: whether the form can open pull requests.
     """
 
     def __init__(
@@ -419,18 +422,17 @@ class Form:
         self.sends = hub is not None or self.signs_in
 
     def send(self, entry_file: Path, replies_file: Path, season: Season, token: str | None = None) -> str:
-        """Checks the files and opens a pull request: the visitor's own, or one marked as of nobody who proved who
-        they are.
+        """Checks the files and opens a pull request in the visitor's name, or one marked as of unproved identity.
 
         Args:
             entry_file, replies_file, season: as for `check_files`.
-            token: of a visitor who signed in.
+            token: the token of a visitor who signed in.
 
         Returns:
-            What to tell the visitor.
+            The message for the visitor.
 
         Raises:
-            ValueError: a rule is broken, or too many were sent this hour.
+            ValueError: a file breaks a rule, or the page opened too many pull requests this hour.
             OSError: the Hub refused.
         """
         entry, name = check_files(entry_file, replies_file, season)
@@ -454,10 +456,10 @@ class Form:
         return f"Opened {opened.pull_request} {how}."
 
     def _count(self) -> None:
-        """Counts a pull request of the page's own."""
+        """Counts a pull request of the page, and refuses one beyond the limit."""
         with self._lock:
             now = self._clock()
-            self._times = [one for one in self._times if now - one < 3600]
+            self._times = [time for time in self._times if now - time < 3600]
             if len(self._times) >= self._most:
                 raise ValueError(f"this form opens at most {self._most} pull requests an hour; use hf-credit submit.")
             self._times.append(now)
@@ -468,7 +470,7 @@ def _sent(
 ) -> str:
     try:
         if results is None or not entry_file or not replies:
-            raise ValueError("both files of an entry are needed, got one or none; choose them.")
+            raise ValueError("an entry must have both files, got one or none; choose them.")
         return _sentence(form.send(Path(entry_file), Path(replies), results.season, token))
     except (ValueError, OSError) as error:
         return _alert(str(error))
@@ -478,9 +480,9 @@ def _sent(
 
 
 def _board_parts(name: str) -> list[Any]:
-    """A sentence, a table, a plot and a link. The table has Gradio's own search, filters and order."""
+    """Makes a sentence, a table with search, filters and sorting, a plot and a link."""
     return [
-        gr.HTML(_sentence("Loading the results ..."), elem_id=f"{name}-told"),
+        gr.HTML(_sentence("Loading the results ..."), elem_id=f"{name}-text"),
         gr.Dataframe(
             interactive=False,
             wrap=True,
@@ -496,7 +498,7 @@ def _board_parts(name: str) -> list[Any]:
 
 
 def _facts(elem_id: str) -> Any:
-    """A table of names and values."""
+    """Makes a table of names and values."""
     return gr.Dataframe(
         headers=["what", "value"],
         interactive=False,
@@ -510,19 +512,19 @@ def _facts(elem_id: str) -> Any:
 
 
 def _styled(columns: views.Columns, rows: Sequence[Sequence[Any]]) -> Any:
-    """Rows whose numbers can be sorted and are shown as their columns have them."""
+    """Formats rows with the number formats of their columns; numbers stay sortable."""
     import pandas as pd
 
-    plain = [[written_out(one) if isinstance(one, str) else one for one in row] for row in rows]
-    frame = pd.DataFrame(plain, columns=[name for name, _, _ in columns])
+    visible = [[written_out(value) if isinstance(value, str) else value for value in row] for row in rows]
+    frame = pd.DataFrame(visible, columns=[name for name, _, _ in columns])
     return frame.style.format({name: f"{{:{form}}}" for name, form, _ in columns if form}, na_rep="")
 
 
 def _chosen(known: Sequence[Any], *wanted: str | None) -> dict[str, Any]:
-    """A list to choose from, in which the first of these is chosen that it has, or else its first."""
+    """Returns a list of choices; selected is the first wanted value that it has, or else its first."""
     values = [one if isinstance(one, str) else one[1] for one in known]
-    found = [one for one in (*wanted, *values) if one in values]
-    return dict(gr.update(choices=list(known), value=found[0] if found else None))
+    selected = next((value for value in (*wanted, *values) if value in values), None)
+    return dict(gr.update(choices=list(known), value=selected))
 
 
 def _trouble(source: Source) -> str:
@@ -530,8 +532,8 @@ def _trouble(source: Source) -> str:
 
 
 def _alert(text: str) -> str:
-    return f'<div class="trouble told" role="alert">{html.escape(written_out(text))}</div>'
+    return f'<div class="trouble text" role="alert">{html.escape(written_out(text))}</div>'
 
 
 def _sentence(text: str) -> str:
-    return f'<p class="told">{html.escape(written_out(text))}</p>'
+    return f'<p class="text">{html.escape(written_out(text))}</p>'

@@ -1,7 +1,7 @@
-"""Playing the instances of a board with a checkpoint: for a submission, and again in the verifier's confined process.
+"""Plays the instances of a board with a checkpoint: for a submission, and again in the verifier's confined process.
 
-Random numbers of replies are named by the instance, so that a checkpoint that is played twice says the same, up to
-what another machine's arithmetic changes.
+The random stream of each reply depends on the instance, so that a second play gives the same replies, up to the
+arithmetic of another machine.
 """
 
 from __future__ import annotations
@@ -26,21 +26,20 @@ from hf_credit.rollouts import Chat, Engine, GenerateFn, Interaction
 from hf_credit.rollouts.samplers import counted
 from hf_credit.tasks.spec import TaskSpec
 
-_PROBES = 8
-"""Contexts whose next-token probabilities tell a policy."""
-_PROBED_TOKENS = 16  # of the vocabulary, evenly
+_PROBES = 8  # contexts whose next-token log-probabilities identify a policy
+_PROBED_TOKENS = 16  # evenly spaced in the vocabulary
 _DIGITS = 4
-_LONGEST_TEMPLATE = 2**16  # characters: a person has to read it
+_LONGEST_TEMPLATE = 2**16  # characters, since a maintainer has to read it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Played:
-    """What playing a checkpoint gives.
+    """The result of playing a checkpoint.
 
     Attributes:
-        episodes: one of each instance.
-        logprobs: of some next tokens at the first contexts of some public instances, in nats.
-        template: the chat template that rendered every prompt, as text.
+        episodes: one per instance.
+        logprobs: log-probabilities of some next tokens at the first contexts of some public instances, in nats.
+        template: the chat template that rendered every prompt.
     """
 
     episodes: list[PlayedEpisode]
@@ -49,33 +48,32 @@ class Played:
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """What the verifier's confined process does for an entry.
+    """Plays an entry in the verifier's confined process.
 
     Args:
-        request: `kind`, of the entry; for "credit" what `hf_credit.hub.leaderboard.credit_board.answer` takes, and
+        request: `kind`, of the entry; for "credit" the request of `hf_credit.hub.leaderboard.credit_board.answer`, and
             for "policy" `checkpoints`, a list of [folder, base folder or null]; `spec`, the task; `seeds`, lists of
             seeds by name; `device`.
 
     Returns:
-        `episodes`, by the names of the seeds; of credit `scores`, and of a policy `prints` and `templates`, one a
+        `episodes`, by the names of the seeds; for credit `scores`, and for a policy `prints` and `templates`, one per
         checkpoint.
     """
     if request["kind"] == "credit":
-        from hf_credit.hub.leaderboard import credit_board  # with what measures credit, which takes seconds
+        from hf_credit.hub.leaderboard import credit_board  # this import takes seconds
 
         return credit_board.answer(request)
     episodes: dict[str, list[dict[str, Any]]] = {name: [] for name in request["seeds"]}
-    every = [seed for seeds in request["seeds"].values() for seed in seeds]
+    all_seeds = [seed for seeds in request["seeds"].values() for seed in seeds]
+    spec, device = untrusted(request["spec"]), request.get("device")
     prints, templates = [], []
-    for place, (folder, base) in enumerate(request["checkpoints"]):
-        found = play_checkpoint(
-            Path(folder), base, untrusted(request["spec"]), every, checkpoint=place, device=request.get("device")
-        )
-        by_seed = {one.seed: dataclasses.asdict(one) for one in found.episodes}
+    for index, (folder, base) in enumerate(request["checkpoints"]):
+        played = play_checkpoint(Path(folder), base, spec, all_seeds, checkpoint=index, device=device)
+        by_seed = {one.seed: dataclasses.asdict(one) for one in played.episodes}
         for name, seeds in request["seeds"].items():
             episodes[name] += [by_seed[seed] for seed in seeds]
-        prints.append(found.logprobs)
-        templates.append(found.template)
+        prints.append(played.logprobs)
+        templates.append(played.template)
     return {"episodes": episodes, "prints": prints, "templates": templates}
 
 
@@ -87,23 +85,21 @@ def play_checkpoint(
     *,
     checkpoint: int = 0,
     device: str | None = None,
-    max_concurrent: int = 256,
     on_replies: Callable[[int], None] | None = None,
 ) -> Played:
-    """One episode of each instance, and what the policy is known by.
+    """Plays one episode of each instance, and probes the policy for comparison with others.
 
     Args:
-        folder: of the checkpoint: a whole model, an adapter, or an adapter for each role.
-        base: the folder of the model that adapters go on; `None` where there are none.
-        spec: what is played, how it is shown and sampled.
-        seeds: of the instances.
-        checkpoint: its place in the entry, for the records.
-        device: a GPU if there is one, else the processor, if `None`.
-        max_concurrent: episodes under way at once.
-        on_replies: told after each round how many replies it brought.
+        folder: the folder of the checkpoint: a whole model, an adapter, or an adapter for each role.
+        base: the folder of the adapters' base model; `None` without adapters.
+        spec: the task, its presentation and its sampling.
+        seeds: the seeds of the instances.
+        checkpoint: the index of the checkpoint in the entry, for the records.
+        device: the device; a GPU if available, else the CPU, if `None`.
+        on_replies: called after each round with its number of replies.
 
     Raises:
-        ValueError: the checkpoint cannot be loaded, or the task not be played with it, or its template is too long.
+        ValueError: the checkpoint cannot be loaded or cannot play the task, or its template is too long.
     """
     interaction = spec.build()
     network, chat, generate = _load(folder, base, spec, device)
@@ -112,7 +108,7 @@ def play_checkpoint(
         interaction,
         chat,
         counted(generate, on_replies),
-        max_concurrent=max_concurrent,
+        max_concurrent=256,
         max_context_tokens=room_for_context(network, spec.sampling.max_new_tokens),
     )
     starts = [
@@ -121,7 +117,7 @@ def play_checkpoint(
     torch.manual_seed(0)
     played = zip(seeds, engine.run(starts), strict=True)
     episodes = [PlayedEpisode.of(checkpoint, seed, episode) for seed, episode in played]
-    # Secret seeds lie at or above 2^32. A record is published while they must stay secret.
+    # Without secret seeds, which are at least 2^32: records are public while these must stay secret.
     public = [seed for seed in sorted(seeds) if seed < 2 * SEEDS_PER_SPLIT]
     logprobs = _logprobs(network, chat, interaction, public[:_PROBES])
     return Played(episodes=episodes, logprobs=logprobs, template=template)
@@ -130,25 +126,25 @@ def play_checkpoint(
 def _load(
     folder: Path, base: str | Path | None, spec: TaskSpec, device: str | None
 ) -> tuple[Any, Chat, GenerateFn | Mapping[str, GenerateFn]]:
-    drawn: dict[str, Any] = dataclasses.asdict(spec.sampling)
+    sampling: dict[str, Any] = dataclasses.asdict(spec.sampling)
     roles, adapted = bool(role_folders(folder)), (folder / "adapter_config.json").is_file()
     if (roles or adapted) and base is None:
-        raise ValueError("an adapter needs its base model, got none; name it as base of the checkpoint.")
+        raise ValueError("an adapter must have a base model, got none; name it as the base of the checkpoint.")
     if roles:
         from hf_credit.policies.role_policies import load_role_policies
 
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        network, generate = load_role_policies(folder, str(base), device=device, **drawn)
+        network, generate = load_role_policies(folder, str(base), device=device, **sampling)
         tokenizer = AutoTokenizer.from_pretrained(str(folder), padding_side="left")
         return network, Chat(tokenizer, spec.chat_template_kwargs), generate
     network, tokenizer = load_policy(str(base if adapted else folder), device)
     if adapted:
         network = load_adapter(network, folder).merge_and_unload()
-    return network, Chat(tokenizer, spec.chat_template_kwargs), sampler(network, tokenizer, **drawn)
+    return network, Chat(tokenizer, spec.chat_template_kwargs), sampler(network, tokenizer, **sampling)
 
 
 def _template(chat: Chat) -> str:
-    """The template as the tokenizer loaded it, from whichever file."""
+    """Returns the chat template that the tokenizer loaded, from whichever file."""
     template = chat.tokenizer.chat_template
     text = template if isinstance(template, str) else json.dumps(template, indent=1, sort_keys=True)
     if len(text) > _LONGEST_TEMPLATE:
@@ -160,12 +156,12 @@ def _template(chat: Chat) -> str:
 
 @torch.inference_mode()
 def _logprobs(network: Any, chat: Chat, interaction: Interaction[Any], seeds: Sequence[int]) -> list[float]:
-    """Log-probabilities of some next tokens at the first contexts of some instances, in nats.
+    """Returns log-probabilities of some next tokens at the first contexts of some instances, in nats.
 
-    Two policies that were trained apart differ here by nats even where both are always right, while a copy, with a
-    little noise on its weights or without, has the same numbers.
+    Policies of separate training runs differ here by nats even if both always succeed. A copy has the same numbers,
+    even with a little noise on its weights.
     """
-    found: list[float] = []
+    probes: list[float] = []
     network.eval()
     has_roles = hasattr(network, "active_adapter") and hasattr(network, "peft_config")
     for start in starts_of(interaction, seeds):
@@ -175,5 +171,5 @@ def _logprobs(network: Any, chat: Chat, interaction: Interaction[Any], seeds: Se
             network.set_adapter(request.role)
         logprobs = network(input_ids=ids).logits[0, -1].double().cpu().log_softmax(-1)
         step = max(1, len(logprobs) // _PROBED_TOKENS)
-        found += [round(float(value), _DIGITS) for value in logprobs[::step][:_PROBED_TOKENS]]
-    return found
+        probes += [round(float(value), _DIGITS) for value in logprobs[::step][:_PROBED_TOKENS]]
+    return probes

@@ -1,4 +1,4 @@
-"""What a verifier found of an entry, signed."""
+"""The signed record of an entry's verification."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from hf_credit.safe_io import parse_json
 
 SELF_REPORTED, REPLAYED, VERIFIED = "self-reported", "replayed", "verified"
 BADGES = (SELF_REPORTED, REPLAYED, VERIFIED)
-"""What was checked: form and seeds; that the replies lead to the outcomes; that the checkpoint does it again."""
+"""Cumulative checks: form and seeds; a replay of all replies; a second play of the checkpoints."""
 
 _SAME_PRINT = 0.05
-"""Nats. A copy with noise on its weights stays below it; policies that were trained apart differ by whole nats."""
+"""Nats. A copy with noise on its weights differs by less; policies of separate training runs differ by whole nats."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """What was found of one entry.
+    """The verification result of one entry.
 
     Attributes:
-        entry: its id.
-        season, board: by their names.
-        badge: the best that it came to, one of `BADGES`.
-        notes: what a reader must know, a sentence each.
-        copy_of: the id of an earlier entry that shows the same weights from another account's repository.
-        related: the ids of earlier entries that show the same weights from a repository of the same account.
-        public: `claimed` and `found` means on the public tasks, and the `p` of the paired test between them.
-        secret: of each checkpoint, its outcome on each secret task, in the order of the tasks.
-        scores: of a credit entry, what it was scored by, by name.
-        tokens: mean tokens of an episode on the secret tasks.
-        owners: of each checkpoint, the account whose repository holds it.
-        tensors, templates: of each checkpoint, digests of its weights and of its chat template.
-        unknown_templates: the templates that the season did not know, as text by digest.
-        prints: of each checkpoint, log-probabilities at public prompts (`hf_credit.hub.leaderboard.playing`).
-        parameters: of the largest checkpoint.
-        isolation: what confined the process that played.
-        versions: that the verifier ran.
+        entry: the id of the entry.
+        season, board: the names of the season and the board.
+        badge: the highest badge that the entry earned, one of `BADGES`.
+        notes: caveats for readers, one sentence each.
+        copy_of: the id of an earlier entry with the same weights in a repository of another account.
+        related: the ids of earlier entries with the same weights in a repository of the same account.
+        public: the `claimed` and `found` means on the public tasks, and the `p` of the paired test between them.
+        secret: the outcomes on the secret tasks, [checkpoints][tasks], tasks in their order.
+        scores: the scores of a credit entry, by name.
+        tokens: the mean number of tokens per episode on the secret tasks.
+        owners: the account whose repository holds each checkpoint.
+        tensors, templates: the digests of the weights and the chat template of each checkpoint.
+        unknown_templates: the templates that the season does not know, as text by digest.
+        prints: log-probabilities of each checkpoint at public prompts (`hf_credit.hub.leaderboard.playing`).
+        parameters: the number of parameters of the largest checkpoint.
+        isolation: the restrictions on the process that played.
+        versions: the package versions of the verifier.
     """
 
     entry: str
@@ -66,22 +66,22 @@ class Record:
     versions: Mapping[str, str] = field(default_factory=dict)
 
     def ranked_in(self, season: Season) -> bool:
-        """Whether it has a place of its own: verified, no copy, and of templates that the season knows by now."""
+        """Returns whether the entry is ranked: verified, no copy, and all its templates known to the season."""
         return self.badge == VERIFIED and self.copy_of is None and set(self.templates) <= set(season.templates)
 
     def signed(self, secret: SeasonSecret) -> bytes:
-        """As the file of a record, with the season's signature."""
+        """Serializes the record as a file with the season's signature."""
         values = dataclasses.asdict(self)
         return to_json({"record": values, "signature": secret.sign(values)})
 
     @classmethod
     def read(cls, content: bytes, season: Season) -> Record:
-        """The record of a file.
+        """Parses the file of a record.
 
         Raises:
-            ValueError: it is something else, or not signed with the season's key.
+            ValueError: `content` is no record, or not signed with the season's key.
         """
-        # A record is as long as its season has tasks; its signature says that the verifier wrote it.
+        # Its length grows with the season's tasks, so `strict_json` and its limit do not apply; the signature does.
         outer = mapping(parse_json(content.decode("utf-8", "replace")), "a record", frozenset({"record", "signature"}))
         if not signed_by(season.public_key, outer["record"], outer["signature"]):
             raise ValueError(
@@ -93,34 +93,34 @@ class Record:
 
 
 def record_path(name: str) -> str:
-    """Where the record of an entry lies in the results."""
+    """Returns the path of an entry's record in the results."""
     return f"records/{name}.json"
 
 
 def linked(record: Record, listed: Sequence[Record]) -> Record:
-    """The record with its links to entries whose checkpoints it shows again: by equal tensors, or by equal outcomes
-    and log-probabilities within 0.05 nats.
+    """Returns the record with links to listed entries that have the same weights: equal tensors, or equal outcomes and
+    log-probabilities within 0.05 nats.
 
-    Only an account itself can publish under its name. Weights that an earlier entry shows from a repository of another
-    account make a copy; weights from a repository of the same account are its own, and are linked alone.
+    Only an account can publish under its name. Weights that an earlier entry has from a repository of another account
+    make the new entry a copy (`copy_of`); weights from a repository of the same account only link it (`related`).
 
     Args:
-        record: of the new entry.
-        listed: of the board.
+        record: the record of the new entry.
+        listed: the records of the board.
     """
-    # What is a copy itself comes last: it does not make its original one.
+    # Copies come last, so that no copy makes its original a copy.
     known = [
-        (one.entry, owner, own)
-        for one in sorted(listed, key=lambda one: one.copy_of is not None)
-        for owner, own in zip(one.owners, _weights(one), strict=True)
+        (earlier.entry, owner, weights)
+        for earlier in sorted(listed, key=lambda one: one.copy_of is not None)
+        for owner, weights in zip(earlier.owners, _weights(earlier), strict=True)
     ]
     copy_of: str | None = None
     related: dict[str, None] = {}
     for account, weights in zip(record.owners, _weights(record), strict=True):
-        found = [(entry, owner.casefold() == account.casefold()) for entry, owner, own in known if _same(weights, own)]
-        if found and not found[0][1]:
-            copy_of = copy_of or found[0][0]
-        related |= {entry: None for entry, is_own in found if is_own}
+        same = [(entry, owner.casefold() == account.casefold()) for entry, owner, one in known if _same(weights, one)]
+        if same and not same[0][1]:
+            copy_of = copy_of or same[0][0]
+        related |= {entry: None for entry, is_same_account in same if is_same_account}
     return dataclasses.replace(record, copy_of=copy_of, related=tuple(related))
 
 
@@ -128,7 +128,7 @@ _Weights = tuple[str, Sequence[float], Sequence[float]]
 
 
 def _weights(record: Record) -> list[_Weights]:
-    """Of each checkpoint its digest, its log-probabilities and its outcomes."""
+    """Returns the digest, the log-probabilities and the outcomes of each checkpoint."""
     return list(zip(record.tensors, record.prints, record.secret, strict=True))
 
 

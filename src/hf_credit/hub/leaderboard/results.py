@@ -1,4 +1,4 @@
-"""The results of a season as they lie in their dataset, and what is shown of them: ranks, comparisons."""
+"""The listed entries of a season, read from its dataset of results, with ranks and comparisons."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hf_credit.hub.leaderboard.records import SELF_REPORTED, Record, record_path
 from hf_credit.hub.leaderboard.seasons import Season
 
 GAMES = {"relay": "number_relay", **{name: name for name in ("sum_vote", "tic_tac_toe", "evidence")}}
-"""The problem of the bench that is the game of a board, by the game's name."""
+"""The benchmark problem that equals the task of a board, by the name of the task."""
 
 RANKINGS_FILE = "rankings.parquet"
 _MOST_RECORD = 64 * 2**20  # bytes
@@ -24,12 +24,12 @@ _MOST_RECORD = 64 * 2**20  # bytes
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """An entry as it is listed, with what was found of it.
+    """A listed entry.
 
     Attributes:
-        id: of the entry.
-        entry: what it claims.
-        record: what the verifier found; `None` where nobody has looked yet.
+        id: the id of the entry.
+        entry: the claim.
+        record: the verification result; `None` before verification.
     """
 
     id: str
@@ -43,19 +43,19 @@ class Row:
 
     @property
     def seeds(self) -> int:
-        """How many training seeds stand behind it; none for credit."""
+        """The number of training seeds; 0 for credit."""
         return len(self.entry.checkpoints)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)  # one is itself: its ranks are computed once
+@dataclass(frozen=True, kw_only=True, eq=False)  # hashed by identity, so that ranks are computed once
 class Results:
-    """All that is listed of a season.
+    """The listed entries of a season.
 
     Attributes:
-        season: whose.
+        season: the season.
         rows: the entries, in the order of their ids.
-        cells: what the bench found, as `hf_credit.hub.load_cells` gives it, where the season names some.
-        problems: files that could not be read, a sentence each: they are listed nowhere else.
+        cells: the benchmark cells that the season names, as `hf_credit.hub.load_cells` returns them.
+        problems: one sentence for each file that could not be read, and whose entry `rows` therefore lacks.
     """
 
     season: Season
@@ -64,31 +64,34 @@ class Results:
     problems: tuple[str, ...] = ()
 
     def benched(self, row: Row) -> tuple[float | None, float | None]:
-        """What the bench found of an entry's method in the game of its board: how much of the exact advantage's cost
-        of signal it costs, and the area under its learning curve; `None` where there is no such cell.
+        """Returns the benchmark scores of an entry's method on the task of its board.
+
+        Returns:
+            The exact advantage's cost of signal divided by the method's, in tokens, and the mean area under the
+            method's learning curves; `None` where the benchmark has no such cell.
         """
         spec = self.season.credit_board(row.entry.board).task()
-        game = GAMES.get(str(spec.environment or spec.collaboration))
-        found = {
+        problem = GAMES.get(str(spec.environment or spec.collaboration))
+        cells = {
             cell["method"]: cell
             for cell in self.cells
-            if (cell["problem"], cell["policy"], cell["dials"]) == (game, "start", {}) and cell["refused"] is None
+            if (cell["problem"], cell["policy"], cell["dials"]) == (problem, "start", {}) and cell["refused"] is None
         }
-        cell, limit = found.get(row.entry.method["name"]), found.get("exact_advantage")
+        cell, limit = cells.get(row.entry.method["name"]), cells.get("exact_advantage")
         if cell is None or cell["options"] != dict(row.entry.method["options"]):
             return None, None
         share = limit["trace"] / cell["trace"] if limit and limit["trace"] and cell["trace"] else None
         return share, fmean(cell["areas"]) if cell["areas"] else None
 
     def board(self, name: str) -> list[Row]:
-        """The rows of one board."""
+        """Returns the rows of one board."""
         return [row for row in self.rows if row.entry.board == name]
 
     def row(self, name: str) -> Row:
-        """The row with this id.
+        """Returns the row with this id.
 
         Raises:
-            ValueError: there is none.
+            ValueError: no entry has it.
         """
         for row in self.rows:
             if row.id == name:
@@ -96,16 +99,16 @@ class Results:
         raise ValueError(f"an entry must be listed, got {name[:40]!r}, which is not; choose one of the board.")
 
     def ranks(self, board: str) -> list[Ranked]:
-        """The ranks of a board's verified entries; copies have none, nor have those whose chat template is unknown."""
+        """Returns the ranks of a board's entries for which `Record.ranked_in` holds."""
         return _ranks(self, board)
 
 
 def read_results(folder: str | Path, season: Season) -> Results:
-    """The results in a folder. A file that breaks a rule is a problem, and never an error.
+    """Reads the results in a folder. An invalid file becomes a problem, not an error.
 
     Args:
-        folder: of the results dataset.
-        season: whose entries are read; those of others are passed over.
+        folder: the folder of the results dataset.
+        season: the season whose entries are read; entries of other seasons are skipped.
     """
     folder = Path(folder)
     rows, problems = [], []
@@ -115,11 +118,11 @@ def read_results(folder: str | Path, season: Season) -> Results:
             if entry.season != season.name:
                 continue
             if path.stem != name:
-                raise ValueError("an entry must be called by its digest, got another name.")
-            held = folder / record_path(name)
-            record = Record.read(_bounded(held), season) if held.is_file() else None
+                raise ValueError("an entry must have its digest as its name, got another name.")
+            record_file = folder / record_path(name)
+            record = Record.read(_bounded(record_file), season) if record_file.is_file() else None
             if record is not None and (record.entry, record.board) != (name, entry.board):
-                raise ValueError("a record must be of the entry that it lies beside, got another one's.")
+                raise ValueError("a record must be that of the entry in its file name, got another entry's.")
             rows.append(Row(id=name, entry=entry, record=record))
         except (ValueError, TypeError, KeyError, OSError) as error:
             problems.append(f"{path.stem[:40]}: {str(error)[:300]}")
@@ -128,14 +131,14 @@ def read_results(folder: str | Path, season: Season) -> Results:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Two verified entries of a board, task by task.
+    """A task-by-task comparison of two verified entries, a and b.
 
     Attributes:
-        difference: the mean of a - b over secret tasks, with its 95 % interval over these.
-        p_value: of the paired permutation test.
-        wins, ties, losses: tasks on which a is better than, equal to or worse than b.
-        differences: of each task, a - b, each the mean over its checkpoints.
-        seeds: the fewer training seeds of the two.
+        difference: the mean of a - b over secret tasks, with its 95 % interval over tasks.
+        p_value: the p-value of the paired permutation test.
+        wins, ties, losses: the numbers of tasks on which a is better than, equal to and worse than b.
+        differences: a - b on each task, each the mean over its checkpoints.
+        seeds: the smaller number of training seeds of the two.
     """
 
     difference: Interval
@@ -148,10 +151,10 @@ class Comparison:
 
 
 def compare_rows(a: Row, b: Row) -> Comparison:
-    """Compares two entries on the secret tasks that both were played on.
+    """Compares two entries on the secret tasks.
 
     Raises:
-        ValueError: one of them is not verified, they are the same, or of other boards.
+        ValueError: the two are the same entry, of different boards, or not both verified.
     """
     if a.id == b.id or a.entry.board != b.entry.board:
         raise ValueError("two entries of one board can be compared, got the same one or another board's; choose two.")
@@ -160,11 +163,11 @@ def compare_rows(a: Row, b: Row) -> Comparison:
         if row.record is None or not row.record.secret:
             raise ValueError(f"entries that are compared must be verified, got {row.entry.name!r}, which is not.")
         tables.append(row.record.secret)
-    ours, theirs = ([fmean(column) for column in zip(*table, strict=True)] for table in tables)
-    differences = tuple(one - other for one, other in zip(ours, theirs, strict=True))
+    of_a, of_b = ([fmean(column) for column in zip(*table, strict=True)] for table in tables)
+    differences = tuple(one - other for one, other in zip(of_a, of_b, strict=True))
     return Comparison(
-        difference=paired_difference(ours, theirs),
-        p_value=permutation_test(ours, theirs).p_value if any(differences) else 1.0,
+        difference=paired_difference(of_a, of_b),
+        p_value=permutation_test(of_a, of_b).p_value if any(differences) else 1.0,
         wins=sum(one > 0 for one in differences),
         ties=sum(one == 0 for one in differences),
         losses=sum(one < 0 for one in differences),
@@ -174,29 +177,29 @@ def compare_rows(a: Row, b: Row) -> Comparison:
 
 
 def rankings_table(results: Results) -> list[dict[str, Any]]:
-    """What `rankings.parquet` holds: a row an entry of each board, ranked or not."""
-    found: list[dict[str, Any]] = []
-    for task in results.season.boards:
-        ranked = {one.entry: one for one in results.ranks(task.name)}
-        for row in results.board(task.name):
-            place = ranked.get(row.id)
-            found.append(
+    """Returns the rows of `rankings.parquet`: every entry of each board, ranked or not."""
+    table: list[dict[str, Any]] = []
+    for board in results.season.boards:
+        ranks = {ranked.entry: ranked for ranked in results.ranks(board.name)}
+        for row in results.board(board.name):
+            ranked = ranks.get(row.id)
+            table.append(
                 {
-                    "board": task.name,
+                    "board": board.name,
                     "entry": row.id,
                     "name": row.entry.name,
                     "method": str(row.entry.method["name"]),
                     "badge": row.badge,
                     "copy_of": row.record and row.record.copy_of,
-                    "rank_best": place and place.best,
-                    "rank_worst": place and place.worst,
-                    "mean": place and place.score.mean,
-                    "low": place and place.score.low,
-                    "high": place and place.score.high,
+                    "rank_best": ranked and ranked.best,
+                    "rank_worst": ranked and ranked.worst,
+                    "mean": ranked and ranked.score.mean,
+                    "low": ranked and ranked.score.low,
+                    "high": ranked and ranked.score.high,
                     "seeds": row.seeds,
                 }
             )
-    return found
+    return table
 
 
 def write_rankings(results: Results, path: str | Path) -> Path:
@@ -204,11 +207,12 @@ def write_rankings(results: Results, path: str | Path) -> Path:
     import pyarrow as pa
     from pyarrow import parquet
 
-    kinds = {"rank_best": pa.int64(), "rank_worst": pa.int64(), "seeds": pa.int64()}
-    kinds |= dict.fromkeys(("mean", "low", "high"), pa.float64())
-    names = ("board", "entry", "name", "method", "badge", "copy_of")
-    order = (*names, "rank_best", "rank_worst", "mean", "low", "high", "seeds")
-    schema = pa.schema([(name, kinds.get(name, pa.string())) for name in order])
+    schema = pa.schema(
+        dict.fromkeys(("board", "entry", "name", "method", "badge", "copy_of"), pa.string())
+        | dict.fromkeys(("rank_best", "rank_worst"), pa.int64())
+        | dict.fromkeys(("mean", "low", "high"), pa.float64())
+        | {"seeds": pa.int64()}
+    )
     parquet.write_table(pa.Table.from_pylist(rankings_table(results), schema=schema), str(path))
     return Path(path)
 

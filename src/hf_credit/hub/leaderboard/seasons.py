@@ -1,4 +1,4 @@
-"""A season: the tasks that entries are compared on, public ones by name and secret ones by a commitment."""
+"""A season: the public tasks that entries play, and a commitment to the secret tasks that rank them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from hf_credit.validators import one_of, whole_number
 
 SEASON_FILE = "season.json"
 SECRET_FILE = "season_secret.json"
-"""The salt and the private key. It stays with the verifier and is published nowhere while the season is open."""
+"""The salt and the private key. Only the verifier has the file; it is never published while the season is open."""
 
 _MOST_TASKS = 4096
 _POLICY = re.compile(r"policies/[A-Za-z0-9_-]{1,64}")
@@ -44,10 +44,10 @@ B = TypeVar("B", bound="Board")
 
 @dataclass(frozen=True, kw_only=True)
 class Board:
-    """What boards of policies and of credit share: a name, unique in the season, and a task.
+    """The fields shared by policy and credit boards: a name, unique in the season, and a task.
 
     Raises:
-        ValueError: a field is not possible.
+        ValueError: a field is invalid.
     """
 
     name: str
@@ -58,22 +58,22 @@ class Board:
         self.task()
 
     def task(self) -> TaskSpec:
-        """The task. Code that a season from elsewhere names is not run."""
+        """Returns the task. Code that a season of others names never runs."""
         return untrusted(self.spec)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeasonTask(Board):
-    """One board of a season: a task, and how many public and secret instances of it are played.
+    """A policy board: a task, and how many public and secret instances of it are played.
 
     Attributes:
-        name: of the board, unique in the season.
-        spec: the environment or the collaboration, its options and limits, as `hf_credit.tasks.TaskSpec` has them.
-        public, secret: how many instances of either kind, each at least 2: of one nothing can be said.
-        size: "micro" for policies that a processor trains in minutes, "full" for language models.
+        name: the name of the board, unique in the season.
+        spec: the environment or the collaboration, its options and limits, as in `hf_credit.tasks.TaskSpec`.
+        public, secret: the number of instances of each kind, at least 2, since paired tests need two.
+        size: "micro" for policies that train on a CPU in minutes, "full" for language models.
 
     Raises:
-        ValueError: a field is not possible.
+        ValueError: a field is invalid.
     """
 
     public: int = 64
@@ -87,23 +87,25 @@ class SeasonTask(Board):
             whole_number(f"{kind} of the board {self.name!r}", getattr(self, kind), 2, _MOST_TASKS)
 
     def public_seeds(self) -> list[int]:
-        """2^31 to 2^31 + public - 1: the first held-out tasks, which `hf-credit evaluate` plays."""
+        """Returns 2^31 to 2^31 + public - 1: the first held-out tasks, which `hf-credit evaluate` plays."""
         return [task_seed("held_out", index) for index in range(self.public)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class CreditTask(Board):
-    """One board of credit: decisions of a pinned policy, whose exact advantages the verifier enumerates.
+    """A credit board: decisions of a pinned policy, whose exact advantages the verifier enumerates.
 
     Attributes:
-        name: of the board.
+        name: the name of the board.
         spec: a collaboration whose replies can be enumerated, or an environment with `history="current"`.
         policy: the folder of the policy in the benchmark.
-        policy_digest: of its tensors.
-        instances: task rows an update.
-        repeats: how many updates, each with random numbers of its own: bias and variance are over these.
-        floor: replies less probable than this are left out of the enumeration.
-        warm_up: updates of rows of training that teach a method's critics, or fill its memory, before it is measured.
+        policy_digest: the digest of the policy's tensors.
+        instances: the number of task rows per update.
+        repeats: the number of measured updates, each with its own random numbers, over which bias and variance are
+            taken.
+        floor: the enumeration omits replies with a lower probability.
+        warm_up: the number of updates on training rows that train a method's critics, or fill its memory, before the
+            measurement.
     """
 
     policy: str
@@ -121,30 +123,30 @@ class CreditTask(Board):
             raise ValueError(f"the policy of a credit board must lie in policies/NAME, got {str(self.policy)[:80]!r}.")
 
     def public_seeds(self) -> list[int]:
-        """Of the rows that submitters play."""
+        """Returns the seeds of the rows that submitters play."""
         return [task_seed("held_out", index) for index in range(self.instances)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Season:
-    """What everybody may know of a season.
+    """The public part of a season.
 
     Attributes:
-        name: of the season.
-        benchmark: the dataset repository that holds it.
-        results: the dataset repository that entries are submitted to.
-        tasks: the boards of policies.
-        credit: the boards of credit.
+        name: the name of the season.
+        benchmark: the dataset repository that holds the season.
+        results: the dataset repository that receives entries.
+        tasks: the policy boards.
+        credit: the credit boards.
         salt_sha256: the SHA-256 of the secret salt, in hexadecimal.
-        public_key: Ed25519, in hexadecimal, which records are signed with.
-        open: whether entries are taken.
-        cells: the dataset of cells of the bench that boards of credit show beside each method, as owner/name; none
-            where it is empty.
-        templates: digests of the chat templates that maintainers have looked at; a policy with another has no rank.
-        salt: in hexadecimal, once the season is over: then everybody can check which tasks were played.
+        public_key: the Ed25519 key that verifies records, in hexadecimal.
+        open: whether the season accepts entries.
+        cells: the dataset of benchmark cells, as owner/name, that credit boards show beside each method; "" for none.
+        templates: digests of the chat templates that maintainers have read; a policy with another template is not
+            ranked.
+        salt: the salt in hexadecimal once the season is over, so that everybody can check which tasks were played.
 
     Raises:
-        ValueError: a field is not possible, two boards have one name, or the salt is not the one that was promised.
+        ValueError: a field is invalid, two boards share a name, or the salt does not match `salt_sha256`.
     """
 
     name: str
@@ -177,46 +179,48 @@ class Season:
         if self.salt is not None:
             require_salt(self.salt, self.salt_sha256)
             if self.open:
-                raise ValueError("a season must be over when its salt is published, got an open one; set open=false.")
+                raise ValueError(
+                    "a season must be over when its salt is published, got an open season; set open=false."
+                )
 
     @property
     def boards(self) -> tuple[Board, ...]:
-        """Those of policies and those of credit."""
+        """The policy boards, then the credit boards."""
         return (*self.tasks, *self.credit)
 
     def board(self, name: str) -> SeasonTask:
-        """The board of policies called `name`.
+        """Returns the policy board called `name`.
 
         Raises:
-            ValueError: there is none.
+            ValueError: no such board exists.
         """
         return _called(name, self.tasks, f"a board of the season {self.name!r}")
 
     def credit_board(self, name: str) -> CreditTask:
-        """The board of credit called `name`.
+        """Returns the credit board called `name`.
 
         Raises:
-            ValueError: there is none.
+            ValueError: no such board exists.
         """
         return _called(name, self.credit, f"a credit board of the season {self.name!r}")
 
     @classmethod
     def read(cls, content: bytes) -> Season:
-        """The season that `hf_credit.hub.leaderboard.inputs.to_json` wrote.
+        """Parses the JSON that `hf_credit.hub.leaderboard.inputs.to_json` wrote.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: `content` is no season.
         """
         season: Season = from_plain(cls, strict_json(content, "a season"), "a season")
         return season
 
     @classmethod
     def load(cls, folder: str | Path) -> Season:
-        """The season of a benchmark's folder.
+        """Reads the season of a benchmark's folder.
 
         Raises:
             ValueError: the file is no season.
-            OSError: it cannot be read.
+            OSError: the file cannot be read.
         """
         with (Path(folder) / SEASON_FILE).open("rb") as file:
             return cls.read(file.read(MOST_BYTES + 1))
@@ -224,11 +228,11 @@ class Season:
 
 @dataclass(frozen=True, kw_only=True)
 class SeasonSecret:
-    """What the verifier alone knows. Its `repr` shows nothing of it.
+    """The secret of a season, known to the verifier only. Its `repr` omits both fields.
 
     Attributes:
-        salt: in hexadecimal.
-        private_key: Ed25519, in hexadecimal.
+        salt: the salt of the secret seeds, in hexadecimal.
+        private_key: the Ed25519 key that signs records, in hexadecimal.
     """
 
     salt: str = field(repr=False)
@@ -236,7 +240,7 @@ class SeasonSecret:
 
     @classmethod
     def new(cls) -> SeasonSecret:
-        """A salt of 256 bits and a key, drawn by the operating system."""
+        """Draws a salt of 256 bits and a key from the operating system."""
         return cls(salt=secrets.token_hex(32), private_key=Ed25519PrivateKey.generate().private_bytes_raw().hex())
 
     @property
@@ -245,23 +249,23 @@ class SeasonSecret:
 
     @property
     def public_key(self) -> str:
-        """The key that signatures are checked with, in hexadecimal."""
+        """The key that verifies signatures, in hexadecimal."""
         return self._key.public_key().public_bytes_raw().hex()
 
     @property
     def salt_sha256(self) -> str:
-        """What a season promises."""
+        """The commitment that a season publishes: the SHA-256 of the salt."""
         return hashlib.sha256(bytes.fromhex(self.salt)).hexdigest()
 
     def sign(self, value: Any) -> str:
-        """The signature of plain values, in hexadecimal."""
+        """Returns the signature of plain values, in hexadecimal."""
         return self._key.sign(canonical(value)).hex()
 
     def save(self, path: str | Path) -> Path:
-        """Writes the secret to a new file that its owner alone may read.
+        """Writes the secret to a new file that only its owner can read.
 
         Raises:
-            FileExistsError: there is one already; a salt is never replaced.
+            FileExistsError: the file exists; a salt is never replaced.
         """
         path = Path(path)
         path.touch(mode=0o600, exist_ok=False)
@@ -270,21 +274,21 @@ class SeasonSecret:
 
     @classmethod
     def read(cls, content: bytes, season: Season) -> SeasonSecret:
-        """The secret of a season, as `save` wrote it.
+        """Parses the file that `save` wrote.
 
         Raises:
-            ValueError: it is another season's, or something else.
+            ValueError: `content` is no secret, or the secret of another season.
         """
         what = "a season's secret"
         secret: SeasonSecret = from_plain(cls, strict_json(content, what), what)
         require_salt(secret.salt, season.salt_sha256)
         if secret.public_key != season.public_key:
-            raise ValueError(f"the key must be that of the season {season.name!r}, got another; take its own file.")
+            raise ValueError(f"the key must be that of the season {season.name!r}, got another; use its own file.")
         return secret
 
 
 def signed_by(public_key: str, value: Any, signature: str) -> bool:
-    """Whether plain values were signed with the key that `public_key` belongs to."""
+    """Returns whether `signature` is a signature of plain values by the owner of `public_key`."""
     try:
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public_key))
         key.verify(bytes.fromhex(signature), canonical(value))
@@ -294,67 +298,65 @@ def signed_by(public_key: str, value: Any, signature: str) -> bool:
 
 
 def require_salt(salt: str, promised: str) -> None:
-    """Refuses a salt other than the one that a season promised.
+    """Refuses a salt whose SHA-256 differs from the one that a season published.
 
     Raises:
-        ValueError: it is another one, or none.
+        ValueError: the salt has another SHA-256, or another form.
     """
     hex_digest(salt, "a season's salt")
     if hashlib.sha256(bytes.fromhex(salt)).hexdigest() != promised:
-        raise ValueError(f"the SHA-256 of a season's salt must be {promised}, got another salt's; take the right one.")
+        raise ValueError(f"the SHA-256 of a season's salt must be {promised}, got another; use the season's salt.")
 
 
 def secret_seeds(salt: str, task: str, count: int) -> list[int]:
-    """The first secret seeds of a board.
+    """Returns the first `count` secret seeds of a board.
 
         seed_i = 2^32 + HMAC-SHA256(salt, task, i) mod 2^62,   i = 0, 1, 2, ...
 
-    Seeds below 2^32 are those of training and of public tasks, so that none of these is among them. Environments whose
-    tasks are a fixed list take seeds modulo 2^32 (`hf_credit.environments.tasks.split_of`): an i whose seed would be a
-    task of training there is passed over, as is one that came up before.
+    Training and public tasks have seeds below 2^32, so no secret seed is among them. Environments whose tasks are a
+    fixed list take seeds modulo 2^32 (`hf_credit.environments.tasks.split_of`): the sequence omits an i whose seed
+    would be a training task there, and seeds that it already holds.
 
     Args:
-        salt: in hexadecimal.
+        salt: the season's salt, in hexadecimal.
         task: the name of the board.
-        count: how many.
+        count: the number of seeds.
     """
-    found: dict[int, None] = {}
+    seeds: dict[int, None] = {}
     index = 0
-    while len(found) < count:
+    while len(seeds) < count:
         message = json.dumps([task, index]).encode("utf-8")
         digest = hmac.new(bytes.fromhex(salt), message, hashlib.sha256).digest()
         seed = 2 * SEEDS_PER_SPLIT + int.from_bytes(digest, "big") % 2**62
         if split_of(seed)[0] == "held_out":
-            found[seed] = None
+            seeds[seed] = None
         index += 1
-    return list(found)
+    return list(seeds)
 
 
 def starts_of(interaction: Interaction[Any], seeds: Sequence[int]) -> list[RolloutRequest[Any]]:
-    """The start of the instance that each seed names.
+    """Returns a rollout request for the instance of each seed.
 
-    An environment makes its task of the seed. What draws rows of its own is asked for the held-out row at the seed
+    An environment makes its task from the seed. A task source that draws rows returns the held-out row at the seed
     modulo 2^31, so that a public seed names the same row as in `hf_credit.tasks.rows.evaluation_starts`.
 
     Raises:
-        ValueError: the task has no rows of its own.
+        ValueError: the task is no source of rows.
     """
-    if TaskSource(interaction).seeded:
-        return [RolloutRequest(task={}, seed=seed) for seed in seeds]
+    source = TaskSource(interaction)
     return [
-        RolloutRequest(task=TaskSource(interaction).tasks("held_out", 1, seed % SEEDS_PER_SPLIT)[0], seed=seed)
+        RolloutRequest(task={} if source.seeded else source.tasks("held_out", 1, seed % SEEDS_PER_SPLIT)[0], seed=seed)
         for seed in seeds
     ]
 
 
 def untrusted(spec: Mapping[str, Any]) -> TaskSpec:
-    """The task of a file from elsewhere, which runs no code of others."""
+    """Builds the task of an untrusted file; code that it names never runs."""
     return dataclasses.replace(TaskSpec.from_dict(spec), trusted=False)
 
 
 def _called(name: str, boards: Sequence[B], what: str) -> B:
-    for board in boards:
-        if board.name == name:
-            return board
-    known = ", ".join(board.name for board in boards)
-    raise ValueError(f"{what} must be one of {known}, got {str(name)[:80]!r}; name one of these.")
+    by_name = {board.name: board for board in boards}
+    if name not in by_name:
+        raise ValueError(f"{what} must be one of {', '.join(by_name)}, got {str(name)[:80]!r}; name one of these.")
+    return by_name[name]

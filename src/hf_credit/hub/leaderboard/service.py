@@ -1,7 +1,7 @@
-"""The verifier at work: each open pull request is checked, and merged with a signed record or closed with a reason.
+"""The verifier: checks each open pull request, and merges it with a signed record or closes it with a reason.
 
-Every step can be repeated: a verifier that was killed takes up what it left, a pull request that is still open from
-its beginning, and one that was merged at its record.
+Every step is idempotent. After a crash, the verifier starts open pull requests again, and merged entries at their
+record.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from huggingface_hub.hf_api import RepoFile
 
@@ -48,13 +48,13 @@ _RANK = "Rank"
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What became of a pull request.
+    """The result of a pull request.
 
     Attributes:
-        number: of the pull request; 0 for an entry that was merged before.
-        entry: its id, where it had one.
-        listed: whether it was merged.
-        reason: why not, or what was found, in one sentence.
+        number: the number of the pull request; 0 for an entry that was merged before.
+        entry: the id of the entry, if it has one.
+        listed: whether the entry is listed.
+        reason: the reason for a refusal, or the verification result.
     """
 
     number: int
@@ -64,17 +64,17 @@ class Verdict:
 
 
 class Verifier:
-    """Whoever has the secret of a season.
+    """Verifies the entries of a season with its secret.
 
     Args:
-        hub: as an account that may merge.
+        hub: the Hub, with an account that may merge.
         benchmark: the dataset of the season.
-        secret: of the season.
+        secret: the secret of the season.
         limits, play: as for `hf_credit.hub.leaderboard.verification.verify_entry`.
-        model_results: whether what was found is proposed to the models of an entry, in the Hub's own form.
+        model_results: whether to propose verified results to the model repositories of an entry (`propose`).
 
     Raises:
-        ValueError: there is no season, or the secret is another one's.
+        ValueError: the benchmark holds no season, or the secret belongs to another one.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Verifier:
         self.hub = hub
         self.season, self.folder, self.commit = hub.season(benchmark)
         if (secret.salt_sha256, secret.public_key) != (self.season.salt_sha256, self.season.public_key):
-            raise ValueError(f"the secret must be that of the season {self.season.name!r}, got another one's.")
+            raise ValueError(f"the secret must be that of the season {self.season.name!r}, got another season's.")
         self.secret = secret
         self.limits = limits or Limits()
         self.play = play
@@ -98,32 +98,28 @@ class Verifier:
         self.api = connect(hub.endpoint, hub.token)
 
     def run(self) -> list[Verdict]:
-        """Handles every entry without a record and every open pull request, the oldest first, and then ranks."""
-        found = [self.finish(row.id) for row in self.results().rows if row.record is None]
-        found += [self.handle(number) for number in self.open_requests()]
-        # A verifier that was killed may not have come to it.
+        """Handles every entry without a record and every open pull request, oldest first, then publishes rankings."""
+        verdicts = [self.finish(row.id) for row in self.results().rows if row.record is None]
+        verdicts += [self.handle(number) for number in self.open_requests()]
+        # Also after a crash between a record and its rankings.
         if self.results().rows and self._commits(self.season.results)[0][1] != _RANK:
             publish_rankings(self.hub, self.results())
-        return found
+        return verdicts
 
     def open_requests(self) -> list[int]:
-        """The numbers of the open pull requests, ascending."""
-        listed = self._ask(
-            lambda: list(
-                self.api.get_repo_discussions(
-                    self.season.results, repo_type="dataset", discussion_type="pull_request", discussion_status="open"
-                )
-            )
-        )
-        return sorted(one.num for one in listed)
+        """Returns the numbers of the open pull requests, ascending."""
+        wanted: dict[str, Any] = {"discussion_type": "pull_request", "discussion_status": "open"}
+        repo = self.season.results
+        requests = self._ask(lambda: list(self.api.get_repo_discussions(repo, repo_type="dataset", **wanted)))
+        return sorted(request.num for request in requests)
 
     def handle(self, number: int) -> Verdict:
         """Checks one pull request, and merges it with a record or closes it with a reason.
 
-        Whatever its files make fail is a reason: one of them must not keep the others waiting.
+        Any exception that its files cause is a reason, so that one pull request cannot block the others.
 
         Raises:
-            HubError: the Hub refused, or failed to the end.
+            HubError: the Hub refused a request, or failed after all retries.
         """
         repo = self.season.results
         name = None
@@ -138,12 +134,12 @@ class Verifier:
         before = self._tree("main")
         if self._head(f"refs/pr/{number}") != head:
             return self._refuse(
-                number, name, "a pull request must stay as it was checked, got another commit meanwhile."
+                number, name, "a pull request must not change during its check, got another commit; open a new one."
             )
         comment = f"`{record.badge}`. {' '.join(record.notes)}".strip()
         self._ask(lambda: self.api.merge_pull_request(repo, number, repo_type="dataset", comment=comment))
         if changed := _changed(before, self._tree("main")) - {entry_path(name), episodes_path(name)}:
-            raise HubError(f"{repo} must gain an entry alone, got {sorted(changed)[0]!r} changed too; undo the merge.")
+            raise HubError(f"a merge into {repo} must add one entry, got {sorted(changed)[0]!r} changed; revert it.")
         self._publish(record)
         if self.model_results and record.ranked_in(self.season) and entry.checkpoints:
             source = f"{self.api.endpoint}/datasets/{repo}/blob/main/{record_path(name)}"
@@ -151,7 +147,7 @@ class Verifier:
         return Verdict(number=number, entry=name, listed=True, reason=comment)
 
     def finish(self, name: str) -> Verdict:
-        """Verifies an entry that was merged and has no record, as a verifier that was killed leaves it."""
+        """Verifies a merged entry without a record, which a crash can leave behind."""
         board = self.results().row(name).entry.board
         try:
             record = self.verify(name, *self._read(name, None))
@@ -164,11 +160,10 @@ class Verifier:
         return Verdict(number=0, entry=name, listed=True, reason=" ".join(record.notes) or record.badge)
 
     def verify(self, name: str, entry: Entry, episodes: Sequence[PlayedEpisode]) -> Record:
-        """Everything but the Hub's part: season, repetition, replay, re-run.
+        """Checks that an entry is of this season and new, then calls `verify_entry`.
 
         Raises:
-            Refusal: the entry is not listed.
-            ValueError: likewise.
+            ValueError: the entry is not listed, for the reason in the message.
         """
         require_season(entry, self.season, [commit for commit, _ in self._commits(self.season.benchmark)])
         listed = [row for row in self.results().rows if row.id != name]
@@ -191,20 +186,18 @@ class Verifier:
         )
 
     def results(self) -> Results:
-        """What is listed now."""
+        """Fetches the current results."""
         return self.hub.results(self.season)
 
     def _submitted(self, number: int) -> tuple[str, str]:
-        """The id of a pull request's entry and the commit it is at; it must add that entry and change nothing else."""
+        """Returns the id of a pull request's entry and its commit; it must add one entry and change nothing else."""
         revision = f"refs/pr/{number}"
         head = self._head(revision)
         main = {commit for commit, _ in self._commits(self.season.results)}
-        story = [commit for commit, _ in self._commits(self.season.results, revision)]
-        base = next((commit for commit in story if commit in main), None)
+        history = [commit for commit, _ in self._commits(self.season.results, revision)]
+        base = next((commit for commit in history if commit in main), None)
         if base is None:
-            raise Refusal(
-                "a pull request must be upon the results as they are listed, got another history; open anew."
-            )
+            raise Refusal("a pull request must start from a commit of main, got another history; open a new one.")
         before, after = self._tree(base), self._tree(head)
         changed = _changed(before, after)
         added = sorted(changed - before.keys())
@@ -216,7 +209,7 @@ class Verifier:
             )
         if not ENTRY_ID.fullmatch(name):
             raise Refusal(
-                f"an entry must be called by 32 hexadecimal digits, got {name[:64]!r}; use hf-credit submit."
+                f"the name of an entry must be 32 hexadecimal digits, got {name[:64]!r}; use hf-credit submit."
             )
         if entry_path(name) in self._tree("main"):
             raise Refusal(f"an entry must be new, got {name}, which is listed; nothing is listed twice.")
@@ -226,27 +219,27 @@ class Verifier:
         return name, head
 
     def _read(self, name: str, revision: str | None) -> tuple[Entry, list[PlayedEpisode]]:
-        """An entry and its replies, fetched by their names; `name` is checked, so it is no pattern."""
+        """Fetches and reads an entry and its replies. `name` must be checked: fetch takes patterns."""
         paths = entry_path(name), episodes_path(name)
         entry_file, replies = map(self.hub.get(self.season.results, "dataset", revision, paths).files.get, paths)
         if entry_file is None or replies is None:
-            raise Refusal(f"an entry must lie beside its replies, got one of them alone for {name}; submit both.")
+            raise Refusal(f"an entry must have two files, got only one of {name}; submit both.")
         digest, entry = read_entry(entry_file)
         if name != digest:
-            raise Refusal(f"an entry must be called by the digest of its files, got {name[:64]!r}; submit it again.")
+            raise Refusal(f"an entry's name must be the digest of its files, got {name[:64]!r}; submit it again.")
         require_season(entry, self.season)
         return entry, read_episodes(replies, entry, self.season)
 
     def _checkpoint(self, repo: str, commit: str, most_bytes: int) -> Path:
-        """At its commit, which must still be one of the repository."""
+        """Fetches a checkpoint, whose commit must still exist."""
         try:
             return self.hub.checkpoint(repo, commit, most_bytes)
         except TooLarge:
             raise
         except (HubError, ValueError) as error:
             raise ValueError(
-                f"a checkpoint must be there at the commit that the entry names, got {repo}@{commit[:12]} "
-                f"({str(error)[:300]}); publish it, and leave it where it is."
+                f"a checkpoint must exist at the commit that the entry names, got {repo}@{commit[:12]} "
+                f"({str(error)[:300]}); publish it, and keep it there."
             ) from None
 
     def _publish(self, record: Record) -> None:
@@ -254,7 +247,7 @@ class Verifier:
         self.hub.publish(files, self.season.results, "dataset", message=f"Record {record.entry}")
 
     def _refuse(self, number: int, name: str | None, reason: str) -> Verdict:
-        # What a stranger wrote is in it, and a comment is Markdown.
+        # The reason may quote untrusted text, and a comment is Markdown.
         comment = "Refused:\n\n```\n" + written_out(reason[:2000]).replace("`", "'") + "\n```"
         self._ask(
             lambda: self.api.change_discussion_status(
@@ -268,40 +261,37 @@ class Verifier:
         return str(info.sha)
 
     def _commits(self, repo: str, revision: str | None = None) -> list[tuple[str, str]]:
-        """The commits of a dataset with their titles, the newest first."""
-        found = self._ask(lambda: list(self.api.list_repo_commits(repo, repo_type="dataset", revision=revision)))
-        return [(one.commit_id, one.title) for one in found]
+        """Returns the commits of a dataset with their titles, the newest first."""
+        commits = self._ask(lambda: list(self.api.list_repo_commits(repo, repo_type="dataset", revision=revision)))
+        return [(commit.commit_id, commit.title) for commit in commits]
 
     def _tree(self, revision: str) -> dict[str, RepoFile]:
         repo = self.season.results
-        found = self._ask(
+        entries = self._ask(
             lambda: list(self.api.list_repo_tree(repo, recursive=True, revision=revision, repo_type="dataset"))
         )
-        return {one.path: one for one in found if isinstance(one, RepoFile)}
+        return {entry.path: entry for entry in entries if isinstance(entry, RepoFile)}
 
     def _ask(self, call: Callable[[], T]) -> T:
-        return retried(call, f"asking for {self.season.results}")
+        return retried(call, f"requesting {self.season.results}")
 
 
 def publish_rankings(hub: Hub, results: Results) -> None:
-    """Derives the rankings from what is listed, and publishes them."""
+    """Computes the rankings of the listed entries and publishes them."""
     with tempfile.TemporaryDirectory() as folder:
         path = write_rankings(results, Path(folder) / RANKINGS_FILE)
         hub.publish({RANKINGS_FILE: path}, results.season.results, "dataset", message=_RANK)
 
 
 def _reason(error: Exception, what: str) -> str:
-    """Why an entry is not listed, in one line. What is no refusal in words of our own is logged with its traceback."""
+    """Returns in one line why an entry is not listed, and logs the traceback of any error but a `ValueError`."""
     line = one_line(error)
     if isinstance(error, ValueError):
         return line
     logger.error("could not check %s", what, exc_info=error)
-    return f"an entry must be checked to its end, got {type(error).__name__}: {line}; mend what it names."
+    return f"the check of an entry must not fail, got {type(error).__name__}: {line}; correct its files."
 
 
 def _changed(before: Mapping[str, RepoFile], after: Mapping[str, RepoFile]) -> set[str]:
-    return {
-        path
-        for path in before.keys() | after.keys()
-        if path not in before or path not in after or before[path].blob_id != after[path].blob_id
-    }
+    blobs = [{path: file.blob_id for path, file in tree.items()} for tree in (before, after)]
+    return {path for path, _ in blobs[0].items() ^ blobs[1].items()}

@@ -1,4 +1,4 @@
-"""Where a season, its results and checkpoints are read from: a Hub, or a folder."""
+"""Reads seasons, results and checkpoints from a Hub."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _LISTED = ("entries/*.json", "records/*.json")
 
 @dataclass(frozen=True, kw_only=True)
 class Hub:
-    """Which Hub is spoken to, and as whom.
+    """A Hub and the account that accesses it.
 
     Attributes:
         endpoint, token: as for `hf_credit.hub.client.connect`.
-        cache_dir: where downloads lie; the cache of huggingface_hub if `None`.
+        cache_dir: the folder of downloads; the cache of huggingface_hub if `None`.
     """
 
     endpoint: str | None = None
@@ -44,39 +44,31 @@ class Hub:
         allow: Sequence[str] | None = None,
         most_bytes: int | None = None,
     ) -> Fetched:
-        """`hf_credit.hub.loading.fetch` from this Hub."""
-        return fetch(
-            repo,
-            repo_type=repo_type,
-            revision=revision,
-            token=self.token,
-            endpoint=self.endpoint,
-            allow=allow,
-            cache_dir=self.cache_dir,
-            most_bytes=most_bytes,
-        )
+        """Calls `hf_credit.hub.loading.fetch` for this Hub."""
+        where: dict[str, Any] = {"token": self.token, "endpoint": self.endpoint, "cache_dir": self.cache_dir}
+        return fetch(repo, repo_type=repo_type, revision=revision, allow=allow, most_bytes=most_bytes, **where)
 
     def publish(self, files: dict[str, Path | bytes], repo: str, repo_type: str, **options: Any) -> Published:
-        """`hf_credit.hub.publishing.publish` to this Hub."""
+        """Calls `hf_credit.hub.publishing.publish` for this Hub."""
         return publish(files, repo, repo_type=repo_type, token=self.token, endpoint=self.endpoint, **options)
 
-    def season(self, benchmark: str, revision: str | None = None) -> tuple[Season, Path, str]:
-        """The season of a benchmark, its folder and its commit.
+    def season(self, benchmark: str) -> tuple[Season, Path, str]:
+        """Fetches the season of a benchmark and returns it with its folder and its commit.
 
         Raises:
-            ValueError: there is none, or it names another benchmark.
+            ValueError: the dataset holds no season, or that of another benchmark.
         """
-        found = self.get(benchmark, "dataset", revision)
-        season = Season.load(found.folder)
+        fetched = self.get(benchmark, "dataset")
+        season = Season.load(fetched.folder)
         if season.benchmark != benchmark:
             raise ValueError(f"the season of {benchmark} must name it, got {season.benchmark}; publish its own.")
-        return season, found.folder, found.commit
+        return season, fetched.folder, fetched.commit
 
     def results(self, season: Season) -> Results:
-        """What is listed of a season now."""
+        """Fetches the entries of a season that are listed now."""
         try:
             results = read_results(self.get(season.results, "dataset", None, _LISTED).folder, season)
-        except ValueError:  # nothing is listed yet
+        except ValueError:  # no entry is listed yet
             results = Results(season=season, rows=())
         if not season.cells:
             return results
@@ -88,34 +80,34 @@ class Hub:
         return dataclasses.replace(results, cells=tuple(cells))
 
     def checkpoint(self, repo: str, commit: str, most_bytes: int | None = None) -> Path:
-        """The folder of a checkpoint at a commit, in safetensors and text alone, of at most so many bytes.
+        """Fetches the safetensors and text of a checkpoint at a commit, at most `most_bytes`, and returns its folder.
 
-        The cache holds links to files that lie together with those of other commits; the folder holds the files, so
-        that a process which may read it can read nothing else.
+        The folder holds copies: the cache holds links into a folder shared with other commits, so a process that can
+        read its files could read theirs.
         """
-        found = self.get(repo, "model", commit, WANTED, most_bytes)
-        plain = found.folder.parent.parent / "plain" / found.commit
+        fetched = self.get(repo, "model", commit, WANTED, most_bytes)
+        plain = fetched.folder.parent.parent / "plain" / fetched.commit
         if not plain.is_dir():
             plain.parent.mkdir(parents=True, exist_ok=True)
             unfinished = Path(tempfile.mkdtemp(dir=plain.parent))
-            for name, path in found.files.items():
+            for name, path in fetched.files.items():
                 (unfinished / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, unfinished / name)
-            with contextlib.suppress(OSError):  # another process was first
+            with contextlib.suppress(OSError):  # another process made the folder first
                 unfinished.rename(plain)
         return plain
 
 
 class Source:
-    """Results that are read again when they have changed. Trouble is shown beside the last ones that were read.
+    """The results of a season, which `load` reads again. If that fails, the last results stay.
 
     Args:
-        read: the results as they are now.
-        episodes: the replies behind a row.
+        read: returns the current results.
+        episodes: returns the replies behind a row.
 
     Attributes:
-        results: the last that could be read; `None` where none ever could.
-        trouble: why newer ones could not be, in one sentence; empty where they could.
+        results: the last results that could be read; `None` before the first.
+        trouble: the reason why the last read failed, in one sentence; "" after a success.
     """
 
     def __init__(self, read: Callable[[], Results], episodes: Callable[[Row], list[PlayedEpisode]]) -> None:
@@ -126,16 +118,8 @@ class Source:
         self._lock = threading.Lock()
 
     @classmethod
-    def of_folder(cls, folder: str | Path, season: Season) -> Source:
-        """Of a folder with the files of a results dataset."""
-        return cls(
-            lambda: read_results(folder, season),
-            lambda row: read_episodes(Path(folder) / episodes_path(row.id), row.entry, season),
-        )
-
-    @classmethod
     def of_hub(cls, hub: Hub, benchmark: str) -> Source:
-        """Of the season that a benchmark holds, and of its results."""
+        """Builds the source of a benchmark's season on a Hub."""
 
         def episodes(row: Row) -> list[PlayedEpisode]:
             season, _, _ = hub.season(benchmark)
@@ -145,14 +129,14 @@ class Source:
         return cls(lambda: hub.results(hub.season(benchmark)[0]), episodes)
 
     def load(self) -> Results | None:
-        """Reads again, and gives `results`."""
+        """Reads the results again and returns `results`."""
         with self._lock:
             try:
-                found = self._read()
+                results = self._read()
                 self.trouble = ""
-                # What is the same stays the same object, whose ranks are known.
-                if self.results is None or vars(found) != vars(self.results):
-                    self.results = found
+                # Equal results stay the same object, whose ranks are cached.
+                if self.results is None or vars(results) != vars(self.results):
+                    self.results = results
             except (ValueError, OSError) as error:
-                self.trouble = f"The Hub gave no results ({str(error)[:300]}); shown is what was read before."
+                self.trouble = f"The Hub returned no results ({str(error)[:300]}); the page shows earlier ones."
             return self.results

@@ -1,4 +1,4 @@
-"""Submitting: the public tasks of a board are played, and results with every reply become a pull request."""
+"""Submissions: play the public tasks of a board and open a pull request with the results and every reply."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ from hf_credit.safe_io import read_json
 from hf_credit.tasks.spec import TaskSpec
 
 _LOGGED = ("config.yaml", "metrics.jsonl")
-"""Of a run, beside what is played: its settings and its log. `run.json` is of both."""
+"""The settings and the log of a run, which are published beside the files of `WANTED`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """An entry as it is ready to be sent.
+    """An entry that is ready to send.
 
     Attributes:
-        entry: what is claimed.
-        files: by their names in the results.
-        id: of the entry.
-        score: the mean outcome that it claims.
-        claimed: that of each checkpoint, and a note.
+        entry: the claim.
+        files: the files by their paths in the results.
+        id: the id of the entry.
+        score: the claimed mean outcome.
+        claimed: the claimed mean outcome of each checkpoint, with a note.
     """
 
     entry: Entry
@@ -73,13 +73,13 @@ class Submission:
 
 
 def publish_run(hub: Hub, folder: Path, repo: str) -> str:
-    """Publishes what of a run's folder is played, and gives its commit: weights, tokenizer, task, settings and log.
+    """Publishes the weights, tokenizer, task, settings and log of a run's folder, and returns the commit.
 
     Raises:
-        ValueError: the folder holds nothing of it.
+        ValueError: the folder holds no weights as safetensors.
     """
-    found = {path for pattern in (*WANTED, *_LOGGED) for path in folder.glob(pattern) if path.is_file()}
-    files: dict[str, Path | bytes] = {path.relative_to(folder).as_posix(): path for path in sorted(found)}
+    paths = {path for pattern in (*WANTED, *_LOGGED) for path in folder.glob(pattern) if path.is_file()}
+    files: dict[str, Path | bytes] = {path.relative_to(folder).as_posix(): path for path in sorted(paths)}
     if not any(name.endswith(".safetensors") for name in files):
         raise ValueError(f"a run must hold weights as safetensors, got none in {str(folder)!r}; save the model there.")
     commit = hub.publish(files, repo, "model", message="Add a checkpoint").commit
@@ -102,40 +102,44 @@ def make_submission(
 ) -> Submission:
     """Plays the public tasks of a board with a method's checkpoints.
 
-    How the task is shown and sampled, the method and what training cost are read beside the first checkpoint.
+    The presentation and sampling of the task, the method and the cost of training come from the files beside the first
+    checkpoint.
 
     Args:
-        hub: which Hub.
+        hub: the Hub.
         benchmark: the dataset of the season.
-        board: one of its boards.
-        runs: a checkpoint for each training seed, as `owner/name` or `owner/name@revision`.
-        name: of the entry; that of the method if `None`.
+        board: the name of a board.
+        runs: one checkpoint per training seed, as `owner/name` or `owner/name@revision`.
+        name: the name of the entry; the method's if `None`.
         base: the base model of adapters, in the same form.
-        seeds: of the training runs; as their settings say, or else counted, if empty.
-        command: that made it; that of the run if empty.
-        device: to play on.
-        on_replies: told after each round how many replies it brought.
+        seeds: the training seeds; if empty, those of the runs' settings, or else 0, 1, ...
+        command: the command that made the checkpoints; the run's own if empty.
+        device: the device that plays.
+        on_replies: called after each round with its number of replies.
 
     Raises:
-        ValueError: a checkpoint, the board or a setting is not possible.
+        ValueError: a checkpoint, the board or a setting is invalid.
     """
     season, _, commit = hub.season(benchmark)
     task = season.board(board)
-    commits = [_resolved(hub, one) for one in runs]
+    commits = [_resolved(hub, run) for run in runs]
     base_commit = None if base is None else _resolved(hub, base)
-    folders = [hub.checkpoint(*one) for one in commits]
+    folders = [hub.checkpoint(*pinned_run) for pinned_run in commits]
     base_folder = None if base_commit is None else hub.checkpoint(*base_commit)
-    logged = [_Logged.beside(hub, *one) for one in commits]
+    logs = [_logged(hub, *pinned_run) for pinned_run in commits]
     spec = TaskSpec.load(folders[0]) or task.task()
-    trained = list(seeds) or _training_seeds([one.run for one in logged])
-    if len(trained) != len(runs):
-        raise ValueError(f"every checkpoint must have a training seed, got {len(trained)} for {len(runs)}; name them.")
+    training_seeds = list(seeds) or _training_seeds([run for _, run in logs])
+    if len(training_seeds) != len(runs):
+        raise ValueError(
+            f"every checkpoint must have a training seed, got {len(training_seeds)} for {len(runs)}; name them."
+        )
     shown: dict[str, Any] = {"chat_template_kwargs": dict(spec.chat_template_kwargs)}
     if task.task().environment:
         shown |= {"history": spec.history, "instructions": spec.instructions}
     method = dict(spec.method) if spec.method else {"name": "unknown", "options": {}}
-    facts, run = logged[0].facts, logged[0].run
+    facts, run = logs[0]
     ledger = None if run is None else read_ledger(run)
+    packages = facts.get("versions")
     draft = _draft(
         benchmark=f"{benchmark}@{commit}",
         season=season.name,
@@ -143,26 +147,25 @@ def make_submission(
         name=name or str(method["name"]),
         method=method,
         checkpoints=tuple(
-            Checkpoint(repo=repo, commit=own, seed=seed, base=base_commit and "@".join(base_commit))
-            for (repo, own), seed in zip(commits, trained, strict=True)
+            Checkpoint(repo=repo, commit=sha, seed=seed, base=base_commit and "@".join(base_commit))
+            for (repo, sha), seed in zip(commits, training_seeds, strict=True)
         ),
         shown=shown,
         sampling=dataclasses.asdict(spec.sampling),
         ledger=None if ledger is None else ledger.to_dict(),
         command=command or str(facts.get("command", "")),
-        versions=logged[0].versions(),
+        versions={
+            f"trained with {package}": str(version)
+            for package, version in (packages if isinstance(packages, dict) else {}).items()
+        },
     )
+    played_task, public = draft.task(season), task.public_seeds()
     episodes: list[PlayedEpisode] = []
-    for place, folder in enumerate(folders):
-        episodes += play_checkpoint(
-            folder,
-            base_folder,
-            draft.task(season),
-            task.public_seeds(),
-            checkpoint=place,
-            device=device,
-            on_replies=on_replies,
-        ).episodes
+    for index, folder in enumerate(folders):
+        played = play_checkpoint(
+            folder, base_folder, played_task, public, checkpoint=index, device=device, on_replies=on_replies
+        )
+        episodes += played.episodes
     return packed(draft, episodes)
 
 
@@ -177,22 +180,21 @@ def make_credit_submission(
     command: str = "",
     policy: credit_board.PinnedPolicy | None = None,
 ) -> Submission:
-    """Measures a method of the library on a board of credit.
+    """Measures a method of the library on a credit board.
 
     Args:
         hub, benchmark, board, name, command: as in `make_submission`.
         method, options: as for `hf_credit.methods.make`.
-        policy: of the board, where it is at hand: what was enumerated for one method serves the next.
+        policy: the policy of the board, to share its enumerations between methods; loaded if `None`.
 
     Raises:
-        ValueError: there is no such board or method, or it cannot be run there.
+        ValueError: the board or the method does not exist, or the method does not fit the board.
     """
     season, folder, commit = hub.season(benchmark)
     task = season.credit_board(board)
     chosen = {"name": method, "options": options}
-    made = credit_board.board_method(chosen)
     policy = policy or credit_board.PinnedPolicy(task, folder / task.policy)
-    _, episodes = credit_board.measure(made, policy, task.public_seeds())
+    _, episodes = credit_board.measure(credit_board.board_method(chosen), policy, task.public_seeds())
     draft = _draft(
         kind="credit",
         benchmark=f"{benchmark}@{commit}",
@@ -206,11 +208,11 @@ def make_credit_submission(
 
 
 def packed(draft: Entry, episodes: Sequence[PlayedEpisode]) -> Submission:
-    """The files of an entry.
+    """Makes the files of an entry.
 
     Args:
-        draft: the entry, whose `episodes_sha256` is still to be set.
-        episodes: behind it.
+        draft: the entry, except for its `episodes_sha256`.
+        episodes: its episodes.
     """
     with tempfile.TemporaryDirectory() as folder:
         content = write_replies(episodes, Path(folder) / "episodes.parquet").read_bytes()
@@ -218,7 +220,7 @@ def packed(draft: Entry, episodes: Sequence[PlayedEpisode]) -> Submission:
     text = to_json(entry)
     name = entry_id(text, content)
     outcomes = [
-        [one.outcome for one in episodes if one.checkpoint == place] for place in range(len(entry.checkpoints))
+        [one.outcome for one in episodes if one.checkpoint == index] for index in range(len(entry.checkpoints))
     ]
     return Submission(
         entry=entry,
@@ -226,33 +228,34 @@ def packed(draft: Entry, episodes: Sequence[PlayedEpisode]) -> Submission:
         id=name,
         score=_mean([one.outcome for one in episodes]),
         claimed=tuple(
-            (_mean(own), f"mean outcome on {len(own)} public tasks, as its submitter says") for own in outcomes
+            (_mean(one), f"mean outcome on {len(one)} public tasks, self-reported by the submitter")
+            for one in outcomes
         ),
     )
 
 
 def verified_results(record: Record) -> list[tuple[float, str]]:
-    """The mean outcome of each checkpoint on the secret tasks, as a verifier found it, and a note."""
+    """Returns the verified mean outcome of each checkpoint on the secret tasks, with a note."""
     return [
-        (fmean(own), f"mean outcome on {len(own)} secret tasks, verified (entry {record.entry})")
-        for own in record.secret
+        (fmean(outcomes), f"mean outcome on {len(outcomes)} secret tasks, verified (entry {record.entry})")
+        for outcomes in record.secret
     ]
 
 
 def propose(hub: Hub, entry: Entry, results: Sequence[tuple[float, str]], source: str) -> list[str]:
-    """Opens a pull request with a result in the repository of each checkpoint, as `.eval_results`: the Hub's own form,
-    which model pages show. Whoever owns it merges it or does not.
+    """Opens a pull request with a result in the repository of each checkpoint, in the Hub's format `.eval_results`,
+    which model pages show. The owner decides whether to merge it.
 
-    Nobody's badge is claimed by it: `verifyToken` is Hugging Face's alone to fill.
+    The result claims no badge of the Hub: only Hugging Face may fill `verifyToken`.
 
     Args:
-        hub: as an account that may open pull requests.
-        entry: whose checkpoints.
-        results: a value and a note for each.
-        source: the address that the results are from.
+        hub: the Hub, with an account that may open pull requests.
+        entry: the entry of the checkpoints.
+        results: a value and a note for each checkpoint.
+        source: the URL of the results.
 
     Returns:
-        The addresses of the pull requests.
+        The URLs of the pull requests.
     """
     benchmark, commit = pinned(entry.benchmark, "a benchmark")
     name = re.sub(r"[^A-Za-z0-9]+", "-", f"{benchmark} {entry.board}").strip("-")
@@ -274,33 +277,22 @@ def propose(hub: Hub, entry: Entry, results: Sequence[tuple[float, str]], source
     return opened
 
 
-@dataclass(frozen=True)
-class _Logged:
-    """What a run wrote of itself beside its weights, as far as it is there and can be read."""
-
-    facts: dict[str, Any]
-    run: Run | None
-
-    @classmethod
-    def beside(cls, hub: Hub, repo: str, commit: str) -> _Logged:
-        folder = hub.get(repo, "model", commit, (*WANTED, *_LOGGED)).folder
-        facts = read_json(folder / "run.json") if (folder / "run.json").is_file() else {}
-        run = read_run(folder) if (folder / "metrics.jsonl").is_file() else None
-        return cls(facts if isinstance(facts, dict) else {}, run)
-
-    def versions(self) -> dict[str, str]:
-        found = self.facts.get("versions")
-        return {f"trained with {one}": str(own) for one, own in found.items()} if isinstance(found, dict) else {}
+def _logged(hub: Hub, repo: str, commit: str) -> tuple[dict[str, Any], Run | None]:
+    """Reads `run.json` and the log of a run beside its weights, as far as they exist."""
+    folder = hub.get(repo, "model", commit, (*WANTED, *_LOGGED)).folder
+    facts = read_json(folder / "run.json") if (folder / "run.json").is_file() else {}
+    run = read_run(folder) if (folder / "metrics.jsonl").is_file() else None
+    return facts if isinstance(facts, dict) else {}, run
 
 
 def _training_seeds(runs: Sequence[Run | None]) -> list[int]:
-    """The seed of each run's settings; their places where one does not say, or two say the same."""
+    """Returns the seed in each run's settings; 0, 1, ... if one is missing or two are equal."""
     seeds = [seed for run in runs if run is not None and isinstance(seed := run.config.get("seed"), int)]
     return seeds if len(set(seeds)) == len(runs) else list(range(len(runs)))
 
 
 def _draft(**fields: Any) -> Entry:
-    """An entry of this machine, whose replies are still to be written."""
+    """Makes an entry of this machine, except for its `episodes_sha256`."""
     import torch
 
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no accelerator"
@@ -312,7 +304,7 @@ def _draft(**fields: Any) -> Entry:
 
 
 def _resolved(hub: Hub, name: str) -> tuple[str, str]:
-    """The repository of `owner/name@revision`, and the commit that the revision is now."""
+    """Returns the repository of `owner/name@revision`, and the current commit of the revision."""
     repo, _, revision = name.partition("@")
     return repo, resolve(connect(hub.endpoint, hub.token), repo, "model", revision or None)
 

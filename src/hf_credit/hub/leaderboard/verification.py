@@ -1,7 +1,7 @@
-"""Verification: every reply of an entry is said again, and its checkpoints, or its method's credit, are played again.
+"""Verification: replays every reply of an entry, then plays its checkpoints, or measures its method's credit, again.
 
-What a stranger sent is looked at here as values alone. Checkpoints are loaded and played by a confined process
-(`hf_credit.hub.leaderboard.confined`), after a look at their files.
+This process reads untrusted files only as values. A confined process (`hf_credit.hub.leaderboard.confined`) loads and
+plays checkpoints, after a check of their files.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ from hf_credit.hub.loading import TooLarge
 from hf_credit.rollouts import Ending, Interaction, RolloutRequest
 
 LEAST_P = 1e-3
-"""A claim whose paired test against the re-run gives less is refused."""
+"""A claim is refused if its paired test against the second play has a lower p-value."""
 
 Download = Callable[[str, str, int], Path]
-"""The folder of `repo` at `commit`, with the files of `hf_credit.hub.leaderboard.weights.WANTED`.
+"""Returns the folder of a repository at a commit, with the files of `hf_credit.hub.leaderboard.weights.WANTED`.
 
-It raises `TooLarge`, before it downloads any, where these have more than so many bytes together, and another
-`ValueError` or an `OSError` where there is no such commit.
+It raises `TooLarge`, before any download, if these files have more bytes than the third argument, and another
+`ValueError` or an `OSError` if the commit does not exist.
 """
 
 Play = Callable[[Mapping[str, Any], Sequence[Path], Limits], dict[str, Any]]
-"""Plays what `hf_credit.hub.leaderboard.playing.answer` is asked, reading these folders, within limits."""
+"""Answers a request of `hf_credit.hub.leaderboard.playing.answer` with read access to these folders, within limits."""
 
 _WIDEST = 8  # bytes of a parameter
-_ROOM = 4 * MOST_FILE_BYTES  # for a tokenizer and the like, beside weights
-_TOLERANCE = 1e-9  # of an outcome that is replayed
+_OTHER_BYTES = 4 * MOST_FILE_BYTES  # of the tokenizer and other files beside the weights
+_TOLERANCE = 1e-9  # of a replayed outcome
 
 
 class Refusal(ValueError):
-    """An entry is not listed; the message is the reason in one sentence."""
+    """The reason, in one sentence, why an entry is not listed."""
 
 
 def verify_entry(
@@ -71,32 +71,33 @@ def verify_entry(
     limits: Limits | None = None,
     play: Play = confined_play,
 ) -> Record:
-    """Checks an entry, plays it again and says what was found.
+    """Verifies an entry and returns its record.
 
-    A policy's replies are said again, and its checkpoints are played on the public tasks and on the secret ones. A
-    method's credit is measured again, on the public rows and on secret ones. A claim stands if on the public ones,
-    pair by pair, the re-run does not differ from it: p >= 0.001 by
-    `hf_credit.evaluation.statistics.permutation_test`. What ranks is the re-run's outcomes on the secret ones; of
-    credit, the fidelity of each repeat. Where a checkpoint has more parameters than the limit, the entry is listed as
-    `replayed`, without a rank.
+    A policy entry: replays every reply, then plays the checkpoints on the public and the secret tasks. A credit entry:
+    measures the method's credit on the public and on secret rows. The claim holds if its outcomes on the public tasks
+    do not differ from the second play in a paired test: p >= 0.001 by
+    `hf_credit.evaluation.statistics.permutation_test`. The outcomes on the secret tasks make the rank; for credit, the
+    fidelity of each repeat. An entry whose checkpoint exceeds the limit of parameters is listed as `replayed`, without
+    a rank.
 
     Args:
         name: the id of the entry.
-        entry, episodes: as they were submitted.
-        season, secret: whose tasks.
-        source: of checkpoints what fetches them; of credit the folder that holds the policies of the season.
-        listed: records of the board, which copies are found among.
-        limits, play: of the process that plays, and who starts it.
+        entry, episodes: the submitted files.
+        season, secret: the season and its secret.
+        source: for a policy, the function that downloads checkpoints; for credit, the folder of the season's policies.
+        listed: the records of the board, in which copies are searched.
+        limits: the limits of the process that plays.
+        play: the function that plays.
 
     Raises:
         Refusal: the entry is not listed, for the reason in the message.
     """
     limits = limits or Limits()
     known: dict[str, Any] = {"entry": name, "season": season.name, "board": entry.board, "versions": versions()}
-    asked = _policy_request if entry.kind == "policy" else _credit_request
+    make_request = _policy_request if entry.kind == "policy" else _credit_request
     try:
-        with asked(entry, episodes, season, secret, source, limits) as (request, readable, of_weights):
-            found = play({**request, "kind": entry.kind, "device": limits.device}, readable, limits)
+        with make_request(entry, episodes, season, secret, source, limits) as (request, readable, of_weights):
+            answer = play({**request, "kind": entry.kind, "device": limits.device}, readable, limits)
     except TooLarge as error:
         note = f"Every reply was executed again; the checkpoints were not: {error}"
         return Record(**known, badge=REPLAYED, notes=(note,))
@@ -104,7 +105,7 @@ def verify_entry(
         raise Refusal(one_line(error)) from None
     again = {
         kind: [from_plain(PlayedEpisode, one, "an episode") for one in played]
-        for kind, played in found["episodes"].items()
+        for kind, played in answer["episodes"].items()
     }
     public = compare(episodes, again["public"])
     if public["p"] < LEAST_P:
@@ -113,32 +114,36 @@ def verify_entry(
             f"found on the public tasks (paired test, p = {public['p']:.2g} < {LEAST_P:g}); submit what hf-credit "
             "submit plays with what you name."
         )
-    known |= {"badge": VERIFIED, "public": public, "isolation": tuple(found.get("isolation", ()))}
+    known |= {"badge": VERIFIED, "public": public, "isolation": tuple(answer.get("isolation", ()))}
     if entry.kind == "credit":
-        scores = {key: value for key, value in found["scores"]["secret"].items() if key != "fidelity"}
+        scores = dict(answer["scores"]["secret"])
         return Record(
             **known,
-            secret=(tuple(found["scores"]["secret"]["fidelity"]),),
+            secret=(tuple(scores.pop("fidelity")),),
             scores={key: None if math.isnan(value) else value for key, value in scores.items()},
             tokens=scores["tokens"],
         )
-    templates = {template_digest(text): text for text in found["templates"]}
+    outcomes = {(one.checkpoint, one.seed): one.outcome for one in again["secret"]}
+    templates = {template_digest(text): text for text in answer["templates"]}
     record = Record(
         **known,
         **of_weights,
-        secret=outcome_rows(again["secret"], len(entry.checkpoints), request["seeds"]["secret"]),
+        secret=tuple(
+            tuple(outcomes[index, seed] for seed in request["seeds"]["secret"])
+            for index in range(len(entry.checkpoints))
+        ),
         tokens=fmean(sum(one.tokens) for one in again["secret"]),
         owners=tuple(one.repo.partition("/")[0] for one in entry.checkpoints),
-        templates=tuple(template_digest(text) for text in found["templates"]),
+        templates=tuple(template_digest(text) for text in answer["templates"]),
         unknown_templates={digest: text for digest, text in templates.items() if digest not in season.templates},
-        prints=tuple(tuple(one) for one in found["prints"]),
+        prints=tuple(tuple(one) for one in answer["prints"]),
     )
     record = linked(record, listed)
     return dataclasses.replace(record, notes=tuple(_notes(record)))
 
 
-_Asked = tuple[dict[str, Any], list[Path], dict[str, Any]]
-"""What is asked of who plays, the folders that it reads, and what is known of weights for the record."""
+_Request = tuple[dict[str, Any], list[Path], dict[str, Any]]
+"""The request to `Play`, the folders that it reads, and the fields of the record that describe weights."""
 
 
 @contextlib.contextmanager
@@ -149,7 +154,7 @@ def _policy_request(
     secret: SeasonSecret,
     download: Any,
     limits: Limits,
-) -> Iterator[_Asked]:
+) -> Iterator[_Request]:
     require_seeds(entry, season, episodes)
     replay_entry(entry, season, episodes)
     board = season.board(entry.board)
@@ -157,8 +162,7 @@ def _policy_request(
     tensors = tuple(tensor_digest(folder) for folder, _ in folders)
     if len(set(tensors)) < len(tensors):
         raise ValueError(
-            "every checkpoint of an entry must be a training run of its own, got the same weights twice; name each "
-            "once."
+            "every checkpoint of an entry must be a separate training run, got the same weights twice; name each once."
         )
     request = {
         "checkpoints": [[str(folder), base and str(base)] for folder, base in folders],
@@ -177,7 +181,7 @@ def _credit_request(
     secret: SeasonSecret,
     benchmark: Any,
     limits: Limits,
-) -> Iterator[_Asked]:
+) -> Iterator[_Request]:
     task = season.credit_board(entry.board)
     if [one.seed for one in episodes] != list(range(task.repeats)):
         raise ValueError(f"credit must be measured in the repeats 0 to {task.repeats - 1}, got others; measure it.")
@@ -185,23 +189,20 @@ def _credit_request(
     if tensor_digest(benchmark / task.policy) != task.policy_digest:
         raise ValueError(f"the policy of the board {task.name!r} must be the season's, got other weights; fetch it.")
     with tempfile.TemporaryDirectory(prefix="hf-credit-policy-") as folder:
-        # The cache holds links to files that lie elsewhere, where the process may not read.
+        # The cache holds links to files in folders that the confined process cannot read.
         policy = Path(shutil.copytree(benchmark / task.policy, Path(folder) / "policy"))
         request = {
             "method": dict(entry.method),
             "task": dataclasses.asdict(task),
             "policy": str(policy),
-            "seeds": {
-                "public": task.public_seeds(),
-                "secret": secret_seeds(secret.salt, task.name, task.instances),
-            },
+            "seeds": {"public": task.public_seeds(), "secret": secret_seeds(secret.salt, task.name, task.instances)},
         }
         yield request, [policy], {}
 
 
 def _folders(one: Checkpoint, download: Download, limits: Limits) -> tuple[Path, Path | None]:
-    """The folder of a checkpoint and that of its base, looked at before anything is loaded from them."""
-    most_bytes = _WIDEST * limits.parameters + _ROOM
+    """Downloads a checkpoint and its base, and checks their files."""
+    most_bytes = _WIDEST * limits.parameters + _OTHER_BYTES
     sources = [(one.repo, one.commit)] + ([] if one.base is None else [pinned(one.base, "a base model")])
     folders = []
     for repo, commit in sources:
@@ -216,22 +217,22 @@ def _folders(one: Checkpoint, download: Download, limits: Limits) -> tuple[Path,
     return folders[0], folders[1] if one.base is not None else None
 
 
-# Every reply said again to the rules
+# Replay of every reply
 
 
 def require_seeds(entry: Entry, season: Season, episodes: Sequence[PlayedEpisode]) -> None:
-    """Refuses episodes other than one of each checkpoint on each public task.
+    """Refuses episodes other than exactly one of each checkpoint on each public task.
 
     Raises:
-        ValueError: a seed is missing, comes twice or is not one of the public tasks, as those of training are not.
+        ValueError: a seed is missing, repeated, or not one of a public task.
     """
     wanted = season.board(entry.board).public_seeds()
     played = Counter((one.checkpoint, one.seed) for one in episodes)
     for (place, seed), times in played.items():
         if not 0 <= place < len(entry.checkpoints):
-            raise ValueError(f"an episode must be of a checkpoint of the entry, got one of number {place}; remove it.")
+            raise ValueError(f"an episode must be of a checkpoint of the entry, got number {place}; remove it.")
         if not wanted[0] <= seed <= wanted[-1]:
-            kind = "a task of training" if 0 <= seed < 2**31 else "no task of this board"
+            kind = "a training task" if 0 <= seed < 2**31 else "no task of this board"
             raise ValueError(
                 f"an entry must be played on the public tasks {wanted[0]} to {wanted[-1]}, got the seed {seed} of "
                 f"checkpoint {place}, {kind}; play the public tasks."
@@ -250,15 +251,15 @@ def require_seeds(entry: Entry, season: Season, episodes: Sequence[PlayedEpisode
 
 
 def replay_entry(entry: Entry, season: Season, episodes: Sequence[PlayedEpisode]) -> None:
-    """Says every reply again and compares what comes of it with what the entry says.
+    """Replays every reply and compares the result with the claim.
 
     Args:
-        entry: whose replies.
-        season: knows the rules.
-        episodes: as `require_seeds` accepts them.
+        entry: the entry.
+        season: its season.
+        episodes: the replies, as `require_seeds` accepts them.
 
     Raises:
-        ValueError: an episode is not what comes of its replies; the first one is named.
+        ValueError: an episode differs from its replay; the error names the first.
     """
     interaction = entry.task(season).build()
     starts = {start.seed: start for start in starts_of(interaction, season.board(entry.board).public_seeds())}
@@ -267,21 +268,22 @@ def replay_entry(entry: Entry, season: Season, episodes: Sequence[PlayedEpisode]
 
 
 def replay_episode(interaction: Interaction[Any], start: RolloutRequest[Any], episode: PlayedEpisode) -> None:
-    """Says the replies of one episode again.
+    """Replays the replies of one episode.
 
-    An episode that was truncated ends while somebody is asked, since a context did not fit; every other one where
-    nobody is. One that failed counts as 0 and may end anywhere.
+    A truncated episode ends with pending requests, since a context did not fit; every other one ends without. A failed
+    episode has the outcome 0 and may end anywhere.
 
     Raises:
-        ValueError: the events, the ending or the outcome are not what comes of these replies.
+        ValueError: the replay has other events, another ending or another outcome.
     """
     failed = episode.ending == Ending.ERROR
     left = len(episode.replies)
     try:
         for state, requests, step in replayed_steps(interaction, start, episode):  # noqa: B007 (the last one is used)
             events = [event for event, _, _ in step]
-            if step and events != [request.event for request in requests]:
-                raise _differs(episode, "its events", events, [request.event for request in requests])
+            requested = [request.event for request in requests]
+            if step and events != requested:
+                raise _differs(episode, "its events", events, requested)
             left -= len(step)
         ending = str(Ending.TRUNCATED if requests else interaction.ending(state))
         outcome = float(interaction.outcome(state))
@@ -290,7 +292,7 @@ def replay_episode(interaction: Interaction[Any], start: RolloutRequest[Any], ep
     except Exception as error:
         if failed and episode.outcome == 0:
             return
-        raise _differs(episode, "its course", episode.ending, f"{type(error).__name__}: {error}"[:200]) from None
+        raise _differs(episode, "its replies", episode.ending, f"{type(error).__name__}: {error}"[:200]) from None
     if left:
         raise _differs(episode, "the number of its replies", len(episode.replies), len(episode.replies) - left)
     if failed and episode.outcome != 0:
@@ -304,9 +306,9 @@ def replay_episode(interaction: Interaction[Any], start: RolloutRequest[Any], ep
 def replayed_steps(
     interaction: Interaction[Any], start: RolloutRequest[Any], episode: PlayedEpisode
 ) -> Iterator[tuple[Any, Sequence[Any], list[tuple[str, str, int]]]]:
-    """The steps of an episode: the state before each, its requests, and (event, reply, tokens) to each of them.
+    """Yields for each step of an episode its state, its requests, and (event, reply, tokens) for each request.
 
-    At last comes the state in which the replies or the requests end, without replies or with too few.
+    The last item is the state in which the replies or the requests end, with no replies or too few.
     """
     replies = list(zip(episode.events, episode.replies, episode.tokens, strict=True))
     state = interaction.start(start.task, episode.seed)
@@ -320,50 +322,42 @@ def replayed_steps(
 
 
 class _ReplayError(ValueError):
-    """An episode that is not what comes of its replies."""
+    """An episode that differs from its replay."""
 
 
-def _differs(episode: PlayedEpisode, what: str, claimed: Any, found: Any) -> _ReplayError:
+def _differs(episode: PlayedEpisode, name: str, claimed: Any, replayed: Any) -> _ReplayError:
     return _ReplayError(
-        f"every episode must be what comes of its replies, got {what} as {claimed!r} where the replay of seed "
-        f"{episode.seed} of checkpoint {episode.checkpoint} gives {found!r}; submit what was played."
+        f"every episode must equal the replay of its replies, got {name} as {claimed!r} where the replay of seed "
+        f"{episode.seed} of checkpoint {episode.checkpoint} gives {replayed!r}; submit what was played."
     )
 
 
-# What the re-run says of the claim
+# The second play against the claim
 
 
 def compare(claimed: Sequence[PlayedEpisode], found: Sequence[PlayedEpisode]) -> dict[str, float]:
-    """The means of two plays of the same instances with the same checkpoints, and the p-value between them."""
-    pairs = {(one.checkpoint, one.seed): one.outcome for one in claimed}
-    ours, theirs = [pairs[one.checkpoint, one.seed] for one in found], [one.outcome for one in found]
-    p_value = permutation_test(ours, theirs).p_value if np.ptp([ours, theirs]) else 1.0
-    return {"claimed": fmean(ours), "found": fmean(theirs), "p": p_value}
-
-
-def outcome_rows(
-    episodes: Sequence[PlayedEpisode], checkpoints: int, seeds: Sequence[int]
-) -> tuple[tuple[float, ...], ...]:
-    """The outcome of each checkpoint on each instance."""
-    found = {(one.checkpoint, one.seed): one.outcome for one in episodes}
-    return tuple(tuple(found[place, seed] for seed in seeds) for place in range(checkpoints))
+    """Returns the means of two plays of the same instances with the same checkpoints, and the paired p-value."""
+    by_instance = {(one.checkpoint, one.seed): one.outcome for one in claimed}
+    first, second = [by_instance[one.checkpoint, one.seed] for one in found], [one.outcome for one in found]
+    p_value = permutation_test(first, second).p_value if np.ptp([first, second]) else 1.0
+    return {"claimed": fmean(first), "found": fmean(second), "p": p_value}
 
 
 def _notes(record: Record) -> list[str]:
     notes = []
     if len(record.tensors) == 1:
-        notes.append("One training seed: it says what this checkpoint does, not what the method does.")
+        notes.append("One training seed: the score describes this checkpoint, not the method.")
     if record.copy_of is not None:
         notes.append(
-            f"It shows weights of the entry {record.copy_of}, which was listed first, from the repository of another "
-            "account; it has no rank of its own."
+            f"It has weights of the entry {record.copy_of}, which was listed first, from a repository of another "
+            "account; it is not ranked."
         )
     elif record.related:
-        notes.append(f"It shows weights of the same account's entry {', '.join(record.related)} again.")
+        notes.append(f"It has weights of the same account's entry {', '.join(record.related)}.")
     for digest in record.unknown_templates:
         notes.append(
-            f"The season did not know its chat template ({digest[:12]}), and a template can play for a policy: it has "
-            "no rank until a maintainer accepts the template."
+            f"The season does not know its chat template ({digest[:12]}), and a template can play for a policy: it is "
+            "not ranked until a maintainer accepts the template."
         )
     if missing := [one for one in ISOLATION if one not in record.isolation]:
         notes.append(f"While it was played, this did not hold: {', '.join(missing)}.")
@@ -371,5 +365,5 @@ def _notes(record: Record) -> list[str]:
 
 
 def one_line(error: Exception) -> str:
-    """What an error says, in its first line and at most 1000 characters; its kind where it says nothing."""
+    """Returns the first line of an error's message, at most 1000 characters; its type if the message is empty."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:1000]

@@ -1,6 +1,6 @@
-"""What the page and the command line show, as plain values: tables, a plot and the page of an episode.
+"""Contents of the page and the command line: tables, a plot and pages of episodes.
 
-Nothing of an entry becomes code. Names and texts of entries go into text cells and escaped HTML and labels only.
+No text of an entry becomes code: names and texts go into text cells, escaped HTML and plot labels only.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import csv
 import html
-import io
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -29,17 +28,18 @@ from hf_credit.rollouts import Interaction
 from hf_credit.rollouts.capabilities import Acting, Oracled
 
 Columns = Sequence[tuple[str, str, Callable[[Row, Ranked | None], Any]]]
-"""Name, how its numbers are written, and the value of a row, with its rank where it has one."""
+"""The name, the number format, and the function of a row and its rank, if any, that returns the value."""
 
 SHORT = 8
-"""Digits of an entry's id that tell it on a page."""
+"""Digits of an entry's id on a page."""
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-_WIDTH = 5.0  # inches of a plot: its text can still be read where a phone shows it at half its size
+_MOST_LABEL = 20  # characters
+_WIDTH = 5.0  # inches of a plot, whose text stays readable at half size on a phone
 
 
 def board_table(results: Results, board: str) -> tuple[Columns, list[list[Any]]]:
-    """The columns and the rows of a board of policies or of credit, ranked rows first."""
+    """Returns the columns and the rows of a board, ranked rows first."""
     columns = BOARD_COLUMNS if board in {one.name for one in results.season.tasks} else CREDIT_COLUMNS
     ranked = {one.entry: one for one in results.ranks(board)}
 
@@ -48,13 +48,13 @@ def board_table(results: Results, board: str) -> tuple[Columns, list[list[Any]]]
 
     rows = sorted(results.board(board), key=order)
     if columns is CREDIT_COLUMNS and results.cells:
-        of_limit, learned = (lambda row, _, at=at: results.benched(row)[at] for at in (0, 1))
+        of_limit, learned = (lambda row, _, index=index: results.benched(row)[index] for index in (0, 1))
         columns = (*columns[:4], ("of the limit", ".1%", of_limit), ("learned", ".2f", learned), *columns[4:])
     return columns, [[value(row, ranked.get(row.id)) for _, _, value in columns] for row in rows]
 
 
 def cells(columns: Columns, row: Sequence[Any]) -> list[str]:
-    """A row as text that shows all of its characters, each number as its column has it."""
+    """Formats a row as text in which every character is visible."""
     return [
         "" if value is None else written_out(format(value, form if isinstance(value, int | float) else ""))
         for (_, form, _), value in zip(columns, row, strict=True)
@@ -62,22 +62,24 @@ def cells(columns: Columns, row: Sequence[Any]) -> list[str]:
 
 
 def csv_link(columns: Columns, rows: Sequence[Sequence[Any]]) -> str:
-    """A link that holds a table as CSV, so that nothing of it is left on a disk. A text that a spreadsheet would take
-    for a formula begins with a quotation mark instead."""
-    out = io.StringIO()
-    writer = csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="\r\n")
-    for line in ([name for name, _, _ in columns], *rows):
-        texts = ["" if one is None else str(one) for one in line]
-        safe = zip(line, texts, strict=True)
-        writer.writerow(
-            f"'{text}" if isinstance(one, str) and text.startswith(_FORMULA) else text for one, text in safe
-        )
-    content = base64.b64encode(out.getvalue().encode("utf-8")).decode()
+    """Returns a link that contains a table as CSV, so that no file stays on the disk.
+
+    A text that a spreadsheet would evaluate as a formula gets an apostrophe in front.
+    """
+    import pandas as pd
+
+    safe = [
+        [f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value for value in row]
+        for row in rows
+    ]
+    table = pd.DataFrame(safe, columns=[name for name, _, _ in columns], dtype=object)
+    text = table.to_csv(index=False, quoting=csv.QUOTE_ALL, lineterminator="\r\n")
+    content = base64.b64encode(text.encode("utf-8")).decode()
     return f'<a download="board.csv" href="data:text/csv;charset=utf-8;base64,{content}">Download as CSV</a>'
 
 
 def choices(results: Results, board: str, badge: str = BADGES[0]) -> list[tuple[str, str]]:
-    """The entries of a board to choose from, of this badge or a better one, each with its id."""
+    """Returns the labels and ids of a board's entries with this badge or a higher one."""
     least = BADGES.index(badge)
     return [
         (f"{written_out(row.entry.name)} ({row.id[:SHORT]}, {row.badge})", row.id)
@@ -87,10 +89,8 @@ def choices(results: Results, board: str, badge: str = BADGES[0]) -> list[tuple[
 
 
 def comparison_table(comparison: Comparison) -> list[list[str]]:
-    """What there is to say of two entries, a line each."""
-    seeds = (
-        "One training seed: of these checkpoints only." if comparison.seeds == 1 else f"{comparison.seeds} or more."
-    )
+    """Returns the names and values of a comparison."""
+    one_seed = "1, so the comparison is of these checkpoints only"
     return [
         ["mean difference (A - B)", f"{comparison.difference.mean:+.4f}"],
         ["95 % interval", interval_text(comparison.difference)],
@@ -98,12 +98,12 @@ def comparison_table(comparison: Comparison) -> list[list[str]]:
         ["tasks on which A is better", str(comparison.wins)],
         ["ties", str(comparison.ties)],
         ["tasks on which B is better", str(comparison.losses)],
-        ["training seeds", seeds],
+        ["training seeds", one_seed if comparison.seeds == 1 else f"{comparison.seeds} or more"],
     ]
 
 
 def provenance_table(row: Row) -> list[list[str]]:
-    """Where an entry comes from and what was found of it, a line each."""
+    """Returns the names and values of an entry's provenance and verification."""
     entry, record = row.entry, row.record
     facts: dict[str, Any] = {
         "entry": row.id,
@@ -111,35 +111,37 @@ def provenance_table(row: Row) -> list[list[str]]:
         "benchmark": entry.benchmark,
         "method": entry.method,
     }
-    for one in entry.checkpoints:
-        facts[f"checkpoint, seed {one.seed}"] = f"{one.repo}@{one.commit}" + (f" on {one.base}" if one.base else "")
+    for checkpoint in entry.checkpoints:
+        base = f" on {checkpoint.base}" if checkpoint.base else ""
+        facts[f"checkpoint, seed {checkpoint.seed}"] = f"{checkpoint.repo}@{checkpoint.commit}{base}"
     facts |= {
-        "shown": entry.shown,
+        "presentation": entry.shown,
         "sampling": entry.sampling,
-        "cost of training": entry.ledger or "not kept",
-        "command": entry.command or "not given",
-        "hardware": entry.hardware or "not given",
+        "cost of training": entry.ledger or "unknown",
+        "command": entry.command or "unknown",
+        "hardware": entry.hardware or "unknown",
         "versions": ", ".join(f"{name} {version}" for name, version in entry.versions.items()),
         "badge": f"{row.badge} (of {', '.join(BADGES)})",
     }
     if record is not None:
+        counts = f"{len(record.secret)} x {len(record.secret[0])} outcomes" if record.secret else ""
         facts |= {
-            "what the verifier notes": " ".join(record.notes),
-            "public tasks, claimed and found": ", ".join(f"{name} {own:.4g}" for name, own in record.public.items()),
-            "secret tasks": f"{len(record.secret[0])} outcomes of each of {len(record.secret)}"
-            if record.secret
-            else "",
+            "verifier's notes": " ".join(record.notes),
+            "public tasks, claimed and found": ", ".join(
+                f"{name} {value:.4g}" for name, value in record.public.items()
+            ),
+            "secret tasks": counts,
             "digests of the weights": ", ".join(record.tensors),
             "digests of the chat templates": ", ".join(dict.fromkeys(record.templates)),
             **{f"chat template {name[:12]}": text for name, text in record.unknown_templates.items()},
-            "the verifier's process": ", ".join(record.isolation) or "not given",
+            "isolation of the verifier": ", ".join(record.isolation) or "unknown",
         }
-    plain = {name: own if isinstance(own, str) else json.dumps(own, ensure_ascii=True) for name, own in facts.items()}
-    return [[name, written_out(text)] for name, text in plain.items() if text]
+    texts = {name: fact if isinstance(fact, str) else json.dumps(fact) for name, fact in facts.items()}
+    return [[name, written_out(text)] for name, text in texts.items() if text]
 
 
-def rank_plot(results: Results, board: str, what: str = "mean on the secret tasks", most: int = 20) -> Any:
-    """The means of the best entries of a board with their intervals; `None` where none is ranked."""
+def rank_plot(results: Results, board: str, label: str = "mean on the secret tasks", most: int = 20) -> Any:
+    """Plots the means of a board's best entries with their intervals; returns `None` if no entry is ranked."""
     from matplotlib.figure import Figure
 
     ranked = results.ranks(board)[:most]
@@ -150,32 +152,31 @@ def rank_plot(results: Results, board: str, what: str = "mean on the secret task
     means = [one.score.mean for one in ranked]
     errors = [[one.score.mean - one.score.low for one in ranked], [one.score.high - one.score.mean for one in ranked]]
     axis.errorbar(means, range(len(ranked)), xerr=errors, fmt="o", color="#0072b2", linewidth=2)
-    texts = [f"{plot_text(results.row(one.entry).entry.name, 20)}  [{one.rank}]" for one in ranked]
+    texts = [f"{_plot_text(results.row(one.entry).entry.name)}  [{one.rank}]" for one in ranked]
     axis.set_yticks(range(len(ranked)), texts, fontsize=8)
-    axis.set_ylim(len(ranked) - 0.5, -0.5)  # the best on top, with room beside the first and the last
+    axis.set_ylim(len(ranked) - 0.5, -0.5)  # the best on top
     axis.tick_params(axis="x", labelsize=8)
-    axis.set_xlabel(f"{what}, 95 % interval; [rank]", fontsize=8)
+    axis.set_xlabel(f"{label}, 95 % interval; [rank]", fontsize=8)
     return figure
 
 
-def plot_text(text: str, most: int = 40) -> str:
-    """A name as a label of a plot, in which no $ begins mathematics."""
-    shown = text if len(text) <= most else f"{text[: most - 1]}…"
+def _plot_text(text: str) -> str:
+    """Shortens a name to a plot label, in which no $ starts a formula."""
+    shown = text if len(text) <= _MOST_LABEL else f"{text[: _MOST_LABEL - 1]}…"
     return written_out(shown).replace("\\", "\\\\").replace("$", r"\$")
 
 
 def sample_episodes(
     interaction: Interaction[Any], episodes: Sequence[PlayedEpisode], most: int = 4
 ) -> list[tuple[str, CreditedEpisode]]:
-    """Some episodes of an entry: the best and the worst of its public tasks, decision by decision.
+    """Returns titles and replays of an entry's best and worst episodes on public tasks.
 
-    Where the task has an oracle, the credit of a decision is what the oracle says of it (paper VPR, eq. 2); elsewhere
-    a single episode gives its decisions none.
+    The credit of a decision is the verdict of the task's oracle (VPR, eq. 2); without an oracle there is none.
 
     Args:
         interaction: the entry's task.
-        episodes: that were replayed.
-        most: how many.
+        episodes: the entry's episodes, which `replay_entry` accepts.
+        most: the largest number of episodes.
     """
     ordered = sorted(episodes, key=lambda one: (one.outcome, one.seed))
     half = max(1, most // 2)
@@ -188,14 +189,14 @@ def sample_episodes(
 
 
 def episode_frame(episode: CreditedEpisode, title: str) -> str:
-    """The page of an episode in a frame that runs no script and reaches nothing."""
+    """Returns the page of an episode in a frame without scripts and network."""
     page = html.escape(episode_page(episode.shortened(), title), quote=True)
     label = html.escape(title, quote=True)
     return f'<iframe class="episode" sandbox="" title="{label}" srcdoc="{page}"></iframe>'
 
 
 def interval_text(interval: Interval) -> str:
-    """Such as `[0.512, 0.731]`."""
+    """Formats an interval, such as `[0.512, 0.731]`."""
     return f"[{interval.low:.3f}, {interval.high:.3f}]"
 
 
@@ -230,7 +231,7 @@ def _score(interaction: Interaction[Any], oracle: Oracle[Any] | None, state: Any
     try:
         world, action = Acting(interaction).action_of(state, text)
         return float(oracle.score(world, action)) if action else 0.0
-    except Exception:  # what an oracle says of a stranger's reply is not the page's to fail on
+    except Exception:  # an oracle may fail on any untrusted reply, and the page must not
         return None
 
 
@@ -254,8 +255,8 @@ def _method_text(row: Row, place: Ranked | None) -> str:
 
 def _score_of(name: str) -> Callable[[Row, Ranked | None], float | None]:
     def value(row: Row, place: Ranked | None) -> float | None:
-        found = row.record.scores.get(name) if row.record else None
-        return found if isinstance(found, int | float) else None
+        score = row.record.scores.get(name) if row.record else None
+        return score if isinstance(score, int | float) else None
 
     return value
 
@@ -269,12 +270,12 @@ BOARD_COLUMNS: Columns = (
     ("badge", "", lambda row, _: row.badge),
     ("account", "", lambda row, _: ", ".join(sorted({one.repo.partition("/")[0] for one in row.entry.checkpoints}))),
     ("method", "", lambda row, _: str(row.entry.method["name"])),
-    ("tokens an episode", ",.1f", lambda row, _: row.record and row.record.tokens),
-    ("tokens of training", ",.0f", _training_tokens),
+    ("tokens / episode", ",.1f", lambda row, _: row.record and row.record.tokens),
+    ("training tokens", ",.0f", _training_tokens),
     ("parameters", ",.0f", lambda row, _: (row.record and row.record.parameters) or None),
     ("entry", "", lambda row, _: row.id[:SHORT]),
 )
-"""Of a board of policies. The first four are what a phone shows."""
+"""The columns of a policy board. A phone shows the first four."""
 
 CREDIT_COLUMNS: Columns = (
     ("rank", "", _rank),
@@ -283,8 +284,8 @@ CREDIT_COLUMNS: Columns = (
     ("95 % interval", "", lambda _, place: interval_text(place.score) if place else ""),
     ("bias", ".4f", _score_of("bias")),
     ("variance", ".4f", _score_of("variance")),
-    ("tokens an update", ",.0f", _score_of("tokens")),
-    ("tokens of warm-up", ",.0f", _score_of("warm_up")),
+    ("tokens / update", ",.0f", _score_of("tokens")),
+    ("warm-up tokens", ",.0f", _score_of("warm_up")),
     ("decisions", ",.1f", _score_of("decisions")),
     ("badge", "", lambda row, _: row.badge),
     ("entry", "", lambda row, _: row.id[:SHORT]),

@@ -1,4 +1,4 @@
-"""Checkpoints of strangers: which of their files are taken, and what their tensors are, before they are loaded."""
+"""Checks of untrusted checkpoints before they are loaded: their files, and the size and digest of their tensors."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from hf_credit.hub.safety import check_safetensors
 from hf_credit.safe_io import parse_json
 
 MOST_FILE_BYTES = 64 * 2**20
-"""Of any file but weights: a tokenizer, say."""
+"""The maximum size of a file that holds no weights, such as a tokenizer."""
 
 WANTED = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja", "README.md", "*/*.safetensors", "*/*.json")
-"""What is downloaded of a checkpoint: none of these is code, and none is unpacked by running it."""
+"""The files that are downloaded; none holds code, and reading one runs none."""
 
 _READABLE = frozenset({".safetensors", ".json", ".txt", ".model", ".jinja", ".md"})
 _CHUNK = 2**20
 
 
 def check_folder(folder: Path) -> None:
-    """Refuses a checkpoint's folder with anything but safetensors and text within limits.
+    """Refuses a checkpoint's folder with other files than safetensors and text within limits.
 
     Raises:
-        ValueError: a file is of another kind, a link, too large or asks for code of others to be run.
+        ValueError: a file has another type, is a link or too large, or names code to run (`auto_map`).
     """
     paths = sorted(path for path in folder.rglob("*") if not path.is_dir() or path.is_symlink())
     if not any(path.suffix == ".safetensors" for path in paths):
@@ -43,33 +43,33 @@ def check_folder(folder: Path) -> None:
 
 
 def parameters(folder: Path) -> int:
-    """How many numbers the tensors of a folder hold.
+    """Returns the number of elements of all tensors in a folder.
 
     Raises:
         ValueError: as in `hf_credit.hub.safety.check_safetensors`.
     """
-    return sum(math.prod(one["shape"]) for path in _files(folder) for one in _header(path)[1].values())
+    return sum(math.prod(tensor["shape"]) for path in _files(folder) for tensor in _header(path)[1].values())
 
 
 def tensor_digest(folder: Path) -> str:
-    """The SHA-256 of all tensors by name, type, shape and bytes, whatever files they lie in and whatever these are
-    called: two checkpoints share it if and only if they are the same weights.
+    """Returns the SHA-256 of all tensors by folder, name, type, shape and bytes. It does not depend on the names of
+    files, nor on how tensors are split among them: equal weights have equal digests.
 
     Raises:
         ValueError: as in `parameters`.
     """
-    found = []
+    tensors = []
     for path in _files(folder):
         part = path.parent.relative_to(folder).as_posix()
         begin, header = _header(path)
-        for name, one in header.items():
-            start, end = one["data_offsets"]
-            found.append([part, name, one["dtype"], one["shape"], _hash(path, begin + start, end - start)])
-    return hashlib.sha256(json.dumps(sorted(found)).encode("utf-8")).hexdigest()
+        for name, tensor in header.items():
+            start, end = tensor["data_offsets"]
+            tensors.append([part, name, tensor["dtype"], tensor["shape"], _hash(path, begin + start, end - start)])
+    return hashlib.sha256(json.dumps(sorted(tensors)).encode("utf-8")).hexdigest()
 
 
 def template_digest(text: str) -> str:
-    """The SHA-256 of a chat template, which sees every prompt and so could play."""
+    """Returns the SHA-256 of a chat template. A template reads every prompt, so it could play for the policy."""
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
@@ -78,7 +78,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _header(path: Path) -> tuple[int, dict[str, Any]]:
-    """Where the tensors of a file begin, and what it says of them, checked against its size."""
+    """Returns the offset of a file's tensors and its header, checked against its size."""
     check_safetensors(path)
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")

@@ -3,7 +3,7 @@ FROM python:3.12-slim
 RUN useradd --create-home --uid 1000 user
 WORKDIR /app
 COPY . /app
-# The environments of hf-credit need no more than Python itself, so none of its dependencies, such as torch, is installed.
+# The environments of hf-credit need only Python, so its dependencies, such as torch, are not installed.
 RUN pip install --no-cache-dir "openenv>=0.10,<0.11" \
     && pip install --no-cache-dir --no-deps $requirement
 USER user

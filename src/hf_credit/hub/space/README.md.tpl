@@ -18,8 +18,8 @@ tags:
 
 $summary
 
-An environment of hf-credit $version, whose states are values: an episode can be
-stopped, stored and continued from any state, so that methods that replay decisions can credit each of them.
+An environment of hf-credit $version. Its states are values: an episode can be stopped, stored and continued from any
+state, so that methods can replay decisions and credit each of them.
 
 ## What an agent sees
 
@@ -27,7 +27,7 @@ stopped, stored and continued from any state, so that methods that replay decisi
 $instructions
 ```
 
-And at the start of task 0:
+The first observation of task 0:
 
 ```text
 $opening
@@ -35,7 +35,7 @@ $opening
 
 ## Play it
 
-With any OpenEnv client; only `openenv` needs to be installed:
+With any OpenEnv client, which needs only `openenv`:
 
 ```python
 from openenv.core import GenericEnvClient
@@ -48,7 +48,7 @@ with GenericEnvClient(base_url="$url").sync() as session:
     print(result.observation["text"], result.reward, result.done)
 ```
 
-With hf-credit the same rules run in your own process, from the declaration in `openenv.yaml`, without code of this Space:
+With hf-credit the environment runs in your own process, from the declaration in `openenv.yaml`, without code of this Space:
 
 ```python
 from hf_credit.hub.environments import load_environment
@@ -61,15 +61,15 @@ interaction = load_environment("$repo")
 | | |
 | --- | --- |
 | action | `action`: a plain action, or a reply that contains one |
-| observation | `text`; at reset the rules are in `metadata["instructions"]` |
+| observation | `text`; after a reset also the rules, in `metadata["instructions"]` |
 | reward | in [$low, $high] |
 | episode | at most $turns actions |
 | seeds | the same `seed` and actions give the same episode |
-| tasks | `train` and `held_out`, $tasks each, by `split` and `index`; their seeds are disjoint |
-| `state()` | the complete episode, including what is hidden from the agent, for training |
+| tasks | `train` and `held_out`, $tasks each, by `split` and `index`, with disjoint seeds |
+| `state()` | the complete state, including what is hidden from the agent, for training |
 | `reset(injected_state=...)` | continues from an earlier `state()` |
 | sessions | one per WebSocket, up to 256 |
 | options | $shown_options |
 
-`validation/oracle.json` holds a state from which its actions earn the highest reward, and `validation/runtime.json`
+`validation/oracle.json` holds a state and actions that earn the highest reward from it; `validation/runtime.json` holds
 the episode that `openenv validate` plays.

@@ -11,7 +11,7 @@ from hf_credit.environments.openenv_server import serve
 
 try:
     from ..models import ${prefix}Action, ${prefix}Observation, ${prefix}State
-except ImportError:  # started in the folder above
+except ImportError:  # started from the parent folder
     from models import ${prefix}Action, ${prefix}Observation, ${prefix}State
 
 DECLARATION = Path(__file__).resolve().parent.parent / "openenv.yaml"
@@ -20,12 +20,12 @@ app = serve(DECLARATION, ${prefix}Action, ${prefix}Observation, ${prefix}State)
 
 
 def main() -> None:
-    """Serves on the port that is given."""
+    """Serves on the given host and port."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--host", default="0.0.0.0")
     parser.add_argument("--port", type=int, default=8000)
-    given = parser.parse_args()
-    uvicorn.run(app, host=given.host, port=given.port)
+    arguments = parser.parse_args()
+    uvicorn.run(app, host=arguments.host, port=arguments.port)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-# What OpenEnv reads of a Space, and under `hf_credit` what `load_environment` makes the environment from.
+# The declaration that OpenEnv reads; `load_environment` reads the key `hf_credit`.
 spec_version: 1
 name: $name
 version: $version

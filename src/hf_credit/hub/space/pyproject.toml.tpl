@@ -2,7 +2,7 @@
 requires = ["setuptools>=77"]
 build-backend = "setuptools.build_meta"
 
-# What a client needs. The server needs hf-credit as well, without its dependencies: see the Dockerfile.
+# The requirements of a client. The server also needs hf-credit, without its dependencies: see the Dockerfile.
 [project]
 name = "openenv-$package"
 version = "$version"
