@@ -94,8 +94,7 @@ CSS = """
 .gradio-container > *, .gradio-container main { min-width: 0 !important; max-width: 100% !important; }
 .trouble { background: #fdecea; color: #5f2120; border: 1px solid #f5c6c0; border-radius: 8px; padding: 10px 14px; }
 .text { overflow-wrap: anywhere; margin: 2px 0 6px; }
-#board-table [role=gridcell], #credit-table [role=gridcell], #board-table th, #credit-table th,
-#board-table td, #credit-table td { font-size: 12px !important; }
+[role=gridcell], .gradio-container th, .gradio-container td { font-size: 12px !important; }
 iframe.episode { width: 100%; height: 640px; border: 1px solid var(--border-color-primary); border-radius: 8px;
   background: white; }
 @media (max-width: 640px) {
@@ -169,7 +168,8 @@ def build(source: Source, form: Form | None = None) -> Any:
             with gr.Tab("Submit", id="Submit"):
                 more = ", and submit them; a pull request of the form is marked as of unproved identity."
                 gr.Markdown(SUBMIT + (more if form.sends else "."))
-                how = gr.Code(COMMANDS.format("OWNER/BENCHMARK"), language="shell", elem_id="how", interactive=False)
+                commands = COMMANDS.format("OWNER/BENCHMARK")
+                how = gr.Code(commands, language="shell", elem_id="how", interactive=False, wrap_lines=True)
                 with gr.Row():
                     files = [
                         gr.File(label="entries/….json", type="filepath", elem_id="entry-file"),
@@ -505,7 +505,7 @@ def _facts(elem_id: str) -> Any:
         wrap=True,
         max_height=900,
         max_chars=1000,
-        column_widths=["30%", "70%"],
+        column_widths=["35%", "65%"],
         buttons=[],
         elem_id=elem_id,
     )
