@@ -23,7 +23,7 @@ def test_a_name_is_the_librarys_own_metric_without_any_hub(tmp_path: Path, monke
     monkeypatch.setattr(socket.socket, "connect", refuse)
     metric = load_metric("pass_at_k", cache_dir=str(tmp_path / "cache"))
     assert metric.compute(predictions=[[1.0, 0.0], [0.0, 0.0]], k=[1, 2]) == {"pass@1": 0.25, "pass@2": 0.5}
-    with pytest.raises(ValueError, match="has no revision, got 'v1' of 'pass_at_k'; name owner/name"):
+    with pytest.raises(ValueError, match="has no revision, got 'v1' of 'pass_at_k'; write owner/name"):
         load_metric("pass_at_k", revision="v1")
     with pytest.raises(ValueError, match=r"got 'pass_at_j'; did you mean 'pass_at_k'\?"):
         load_metric("pass_at_j")

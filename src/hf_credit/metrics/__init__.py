@@ -1,4 +1,4 @@
-"""Metrics: the diagnostics as modules of `evaluate`, found by name and built so that they run without this library."""
+"""Metrics: diagnostics as modules of `evaluate`, which run without this library once they are built."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from hf_credit.registry import did_you_mean
 
 _SPACES = Path(__file__).parent / "spaces"
 FILES = ("README.md", "requirements.txt", "tests.py")
-"""Of every metric, beside its `<name>.py`."""
+"""The files of every metric beside its `<name>.py`."""
 
 PAGE = _SPACES / "app.py"
-"""The page to try a metric on, the same of all."""
+"""The page that runs a metric, shared by all metrics."""
 
 METRICS = {path.parent.name: path.parent for path in sorted(_SPACES.glob("*/README.md"))}
-"""The library's own, by name: the folders of their sources."""
+"""The folders with the sources of the library's metrics, by name."""
 
 
 def find(name: str) -> Path:
-    """The folder of a metric's sources, which lack what `build` adds.
+    """Returns the folder of a metric's sources, without the files that `build` adds.
 
     Raises:
         ValueError: there is no such metric.
@@ -32,13 +32,13 @@ def find(name: str) -> Path:
 
 
 def build(name: str, folder: str | Path) -> Path:
-    """Writes a metric as a Space: its own files, the page, and the definitions of this library that it computes with.
+    """Writes a metric as a Space: its own files, the page, and the definitions of this library that it needs.
 
-    The bytes follow from this version of the library alone.
+    The bytes depend only on the version of the library.
 
     Args:
-        name: of one of `METRICS`.
-        folder: where the metric's own folder, called `name`, is made.
+        name: one of `METRICS`.
+        folder: the parent of the metric's folder, which is called `name`.
 
     Returns:
         The metric's folder, which `evaluate.load` takes.
@@ -57,5 +57,5 @@ def build(name: str, folder: str | Path) -> Path:
 
 
 def summary(name: str) -> str:
-    """What a metric measures, from its card, in one sentence."""
+    """Returns the description in a metric's card, one sentence."""
     return re.findall(r"^description: (.+)$", (find(name) / "README.md").read_text(encoding="utf-8"), re.MULTILINE)[0]

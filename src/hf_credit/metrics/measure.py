@@ -1,4 +1,4 @@
-"""What every metric shares. `hf_credit.metrics.build` writes it into the `computation.py` of each."""
+"""The base class of metrics, which `hf_credit.metrics.build` writes into the `computation.py` of each."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ T3 = """\
 
 
 class Measure(evaluate.Metric, abc.ABC):
-    """A metric that is described by its docstring: what it measures, then its arguments, results and examples.
+    """A metric whose docstring describes it: its purpose, then its arguments, results and examples.
 
     Args:
-        inputs: of the class. What is given for each instance, by name: the name of a type of `datasets`, a list of one
-            thing for lists of such things, or a mapping.
-        citation: likewise. Of the paper that it is from, as BibTeX.
+        inputs: class argument: the type of each input by name: the name of a type of `datasets`, a list of one type
+            for lists, or a mapping.
+        citation: class argument: the BibTeX entry of the paper.
     """
 
     _inputs: Mapping[str, Any]
@@ -67,7 +67,7 @@ class Measure(evaluate.Metric, abc.ABC):
 
     @abc.abstractmethod
     def _compute(self, **inputs: Any) -> Mapping[str, Any]:
-        """The results by name."""
+        """Returns the results by name."""
 
 
 def _features(kind: Any) -> Any:

@@ -1,6 +1,6 @@
-"""Code of this library that runs without it: the definitions that something needs, gathered into one module.
+"""Gathers definitions of this library with all their dependencies into one module, which runs without the library.
 
-Sources are read and nothing is imported, so the same text comes of every version of Python.
+It reads sources and imports nothing, so the text is the same under every version of Python.
 """
 
 from __future__ import annotations
@@ -25,29 +25,28 @@ _HOMES: Mapping[str, str] = {  # all others: hf_credit.diagnostics
 
 
 def standalone(wanted: Mapping[str, str]) -> str:
-    """One module with some definitions and all that they need of this library, in the order of the modules' imports.
+    """Returns the text of a module with some definitions and their dependencies, in the order of the modules' imports.
 
-    What other packages give is imported. Sources are read; no definition is run.
+    The text imports names of other packages.
 
     Args:
-        wanted: by its name, the module that has it or imports it.
+        wanted: the module that defines or imports each name.
 
     Raises:
-        ValueError: a name is defined nowhere, two modules define it, or a definition imports from this library by
-            itself, which a gathered one could not.
+        ValueError: no module or more than one defines a name, or a definition contains an import from this library.
     """
     gathered = _Gathered()
     for name, module in wanted.items():
         if not gathered.add(module, name):
-            raise ValueError(f"a name must be defined to be gathered, got {name!r}, which {module} has not; name one.")
+            raise ValueError(f"a name must be defined to be gathered, got {name!r}, which {module} lacks; name one.")
     return gathered.text() + "\n"
 
 
 def metric_computation(folder: str | Path) -> str:
-    """The text of `computation.py` of a metric, from what its `<folder>.py` imports of it.
+    """Returns the text of a metric's `computation.py`, with the names that its `<folder>.py` imports from it.
 
     Raises:
-        ValueError: it imports nothing of it; and as for `standalone`.
+        ValueError: `<folder>.py` imports no such names; and as for `standalone`.
     """
     folder = Path(folder)
     found = _WANTED.search((folder / f"{folder.name}.py").read_text(encoding="utf-8"))
@@ -60,7 +59,7 @@ def metric_computation(folder: str | Path) -> str:
 
 @dataclass
 class _Source:
-    """A module of this library as a text, and what each of its names stands for."""
+    """The source of a module of this library with its definitions and imports by name."""
 
     module: str
     lines: list[str]
@@ -99,7 +98,7 @@ class _Source:
         return source
 
     def texts(self) -> list[str]:
-        """Of the definitions that are taken, in their order."""
+        """Returns the texts of the definitions that are taken, in order."""
         taken = {self.definitions[name][0].lineno: self.definitions[name] for name in self.taken}
         return [self._text(taken[line]) for line in sorted(taken)]
 
@@ -110,7 +109,7 @@ class _Source:
 
 @dataclass
 class _Gathered:
-    """The definitions found so far, and of each module those that it takes names from."""
+    """The definitions gathered so far, and the modules that each module imports from."""
 
     sources: dict[str, _Source] = field(default_factory=dict)
     taken: dict[str, str] = field(default_factory=dict)
@@ -118,7 +117,7 @@ class _Gathered:
     needs: dict[str, set[str]] = field(default_factory=dict)
 
     def add(self, module: str, name: str) -> bool:
-        """Takes a name of a module with all that it needs; false where the module has no such name."""
+        """Takes a name of a module with its dependencies; returns whether the module has the name."""
         if module not in self.sources:
             self.sources[module] = _Source.of(module)
         source = self.sources[module]
@@ -144,7 +143,7 @@ class _Gathered:
             if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == _PACKAGE:
                 raise ValueError(f"{module}.{name} must not import {node.module} within itself; move the line up.")
             if isinstance(node, ast.Name):
-                self.add(module, node.id)  # built in, an argument or a local name where it is not there
+                self.add(module, node.id)  # false for built-in, argument and local names
         return True
 
     def text(self) -> str:

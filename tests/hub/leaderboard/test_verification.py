@@ -214,7 +214,7 @@ def test_a_header_longer_than_its_file_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("request_", "reason"),
-    [({"kind": "policy", "seeds": []}, r"must come to its end .* has no attribute 'values'"), ({}, "'kind'")],
+    [({"kind": "policy", "seeds": []}, r"must finish within .* has no attribute 'values'"), ({}, "'kind'")],
 )
 def test_a_confined_process_that_fails_says_so_in_a_sentence(request_: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfinedError, match=reason):

@@ -1,9 +1,9 @@
-"""A page to try a metric on: its inputs as JSON, its own examples, and the card.
+"""A page that runs a metric: its inputs as JSON, its examples, and the card.
 
     hf-credit metrics influence --output spaces
     python spaces/influence/app.py
 
-One file for all metrics: each Space that is built gets a copy, which serves the folder it lies in.
+All metrics share this file: each built Space contains a copy, which serves its own folder.
 """
 
 import importlib.util
@@ -19,7 +19,7 @@ _MOST_CHARACTERS = 200_000
 
 
 def own_examples():
-    """The examples that the tests of this metric hold."""
+    """Returns the examples in the tests of this metric."""
     spec = importlib.util.spec_from_file_location("examples", FOLDER / "tests.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -27,14 +27,14 @@ def own_examples():
 
 
 def compute(text):
-    """The metric of the inputs that a JSON text holds; what is not a number is shown as null."""
+    """Computes the metric of the inputs in a JSON text; NaN becomes null."""
     if len(text) > _MOST_CHARACTERS:
         raise gr.Error(f"the inputs must have at most {_MOST_CHARACTERS} characters, got {len(text)}; use Python.")
     try:
         inputs = json.loads(text)
         if not isinstance(inputs, dict):
             raise ValueError(f"the inputs must be a JSON object, got {type(inputs).__name__}")
-        # A module that failed keeps what it was given, so each computation has one of its own.
+        # A module keeps its inputs after a failure, so each computation loads a new one.
         result = evaluate.load(str(FOLDER), keep_in_memory=True).compute(**inputs)
     except (ValueError, TypeError, RecursionError) as error:
         raise gr.Error(str(error)[:500], print_exception=False) from None
@@ -42,7 +42,7 @@ def compute(text):
 
 
 def build():
-    """The page."""
+    """Builds the page."""
     examples = [json.dumps(case, ensure_ascii=False) for case in own_examples()]
     card = (FOLDER / "README.md").read_text(encoding="utf-8").split("---\n", 2)[2]
     with gr.Blocks(title=FOLDER.name) as page:

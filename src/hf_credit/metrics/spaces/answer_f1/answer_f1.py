@@ -4,8 +4,7 @@ from .computation import T3, Measure, token_f1
 
 
 class AnswerF1(Measure, citation=T3, inputs={"predictions": "string", "references": "string"}):
-    """How much of a story an answer tells: F1 of the words, and of the characters, that the two have in common, as
-    multisets.
+    """How much of a story an answer contains: F1 of their common words, and of their common characters, as multisets.
 
     Args:
         predictions: the answers.
@@ -24,7 +23,7 @@ class AnswerF1(Measure, citation=T3, inputs={"predictions": "string", "reference
 
     def _compute(self, predictions, references):
         words, characters = (
-            [token_f1(said, due, level) for said, due in zip(predictions, references, strict=True)]
+            [token_f1(answer, story, level) for answer, story in zip(predictions, references, strict=True)]
             for level in ("word", "character")
         )
         return {

@@ -6,8 +6,8 @@ from .computation import T3, Measure, belief_potential
 class BeliefPotential(
     Measure, citation=T3, inputs={"predictions": ["string"], "references": {"truth": "string", "possible": ["string"]}}
 ):
-    """How far an agent's belief is from the truth, beside what it could know: -log of the share of its answers that
-    are true, the log of how many hypotheses are left, both in nats, and the L1 distance of the two beliefs.
+    """How far an agent's belief is from the truth, compared with what it could know: -log of the share of its true
+    answers, the log of the number of remaining hypotheses, both in nats, and the L1 distance of the two beliefs.
 
     Args:
         predictions: at each state, the answers that the agent gave when it was asked there.

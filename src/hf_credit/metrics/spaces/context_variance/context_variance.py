@@ -4,8 +4,8 @@ from .computation import C3, Measure, context_variance
 
 
 class ContextVariance(Measure, citation=C3, inputs={"predictions": ["float64"]}):
-    """The variance of credit among the alternatives to one decision, a mean over buckets, beside the variance of its
-    mean from bucket to bucket, which a baseline is there to take away.
+    """The variance of credit among the alternatives to one decision, averaged over buckets, and the variance of its
+    mean between buckets, which a baseline removes.
 
     Args:
         predictions: of each bucket, the credit of each candidate; finite numbers.

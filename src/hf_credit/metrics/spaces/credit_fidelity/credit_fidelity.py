@@ -4,8 +4,8 @@ from .computation import C3, Measure, credit_fidelity
 
 
 class CreditFidelity(Measure, citation=C3, inputs={"predictions": ["float64"], "references": ["float64"]}):
-    """How well the credit that a method assigned to single decisions ranks them by what they were worth: Spearman's
-    rank correlation between credits and target advantages, pooled over buckets of alternatives to one decision, ties
+    """How well the credit that a method assigns to single decisions ranks them by their advantages: Spearman's rank
+    correlation between credits and target advantages, pooled over buckets of alternatives to one decision, ties
     averaged.
 
     Args:
@@ -14,7 +14,7 @@ class CreditFidelity(Measure, citation=C3, inputs={"predictions": ["float64"], "
 
     Returns:
         credit_fidelity: in [-1, 1]; NaN where it is not defined.
-        status: "ok", or what a reader must know of it.
+        status: "ok", or a caveat.
         candidates, buckets: how many were pooled.
         alone: buckets left out since they hold fewer than two candidates.
 

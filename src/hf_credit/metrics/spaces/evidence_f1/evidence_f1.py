@@ -4,8 +4,8 @@ from .computation import CVT_RL, Measure, evidence_f1
 
 
 class EvidenceF1(Measure, citation=CVT_RL, inputs={"predictions": ["string"], "references": ["string"]}):
-    """Whether answers rest on what supports them: the F1 of the documents that an answer cites and those that support
-    it, a mean over answers.
+    """Whether answers cite the documents that support them: the F1 of cited and supporting documents, averaged over
+    answers.
 
     Args:
         predictions: of each answer, the documents it cites.

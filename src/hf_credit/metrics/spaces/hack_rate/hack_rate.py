@@ -14,8 +14,8 @@ class HackRate(Measure, citation=CVT_RL, inputs={"predictions": "bool"}):
         confidence: of the interval.
 
     Returns:
-        apparent: the share that is flagged.
-        corrected: the share that this says is hacked, in [0, 1].
+        apparent: the flagged share.
+        corrected: the estimated share of hacked episodes, in [0, 1].
         low, high: the interval of corrected.
         n: how many episodes there were.
 

@@ -4,8 +4,8 @@ from .computation import C3, Measure, influence, influence_by_chance
 
 
 class Influence(Measure, citation=C3, inputs={"predictions": [["string"]]}):
-    """How far a message decides what the next speaker says: the mutual information between the message that was put in
-    at a frozen context and the answer to it, in nats, a mean over contexts.
+    """How much a message determines the next speaker's answer: the mutual information between the message inserted at
+    a frozen context and the answer, in nats, averaged over contexts.
 
     Args:
         predictions: of each bucket, of each candidate message, the answer in each replay; None where nobody answered.

@@ -4,8 +4,8 @@ from .computation import CVT_RL, Measure, intervention_validity
 
 
 class InterventionValidity(Measure, citation=CVT_RL, inputs={"predictions": "bool", "references": "string"}):
-    """How many proposals to put in a step's place fail the gate, and how many of the others are unlike what the policy
-    says itself, by family of interventions.
+    """How many proposed replacements of a step fail the gate, and how many of the others are unlikely under the policy
+    itself, by family of interventions.
 
     Args:
         predictions: whether each proposal passed the gate.

@@ -4,12 +4,12 @@ from .computation import CVT_RL, Measure, overlap
 
 
 class Overlap(Measure, citation=CVT_RL, inputs={"predictions": "float64"}):
-    """Whether continuations that one policy played say anything of another policy: quantiles of the ratios of their
-    probabilities, how many are clipped, and how many continuations they are worth.
+    """Whether continuations of one policy are informative about another: quantiles of the ratios of their
+    probabilities, the clipped share, and the effective sample size.
 
     Args:
         predictions: the ratio of each continuation, before it is clipped.
-        probabilities: with which steps were drawn.
+        probabilities: the probability with which each step was drawn.
         low: the least ratio that is not clipped.
         high: the largest.
         floor: the least probability with which a step is drawn.

@@ -4,7 +4,7 @@ from .computation import CVT_RL, Measure, pccc_fidelity
 
 
 class PCCCFidelity(Measure, citation=CVT_RL, inputs={"predictions": "float64", "references": "float64"}):
-    """Whether what steps were estimated to contribute is what they do contribute, by enumeration or many
+    """How accurate the estimated contributions of steps are, compared with exact ones, by enumeration or many
     continuations.
 
     Args:
