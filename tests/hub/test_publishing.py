@@ -108,7 +108,7 @@ def test_a_commit_is_named_once_it_is_verified_and_a_name_is_not_moved(failing: 
     with pytest.raises(Conflict, match=rf"must be free, got 'v1', which is at {first.commit}; choose a new one"):
         publish({"README.md": b"# New\n"}, "me/named", repo_type="model", tag="v1", **where)
     assert api.model_info("me/named").sha == api.model_info("me/named", revision="v1").sha == first.commit
-    with pytest.raises(ValueError, match="got 'v2' for a pull request; tag it once it is merged"):
+    with pytest.raises(ValueError, match="got 'v2' for a pull request; tag it after the merge"):
         publish(FILES, "me/named", repo_type="model", tag="v2", pr=True, **where)
 
 
