@@ -117,11 +117,11 @@ class CircuitDecoding(QueryEnvironment[CircuitDecodingState]):
         """
         inputs = whole_number("inputs", task["inputs"], 1, MAX_INPUTS)
         candidates, hidden = tuple(task["candidates"]), tuple(task["hidden"])
-        found = {truth_table(formula, inputs) for formula in candidates} - {0, 2 ** (2**inputs) - 1}
-        if len(found) < len(candidates):
+        different = {truth_table(formula, inputs) for formula in candidates} - {0, 2 ** (2**inputs) - 1}
+        if len(different) < len(candidates):
             raise ValueError(
                 "the candidates must have different truth tables, none of them constant, got "
-                f"{len(found)} such tables of {len(candidates)} formulas; correct them."
+                f"{len(different)} such tables of {len(candidates)} formulas; correct them."
             )
         if not 1 <= len(hidden) <= len(LABELS) or len(candidates) ** len(hidden) > MAX_ANSWERS:
             raise ValueError(
@@ -170,8 +170,8 @@ class CircuitDecoding(QueryEnvironment[CircuitDecodingState]):
 
     def _feedback(self, state: CircuitDecodingState) -> str:
         query = state.queries[-1]
-        told = str(output(state, query))
-        return f"{query} {told}" if self.wording == "brief" else told
+        bit = str(output(state, query))
+        return f"{query} {bit}" if self.wording == "brief" else bit
 
     def _asked(self, state: CircuitDecodingState, content: str) -> CircuitDecodingState | None:
         query = read_query(state, content)
@@ -185,17 +185,17 @@ class CircuitDecoding(QueryEnvironment[CircuitDecodingState]):
             return None
         return ", ".join(map(str, numbers))
 
-    def _worth(self, state: CircuitDecodingState, answer: str) -> float:
+    def _reward(self, state: CircuitDecodingState, answer: str) -> float:
         right = sum(map(int.__eq__, map(int, answer.split(",")), state.hidden))  # tables of candidates all differ
         return right / len(state.hidden) if self.reward == "share" else float(right == len(state.hidden))
 
 
 def read_query(state: CircuitDecodingState, content: str) -> str | None:
     """The query in its stored form, `A101`; `None` if it cannot be read."""
-    found = _QUERY.fullmatch(content)
-    if found is None:
+    match = _QUERY.fullmatch(content)
+    if match is None:
         return None
-    label, bits = found[1], re.sub(r"[\s,]", "", found[2] or found[3])
+    label, bits = match[1], re.sub(r"[\s,]", "", match[2] or match[3])
     return f"{label}{bits}" if LABELS.index(label) < len(state.hidden) and len(bits) == state.inputs else None
 
 

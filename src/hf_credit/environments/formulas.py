@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 import random
 import re
 from typing import Any
 
 MAX_INPUTS, MAX_LENGTH = 4, 1000
 
-_TOKEN = re.compile(r"\s*(?:(and|or|not)\b|x([0-9])(?![0-9])|([()]))")
-_BINDS = {"or": 1, "and": 2, "not": 3}
+_TOKENS = re.compile(r"(?:\s|\b(?:and|or|not|x[0-9])\b|[()])*")
 
 
 def truth_table(formula: Any, inputs: int) -> int:
@@ -25,50 +26,32 @@ def truth_table(formula: Any, inputs: int) -> int:
         ValueError: the text is not a formula.
     """
     rows = 1 << inputs
-    every = (1 << rows) - 1
-    variables = [
-        sum((row >> inputs - 1 - variable & 1) << rows - 1 - row for row in range(rows)) for variable in range(inputs)
-    ]
-    values: list[int] = []
-    waiting: list[str] = []
+    all_ones = (1 << rows) - 1
+    variables = {
+        f"x{place}": sum((row >> inputs - 1 - place & 1) << rows - 1 - row for row in range(rows))
+        for place in range(inputs)
+    }
 
-    def apply(operator: str) -> None:
-        last = values.pop()
-        match operator:
-            case "not":
-                values.append(every ^ last)
-            case "and":
-                values.append(values.pop() & last)
-            case _:
-                values.append(values.pop() | last)
+    def table(node: ast.expr) -> int:
+        match node:
+            case ast.Name(name) if name in variables:
+                return variables[name]
+            case ast.UnaryOp(ast.Not(), operand):
+                return all_ones ^ table(operand)
+            case ast.BoolOp(operator, operands):
+                combine = int.__and__ if isinstance(operator, ast.And) else int.__or__
+                return functools.reduce(combine, map(table, operands))
+        raise ValueError
 
-    operand = True  # whether an operand is expected, not an operator
-    for word, variable, bracket in _tokens(formula):
-        if operand != bool(variable or word == "not" or bracket == "("):
-            raise _unreadable(formula)
-        if variable:
-            if int(variable) >= inputs:
-                raise _unreadable(formula)
-            values.append(variables[int(variable)])
-            operand = False
-        elif bracket == "(" or word == "not":
-            waiting.append(word or bracket)
-        elif word:
-            while waiting and waiting[-1] != "(" and _BINDS[waiting[-1]] >= _BINDS[word]:
-                apply(waiting.pop())
-            waiting.append(word)
-            operand = True
-        else:
-            while waiting and waiting[-1] != "(":
-                apply(waiting.pop())
-            if not waiting:
-                raise _unreadable(formula)
-            waiting.pop()
-    if operand or "(" in waiting:
-        raise _unreadable(formula)
-    while waiting:
-        apply(waiting.pop())
-    return values[0]
+    try:
+        if not isinstance(formula, str) or len(formula) > MAX_LENGTH or not _TOKENS.fullmatch(formula):
+            raise ValueError
+        return table(ast.parse(" ".join(formula.split()), mode="eval").body)
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        raise ValueError(
+            "a formula must be of x0, x1, ... with and, or, not and brackets, in at most "
+            f"{MAX_LENGTH} characters, got {repr(formula)[:100]}; correct it."
+        ) from None
 
 
 def draw_formulas(count: int, inputs: int, rng: random.Random) -> list[str]:
@@ -79,11 +62,11 @@ def draw_formulas(count: int, inputs: int, rng: random.Random) -> list[str]:
         inputs: the number of variables, 1 to 4.
         rng: the random generator.
     """
-    found: dict[int, str] = {}
-    while len(found) < count:
+    drawn: dict[int, str] = {}
+    while len(drawn) < count:
         formula = _drawn(inputs, rng.randint(1, 3) if inputs > 1 else 0, rng)
-        found.setdefault(truth_table(formula, inputs), formula)
-    return [formula[1:-1] if formula[0] == "(" else formula for formula in found.values()]
+        drawn.setdefault(truth_table(formula, inputs), formula)
+    return [formula[1:-1] if formula[0] == "(" else formula for formula in drawn.values()]
 
 
 def _drawn(inputs: int, depth: int, rng: random.Random) -> str:
@@ -97,24 +80,3 @@ def _drawn(inputs: int, depth: int, rng: random.Random) -> str:
         inner = f"({sides[0]} {rng.choice(('and', 'or'))} {sides[1]})"
         if truth_table(inner, inputs) not in idle | {truth_table(side, inputs) for side in sides}:
             return f"{negated}{inner}"
-
-
-def _tokens(formula: Any) -> list[tuple[str, str, str]]:
-    if not isinstance(formula, str) or len(formula) > MAX_LENGTH:
-        raise _unreadable(formula)
-    text = formula.strip()
-    tokens, place = [], 0
-    while place < len(text):
-        found = _TOKEN.match(text, place)
-        if found is None:
-            raise _unreadable(formula)
-        tokens.append((found[1] or "", found[2] or "", found[3] or ""))
-        place = found.end()
-    return tokens
-
-
-def _unreadable(formula: Any) -> ValueError:
-    return ValueError(
-        "a formula must be of x0, x1, ... with and, or, not and brackets, in at most "
-        f"{MAX_LENGTH} characters, got {repr(formula)[:100]}; correct it."
-    )

@@ -129,11 +129,11 @@ class GuessNumbers(QueryEnvironment[GuessNumbersState]):
         symbols = whole_number("symbols", task["symbols"], 2, 10)
         digits = whole_number("digits", task["digits"], 1, symbols)
         secret, first = task["secret"], task["first_guess"]
-        if not self._is_number(secret, digits, symbols) or len(set(secret)) < digits:
+        if not _is_number(secret, digits, symbols) or len(set(secret)) < digits:
             raise ValueError(
                 f"a secret must be {digits} different digits out of {alphabet(symbols)}, got {secret!r}; correct it."
             )
-        if first and not self._is_number(first, digits, symbols):
+        if first and not _is_number(first, digits, symbols):
             raise ValueError(
                 f"a first guess must be {digits} digits out of {alphabet(symbols)}, got {first!r}; correct it."
             )
@@ -173,38 +173,35 @@ class GuessNumbers(QueryEnvironment[GuessNumbersState]):
 
     def _shown(self, guess: str, state: GuessNumbersState) -> str:
         """The feedback on a guess."""
-        right, elsewhere = feedback(guess, state.secret)
         shape = "A{} B{}" if self.wording == "brief" else _FEEDBACK
-        return shape.format(right, elsewhere)
+        return shape.format(*feedback(guess, state.secret))
 
     def _asked(self, state: GuessNumbersState, content: str) -> GuessNumbersState | None:
-        if not self._is_number(content, state.digits, state.symbols):
-            return None
-        return replace(state, queries=(*state.queries, content))
+        return replace(state, queries=(*state.queries, content)) if self._read_answer(state, content) else None
 
     def _read_answer(self, state: GuessNumbersState, content: str) -> str | None:
-        return content if self._is_number(content, state.digits, state.symbols) else None
+        return content if _is_number(content, state.digits, state.symbols) else None
 
-    def _worth(self, state: GuessNumbersState, answer: str) -> float:
+    def _reward(self, state: GuessNumbersState, answer: str) -> float:
         return float(answer == state.secret)
 
-    @staticmethod
-    def _is_number(text: Any, digits: int, symbols: int) -> bool:
-        return isinstance(text, str) and len(text) == digits and set(text) <= set(alphabet(symbols))
+
+def _is_number(text: Any, digits: int, symbols: int) -> bool:
+    return isinstance(text, str) and len(text) == digits and set(text) <= set(alphabet(symbols))
 
 
 @functools.cache
 def rows() -> tuple[tuple[int, int, str, str], ...]:
     """The paper's set, shuffled: digits, symbols, secret, first guess. The first 1,526 are for training."""
-    found = [
+    pairs = [
         (digits, symbols, secret, first)
         for digits, symbols, right, elsewhere in SUBGROUPS
         for first, secret in product(map("".join, permutations(alphabet(symbols), digits)), repeat=2)
         if feedback(first, secret) == (right, elsewhere)
     ]
-    assert len(found) == PAIRS
-    stream(0, GuessNumbers.name, "set").shuffle(found)
-    return tuple(found)
+    assert len(pairs) == PAIRS
+    stream(0, GuessNumbers.name, "set").shuffle(pairs)
+    return tuple(pairs)
 
 
 @functools.cache

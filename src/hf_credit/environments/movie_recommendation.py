@@ -107,7 +107,7 @@ class MovieRecommendation(PreferenceEstimation):
     def _read_answer(self, state: PreferenceState, content: str) -> str | None:
         return content if state.left == 1 and content in state.unseen_names else None
 
-    def _worth(self, state: PreferenceState, answer: str) -> float:
+    def _reward(self, state: PreferenceState, answer: str) -> float:
         values = [worth(state.weights, one) for one in state.unseen_scores]
         return float(state.unseen_names[values.index(max(values))] == answer)
 

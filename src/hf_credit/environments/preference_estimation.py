@@ -193,7 +193,7 @@ class PreferenceEstimation(QueryEnvironment[PreferenceState]):
     def _read_answer(self, state: PreferenceState, content: str) -> str | None:
         return None if read_decimals(content, len(state.weights)) is None else content
 
-    def _worth(self, state: PreferenceState, answer: str) -> float:
+    def _reward(self, state: PreferenceState, answer: str) -> float:
         guess = read_decimals(answer, len(state.weights))
         return float(guess is not None and cosine_exceeds(guess, state.weights, THRESHOLD))
 

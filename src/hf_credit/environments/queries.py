@@ -1,6 +1,7 @@
-"""Worlds that are asked before they are answered: the active reasoning of paper T3 (Appendix C.1).
+"""Games in which the agent asks queries before it answers: the active reasoning of paper T3 (Appendix C.1).
 
-A reply acts by its first `<interact>...</interact>`, a query, or `<answer>...</answer>`, which ends the episode.
+The action of a reply is its first `<interact>...</interact>`, a query, or `<answer>...</answer>`, which ends the
+episode.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ FORMAT = (
 
 @dataclass(frozen=True, kw_only=True)
 class QueryState(State):
-    """Where a game of queries stands.
+    """The state of a game of queries.
 
     Attributes:
-        left: how many replies are left, the answer included.
+        left: the number of replies left, the answer included.
         queries: the contents of the queries so far.
         answer: the content of the answer, `None` before it.
     """
@@ -42,13 +43,13 @@ S = TypeVar("S", bound=QueryState)
 
 
 def first_act(reply: str) -> str:
-    """The plain action of a reply, `interact CONTENT` or `answer CONTENT`; empty where it takes none.
+    """The plain action of a reply, `interact CONTENT` or `answer CONTENT`; empty if it has none.
 
-    What counts is the first of the two tags that is closed with no tag of these in between. Case is kept, white space
-    is collapsed.
+    The first of these tags counts that is closed without another of them in between. Case is kept, white space is
+    collapsed.
     """
-    found = _ACT.search(reply)
-    return " ".join((found[1], *found[2].split())) if found else ""
+    match = _ACT.search(reply)
+    return " ".join((match[1], *match[2].split())) if match else ""
 
 
 def parse(action: str) -> tuple[str, str] | None:
@@ -58,16 +59,16 @@ def parse(action: str) -> tuple[str, str] | None:
 
 
 class QueryEnvironment(Environment[S]):
-    """What the environments of paper T3 have in common. Reward: what the answer is worth, 0 without one.
+    """The base of paper T3's environments. The reward is that of the answer, 0 without one.
 
-    An episode ends with the answer, with the last of `turns` replies, or with one that cannot be read, which is
-    invalid. The first observation holds all that depends on the task, later ones hold the feedback alone, so an agent
-    needs the whole conversation.
+    An episode ends with the answer, with the last of `turns` replies, or with an unreadable reply, which is invalid.
+    The first observation holds everything that depends on the task, later ones only the feedback, so an agent needs
+    the whole conversation.
 
     Args:
-        turns: replies of an episode, the answer included.
-        wording: `"paper"` shows the prompts of the paper (Figures 6 to 11) in the first observation, and as
-            instructions one sentence on the format; `"brief"` shows short ones, for policies that know the game.
+        turns: the most replies of an episode, the answer included.
+        wording: `"paper"` shows the prompts of the paper (Figures 6 to 11) in the first observation, with one sentence
+            on the format as instructions; `"brief"` shows short ones, for policies that know the game.
 
     Raises:
         ValueError: an option is outside its range.
@@ -82,7 +83,7 @@ class QueryEnvironment(Environment[S]):
 
     @property
     def instructions(self) -> str:
-        """The format of an action, and in brief wording the rules."""
+        """The format of an action, preceded by the rules in brief wording."""
         return FORMAT if self.wording == "paper" else f"{self._rules()} {FORMAT}"
 
     @property
@@ -99,7 +100,7 @@ class QueryEnvironment(Environment[S]):
         return f"<{verb}>{content}</{verb}>"
 
     def observe(self, state: S) -> str:
-        """The task before any query, and after one the feedback on it alone."""
+        """The task before any query, afterwards only the feedback on the last query."""
         if state.status == "invalid":
             return "That is no valid query or answer."
         if state.status == "finished":
@@ -107,44 +108,40 @@ class QueryEnvironment(Environment[S]):
         return self._feedback(state) if state.queries else self._opening(state)
 
     def answer_prompt(self, state: S) -> str:
-        """What asks for the answer at once; `force_answer(state)` is the state that goes with it."""
+        """The prompt that asks for the answer at once, in the state `force_answer(state)`."""
         return "Now give your final answer inside <answer> and </answer>."
 
     def force_answer(self, state: S) -> S:
-        """`state` with one reply left, to be asked for the answer: a query then ends the episode."""
+        """`state` with one reply left, so that a query ends the episode."""
         return replace(state, left=1)
 
     def step(self, state: S, action: str) -> Transition[S]:
         if state.status != "active":
             return self._transition(state, 0.0, None)
-        act = parse(action)
-        after = None if act is None else self._after(state, *act)
-        if act is None or after is None:
-            return self._transition(replace(state, status="invalid"), self.outcome(state), None)
-        return self._transition(after, self.outcome(after), " ".join(act).rstrip())
+        verb, content = parse(action) or ("", "")
+        after: S | None = None
+        if verb == INTERACT and (asked := self._asked(state, content)) is not None:
+            after = self._spent(asked)
+        elif verb == ANSWER and (answer := self._read_answer(state, content)) is not None:
+            after = replace(state, left=state.left - 1, answer=answer, status="finished")
+        if after is None:
+            return self._transition(replace(state, status="invalid"), 0.0, None)
+        return self._transition(after, self.outcome(after), f"{verb} {content}".rstrip())
 
     def outcome(self, state: S) -> float:
-        """What the answer is worth, 0 without one."""
-        return 0.0 if state.answer is None else self._worth(state, state.answer)
+        """The reward of the answer, 0 without one."""
+        return 0.0 if state.answer is None else self._reward(state, state.answer)
 
     def metrics(self, state: S) -> dict[str, float]:
-        """`success`: whether the answer is right; `answered`: whether there is one; `queries`: their number."""
+        """`success`: whether the answer is right; `answered`: whether it was given; `queries`: their number."""
         return {
             "success": float(self.outcome(state) == 1),
             "answered": float(state.answer is not None),
             "queries": float(len(state.queries)),
         }
 
-    def _after(self, state: S, verb: str, content: str) -> S | None:
-        """The state after an action, `None` if it cannot be read."""
-        if verb == ANSWER:
-            answer = self._read_answer(state, content)
-            return None if answer is None else replace(state, left=state.left - 1, answer=answer, status="finished")
-        asked = self._asked(state, content)
-        return None if asked is None else self._spent(asked)
-
     def _spent(self, state: S) -> S:
-        """The state after a query, at the cost of a reply."""
+        """The state with one reply fewer left."""
         left = state.left - 1
         return replace(state, left=left, status="active" if left else "finished")
 
@@ -158,16 +155,16 @@ class QueryEnvironment(Environment[S]):
 
     @abstractmethod
     def _feedback(self, state: S) -> str:
-        """What the last query is answered."""
+        """The feedback on the last query."""
 
     @abstractmethod
     def _asked(self, state: S, content: str) -> S | None:
-        """The state with one more query, `None` if it cannot be read."""
+        """The state with one more query, before `_spent`; `None` if the query cannot be read."""
 
     @abstractmethod
     def _read_answer(self, state: S, content: str) -> str | None:
         """An answer in its normal form, `None` if it cannot be read."""
 
     @abstractmethod
-    def _worth(self, state: S, answer: str) -> float:
+    def _reward(self, state: S, answer: str) -> float:
         """The reward of an answer, in [0, 1]."""

@@ -219,7 +219,7 @@ class SituationPuzzles(QueryEnvironment[SituationPuzzlesState]):
     def _read_answer(self, state: SituationPuzzlesState, content: str) -> str | None:
         return content
 
-    def _worth(self, state: SituationPuzzlesState, answer: str) -> float:
+    def _reward(self, state: SituationPuzzlesState, answer: str) -> float:
         return token_f1(answer, state.bottom, self.reward)
 
 
