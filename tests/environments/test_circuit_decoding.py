@@ -14,11 +14,11 @@ START = GAME.initial_state(ROW, 0)
 
 
 @pytest.mark.parametrize(
-    ("query", "told"),
+    ("query", "bit"),
     [("A(1, 0, 1)", "1"), ("A(1, 0, 0)", "0"), ("B(0, 1, 0)", "1"), ("B( 0,0 , 1 )", "0"), ("A101", "1")],
 )
-def test_a_query_is_told_the_output(query, told):
-    assert GAME.observe(GAME.step(START, f"<interact>{query}</interact>").state) == told
+def test_a_query_returns_the_output(query, bit):
+    assert GAME.observe(GAME.step(START, f"<interact>{query}</interact>").state) == bit
 
 
 def test_brief_feedback_repeats_the_query():

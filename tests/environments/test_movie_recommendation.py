@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hf_credit.environments.movie_recommendation import MovieRecommendation
-from hf_credit.environments.preference_estimation import worth
+from hf_credit.environments.preference_estimation import utility
 
 ROW = {
     "levels": 10,
@@ -65,7 +65,7 @@ def test_drawn_tasks_have_one_best_movie_and_new_names():
     game = MovieRecommendation(attributes=3, levels=2, movies=4, unseen=3)
     for seed in range(60):
         task = game.sample_task(seed)
-        values = sorted(worth(task["weights"], scores) for scores in task["unseen_scores"])
+        values = sorted(utility(task["weights"], scores) for scores in task["unseen_scores"])
         assert values[-1] > values[-2]
         assert not {*task["names"]} & {*task["unseen_names"]}
 

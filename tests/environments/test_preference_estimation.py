@@ -9,7 +9,7 @@ from hf_credit.environments.preference_estimation import (
     decimals,
     preference,
     read_decimals,
-    worth,
+    utility,
 )
 from hf_credit.environments.tasks import task_seed
 
@@ -28,7 +28,7 @@ def ask(first, second, guess="0.5,1,0"):
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "told"),
+    ("first", "second", "reply"),
     [
         ("Movie1", "Movie2", "Equal"),  # 0.3 * 1.0 and 1.0 * 0.3, which floats would also have to get right
         ("Up", "Movie1", "Yes"),
@@ -38,14 +38,14 @@ def ask(first, second, guess="0.5,1,0"):
         ("Up", "Up", "Equal"),
     ],
 )
-def test_a_question_is_answered_by_worth(first, second, told):
-    assert GAME.observe(GAME.step(START, ask(first, second)).state) == told
+def test_a_question_is_answered_by_utility(first, second, reply):
+    assert GAME.observe(GAME.step(START, ask(first, second)).state) == reply
 
 
 def test_sums_that_floats_get_wrong_are_equal():
     assert 0.1 * 0.1 + 0.1 * 0.2 != 0.1 * 0.3
     assert preference((1, 1, 1), (1, 2, 0), (0, 0, 3)) == 0
-    assert worth((1, 1, 1), (1, 2, 0)) == 3
+    assert utility((1, 1, 1), (1, 2, 0)) == 3
 
 
 def test_a_query_keeps_its_guess():
@@ -120,12 +120,12 @@ def test_decimals_are_short(vector, levels, text):
 
 
 @pytest.mark.parametrize("sampling", ["uniform", "min_max", "max"])
-def test_reference_movies_are_taken_by_worth(sampling):
+def test_reference_movies_are_chosen_by_utility(sampling):
     game = PreferenceEstimation(attributes=3, movies=4, sampling=sampling)
     means = []
     for seed in range(30):
         task = game.sample_task(seed)
-        values = sorted(worth(task["weights"], scores) / sum(task["weights"]) for scores in task["scores"])
+        values = sorted(utility(task["weights"], scores) / sum(task["weights"]) for scores in task["scores"])
         means.append(values)
     lowest, second, _, highest = (sum(column) / len(means) for column in zip(*means, strict=True))
     # Worth per weight is from 0 to 10 with a mean of 5. Evenly taken movies are apart, those of one end are not.

@@ -136,7 +136,7 @@ def test_what_is_no_plain_file_is_not_waited_for(tmp_path):
     for path in (tmp_path / "puzzles.json", tmp_path, "/dev/zero"):
         with pytest.raises(ValueError, match=r"^a file of puzzles must be a JSON list"):
             SituationPuzzles(path=str(path))
-    with pytest.raises(ValueError, match=r"^path must be the path of a file, as text, got \['a'\]; name one"):
+    with pytest.raises(ValueError, match=r"^path must be the path of a file, as text, got \['a'\]; name a file"):
         SituationPuzzles(path=["a"])
 
 

@@ -13,7 +13,7 @@ from hf_credit.environments import make
 from hf_credit.environments.circuit_decoding import CircuitDecoding, output
 from hf_credit.environments.guess_numbers import GuessNumbers, GuessNumbersState, alphabet, feedback
 from hf_credit.environments.movie_recommendation import MovieRecommendation
-from hf_credit.environments.preference_estimation import PreferenceEstimation, worth
+from hf_credit.environments.preference_estimation import PreferenceEstimation, utility
 from hf_credit.environments.randomness import stream
 from hf_credit.environments.situation_puzzles import SituationPuzzles
 from hf_credit.environments.sudoku import SudokuState
@@ -153,7 +153,7 @@ def test_circuits_that_differ_are_counted_jointly():
 
 def weights_that_agree(state):
     def answers(weights):
-        values = [worth(weights, scores) for scores in state.scores]
+        values = [utility(weights, scores) for scores in state.scores]
         return [(values[first] > values[second]) - (values[first] < values[second]) for first, second in state.asked]
 
     every = product(range(state.levels + 1), repeat=len(state.weights))

@@ -82,7 +82,7 @@ class JudgedPuzzles(EnvironmentInteraction):
         question = _question(state)
         environment: Any = self.environment
         if question is not None:
-            world = environment.told(state.world, question, read_verdict(reply))
+            world = environment.judged(state.world, question, read_verdict(reply))
             transcript = (*state.transcript, ("user", environment.observe(world)))
             return JudgedTurn(world=world, transcript=transcript, turns=state.turns)
         action = parse(environment.read_action(reply))

@@ -13,7 +13,7 @@ from hf_credit.environments.preference_estimation import (
     PreferenceState,
     listing,
     read_movies,
-    worth,
+    utility,
 )
 from hf_credit.environments.queries import ANSWER
 from hf_credit.environments.randomness import stream
@@ -58,7 +58,7 @@ class MovieRecommendation(PreferenceEstimation):
         rng = stream(index % TASKS[split], self.name, split, "unseen", self.attributes, self.levels, self.unseen)
         while True:
             scores = [[rng.randint(0, self.levels) for _ in range(self.attributes)] for _ in range(self.unseen)]
-            values = sorted(worth(task["weights"], one) for one in scores)
+            values = sorted(utility(task["weights"], vector) for vector in scores)
             if values[-1] > values[-2]:
                 break
         return {**task, "unseen_names": [f"Film{place + 1}" for place in range(self.unseen)], "unseen_scores": scores}
@@ -73,17 +73,16 @@ class MovieRecommendation(PreferenceEstimation):
         names, scores = read_movies(task["unseen_names"], task["unseen_scores"], known.levels, len(known.weights))
         if shared := sorted({*names} & {*known.names}):
             raise ValueError(f"movies must have different names, got {shared} seen and unseen; rename them.")
-        values = sorted(worth(known.weights, one) for one in scores)
+        values = sorted(utility(known.weights, vector) for vector in scores)
         if values[-1] == values[-2]:
             raise ValueError("one unseen movie must have a higher utility than the others, got a tie; change a score.")
         return replace(known, unseen_names=names, unseen_scores=scores)
 
     def observe(self, state: PreferenceState) -> str:
         """As in PreferenceEstimation, with the unseen movies added in the last turn."""
-        seen = super().observe(state)
-        if state.status != "active" or state.left > 1:
-            return seen
-        return f"{seen}\n{self.answer_prompt(state)}"
+        observation = super().observe(state)
+        last_turn = state.status == "active" and state.left == 1
+        return f"{observation}\n{self.answer_prompt(state)}" if last_turn else observation
 
     def answer_prompt(self, state: PreferenceState) -> str:
         brief = self.wording == "brief"
@@ -108,7 +107,7 @@ class MovieRecommendation(PreferenceEstimation):
         return content if state.left == 1 and content in state.unseen_names else None
 
     def _reward(self, state: PreferenceState, answer: str) -> float:
-        values = [worth(state.weights, one) for one in state.unseen_scores]
+        values = [utility(state.weights, vector) for vector in state.unseen_scores]
         return float(state.unseen_names[values.index(max(values))] == answer)
 
 

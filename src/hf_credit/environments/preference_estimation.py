@@ -1,4 +1,4 @@
-"""PreferenceEstimation: find how a user weighs the attributes of movies (paper T3, Appendix C.1, Figure 10)."""
+"""PreferenceEstimation: estimate how a user weighs attributes of movies (paper T3, Appendix C.1, Figure 10)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from hf_credit.validators import one_of, whole_number
 from hf_credit.verifiers.vectors import cosine_exceeds
 
 TASKS = {"train": 700, "held_out": 300}
-"""Table 5: rows of the set."""
+"""Table 5: the number of rows."""
 
 THRESHOLD = Fraction(88, 100)
-"""The cosine above which an answer is right; of the authors' code, where (cosine + 1) / 2 is to exceed 0.94."""
+"""The cosine that a right answer exceeds, from the authors' code: (cosine + 1) / 2 > 0.94."""
 
 SCALE = 10**6
-"""Guesses and answers are read as whole numbers of millionths."""
+"""Guesses and answers are stored in millionths."""
 
 MAX_LEVELS, MAX_ATTRIBUTES, MAX_MOVIES = 100, 16, 100
 
@@ -31,7 +31,7 @@ RULES = (
     "scores times the weights. <interact>Guess: 0.5,1,0 Question: Would you prefer Movie1 over Movie2?</interact> "
     "guesses the weights and asks, and is told Yes, No or Equal."
 )
-"""The rules in brief, but for the answer."""
+"""The rules in brief, without the format of the answer."""
 
 _DECIMAL = re.compile(r"(?:0|1)(?:\.[0-9]{1,6})?|\.[0-9]{1,6}")
 _GUESS = re.compile(r"Guess: ?(.*?) ?Question: ?(.*)")
@@ -41,17 +41,17 @@ Vector = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class PreferenceState(QueryState):
-    """A query is kept as it was read: a guess of the weights and a question for two movies.
+    """Each query is a guess of the weights and a question about two movies.
 
     Attributes:
-        levels: weights and scores are whole numbers of 1/levels, from 0 to levels.
-        weights: of the attributes, hidden.
-        names: of the reference movies.
-        scores: of each reference movie on each attribute.
-        asked: of each query the two movies, by their places.
-        guesses: of each query the guess, in millionths.
-        unseen_names: the movies to recommend one of (MovieRecommendation alone).
-        unseen_scores: theirs.
+        levels: weights and scores are in units of 1/levels, from 0 to levels.
+        weights: the weight of each attribute, hidden.
+        names: the names of the reference movies.
+        scores: for each reference movie, its score on each attribute.
+        asked: for each query, the positions of its two movies.
+        guesses: for each query, its guess in millionths.
+        unseen_names: the names of the movies to recommend from (MovieRecommendation only).
+        unseen_scores: their scores.
     """
 
     levels: int
@@ -65,20 +65,20 @@ class PreferenceState(QueryState):
 
 
 class PreferenceEstimation(QueryEnvironment[PreferenceState]):
-    """The weights of a user's preferences are to be found by asking which of two movies is preferred.
+    """The agent estimates a user's weights by asking which of two movies the user prefers.
 
-    A movie is worth the sum of its scores on the attributes, each times the attribute's weight. Each query holds a
-    guess of the weights and a question, and is answered Yes, No or Equal, exactly. The answer, the weights, is right,
-    and earns 1, if its cosine with the hidden ones is greater than 0.88.
+    The utility of a movie is sum_i w_i s_i over its attributes, with weights w and scores s. Each query contains a
+    guess of the weights and a question, and is answered Yes, No or Equal, exactly. The answer gives the weights.
+    Reward 1 if its cosine with the hidden weights exceeds 0.88, else 0.
 
-    The paper's set has 700 tasks to train on and 300 held out; ours are drawn.
+    The paper's set has 700 tasks to train on and 300 held out; here tasks are drawn.
 
     Args:
-        attributes: of a movie, at least 2; 8 in the authors' code.
-        movies: for reference, at least 2.
-        levels: weights and scores are multiples of 1/levels in [0, 1]: a divisor of 100 from 2 on, 10 for tenths.
-        sampling: which of ten times as many drawn movies are for reference, by their worth to the user: `"uniform"`
-            takes evenly, `"min_max"` from both ends, `"max"` from the top. The paper says no more than these names.
+        attributes: the number of attributes of a movie, at least 2; 8 in the authors' code.
+        movies: the number of reference movies, at least 2.
+        levels: weights and scores are multiples of 1/levels in [0, 1]; a divisor of 100 from 2 on, 10 for tenths.
+        sampling: how reference movies are chosen from ten times as many drawn ones, by their utility: `"uniform"`
+            takes evenly, `"min_max"` from both ends, `"max"` from the top. The paper gives only these names.
         turns, wording: as in `QueryEnvironment`.
 
     Raises:
@@ -110,7 +110,7 @@ class PreferenceEstimation(QueryEnvironment[PreferenceState]):
         self.sampling = one_of("sampling", sampling, ("uniform", "min_max", "max"))
 
     def sample_task(self, seed: int) -> dict[str, Any]:
-        """A task of the split's rows: weights that are not all 0, and reference movies."""
+        """Draws a task from the split of the seed: weights that are not all 0, and reference movies."""
         split, index = split_of(seed)
         rng = stream(index % TASKS[split], self.name, split, self.attributes, self.movies, self.levels, self.sampling)
 
@@ -120,7 +120,7 @@ class PreferenceEstimation(QueryEnvironment[PreferenceState]):
         weights = vector()
         while not any(weights):
             weights = vector()
-        drawn = sorted((vector() for _ in range(10 * self.movies)), key=lambda scores: worth(weights, scores))
+        drawn = sorted((vector() for _ in range(10 * self.movies)), key=lambda scores: utility(weights, scores))
         match self.sampling:
             case "uniform":
                 taken = drawn[5::10]
@@ -136,17 +136,17 @@ class PreferenceEstimation(QueryEnvironment[PreferenceState]):
         """The state of a task row, before any query.
 
         Raises:
-            ValueError: weights are all 0, a number is out of range, numbers are missing, or two movies share a name.
+            ValueError: all weights are 0, a number is missing or out of range, or two movies share a name.
         """
         levels = whole_number("levels", task["levels"], 2, MAX_LEVELS)
-        weights = read_vector("weights", task["weights"], levels)
+        weights = _vector("weights", task["weights"], levels)
         if not any(weights):
             raise ValueError(f"weights must not all be 0, got {list(weights)}; raise one.")
         names, scores = read_movies(task["names"], task["scores"], levels, len(weights))
         return PreferenceState(seed=seed, left=self.turns, levels=levels, weights=weights, names=names, scores=scores)
 
     def legal_actions(self, state: PreferenceState) -> tuple[str, ...]:
-        """Some of the actions: every question, with guesses that take turns; and as many answers."""
+        """Some of the actions: every question, with alternating guesses, and these guesses as answers."""
         if state.status != "active":
             return ()
         guesses = _examples(len(state.weights), state.levels)
@@ -174,21 +174,17 @@ class PreferenceEstimation(QueryEnvironment[PreferenceState]):
 
     def _feedback(self, state: PreferenceState) -> str:
         first, second = state.asked[-1]
-        told = ("Equal", "Yes", "No")[preference(state.weights, state.scores[first], state.scores[second])]
-        return f"{state.names[first]} {state.names[second]} {told}" if self.wording == "brief" else told
+        reply = ("Equal", "Yes", "No")[preference(state.weights, state.scores[first], state.scores[second])]
+        return f"{state.names[first]} {state.names[second]} {reply}" if self.wording == "brief" else reply
 
     def _asked(self, state: PreferenceState, content: str) -> PreferenceState | None:
-        found = _GUESS.fullmatch(content)
-        guess = read_decimals(found[1], len(state.weights)) if found else None
-        pair = _pair(found[2], state.names) if found else None
+        match = _GUESS.fullmatch(content)
+        guess = read_decimals(match[1], len(state.weights)) if match else None
+        pair = _pair(match[2], state.names) if match else None
         if guess is None or pair is None:
             return None
-        return replace(
-            state,
-            queries=(*state.queries, content),
-            asked=(*state.asked, pair),
-            guesses=(*state.guesses, guess),
-        )
+        queries, asked, guesses = (*state.queries, content), (*state.asked, pair), (*state.guesses, guess)
+        return replace(state, queries=queries, asked=asked, guesses=guesses)
 
     def _read_answer(self, state: PreferenceState, content: str) -> str | None:
         return None if read_decimals(content, len(state.weights)) is None else content
@@ -198,14 +194,14 @@ class PreferenceEstimation(QueryEnvironment[PreferenceState]):
         return float(guess is not None and cosine_exceeds(guess, state.weights, THRESHOLD))
 
 
-def worth(weights: Sequence[int], scores: Sequence[int]) -> int:
-    """What a movie is worth to a user: sum_i w_i s_i, in units of 1/levels^2."""
+def utility(weights: Sequence[int], scores: Sequence[int]) -> int:
+    """The utility of a movie for a user: sum_i w_i s_i, in units of 1/levels^2."""
     return sum(map(int.__mul__, weights, scores))
 
 
 def preference(weights: Sequence[int], first: Sequence[int], second: Sequence[int]) -> int:
-    """1 if the first movie is worth more, -1 if the second is, 0 if both are worth the same."""
-    difference = worth(weights, first) - worth(weights, second)
+    """1 if the first movie has the higher utility, -1 if the second has, 0 if both are equal."""
+    difference = utility(weights, first) - utility(weights, second)
     return (difference > 0) - (difference < 0)
 
 
@@ -215,7 +211,7 @@ def query(guess: str, first: str, second: str) -> str:
 
 
 def decimals(vector: Sequence[int], levels: int) -> str:
-    """A vector of multiples of 1/levels as it is written: `0.5,1,0`."""
+    """A vector in units of 1/levels as text: `0.5,1,0`."""
     return ",".join(f"{value / levels:g}" for value in vector)
 
 
@@ -229,20 +225,16 @@ def read_decimals(text: str, count: int) -> Vector | None:
 
 
 def listing(names: Sequence[str], scores: Sequence[Vector], levels: int, brief: bool) -> list[str]:
-    """A line for each movie."""
-    shape = "{} {}" if brief else "{}: [{}]"
-    return [shape.format(name, decimals(one, levels)) for name, one in zip(names, scores, strict=True)]
+    """One line per movie, with its scores."""
+    line = "{} {}" if brief else "{}: [{}]"
+    return [line.format(name, decimals(vector, levels)) for name, vector in zip(names, scores, strict=True)]
 
 
-def read_vector(what: str, values: Any, levels: int, count: int | None = None) -> Vector:
-    """A tuple of whole numbers from 0 to levels.
-
-    Raises:
-        ValueError: they are not that, or not as many as they should be.
-    """
-    vector = tuple(whole_number(f"each of the {what}", value, 0, levels) for value in values)
+def _vector(name: str, values: Any, levels: int, count: int | None = None) -> Vector:
+    """`values` as a tuple, if they are `count` whole numbers from 0 to `levels`."""
+    vector = tuple(whole_number(f"each of the {name}", value, 0, levels) for value in values)
     if not 2 <= len(vector) <= MAX_ATTRIBUTES or count not in (None, len(vector)):
-        raise ValueError(f"{what} must be {count or 'at least 2'} numbers, got {len(vector)}; correct them.")
+        raise ValueError(f"{name} must be {count or 'at least 2'} numbers, got {len(vector)}; correct them.")
     return vector
 
 
@@ -250,24 +242,24 @@ def read_movies(names: Any, scores: Any, levels: int, count: int) -> tuple[tuple
     """The names and the scores of movies.
 
     Raises:
-        ValueError: two share a name, a name is no plain text, or scores are missing or out of range.
+        ValueError: two movies share a name, a name is not plain text, or scores are missing or out of range.
     """
-    called = tuple(names)
-    read = tuple(read_vector("scores", values, levels, count) for values in scores)
-    if not 2 <= len(called) == len(read) <= MAX_MOVIES:
+    names = tuple(names)
+    vectors = tuple(_vector("scores", values, levels, count) for values in scores)
+    if not 2 <= len(names) == len(vectors) <= MAX_MOVIES:
         raise ValueError(
-            f"there must be scores for 2 to {MAX_MOVIES} movies, got {len(read)} for {len(called)} names."
+            f"there must be scores for 2 to {MAX_MOVIES} movies, got {len(vectors)} for {len(names)} names; add them."
         )
-    for name in called:
+    for name in names:
         if not isinstance(name, str) or " ".join(name.split()) != name or not name or set(name) & set("<>"):
             raise ValueError(f"a movie's name must be text on one line without '<' and '>', got {name!r}; correct it.")
-    if len(set(called)) < len(called):
-        raise ValueError(f"movies must have different names, got {list(called)}; rename one.")
-    return called, read
+    if len(set(names)) < len(names):
+        raise ValueError(f"movies must have different names, got {list(names)}; rename one.")
+    return names, vectors
 
 
 def _pair(question: str, names: Sequence[str]) -> tuple[int, int] | None:
-    """The places of the two movies that a question names; names may hold the word `over`."""
+    """The positions of the two movies in a question; names may contain the word `over`."""
     for place, name in enumerate(names):
         rest = question.removeprefix(f"Would you prefer {name} over ")
         if rest != question and rest.endswith("?") and rest[:-1] in names:
@@ -276,7 +268,7 @@ def _pair(question: str, names: Sequence[str]) -> tuple[int, int] | None:
 
 
 def _examples(count: int, levels: int) -> list[str]:
-    """Vectors in which each level comes in each place."""
+    """Vectors that contain each level in each position."""
     return [
         decimals([(first + place) % (levels + 1) for place in range(count)], levels) for first in range(levels + 1)
     ]

@@ -1,4 +1,4 @@
-"""SituationPuzzles: find what happened by asking yes-or-no questions (paper T3, Appendix C.1, Figure 7)."""
+"""SituationPuzzles: find out what happened by yes-or-no questions (paper T3, Appendix C.1, Figure 7)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hf_credit.verifiers.judges import NO, UNKNOWN, VERDICTS, YES, FactJudge, Ju
 from hf_credit.verifiers.text_overlap import token_f1
 
 TASKS = {"train": 400, "held_out": 100}
-"""Table 5: rows of the set."""
+"""Table 5: the number of rows."""
 
 SLOTS = (
     ("sailor", "nurse", "baker", "pilot", "teacher", "clown"),
@@ -27,7 +27,7 @@ SLOTS = (
     ("dawn", "noon", "dusk", "midnight", "sunset", "morning"),
     ("lamp", "rope", "letter", "mirror", "ladder", "radio"),
 )
-"""What a generated story is made of: who, where, the cause, when, with what."""
+"""The words of generated stories: who, where, the cause, when, with what."""
 
 _ASKED = (
     "Was it the {}?",
@@ -41,20 +41,20 @@ _DECOYS = ("Was anybody angry?", "Was it cold?", "Had it happened before?", "Was
 _DECOYS_BRIEF = ("angry?", "cold?", "before?", "money?", "seen?")
 
 MAX_TEXT = 20_000
-"""Characters of a surface, a bottom or a question."""
+"""The longest surface, bottom or question, in characters."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SituationPuzzlesState(QueryState):
-    """A query is a question; an answer is the story as told.
+    """A query is a question; an answer is a story.
 
     Attributes:
-        surface: what is shown of the story.
-        bottom: what happened.
-        questions: those whose verdicts are known.
-        verdicts: theirs, Yes, No or Unknown.
-        slots: of a generated story the words that each part may be; one question for each, in the same order.
-        replies: what the judge said to each query.
+        surface: the part of the story that the agent sees.
+        bottom: the true story.
+        questions: the questions with known verdicts.
+        verdicts: their verdicts, Yes, No or Unknown.
+        slots: for each part of a generated story, its possible words; `questions` has one for each word, in order.
+        replies: the judge's reply to each query.
     """
 
     surface: str
@@ -66,26 +66,26 @@ class SituationPuzzlesState(QueryState):
 
 
 class SituationPuzzles(QueryEnvironment[SituationPuzzlesState]):
-    """A story is to be found out from its puzzling surface. Reward: F1 of the answer's words with the true story's.
+    """The agent finds out a story from its puzzling surface. Reward: F1 of the answer's words and the true story's.
 
-    The judge answers a question with Yes, No or Unknown, or says that it is none. Stories are generated, unless a file
-    of puzzles is named: of a few parts, each a word, and the true story is these words. Then a table of facts is the
-    judge. For the paper's puzzles a judge model is wanted: the collaboration `judged_puzzles`.
+    The judge answers a question with Yes, No or Unknown, and refuses other text. Without a file of puzzles, stories
+    are generated: a story consists of a few parts, each one word, and a table of facts is the judge. The paper's
+    puzzles need a judge model: the collaboration `judged_puzzles`.
 
-    White space within what the agent says is collapsed, in stories too. Case and punctuation count.
+    White space is collapsed in replies and in stories. Case and punctuation count.
 
     Args:
-        path: a JSON file with a list of puzzles, each with the texts `surface` and `bottom`, as AR-Bench has them. The
-            first four fifths are to train on, the others held out: 400 and 100 of its 500.
-        slots: parts of a generated story, 1 to 5.
-        values: words that a part may be, 2 to 6.
-        judge: a function `(surface, bottom, question) -> verdict`, or the `"package.module:function"` of one, which
-            must be code that you trust; `None` for the row's table of facts.
-        reward: `"word"` or `"character"`: the paper names both and not which.
+        path: a JSON file with a list of puzzles, each with the texts `surface` and `bottom`, as in AR-Bench. The
+            first four fifths are for training, the others held out: 400 and 100 of AR-Bench's 500.
+        slots: the number of parts of a generated story, 1 to 5.
+        values: the number of possible words of a part, 2 to 6.
+        judge: a function `(surface, bottom, question) -> verdict`, or its `"package.module:function"`, which must be
+            code that you trust; `None` for the row's table of facts.
+        reward: the F1 over `"word"`s or `"character"`s; the paper names both without choosing.
         turns, wording: as in `QueryEnvironment`.
 
     Raises:
-        ValueError: an option is outside its range, or the file does not hold puzzles.
+        ValueError: an option is outside its range, or the file does not contain puzzles.
     """
 
     name = "situation_puzzles"
@@ -105,7 +105,7 @@ class SituationPuzzles(QueryEnvironment[SituationPuzzlesState]):
     ) -> None:
         super().__init__(turns, wording)
         if path is not None and not isinstance(path, str):
-            raise ValueError(f"path must be the path of a file, as text, got {path!r}; name one.")
+            raise ValueError(f"path must be the path of a file, as text, got {path!r}; name a file.")
         self.path = path
         self.slots = whole_number("slots", slots, 1, len(SLOTS))
         self.values = whole_number("values", values, 2, len(SLOTS[0]))
@@ -117,11 +117,11 @@ class SituationPuzzles(QueryEnvironment[SituationPuzzlesState]):
 
     @property
     def hypotheses_known(self) -> bool:
-        """Whether its stories are made of known parts, so that what is possible can be listed."""
+        """Whether stories consist of known words, so that the possible ones can be listed."""
         return self.path is None
 
     def sample_task(self, seed: int) -> dict[str, Any]:
-        """A puzzle of the file, or a generated one of the split's rows."""
+        """A puzzle of the file or a generated one, from the split of the seed."""
         split, index = split_of(seed)
         if self._puzzles:
             cut = len(self._puzzles) * 4 // 5
@@ -144,46 +144,37 @@ class SituationPuzzles(QueryEnvironment[SituationPuzzlesState]):
         """The state of a task row, before any question.
 
         Raises:
-            ValueError: surface or bottom is no text, or the table of facts is not whole.
+            ValueError: surface or bottom is not text, or the table of facts is incomplete.
         """
         surface, bottom = _text("surface", task["surface"]), _text("bottom", task["bottom"])
         questions, verdicts = tuple(task["questions"]), tuple(task["verdicts"])
         slots = tuple(tuple(words) for words in task["slots"])
         if len(questions) != len(verdicts) or (slots and sum(map(len, slots)) != len(questions)):
             raise ValueError(
-                "a table of facts must have a verdict for each question, and a question for each word of the slots, "
-                f"got {len(questions)} questions, {len(verdicts)} verdicts and {sum(map(len, slots))} words; mend it."
+                "a table of facts must have a verdict for each question, and a question for each word of the slots, got "
+                f"{len(questions)} questions, {len(verdicts)} verdicts and {sum(map(len, slots))} words; correct it."
             )
-        FactJudge(dict(zip(questions, verdicts, strict=True)))
-        return SituationPuzzlesState(
-            seed=seed,
-            left=self.turns,
-            surface=surface,
-            bottom=bottom,
-            questions=questions,
-            verdicts=verdicts,
-            slots=slots,
-        )
+        FactJudge(dict(zip(questions, verdicts, strict=True)))  # refuses other verdicts
+        parts: dict[str, Any] = {"surface": surface, "bottom": bottom, "questions": questions, "verdicts": verdicts}
+        return SituationPuzzlesState(seed=seed, left=self.turns, slots=slots, **parts)
 
     def legal_actions(self, state: SituationPuzzlesState) -> tuple[str, ...]:
-        """Some of the actions: the known questions, some that nothing is known of, and as many answers as words."""
+        """Some of the actions: the known questions, some unknown ones, and as many answers as a part has words."""
         if state.status != "active":
             return ()
         decoys = _DECOYS_BRIEF if self.wording == "brief" else _DECOYS
         rows = range(max(map(len, state.slots), default=1))
-        told = [" ".join(words[row % len(words)] for words in state.slots) or "Nobody knows." for row in rows]
-        asked = dict.fromkeys((*state.questions, *decoys))
-        return (*(f"{INTERACT} {text}" for text in asked), *(f"{ANSWER} {text}" for text in told))
+        stories = [" ".join(words[row % len(words)] for words in state.slots) or "Nobody knows." for row in rows]
+        questions = dict.fromkeys((*state.questions, *decoys))
+        return (*(f"{INTERACT} {text}" for text in questions), *(f"{ANSWER} {text}" for text in stories))
 
-    def told(self, state: SituationPuzzlesState, question: str, verdict: str) -> SituationPuzzlesState:
-        """The state after a question to which the judge said something; what is no verdict is Unknown."""
-        verdict = verdict if verdict in VERDICTS else UNKNOWN
-        asked = replace(state, queries=(*state.queries, question), replies=(*state.replies, verdict))
-        return self._spent(asked)
+    def judged(self, state: SituationPuzzlesState, question: str, reply: str) -> SituationPuzzlesState:
+        """The state after a question and the judge's reply; a reply that is not a verdict counts as Unknown."""
+        return self._spent(_with_reply(state, question, reply))
 
     def metrics(self, state: SituationPuzzlesState) -> dict[str, float]:
-        """As in `QueryEnvironment`, success meaning an F1 of words of 1; with F1 of words and of characters, and the
-        share of queries that were told nothing."""
+        """As in `QueryEnvironment`, with `success` for a word F1 of 1; also `f1_word`, `f1_character`, and `unknown`,
+        the share of queries without a Yes or No."""
         answer = state.answer or ""
         words, characters = (token_f1(answer, state.bottom, level) for level in ("word", "character"))
         blank = sum(reply not in (YES, NO) for reply in state.replies) / max(len(state.replies), 1)
@@ -208,12 +199,11 @@ class SituationPuzzles(QueryEnvironment[SituationPuzzlesState]):
         if not self.is_question(content):
             return None
         judge = self._judge or FactJudge(dict(zip(state.questions, state.verdicts, strict=True)))
-        verdict = judge(state.surface, state.bottom, content)
-        return replace(self.told(state, content, verdict), left=state.left, status="active")
+        return _with_reply(state, content, judge(state.surface, state.bottom, content))
 
     @staticmethod
     def is_question(content: str) -> bool:
-        """Whether something is put to the judge: any text that is not empty and not endless."""
+        """Whether a query reaches the judge: any text of 1 to `MAX_TEXT` characters."""
         return 0 < len(content) <= MAX_TEXT
 
     def _read_answer(self, state: SituationPuzzlesState, content: str) -> str | None:
@@ -223,31 +213,35 @@ class SituationPuzzles(QueryEnvironment[SituationPuzzlesState]):
         return token_f1(answer, state.bottom, self.reward)
 
 
+def _with_reply(state: SituationPuzzlesState, question: str, reply: str) -> SituationPuzzlesState:
+    reply = reply if reply in VERDICTS else UNKNOWN
+    return replace(state, queries=(*state.queries, question), replies=(*state.replies, reply))
+
+
 @functools.lru_cache(maxsize=8)
 def read_puzzles(path: str) -> tuple[tuple[str, str], ...]:
-    """The surfaces and bottoms of a file as AR-Bench has it: a JSON list of objects with these texts.
+    """The surfaces and bottoms of a file in AR-Bench's format: a JSON list of objects with these texts.
 
     Raises:
-        ValueError: the file cannot be read or does not hold at least five puzzles.
+        ValueError: the file cannot be read, or has fewer than five puzzles.
     """
     try:
-        if not Path(path).is_file():  # a pipe is waited for, and a device has no end
+        if not Path(path).is_file():  # reading a pipe would wait, and a device may have no end
             raise FileNotFoundError(path)
-        found = read_json(path)
-        puzzles = tuple((_text("surface", one["surface"]), _text("bottom", one["bottom"])) for one in found)
+        puzzles = tuple((_text("surface", row["surface"]), _text("bottom", row["bottom"])) for row in read_json(path))
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ValueError(
             f"a file of puzzles must be a JSON list of objects with the texts surface and bottom, got {path!r} "
-            f"({type(error).__name__}); name another one."
+            f"({type(error).__name__}); name another file."
         ) from None
     if len(puzzles) < 5:
-        raise ValueError(f"a file must hold at least 5 puzzles, got {len(puzzles)} in {path!r}; name another one.")
+        raise ValueError(f"a file must hold at least 5 puzzles, got {len(puzzles)} in {path!r}; name another file.")
     return puzzles
 
 
-def _text(what: str, text: Any) -> str:
+def _text(name: str, text: Any) -> str:
     if not isinstance(text, str) or not text.strip() or len(text) > MAX_TEXT:
-        raise ValueError(f"a {what} must be text of 1 to {MAX_TEXT} characters, got {repr(text)[:60]}; correct it.")
+        raise ValueError(f"a {name} must be text of 1 to {MAX_TEXT} characters, got {repr(text)[:60]}; correct it.")
     return " ".join(text.split())
 
 
