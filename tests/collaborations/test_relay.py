@@ -155,5 +155,5 @@ def test_rows_that_do_not_exist_are_refused():
         relay_tasks(rows=0)
     with pytest.raises(ValueError, match="split must be one of train, held_out, got 'test'; "):
         relay_tasks("test")
-    with pytest.raises(ValueError, match="index must be from 0 to"):
+    with pytest.raises(ValueError, match="index must be a whole number from 0 to"):
         relay_tasks(start=-1)

@@ -51,7 +51,7 @@ def test_one_number_of_two_decimals_makes_all_hundredths():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"circuits": ["x1"]}, "a circuit must agree with one of the candidates, got 'x1'; leave the row out."),
+        ({"circuits": ["x1"]}, "a circuit must equal one of the candidates, got 'x1'; leave the row out."),
         ({"circuits": ["exit()"]}, "a formula must be of x0, x1, .* got 'exit"),
         ({"num_inputs": 30}, "num_inputs must be a whole number from 1 to 4, got 30; correct it."),
     ],

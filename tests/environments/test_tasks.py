@@ -47,9 +47,9 @@ def test_a_split_has_one_seed_for_each_index(index, other, split):
 @pytest.mark.parametrize(
     ("split", "index", "message"),
     [
-        ("test", 0, "split must be one of train, held_out, got 'test'; use one of these."),
-        ("train", -1, "a task's index must be from 0 to 2147483647, got -1; use another one."),
-        ("train", 2**31, "a task's index must be from 0 to 2147483647, got 2147483648; use another one."),
+        ("test", 0, "split must be one of train, held_out, got 'test'; pick one."),
+        ("train", -1, "a task's index must be a whole number from 0 to 2147483647, got -1; correct it."),
+        ("train", 2**31, "a task's index must be a whole number from 0 to 2147483647, got 2147483648; correct it."),
     ],
 )
 def test_there_are_no_other_seeds(split, index, message):
@@ -121,12 +121,12 @@ def test_lazy_rows_are_made_only_when_read():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"size": 0}, "size must be at least 1, got 0; ask for one task or more."),
+        ({"size": 0}, "size must be at least 1, got 0; raise it."),
         (
             {"size": 2, "start": 2**31 - 1},
-            "a task's index must be from 0 to 2147483647, got 2147483648; use another one.",
+            "a task's index must be a whole number from 0 to 2147483647, got 2147483648; correct it.",
         ),
-        ({"split": "dev"}, "split must be one of train, held_out, got 'dev'; use one of these."),
+        ({"split": "dev"}, "split must be one of train, held_out, got 'dev'; pick one."),
     ],
 )
 def test_a_dataset_that_cannot_be_is_refused(sudoku, options, message):

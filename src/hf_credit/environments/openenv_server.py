@@ -136,7 +136,7 @@ class SpaceEnvironment(Server[Any, Any, Any]):  # type: ignore[misc]
 
     def get_task(self, split: str, index: int) -> dict[str, Any]:
         if not 0 <= index < self.num_tasks(split):
-            raise IndexError(f"a task's index must be from 0 to {SEEDS_PER_SPLIT - 1}, got {index}; use another one.")
+            raise IndexError(f"a task's index must be from 0 to {SEEDS_PER_SPLIT - 1}, got {index}; correct it.")
         return {"id": f"{split}-{index}", "split": split, "index": index, "seed": task_seed(split, index)}  # type: ignore[arg-type]
 
     def list_tasks(self, split: str) -> list[dict[str, Any]]:

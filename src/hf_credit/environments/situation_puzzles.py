@@ -151,8 +151,8 @@ class SituationPuzzles(QueryEnvironment[SituationPuzzlesState]):
         slots = tuple(tuple(words) for words in task["slots"])
         if len(questions) != len(verdicts) or (slots and sum(map(len, slots)) != len(questions)):
             raise ValueError(
-                "a table of facts must have a verdict for each question, and a question for each word of the slots, got "
-                f"{len(questions)} questions, {len(verdicts)} verdicts and {sum(map(len, slots))} words; correct it."
+                "a table of facts must have a verdict for each question, and a question for each word of the slots, "
+                f"got {len(questions)} questions, {len(verdicts)} verdicts and {sum(map(len, slots))} words; add them."
             )
         FactJudge(dict(zip(questions, verdicts, strict=True)))  # refuses other verdicts
         parts: dict[str, Any] = {"surface": surface, "bottom": bottom, "questions": questions, "verdicts": verdicts}

@@ -1,4 +1,4 @@
-"""Sudoku, one filled cell an action (paper VPR, sections 2.2 and 3.1, Appendix H)."""
+"""Sudoku: each action fills one cell (paper VPR, sections 2.2 and 3.1, Appendix H)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from hf_credit.environments.sudoku_grid import BOXES, digits_left, known_puzzle,
 from hf_credit.validators import one_of, whole_number
 
 Notation = Literal["grid", "named", "candidates"]
-"""How positions and actions are written: a matrix of digits, each cell as its name and its content, or this with the
-digits that an empty cell can still hold."""
+"""The notation of positions and actions: a matrix of digits, the name and content of each cell, or this with the
+digits that are left for each empty cell."""
 
 _DEFAULT_BLANKS = {4: 8, 6: 18, 9: 40}
 _ROWS = "abcdefghi"
 _NAMED = re.compile(r"([a-z])([0-9])=([0-9])")
 
-# Of each notation how the grid is shown, and what a reply ends with.
+# For each notation, how the grid is shown and how a reply ends.
 _CELLS = (
     "A cell is called by its row, a to {last} from the top, and its column, 1 to {size} from the left; what it holds "
     "stands behind '=', and "
@@ -48,8 +48,8 @@ class SudokuState(State):
 
     Attributes:
         givens: the puzzle, row after row, `.` for a blank.
-        cells: the same with the cells filled so far.
-        notation: how it is shown, and its actions are written.
+        cells: the puzzle with the cells filled so far.
+        notation: the notation of observations and actions.
     """
 
     givens: str
@@ -58,7 +58,7 @@ class SudokuState(State):
 
     @property
     def size(self) -> int:
-        """Rows, columns and digits of the grid."""
+        """The number of rows, columns and digits."""
         return math.isqrt(len(self.givens))
 
 
@@ -80,16 +80,15 @@ class Sudoku(Environment[SudokuState]):
 
     Args:
         size: 4 (boxes of 2x2), 6 (2 rows by 3 columns) or 9 (3x3).
-        blanks: how many cells a sampled puzzle leaves empty, exactly; 8, 18 and 40 by default. The paper has 40 on
-            9x9.
-        notation: "grid" shows a matrix of digits with row and column labels, and an action is `fill 2 3 1`. "named"
-            shows each cell as its name and its content, such as `b3=.`, and an action is the cell as it shall read,
-            `b3=1`: what a move depends on is found by words instead of counted out, which a small model learns far
-            sooner. "candidates" is "named" with what players pencil in: an empty cell shows the digits that its row,
-            column and box leave it, such as `b3?14`, and `b3?` where a wrong digit has left it none.
+        blanks: the exact number of empty cells of a sampled puzzle; 8, 18 and 40 by default. The paper has 40 on 9x9.
+        notation: `"grid"` shows a matrix of digits with row and column labels, and an action is `fill 2 3 1`.
+            `"named"` shows each cell as its name and content, such as `b3=.`, and an action is the filled cell,
+            `b3=1`; a small model learns this far sooner, as it finds cells by name instead of counting.
+            `"candidates"` also shows the digits that its row, column and box leave an empty cell, such as `b3?14`, or
+            `b3?` if a wrong digit has left none.
 
     Raises:
-        ValueError: an option is not possible; for `blanks`, when a bounded search finds no puzzle with that many.
+        ValueError: an option is not possible; for `blanks`, if a bounded search finds no such puzzle.
     """
 
     name = "sudoku"
@@ -124,16 +123,15 @@ class Sudoku(Environment[SudokuState]):
 
     def sample_task(self, seed: int) -> dict[str, Any]:
         """A row with `puzzle`: the digits row after row, `.` for a blank."""
-        return {
-            "puzzle": _text(random_puzzle(self.size, self.blanks, stream(seed, self.name, self.size, self.blanks)))
-        }
+        rng = stream(seed, self.name, self.size, self.blanks)
+        return {"puzzle": _text(random_puzzle(self.size, self.blanks, rng))}
 
     def initial_state(self, task: Mapping[str, Any], seed: int) -> SudokuState:
-        """The first state of `task["puzzle"]`; nothing random happens after it.
+        """The state of `task["puzzle"]`.
 
         Raises:
-            ValueError: the puzzle is not `size * size` of the digits and `.`, has no blank or more than `blanks`, or
-                does not have exactly one solution.
+            ValueError: the puzzle is not `size * size` digits and `.`, has no blank or more than `blanks`, or does not
+                have exactly one solution.
         """
         puzzle, digits = task.get("puzzle"), "".join(map(str, range(1, self.size + 1)))
         if not (isinstance(puzzle, str) and len(puzzle) == self.size**2 and set(puzzle) <= {".", *digits}):
@@ -164,7 +162,7 @@ class Sudoku(Environment[SudokuState]):
         if state.status != "active":
             return ()
         fills = fill_actions(state.size, state.notation)
-        return tuple(action for cell, held in enumerate(state.cells) if held == "." for action in fills[cell])
+        return tuple(action for cell, digit in enumerate(state.cells) if digit == "." for action in fills[cell])
 
     def step(self, state: SudokuState, action: str) -> Transition[SudokuState]:
         if state.status != "active":
@@ -179,7 +177,7 @@ class Sudoku(Environment[SudokuState]):
         return float("." not in state.cells and state.cells == solution_of(state.givens))
 
     def metrics(self, state: SudokuState) -> dict[str, float]:
-        """`success`: whether the puzzle is solved; `completion`: the share of its blanks that are filled correctly."""
+        """`success`: whether the puzzle is solved; `completion`: the share of its blanks filled correctly."""
         blanks = state.givens.count(".")
         right = sum(map(str.__eq__, state.cells, solution_of(state.givens))) - (len(state.givens) - blanks)
         return {"success": self.outcome(state), "completion": right / blanks}
@@ -198,7 +196,7 @@ class Sudoku(Environment[SudokuState]):
 
 @functools.cache
 def fill_actions(size: int, notation: Notation = "grid") -> tuple[tuple[str, ...], ...]:
-    """For each cell, the action that fills it with each digit from 1 on."""
+    """For each cell, the actions that fill it with 1, 2, ..."""
     digits = range(1, size + 1)
     if notation != "grid":
         return tuple(tuple(f"{name}={digit}" for digit in digits) for name in _names(size))
@@ -211,22 +209,22 @@ def _names(size: int) -> list[str]:
 
 
 def _contents(state: SudokuState) -> list[str]:
-    """What is shown behind the name of each cell."""
+    """The text after the name of each cell."""
     if state.notation == "named":
-        return [f"={held}" for held in state.cells]
+        return [f"={digit}" for digit in state.cells]
     left = digits_left(_cells(state.cells), state.size)
     return [
-        f"={held}" if held != "." else f"?{''.join(map(str, digits))}"
-        for held, digits in zip(state.cells, left, strict=True)
+        f"={digit}" if digit != "." else f"?{''.join(map(str, candidates))}"
+        for digit, candidates in zip(state.cells, left, strict=True)
     ]
 
 
 def _read(action: str, notation: Notation) -> tuple[int, ...] | None:
-    """The row, the column and the digit of an action, or `None` if it does not read so."""
+    """The row, the column and the digit of an action, or `None` if it has another form."""
     if notation == "grid":
         return numbers(action, "fill", 3)
-    read = _NAMED.fullmatch(action)
-    return None if read is None else (ord(read[1]) - ord("a") + 1, int(read[2]), int(read[3]))
+    match = _NAMED.fullmatch(action)
+    return None if match is None else (ord(match[1]) - ord("a") + 1, int(match[2]), int(match[3]))
 
 
 def _cells(text: str) -> tuple[int, ...]:

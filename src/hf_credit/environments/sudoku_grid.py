@@ -1,7 +1,7 @@
-"""Sudoku grids: solving them, and making puzzles with exactly one solution.
+"""Solves Sudoku grids, and makes puzzles with exactly one solution.
 
-A grid is a tuple of `size * size` digits, row after row, with 0 for a blank. Inside, a digit's candidates are one
-integer whose bit `i` says that the digit may still stand in cell `i`, so a rule acts on many cells at once.
+A grid is a tuple of `size * size` digits, row after row, with 0 for a blank. Internally, the candidates of a digit are
+one integer: bit `i` is set if cell `i` can hold the digit. So a rule acts on many cells at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BOXES = {4: (2, 2), 6: (2, 3), 9: (3, 3)}
 FEWEST_CLUES = {4: 4, 6: 8, 9: 17}
 """No puzzle with fewer clues has exactly one solution (9x9: McGuire, Tugemann and Civario, 2014)."""
 
-# Grids dug out before a number of blanks is given up: for one puzzle, and for deciding that a number is possible.
+# The number of grids that a search tries: for one puzzle, and to decide whether a number of blanks is possible.
 _PUZZLE_ATTEMPTS = 10
 _PROOF_ATTEMPTS = 100
 
@@ -51,7 +51,7 @@ def _geometry(size: int) -> _Geometry:
 
 
 def _candidates(cells: Cells, size: int) -> list[int]:
-    """For each digit, the cells that the clues leave it; two clues that clash leave each other no digit."""
+    """For each digit, its possible cells given the clues; clashing clues exclude each other."""
     everything, _, others = _geometry(size)
     allowed = [everything] * size
     clues = [0] * size
@@ -62,28 +62,26 @@ def _candidates(cells: Cells, size: int) -> list[int]:
             clues[digit - 1] |= 1 << cell
             clued |= 1 << cell
     free = everything & ~clued
-    return [may & (free | own) for may, own in zip(allowed, clues, strict=True)]
+    return [cells_of & (free | clue) for cells_of, clue in zip(allowed, clues, strict=True)]
 
 
 def digits_left(cells: Cells, size: int) -> list[tuple[int, ...]]:
-    """For each blank, the digits that no cell of its row, column and box holds, in order; for each filled cell its own
-    digit, and none where it clashes with another.
+    """For each blank, the digits that its row, column and box lack, in order; for each filled cell its digit, or none
+    if it clashes with another cell.
 
     Args:
-        cells: as for `solutions`; they need not have a solution.
+        cells: as in `solutions`; the grid need not have a solution.
         size: 4, 6 or 9.
     """
-    places = _candidates(cells, size)
-    return [
-        tuple(digit for digit, may in enumerate(places, start=1) if may >> cell & 1) for cell in range(size * size)
-    ]
+    candidates = list(enumerate(_candidates(cells, size), start=1))
+    return [tuple(digit for digit, places in candidates if places >> cell & 1) for cell in range(size * size)]
 
 
 def _propagate(candidates: list[int], settled: int, geometry: _Geometry) -> int:
     """Applies naked and hidden singles in place until none is left.
 
-    `settled` holds the cells whose digit is already struck from their units. Returns it with the cells added, or
-    -1 where a cell has no digit left or a unit no place for a digit.
+    `settled` are the cells whose digit was already removed from their units. Returns it with the new cells, or -1 if a
+    cell has no digit left, or a unit no place for a digit.
     """
     everything, units, others = geometry
     while True:
@@ -96,10 +94,10 @@ def _propagate(candidates: list[int], settled: int, geometry: _Geometry) -> int:
         naked = everything & ~twice & ~settled
         if naked:
             for digit, cells in enumerate(candidates):
-                found = cells & naked
-                while found:
-                    cells &= others[(found & -found).bit_length() - 1]
-                    found &= found - 1
+                singles = cells & naked
+                while singles:
+                    cells &= others[(singles & -singles).bit_length() - 1]
+                    singles &= singles - 1
                 candidates[digit] = cells
             settled |= naked
             continue
@@ -131,7 +129,7 @@ def _most_constrained(candidates: list[int], settled: int, everything: int) -> i
 
 
 def _search(candidates: list[int], settled: int, size: int, rng: random.Random | None = None) -> Iterator[list[int]]:
-    """Every way to settle all cells, with `rng` trying digits in random order; `candidates` is used up."""
+    """Yields every solution, with `rng` in random order; changes `candidates`."""
     geometry = _geometry(size)
     settled = _propagate(candidates, settled, geometry)
     if settled == -1:
@@ -145,7 +143,7 @@ def _search(candidates: list[int], settled: int, size: int, rng: random.Random |
     if rng is not None:
         rng.shuffle(digits)
     for choice in digits:
-        branch = [may if digit == choice else may & ~cell for digit, may in enumerate(candidates)]
+        branch = [places if digit == choice else places & ~cell for digit, places in enumerate(candidates)]
         yield from _search(branch, settled, size, rng)
 
 
@@ -164,14 +162,14 @@ def solutions(cells: Cells, size: int, limit: int) -> list[Cells]:
     Args:
         cells: `size * size` digits in 0..size, row after row, 0 for a blank.
         size: 4, 6 or 9.
-        limit: when to stop; 2 is enough to know whether a puzzle has exactly one solution.
+        limit: the most solutions; 2 is enough to know whether a puzzle has exactly one.
     """
-    found = _search(_candidates(cells, size), 0, size)
-    return [_grid(candidates, size) for candidates in itertools.islice(found, limit)]
+    search = _search(_candidates(cells, size), 0, size)
+    return [_grid(candidates, size) for candidates in itertools.islice(search, limit)]
 
 
 def solve(cells: Cells, size: int) -> Cells:
-    """The one solution of a puzzle; arguments as for `solutions`.
+    """The only solution of a puzzle; arguments as in `solutions`.
 
     Raises:
         ValueError: the puzzle has no solution, or more than one.
@@ -186,7 +184,7 @@ def solve(cells: Cells, size: int) -> Cells:
 
 
 def random_grid(size: int, rng: random.Random) -> Cells:
-    """A full grid, drawn from `rng`; every grid can come up, not all equally often."""
+    """Draws a full grid; every grid is possible, not all equally likely."""
     # Digits are interchangeable, so any first row can be completed.
     first_row = rng.sample(range(1, size + 1), size)
     cells = (*first_row, *[0] * (size * size - size))
@@ -194,13 +192,13 @@ def random_grid(size: int, rng: random.Random) -> Cells:
 
 
 def _dig(grid: Cells, size: int, blanks: int, rng: random.Random) -> Cells | None:
-    """Blanks cells of a full grid in random order while its solution stays the only one; `None` if too few go."""
+    """Removes clues of a full grid in random order while its solution stays unique; `None` if too few can go."""
     cells = list(grid)
     for tried, cell in enumerate(rng.sample(range(len(grid)), len(grid))):
         if blanks == 0 or blanks > len(grid) - tried:
             break
         cells[cell] = 0
-        # The solution was the only one with this clue, so any other one has another digit here.
+        # The solution was unique with this clue, so any other solution has another digit here.
         candidates = _candidates(tuple(cells), size)
         candidates[grid[cell] - 1] &= ~(1 << cell)
         if next(_search(candidates, 0, size), None) is None:
@@ -219,18 +217,14 @@ def _search_puzzle(size: int, blanks: int, rng: random.Random, attempts: int) ->
 
 
 @functools.cache
-def _known_puzzle(size: int, blanks: int) -> Cells | None:
-    return _search_puzzle(size, blanks, stream(0, "known puzzle", size, blanks), _PROOF_ATTEMPTS)
-
-
 def known_puzzle(size: int, blanks: int) -> Cells:
     """A puzzle with exactly one solution and exactly `blanks` blanks, always the same one.
 
     Raises:
-        ValueError: there is none, or a bounded search finds none.
+        ValueError: no such puzzle exists, or a bounded search finds none.
     """
-    most = size * size - FEWEST_CLUES[size]
-    puzzle = _known_puzzle(size, blanks) if 1 <= blanks <= most else None
+    most, rng = size * size - FEWEST_CLUES[size], stream(0, "known puzzle", size, blanks)
+    puzzle = _search_puzzle(size, blanks, rng, _PROOF_ATTEMPTS) if 1 <= blanks <= most else None
     if puzzle is None:
         raise ValueError(
             f"blanks must leave a {size}x{size} Sudoku exactly one solution (1 to {most}, and a bounded search must "
@@ -240,7 +234,7 @@ def known_puzzle(size: int, blanks: int) -> Cells:
 
 
 def relabel(cells: Cells, size: int, rng: random.Random) -> Cells:
-    """The same puzzle in disguise: digits renamed, rows and columns shuffled within and among their boxes."""
+    """An equivalent puzzle: digits renamed, rows and columns shuffled within and among their boxes."""
 
     def lines(thickness: int) -> list[int]:
         bands = rng.sample(range(0, size, thickness), size // thickness)
@@ -253,13 +247,13 @@ def relabel(cells: Cells, size: int, rng: random.Random) -> Cells:
 
 
 def random_puzzle(size: int, blanks: int, rng: random.Random) -> Cells:
-    """A puzzle with exactly one solution and exactly `blanks` blanks, drawn from `rng`.
+    """Draws a puzzle with exactly one solution and exactly `blanks` blanks.
 
-    Digs blanks out of random grids; where a bounded number of grids does not give the asked number, as happens near
-    the most that is possible, it is `known_puzzle` in a random disguise.
+    Removes clues from random grids. If a bounded number of grids yields no such puzzle, as happens near the possible
+    maximum, it is an equivalent of `known_puzzle`.
 
     Raises:
-        ValueError: as `known_puzzle`.
+        ValueError: as in `known_puzzle`.
     """
     known = known_puzzle(size, blanks)
     return _search_puzzle(size, blanks, rng, _PUZZLE_ATTEMPTS) or relabel(known, size, rng)

@@ -1,8 +1,7 @@
-"""The authors' rows of paper T3, as task rows of our environments.
+"""Converts rows of the data sets that the authors of paper T3 released into task rows of our environments.
 
-Their released data sets have the columns `controller`, what the world is, and `answer`, what an answer is scored by;
-CircuitDecoding, PreferenceEstimation and MovieRecommendation are there. A row of either of the latter two has both
-seen and unseen movies.
+The rows have the columns `controller`, the hidden task, and `answer`, the reference for scoring. They cover
+CircuitDecoding, PreferenceEstimation and MovieRecommendation. Rows of the latter two have seen and unseen movies.
 """
 
 from __future__ import annotations
@@ -14,17 +13,14 @@ from typing import Any
 from hf_credit.environments.formulas import MAX_INPUTS, truth_table
 from hf_credit.validators import whole_number
 
-LEVELS = 100
-"""Numbers of their rows become multiples of 1/100, unless they are multiples of a tenth."""
-
 
 def circuit_task(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The task row of CircuitDecoding: which candidates have the truth tables of their circuits.
+    """The task row of CircuitDecoding: for each circuit, the candidate with its truth table.
 
     Raises:
-        ValueError: the row lacks something, a formula cannot be read, or a circuit is none of the candidates.
+        ValueError: a key is missing, a formula cannot be read, or a circuit equals no candidate.
     """
-    controller = _part(row, "controller", ("circuits", "candidates", "num_inputs"))
+    controller = _controller(row, "circuits", "candidates", "num_inputs")
     inputs = whole_number("num_inputs", _plain(controller["num_inputs"]), 1, MAX_INPUTS)
     candidates, circuits = list(_plain(controller["candidates"])), list(_plain(controller["circuits"]))
     tables = [truth_table(formula, inputs) for formula in candidates]
@@ -32,7 +28,7 @@ def circuit_task(row: Mapping[str, Any]) -> dict[str, Any]:
     for formula in circuits:
         table = truth_table(formula, inputs)
         if table not in tables:
-            raise ValueError(f"a circuit must agree with one of the candidates, got {formula!r}; leave the row out.")
+            raise ValueError(f"a circuit must equal one of the candidates, got {formula!r}; leave the row out.")
         hidden.append(tables.index(table) + 1)
     return {"inputs": inputs, "candidates": candidates, "hidden": hidden}
 
@@ -41,11 +37,10 @@ def preference_task(row: Mapping[str, Any]) -> dict[str, Any]:
     """The task row of PreferenceEstimation.
 
     Raises:
-        ValueError: the row lacks something, or a number is not in [0, 1] with at most two decimals.
+        ValueError: a key is missing, or a number is not in [0, 1] with at most two decimals.
     """
-    controller = _part(
-        row, "controller", ("user_preference_function", "seen_movies_names", "seen_movies_attribute_scores")
-    )
+    needed = ("user_preference_function", "seen_movies_names", "seen_movies_attribute_scores")
+    controller = _controller(row, *needed)
     weights = _plain(controller["user_preference_function"])
     scores = _plain(controller["seen_movies_attribute_scores"])
     levels = _levels([weights, *scores])
@@ -53,7 +48,7 @@ def preference_task(row: Mapping[str, Any]) -> dict[str, Any]:
         "levels": levels,
         "weights": _whole(weights, levels),
         "names": list(_plain(controller["seen_movies_names"])),
-        "scores": [_whole(one, levels) for one in scores],
+        "scores": [_whole(vector, levels) for vector in scores],
     }
 
 
@@ -61,58 +56,55 @@ def recommendation_task(row: Mapping[str, Any]) -> dict[str, Any]:
     """The task row of MovieRecommendation.
 
     Raises:
-        ValueError: as for `preference_task`.
+        ValueError: as in `preference_task`.
     """
-    controller = _part(row, "controller", ("unseen_movies_names", "unseen_movies_attribute_scores"))
+    controller = _controller(row, "unseen_movies_names", "unseen_movies_attribute_scores")
     task = preference_task(row)
     scores = _plain(controller["unseen_movies_attribute_scores"])
     levels = max(task["levels"], _levels(scores))
-    times = levels // task["levels"]
+    scale = levels // task["levels"]
     return {
         "levels": levels,
-        "weights": [times * value for value in task["weights"]],
+        "weights": [scale * value for value in task["weights"]],
         "names": task["names"],
-        "scores": [[times * value for value in one] for one in task["scores"]],
+        "scores": [[scale * value for value in vector] for vector in task["scores"]],
         "unseen_names": list(_plain(controller["unseen_movies_names"])),
-        "unseen_scores": [_whole(one, levels) for one in scores],
+        "unseen_scores": [_whole(vector, levels) for vector in scores],
     }
 
 
-def _part(row: Mapping[str, Any], name: str, needed: Iterable[str]) -> Mapping[str, Any]:
-    part = row.get(name)
-    missing = [key for key in needed if not isinstance(part, Mapping) or key not in part]
-    if not isinstance(part, Mapping) or missing:
+def _controller(row: Mapping[str, Any], *needed: str) -> Mapping[str, Any]:
+    controller = row.get("controller")
+    if not isinstance(controller, Mapping):
+        controller = {}
+    if missing := [key for key in needed if key not in controller]:
         raise ValueError(
-            f"a row's {name} must have {', '.join(needed)}, got it without {', '.join(missing)}; mend it."
+            f"a row's controller must have {', '.join(needed)}, got it without {', '.join(missing)}; add them."
         )
-    return part
+    return controller
 
 
 def _plain(value: Any) -> Any:
-    """An array of numpy as a list, as rows read from parquet hold them."""
+    """`value` with numpy arrays as lists; rows read from parquet contain such arrays."""
     value = value.tolist() if hasattr(value, "tolist") else value
-    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _levels(vectors: Iterable[Iterable[Any]]) -> int:
-    """10 where all numbers are tenths, else 100."""
-    return 10 if all((10 * _exact(value)).denominator == 1 for one in vectors for value in one) else LEVELS
+    """10 if all numbers are multiples of a tenth, else 100."""
+    return 10 if all(10 * _hundredths(value) % 100 == 0 for vector in vectors for value in vector) else 100
 
 
 def _whole(values: Iterable[Any], levels: int) -> list[int]:
-    found = [levels * _exact(value) for value in values]
-    if any(value.denominator != 1 or not 0 <= value <= levels for value in found):
-        raise ValueError(
-            f"numbers must be in [0, 1] with at most two decimals, got {list(values)}; leave the row out."
-        )
-    return [int(value) for value in found]
+    return [_hundredths(value) * levels // 100 for value in values]
 
 
-def _exact(value: Any) -> Fraction:
-    """A decimal as it is written: 0.1 is a tenth, though no float is."""
+def _hundredths(value: Any) -> int:
+    """A number in units of 1/100, by its shortest decimal: the float 0.1 is exactly 10."""
     try:
-        return Fraction(str(value)).limit_denominator(10**9)
+        hundredths = 100 * Fraction(str(value))
     except (ValueError, ZeroDivisionError):
-        raise ValueError(
-            f"numbers must be in [0, 1] with at most two decimals, got {value!r}; mend the row."
-        ) from None
+        hundredths = Fraction(-1)
+    if hundredths.denominator != 1 or not 0 <= hundredths <= 100:
+        raise ValueError(f"numbers must be in [0, 1] with at most two decimals, got {value!r}; leave the row out.")
+    return int(hundredths)

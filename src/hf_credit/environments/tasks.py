@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from hf_credit.environments.base import Environment
+from hf_credit.validators import one_of, whole_number
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -22,19 +22,17 @@ def task_seed(split: Split, index: int) -> int:
     """The seed of task `index` of a split: 0 to 2^31 - 1 for `"train"`, 2^31 to 2^32 - 1 for `"held_out"`.
 
     Raises:
-        ValueError: there is no such split, or `index` is not in [0, 2^31).
+        ValueError: the split is unknown, or `index` is not in [0, 2^31).
     """
-    if split not in _FIRST_SEED:
-        raise ValueError(f"split must be one of {', '.join(_FIRST_SEED)}, got {split!r}; use one of these.")
-    if not 0 <= index < SEEDS_PER_SPLIT:
-        raise ValueError(f"a task's index must be from 0 to {SEEDS_PER_SPLIT - 1}, got {index}; use another one.")
-    return _FIRST_SEED[split] + index
+    return _FIRST_SEED[one_of("split", split, _FIRST_SEED)] + whole_number(
+        "a task's index", index, 0, SEEDS_PER_SPLIT - 1
+    )
 
 
 def split_of(seed: int) -> tuple[Split, int]:
-    """The split that a seed is of, and its index there, as `task_seed` takes them; seeds repeat after 2^32.
+    """The split and the index of a seed, the inverse of `task_seed`; seeds repeat after 2^32.
 
-    An environment whose tasks are a fixed list draws from it by this, so that held-out tasks stay apart.
+    An environment with a fixed list of tasks chooses by it, so that held-out tasks stay separate.
     """
     half, index = divmod(seed % (2 * SEEDS_PER_SPLIT), SEEDS_PER_SPLIT)
     return ("held_out" if half else "train"), index
@@ -46,20 +44,19 @@ def tasks(
     """Tasks `start` to `start + size - 1` of a split, one a row: the column `seed` and the task's own columns.
 
     Args:
-        environment: what to draw tasks of, by `sample_task(seed)`.
-        split: `"train"` or `"held_out"`; their seeds have no value in common.
+        environment: the environment, whose `sample_task(seed)` draws the tasks.
+        split: `"train"` or `"held_out"`; their seeds are disjoint.
         size: the number of rows, at least 1.
         start: the first task's index.
-        lazy: store seeds only and make the rest of a row whenever it is read, so that a long run starts at once. The
-            rows are the same, but `column_names` has only `seed`.
+        lazy: store only seeds, and draw a task when its row is read, so that a long run starts at once. The rows are
+            the same, but `column_names` has only `seed`.
 
     Raises:
-        ValueError: there is no such split, `size` is below 1, or the split has no such tasks.
+        ValueError: the split is unknown, `size` is below 1, or an index is not in [0, 2^31).
     """
-    from datasets import Dataset  # takes a second, which only those who want a data set should wait
+    from datasets import Dataset  # takes a second to import
 
-    if size < 1:
-        raise ValueError(f"size must be at least 1, got {size}; ask for one task or more.")
+    whole_number("size", size, 1)
     first, last = task_seed(split, start), task_seed(split, start + size - 1)
     seeds = Dataset.from_dict({"seed": range(first, last + 1)})
     add_tasks = _AddTasks(environment)
@@ -67,15 +64,15 @@ def tasks(
 
 
 class _AddTasks:
-    """Completes columns that hold seeds. A row is mostly read many times: TRL reads those of an update anew for each
-    of its slices, and a row once for every time it is played. So its task is remembered for a while."""
+    """Adds the tasks' columns to a batch of seeds. Tasks are cached, as TRL reads a row many times: once for each
+    slice of an update, and once for each time it is played."""
 
     def __init__(self, environment: Environment[Any]) -> None:
         self.environment = environment
         self.sample_task = functools.lru_cache(maxsize=4096)(environment.sample_task)
 
     def __reduce__(self) -> tuple[type[_AddTasks], tuple[Environment[Any]]]:
-        return type(self), (self.environment,)  # what is remembered is no part of it
+        return type(self), (self.environment,)  # without the cache
 
     def __call__(self, columns: Mapping[str, Any]) -> dict[str, Any]:
         rows = [self.sample_task(seed) for seed in columns["seed"]]
@@ -83,18 +80,14 @@ class _AddTasks:
 
 
 def require_task_columns(columns: Iterable[str], environment: Environment[Any]) -> None:
-    """Refuses columns from which `complete_task` cannot make tasks: it needs `seed`, and all task columns or none.
+    """Refuses columns that `complete_task` cannot use: it needs `seed`, and all task columns or none.
 
     Raises:
         ValueError: a column is missing.
     """
     present = list(columns)
-    missing = [column for column in environment.task_columns if column not in present]
-    if len(missing) == len(environment.task_columns):
-        missing = []
-    if "seed" not in present:
-        missing.insert(0, "seed")
-    if missing:
+    needed = ["seed", *(environment.task_columns if {*environment.task_columns} & {*present} else ())]
+    if missing := [column for column in needed if column not in present]:
         raise ValueError(
             f"a dataset for {environment.name!r} must have the column 'seed' and all or none of "
             f"{list(environment.task_columns)}, got {present} without {missing}; add them, or make the dataset with "
@@ -103,16 +96,13 @@ def require_task_columns(columns: Iterable[str], environment: Environment[Any]) 
 
 
 def complete_task(environment: Environment[Any], row: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
-    """The task and the seed of a row; a row that has only its seed gets `sample_task(seed)`.
+    """The task and the seed of a row; the task is `sample_task(seed)` if the row has only a seed.
 
     Raises:
         ValueError: a column is missing, or the seed is not a whole number.
     """
     require_task_columns(row, environment)
-    try:
-        seed = operator.index(row["seed"])
-    except TypeError:
-        raise ValueError(f"a row's seed must be a whole number, got {row['seed']!r}; correct it.") from None
+    seed = whole_number("a row's seed", row["seed"])
     if all(column in row for column in environment.task_columns):
         return {column: row[column] for column in environment.task_columns}, seed
     return environment.sample_task(seed), seed

@@ -244,8 +244,8 @@ def test_the_task_api_names_tasks_that_reset_begins(served: str) -> None:
     [
         ({"sed": 1}, "reset takes seed, episode_id, split, index and injected_state, got sed; leave the others out."),
         ({"split": "train"}, "split must come with index, got 'train' without one; pass, for example, index=0."),
-        ({"split": "test", "index": 0}, "split must be one of train, held_out, got 'test'; use one of these."),
-        ({"index": -1}, "a task's index must be from 0 to 2147483647, got -1; use another one."),
+        ({"split": "test", "index": 0}, "split must be one of train, held_out, got 'test'; pick one."),
+        ({"index": -1}, "a task's index must be a whole number from 0 to 2147483647, got -1; correct it."),
         ({"injected_state": {"environment_state": "{}"}}, "injected_state must be an earlier state, got"),
         ({"injected_state": {}}, "injected_state must be an earlier state, got"),
         (
