@@ -4,6 +4,7 @@ import pickle
 import subprocess
 import sys
 
+import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -140,7 +141,8 @@ def test_a_row_with_its_columns_is_taken_as_it_is():
 
 
 def test_a_row_with_a_seed_only_gets_its_task():
-    assert complete_task(Mastermind(), {"seed": 8}) == ({"code": [1, 3], "level": "level 2"}, 8)
+    for seed in (8, numpy.array(8)):  # a row in numpy's or torch's format has an array
+        assert complete_task(Mastermind(), {"seed": seed}) == ({"code": [1, 3], "level": "level 2"}, 8)
 
 
 @pytest.mark.parametrize("seed", [None, "3", 1.0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -102,7 +103,10 @@ def complete_task(environment: Environment[Any], row: Mapping[str, Any]) -> tupl
         ValueError: a column is missing, or the seed is not a whole number.
     """
     require_task_columns(row, environment)
-    seed = whole_number("a row's seed", row["seed"])
+    try:
+        seed = operator.index(row["seed"])  # a row in torch's format has a tensor
+    except TypeError:
+        raise ValueError(f"a row's seed must be a whole number, got {row['seed']!r}; correct it.") from None
     if all(column in row for column in environment.task_columns):
         return {column: row[column] for column in environment.task_columns}, seed
     return environment.sample_task(seed), seed
