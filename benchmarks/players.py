@@ -27,6 +27,7 @@ from hf_credit.rollouts.chat import Thread
 
 MAX_REPLY = 16
 """The most tokens of a reply; an action with its tags and end token takes 10."""
+SCRATCH = tempfile.TemporaryDirectory(prefix="hf-credit-benchmarks-")  # of this process: others may train beside it
 
 # The micro policy's template, in which the answer of a tool reads like any other observation, so that TRL's contexts
 # are the same tokens. It never renders a call, as TRL keeps the tokens of those; it must look as if it could.
@@ -133,7 +134,7 @@ def enlarged(model: Qwen3ForCausalLM, hidden_size: int, layers: int) -> Qwen3For
 def settings(rows_at_once: int, **changed: Any) -> dict[str, Any]:
     """The settings that both trainers share: plain sampling, single precision, a processor, nothing saved."""
     return {
-        "output_dir": os.path.join(tempfile.gettempdir(), "hf-credit-benchmarks"),
+        "output_dir": SCRATCH.name,
         "per_device_train_batch_size": rows_at_once,
         "max_steps": 1,
         "temperature": 1.0,
