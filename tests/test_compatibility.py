@@ -8,7 +8,8 @@ from types import ModuleType
 import pytest
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
-PAGE = f"# Page\n\n| command | Python |\n| --- | --- |\n| `make a` | 3.9 | |\n| `make a` | {PYTHON} | old |\n\n- A note.\n"
+ROWS = f"| `make a` | 3.9 | |\n| `make a` | {PYTHON} | old |\n"
+PAGE = f"# Page\n\n| command | Python |\n| --- | --- |\n{ROWS}\n- A note.\n"
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,7 +111,7 @@ def credit_fidelity(credits: Sequence[Sequence[float]], targets: Sequence[Sequen
             return Fidelity(rho=math.nan, status=status, **counted)
     circular = all(abs(own.mean()) <= 1e-9 * max(np.abs(own).max(), 1e-300) for _, own in pairs)
     status = FidelityStatus.CIRCULAR if circular else FidelityStatus.OK
-    return Fidelity(rho=_spearman(assigned, target), status=status, **counted)
+    return Fidelity(rho=rank_correlation(assigned, target), status=status, **counted)
 
 
 def fidelity_interval(
@@ -141,7 +140,7 @@ def fidelity_interval(
     """
     pairs, _ = _pairs(credits, targets)
     clusters = [np.stack(pair, axis=1) for pair in pairs] or [np.zeros((0, 2))]
-    found = clustered_interval(clusters, lambda rows: rank_correlation(*rows.T), confidence, resamples, seed)
+    found = clustered_interval(clusters, rank_correlations, confidence, resamples, seed)
     return replace(found, n=len(pairs))
 
 
@@ -185,15 +184,46 @@ def _pairs(
 
 
 def rank_correlation(first: Sequence[float] | Array, second: Sequence[float] | Array) -> float:
-    """Spearman's rank correlation, in which what differs by rounding alone is equal; NaN of none or constant numbers.
+    """Spearman's rank correlation, in which numbers that differ by rounding alone are equal.
 
     Args:
-        first, second: numbers of the same things.
+        first, second: n numbers each.
+
+    Returns:
+        The correlation, in [-1, 1]; NaN of no numbers, or where all of one side are equal.
     """
-    if not len(first):
-        return math.nan
-    one, other = (_ties(np.asarray(values, dtype=np.float64)) for values in (first, second))
-    return _spearman(one, other) if np.ptp(one) and np.ptp(other) else math.nan
+    pairs = np.stack([np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)], axis=1)
+    return float(rank_correlations(pairs, np.ones((1, len(pairs))))[0])
+
+
+def rank_correlations(pairs: Array, counts: Array) -> Array:
+    """`rank_correlation` of resamples of some pairs, all at once.
+
+    Args:
+        pairs: n x 2 numbers.
+        counts: resamples x n, how often a resample has each pair.
+
+    Returns:
+        The correlation of each resample, in [-1, 1], or NaN.
+    """
+    middle = (counts.sum(axis=1, keepdims=True) + 1) / 2  # the mean of any ranks
+    first, second = (_ranks(column, counts) - middle for column in pairs.T)
+    products = (
+        (counts * one * other).sum(axis=1) for one, other in ((first, second), (first, first), (second, second))
+    )
+    covariance, *variances = products
+    with np.errstate(invalid="ignore"):
+        return np.asarray(covariance / np.sqrt(variances[0] * variances[1]))
+
+
+def _ranks(values: Array, counts: Array) -> Array:
+    """The rank of each value in each resample, resamples x n; equal values have the mean of their ranks."""
+    if not len(values):
+        return np.zeros_like(counts)
+    distinct, place = np.unique(_ties(values), return_inverse=True)
+    by_value = np.zeros((len(distinct), len(counts)))
+    np.add.at(by_value, place, counts.T)
+    return (by_value.cumsum(axis=0) - (by_value - 1) / 2)[place].T
 
 
 def _ties(values: Array) -> Array:
@@ -202,24 +232,9 @@ def _ties(values: Array) -> Array:
     return np.asarray(np.round(values / scale / _TIE) if scale else values, dtype=np.float64)
 
 
-def _spearman(a: Array, b: Array) -> float:
-    stats = _scipy_stats()
-    return float(np.corrcoef(stats.rankdata(a), stats.rankdata(b))[0, 1])
-
-
 def _pooled(what: str, returns: Sequence[Sequence[float]]) -> float:
     """The mean over all returns, which weights each action by its replays."""
     for own in returns:
         if not len(own):
             raise ValueError(f"{what} must have at least 1 return, got none; leave it out.")
     return float(np.concatenate([flat_numbers("returns", own) for own in returns]).mean())
-
-
-def _scipy_stats() -> Any:
-    try:
-        from scipy import stats
-    except ImportError:
-        raise ImportError(
-            'Diagnostics need scipy, which is not installed; run pip install "hf-credit[statistics]".'
-        ) from None
-    return stats

@@ -21,7 +21,7 @@ from hf_credit.collectors.base import TaskRow
 from hf_credit.diagnostics.bucket_credit import bucket_targets
 from hf_credit.diagnostics.bucket_sampling import BucketPlan, decision_buckets
 from hf_credit.diagnostics.diagnosis import ALL
-from hf_credit.diagnostics.fidelity import credit_fidelity, rank_correlation
+from hf_credit.diagnostics.fidelity import credit_fidelity, rank_correlations
 from hf_credit.diagnostics.variance import ContextVariance, context_variance
 from hf_credit.environments.randomness import stream
 from hf_credit.evaluation.statistics import Interval, clustered_interval
@@ -230,7 +230,7 @@ def credit_quality(
     clusters = instances if instances and resamples else [pool]  # of one cluster there are no draws
     fidelity, squared = (
         replace(clustered_interval(clusters, measure, resamples=max(resamples, 1)), n=len(instances))
-        for measure in (lambda pairs: rank_correlation(*pairs.T), _squared_error)
+        for measure in (rank_correlations, _squared_errors)
     )
     # One pool: "buckets" would leave those out that stand alone at their context.
     status = credit_fidelity([[one.credit for one, _ in known]], [[target for _, target in known]]).status
@@ -325,5 +325,7 @@ def _difference(after: Ledger, before: Ledger) -> Ledger:
     )
 
 
-def _squared_error(pairs: np.ndarray[Any, Any]) -> float:
-    return float(np.square(pairs[:, 0] - pairs[:, 1]).mean()) if len(pairs) else math.nan
+def _squared_errors(pairs: np.ndarray[Any, Any], counts: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The mean squared difference in each resample, as `rank_correlations`."""
+    with np.errstate(invalid="ignore"):
+        return counts @ np.square(pairs[:, 0] - pairs[:, 1]) / counts.sum(axis=1)

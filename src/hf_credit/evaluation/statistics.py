@@ -125,31 +125,38 @@ def mean_with_interval(values: Sequence[float], confidence: float = 0.95, resamp
 
 def clustered_interval(
     clusters: Sequence[Array],
-    measure: Callable[[Array], float],
+    measure: Callable[[Array, Array], Array],
     confidence: float = 0.95,
     resamples: int = 1_000,
     seed: int = 0,
 ) -> Interval:
     """The percentile bootstrap interval of a measure of observations that depend on each other within clusters.
 
-    Clusters are redrawn whole (Davison and Hinkley, 1997, section 3.8); draws whose measure is NaN are left out.
+    Whole clusters are redrawn (Davison and Hinkley, 1997, section 3.8); draws whose measure is NaN are left out.
 
     Args:
-        clusters: at least one, each of one or more rows, a row an observation.
-        measure: of the rows of some clusters, one below the other.
+        clusters: at least one, each an array of one or more rows; each row is an observation.
+        measure: of the n rows of all clusters and, for each draw, how often the draw has each row (draws x n); returns
+            the measure of each draw.
         confidence, resamples, seed: as in `mean_interval`.
 
     Returns:
-        With `n` the number of clusters. The ends are NaN of fewer than two, or where the measure is NaN of all.
+        The interval, where `n` is the number of clusters. The ends are NaN with fewer than two clusters, or where the
+        measure of all clusters is NaN.
 
     Raises:
         ValueError: an option is out of range.
     """
     _check_drawing(confidence, resamples)
-    mean, low, high = measure(np.concatenate(clusters)), math.nan, math.nan
+    rows, sizes = np.concatenate(clusters), [len(cluster) for cluster in clusters]
+    mean, low, high = float(measure(rows, np.ones((1, len(rows))))[0]), math.nan, math.nan
     if len(clusters) > 1 and not math.isnan(mean):
         draws = np.random.default_rng(seed).integers(len(clusters), size=(resamples, len(clusters)))
-        drawn = np.asarray([measure(np.concatenate([clusters[place] for place in draw])) for draw in draws])
+        counts = np.zeros((resamples, len(clusters)))
+        np.add.at(counts, (np.arange(resamples)[:, None], draws), 1)
+        at_once = max(1, _BATCH // len(rows))
+        parts = [counts[start : start + at_once] for start in range(0, resamples, at_once)]
+        drawn = np.concatenate([measure(rows, np.repeat(part, sizes, axis=1)) for part in parts])
         if len(known := drawn[~np.isnan(drawn)]):
             low, high = (float(end) for end in np.quantile(known, [(1 - confidence) / 2, (1 + confidence) / 2]))
     return Interval(mean=mean, low=low, high=high, confidence=confidence, n=len(clusters))
