@@ -18,7 +18,8 @@ from small_runs import ON_A_PROCESSOR
 from transformers import TrainerCallback
 
 from hf_credit import AsyncCreditConfig, AsyncCreditTrainer, make, methods
-from hf_credit.rollouts import EnvironmentInteraction
+from hf_credit.rollouts import EnvironmentInteraction, by_episode
+from hf_credit.trainers.callbacks import CreditCallback, EpisodeCallback
 
 TASKS, GROUP = 2, 2  # of a collection, and episodes of a task
 
@@ -47,6 +48,31 @@ class WritesDown(TrainerCallback):
             os.fsync(file.fileno())
 
 
+class Shown(CreditCallback, EpisodeCallback):
+    """Adds a line for each call of a process: its kind, the update, and the prompts of what got credit."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def on_credit(self, trainer: Any, collected: Any, credit: Any) -> None:
+        self._write(trainer, "credit", collected, by_episode(collected.episodes, credit.decisions))
+
+    def on_episodes(self, trainer: Any, collected: Any, advantages: Any) -> None:
+        self._write(trainer, "episodes" if trainer.model.training else "evaluation", collected, advantages)
+
+    def _write(self, trainer: Any, kind: str, collected: Any, credit: Any) -> None:
+        everyone = trainer.ranks.gather([len(collected.episodes)])
+        prompts = [
+            decision.context_ids
+            for episode, own in zip(collected.episodes, credit, strict=True)
+            for decision, value in zip(episode.decisions, own, strict=True)
+            if value is not None
+        ]
+        line = {"kind": kind, "step": trainer.state.global_step + 1, "episodes": everyone, "prompts": prompts}
+        with self.path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+
 def game() -> EnvironmentInteraction:
     return EnvironmentInteraction(make("sudoku", size=4, blanks=4), history="current", instructions=False)
 
@@ -54,7 +80,7 @@ def game() -> EnvironmentInteraction:
 def main() -> None:
     policy, output, url, steps = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
     settings = json.loads(sys.argv[5]) if len(sys.argv) > 5 else {}
-    rank = settings.pop("lora_r", 0)
+    rank, shown = settings.pop("lora_r", 0), settings.pop("shown", False)
     adapter = LoraConfig(r=rank, target_modules=["q_proj", "v_proj"], init_lora_weights=False) if rank else None
     args = AsyncCreditConfig(
         **{
@@ -82,6 +108,8 @@ def main() -> None:
     )
     if trainer.accelerator.is_main_process:
         trainer.add_callback(WritesDown(trainer, output / "learned.jsonl"))
+    if shown:
+        trainer.add_callback(Shown(output / f"shown-{args.process_index}.jsonl"))
     print("begins", flush=True)
     trainer.train(resume_from_checkpoint=True)
     if torch.distributed.is_initialized():

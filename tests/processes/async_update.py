@@ -18,7 +18,7 @@ from transformers import TrainerCallback
 
 from hf_credit import make
 from hf_credit.rollouts import EnvironmentInteraction, Ledger, Row
-from hf_credit.trainers.asynchronous.collection import Collection
+from hf_credit.trainers.asynchronous.collection import Collection, CreditedRollouts
 from hf_credit.trainers.asynchronous.config import AsyncCreditConfig
 from hf_credit.trainers.asynchronous.trainer import AsyncCreditTrainer
 
@@ -101,13 +101,16 @@ class KeepGradients(TrainerCallback):
         )
 
 
-def collection(rows: Sequence[Row], number: int = 0, version: int = 1, **metrics: float) -> Collection:
+def collection(
+    rows: Sequence[Row], number: int = 0, version: int = 1, credited: CreditedRollouts | None = None, **metrics: float
+) -> Collection:
     return Collection(
         number=number,
         version=version,
         rows=tuple(rows),
         metrics={"reward": 0.5, **metrics},
         ledger=Ledger(scoring_events=1, prompt_tokens=10, completion_tokens=5),
+        credited=credited,
     )
 
 

@@ -65,7 +65,7 @@ from hf_credit.trainers.metrics import (
     without_cut_replies,
 )
 from hf_credit.trainers.ranks import SynchronizedSampler, accumulating, shards_weights
-from hf_credit.trainers.recording import CompletionsTable, EpisodeRecorder
+from hf_credit.trainers.recording import CompletionsTable, EpisodeRecorder, completion_columns
 from hf_credit.trainers.resumption import ResumableTrainer
 from hf_credit.trainers.role_adapters import TRLS_OWN, RoleAdapters, prepare_roles, without_reference
 from hf_credit.trainers.sequences import refuse_several_rows, require_one_row
@@ -597,18 +597,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         Args:
             rows: from `hf_credit.trainers.recording.log_rows`, any number.
         """
-        columns = {
-            "images": [],
-            "prompt": [[{"role": "user", "content": row["prompt"]}] for row in rows],
-            "completion": [[{"role": "assistant", "content": row["completion"]}] for row in rows],
-            "advantages": [row["advantage"] for row in rows],
-        }
-        groups: dict[str, dict[str, list[Any]]] = {"rewards": defaultdict(list), "extra": defaultdict(list)}
-        for group, lists in groups.items():
-            for row in rows:
-                for name, value in row[group].items():
-                    lists[name].append(value)
-        self._logs = {**columns, **groups}
+        self._logs = completion_columns(rows)
 
 
 @contextmanager

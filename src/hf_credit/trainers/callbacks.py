@@ -7,16 +7,12 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 
 from hf_credit.collectors import RolloutBatch
 from hf_credit.methods import Credit, DecisionCredit
-
-if TYPE_CHECKING:
-    from hf_credit.trainers.base import EpisodeTrainer
-    from hf_credit.trainers.credit import CreditTrainer
 
 logger = logging.getLogger(__name__)
 
@@ -40,28 +36,36 @@ class CheckpointCallback(TrainerCallback):
 
 
 class CreditCallback(TrainerCallback):
-    """A callback that gets the credit of the decisions of every training update."""
+    """A callback that gets the credit of the decisions of every training update.
 
-    def on_credit(self, trainer: CreditTrainer, collected: RolloutBatch, credit: Credit) -> None:
+    Under `AsyncCreditTrainer` the main process has all rollouts of an update, and the others have an empty batch. Only
+    collections that an update learns from are passed on, so none that is dropped or takes no step. A resumed run does
+    not pass on those that its checkpoint holds with their credit.
+    """
+
+    def on_credit(self, trainer: Any, collected: RolloutBatch, credit: Credit) -> None:
         """Called on every process in each training update, after credit assignment and before anything learns.
 
         Args:
-            trainer: makes the update.
+            trainer: a `CreditTrainer` or an `AsyncCreditTrainer`, which makes the update.
             collected: the rollouts of this process.
             credit: of the decisions of its trained episodes.
         """
 
 
 class EpisodeCallback(TrainerCallback):
-    """A callback that gets the episodes of every update and of every evaluation batch."""
+    """A callback that gets the episodes of every update and of every evaluation batch.
+
+    Under `AsyncCreditTrainer` as `CreditCallback` describes it; an evaluation is one batch for each of its datasets.
+    """
 
     def on_episodes(
-        self, trainer: EpisodeTrainer, collected: RolloutBatch, advantages: Sequence[Sequence[DecisionCredit]]
+        self, trainer: Any, collected: RolloutBatch, advantages: Sequence[Sequence[DecisionCredit]]
     ) -> None:
         """Called on every process at the same time, before the policy learns from the episodes.
 
         Args:
-            trainer: played the episodes.
+            trainer: played the episodes; `trainer.model.training` is false in an evaluation.
             collected: the rollouts of this process.
             advantages: of the decisions of its trained episodes; all `None` in an evaluation.
         """

@@ -40,46 +40,15 @@ def accumulating(model: Any, accelerator: Accelerator) -> Iterator[None]:
             state._set_sync_gradients(before)
 
 
-class SynchronizedSampler:
-    """A `GenerateFn` that every process calls equally often, with equally many contexts.
-
-    Sharded parameters and a shared inference server need all processes in every generation call, while their episodes
-    differ in length. A process with fewer contexts adds idle ones, and `finish` generates from idle contexts until
-    every process is done.
+class Ranks:
+    """The processes of a run, which exchange what each has.
 
     Args:
-        generate: the sampler of this process.
         accelerator: connects the processes.
-        idle_context: tokens of an idle context.
-        seeded: the sampler of contexts with seeds; `None` if it has none.
     """
 
-    def __init__(
-        self,
-        generate: GenerateFn,
-        accelerator: Accelerator,
-        idle_context: Sequence[int],
-        seeded: SeededGenerateFn | None = None,
-    ) -> None:
-        self.generate = generate
+    def __init__(self, accelerator: Accelerator) -> None:
         self.accelerator = accelerator
-        self.idle_context = idle_context
-        self.seeded = None if seeded is None else functools.partial(self._seeded, seeded)
-
-    def __call__(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
-        missing = self.all_max(len(contexts)) - len(contexts)
-        return self.generate([*contexts, *[self.idle_context] * missing])[: len(contexts)]
-
-    def _seeded(
-        self, generate: SeededGenerateFn, contexts: Sequence[Sequence[int]], seeds: Sequence[int | None]
-    ) -> Sequence[Generation]:
-        missing = self.all_max(len(contexts)) - len(contexts)
-        return generate([*contexts, *[self.idle_context] * missing], [*seeds, *[0] * missing])[: len(contexts)]
-
-    def finish(self) -> None:
-        """Generates from idle contexts until the episodes of all processes have ended."""
-        while (missing := self.all_max(0)) > 0:
-            self.generate([self.idle_context] * missing)
 
     def all_max(self, count: int) -> int:
         """The maximum of `count` over all processes."""
@@ -130,6 +99,48 @@ class SynchronizedSampler:
         moved = self.gather([(owner, rows[index]) for index, owner in leaving.items()])
         staying = [row for index, row in enumerate(rows) if index not in leaving]
         return staying + [row for owner, row in moved if owner == rank]
+
+
+class SynchronizedSampler(Ranks):
+    """A `GenerateFn` that every process calls equally often, with equally many contexts.
+
+    Sharded parameters and a shared inference server need all processes in every generation call, while their episodes
+    differ in length. A process with fewer contexts adds idle ones, and `finish` generates from idle contexts until
+    every process is done.
+
+    Args:
+        generate: the sampler of this process.
+        accelerator: connects the processes.
+        idle_context: tokens of an idle context.
+        seeded: the sampler of contexts with seeds; `None` if it has none.
+    """
+
+    def __init__(
+        self,
+        generate: GenerateFn,
+        accelerator: Accelerator,
+        idle_context: Sequence[int],
+        seeded: SeededGenerateFn | None = None,
+    ) -> None:
+        super().__init__(accelerator)
+        self.generate = generate
+        self.idle_context = idle_context
+        self.seeded = None if seeded is None else functools.partial(self._seeded, seeded)
+
+    def __call__(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
+        missing = self.all_max(len(contexts)) - len(contexts)
+        return self.generate([*contexts, *[self.idle_context] * missing])[: len(contexts)]
+
+    def _seeded(
+        self, generate: SeededGenerateFn, contexts: Sequence[Sequence[int]], seeds: Sequence[int | None]
+    ) -> Sequence[Generation]:
+        missing = self.all_max(len(contexts)) - len(contexts)
+        return generate([*contexts, *[self.idle_context] * missing], [*seeds, *[0] * missing])[: len(contexts)]
+
+    def finish(self) -> None:
+        """Generates from idle contexts until the episodes of all processes have ended."""
+        while (missing := self.all_max(0)) > 0:
+            self.generate([self.idle_context] * missing)
 
 
 def balanced(costs: Sequence[Sequence[int]]) -> list[list[int]]:

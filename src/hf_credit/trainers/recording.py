@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from transformers import PreTrainedTokenizerBase, TrainerCallback
 
@@ -27,9 +28,6 @@ from hf_credit.methods.beside import credit_of_others
 from hf_credit.redaction import redacted
 from hf_credit.rollouts import Engine, LocalContext
 from hf_credit.trainers.callbacks import EpisodeCallback
-
-if TYPE_CHECKING:
-    from hf_credit.trainers.base import EpisodeTrainer
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +103,7 @@ class EpisodeRecorder(EpisodeCallback):
             self._path.unlink(missing_ok=True)
 
     def on_episodes(
-        self, trainer: EpisodeTrainer, collected: RolloutBatch, advantages: Sequence[Sequence[DecisionCredit]]
+        self, trainer: Any, collected: RolloutBatch, advantages: Sequence[Sequence[DecisionCredit]]
     ) -> None:
         method = getattr(trainer, "method", None)
         if trainer.model.training:
@@ -163,7 +161,7 @@ class CompletionsTable(EpisodeCallback):
     """Hands the decisions of every process to the table that TRL prints and sends to trackers."""
 
     def on_episodes(
-        self, trainer: EpisodeTrainer, collected: RolloutBatch, advantages: Sequence[Sequence[DecisionCredit]]
+        self, trainer: Any, collected: RolloutBatch, advantages: Sequence[Sequence[DecisionCredit]]
     ) -> None:
         found = credited_episodes(collected, advantages, trainer.chat.tokenizer, trainer.state.global_step + 1)
         before = trainer.ranks.rank_offset(len(found))
@@ -213,6 +211,26 @@ def log_rows(episode: CreditedEpisode, number: int) -> list[dict[str, Any]]:
         for turn, one in enumerate(episode.decisions)
         if not one.inherited
     ]
+
+
+def completion_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The columns of the table of completions that TRL prints, stores and sends to trackers.
+
+    Args:
+        rows: from `log_rows`, any number.
+    """
+    groups: dict[str, dict[str, list[Any]]] = {"rewards": defaultdict(list), "extra": defaultdict(list)}
+    for group, lists in groups.items():
+        for row in rows:
+            for name, value in row[group].items():
+                lists[name].append(value)
+    return {
+        "images": [],
+        "prompt": [[{"role": "user", "content": row["prompt"]}] for row in rows],
+        "completion": [[{"role": "assistant", "content": row["completion"]}] for row in rows],
+        "advantages": [row["advantage"] for row in rows],
+        **groups,
+    }
 
 
 def _or_nan(value: float | None) -> float:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import async_run
+import pandas
 import pytest
 import torch
 import yaml
@@ -198,7 +199,7 @@ def test_an_agent_trains_through_a_server(tmp_path: Path) -> None:
 def test_two_processes_train_through_one_server(
     server: MicroServer, micro_policy: Path, tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    changed = {"eval_strategy": "steps", "eval_steps": 2, "gradient_accumulation_steps": 2}
+    changed = {"eval_strategy": "steps", "eval_steps": 2, "gradient_accumulation_steps": 2, "shown": True}
     launch(
         async_run.__file__,
         *(micro_policy, tmp_path, server.url, 2, json.dumps(changed)),
@@ -212,3 +213,33 @@ def test_two_processes_train_through_one_server(
     assert first["server/logprob_difference"] < 1e-4
     assert second["budget/scoring_events"] == 8  # counted once, whatever the processes
     assert [entry["step"] for entry in log if "eval_success" in entry] == [2]
+    learned = [json.loads(line) for line in (tmp_path / "learned.jsonl").read_text().splitlines()]
+    main, other = (
+        [json.loads(line) for line in (tmp_path / f"shown-{process}.jsonl").read_text().splitlines()]
+        for process in range(2)
+    )
+    assert [(one["kind"], one["step"]) for one in main] == [
+        ("credit", 1), ("episodes", 1), ("credit", 2), ("episodes", 2), ("evaluation", 3)
+    ]  # fmt: skip
+    assert [one["episodes"] for one in main] == [[4, 0], [4, 0], [4, 0], [4, 0], [1, 0]]
+    assert [{**one, "prompts": []} for one in main] == other
+    for line, credit in zip(learned, main[::2], strict=False):  # callbacks get what updates learn from
+        assert {tuple(prompt) for prompt in line["prompts"]} == {tuple(prompt) for prompt in credit["prompts"]}
+
+
+def test_completions_are_logged_with_their_credit(
+    server: MicroServer, micro_policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer = trainer_of(server, micro_policy, tmp_path, log_completions=True, num_completions_to_print=2)
+    trainer.train()
+    tables = sorted((tmp_path / "completions").glob("*.parquet"))
+    assert [path.stem for path in tables] == [f"completions_{step:05d}" for step in (1, 2, 3)]
+    table = pandas.read_parquet(tables[0])
+    shown = [one for one in read_episodes(tmp_path) if one.update == 1]
+    decisions = [decision for one in shown for decision in one.decisions]
+    assert table["completion"].map(lambda messages: messages[0]["content"]).tolist() == [
+        one.reply for one in decisions
+    ]
+    assert table["advantage"].tolist() == pytest.approx([one.credit for one in decisions], abs=1e-4, nan_ok=True)
+    assert {"step", "prompt", "reward", "verdict", "outcome", "episode", "turn", "role"} <= set(table.columns)
+    assert "Step 1" in capsys.readouterr().out

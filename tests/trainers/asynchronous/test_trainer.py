@@ -12,10 +12,11 @@ from peft import LoraConfig
 from small_trees import row
 
 from hf_credit import AsyncCreditConfig, AsyncCreditTrainer, make
-from hf_credit.methods import Method
+from hf_credit.methods import Credit, Method
 from hf_credit.rollouts import EnvironmentInteraction
+from hf_credit.trainers.asynchronous.collection import CreditedRollouts
 from hf_credit.trainers.asynchronous.trl_1_16 import kernel_at_hand
-from hf_credit.trainers.recording import CompletionsTable
+from hf_credit.trainers.callbacks import CreditCallback, EpisodeCallback
 
 ROWS = [row([1], [2, 3]), row([1], [2, 4])]
 NO_CREDIT = [row([1], [2], loss_mask=(0,), advantages=(0.0,))]
@@ -161,7 +162,7 @@ def test_a_frozen_copy_is_refused(policy: Path, tmp_path: Path) -> None:
         ({"weight_transfer": "mail"}, "weight_transfer must be 'trl' or 'folder', got 'mail'"),
         ({"concurrent_collections": 0}, "concurrent_collections must be at least 1, got 0"),
         ({"token_budget": 0}, "token_budget must be at least 1, got 0"),
-        ({"log_completions": True}, "log_completions is of TRL's own worker, which does not play here, got True"),
+        ({"queue_maxsize": 7}, "queue_maxsize is of TRL's own worker, which does not play here, got 7"),
         ({"num_generations": 4}, "num_generations must be 1, got 4: a method plays a task several times itself"),
         ({"router_aux_loss_coef": 0.01}, "router_aux_loss_coef must be 0, got 0.01"),
     ],
@@ -199,14 +200,34 @@ def test_passes_over_the_tasks_are_updates(policy: Path, tmp_path: Path) -> None
     assert trainer.args.max_steps == 3
 
 
-def test_a_callback_that_waits_for_episodes_is_refused(policy: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="are not shown episodes and credit, got a CompletionsTable; read episodes"):
-        AsyncCreditTrainer(
-            str(policy),
-            EnvironmentInteraction(make("sudoku", size=4)),
-            AsyncCreditConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to="none", max_steps=1),
-            method="outcome_reward",
-            callbacks=[CompletionsTable()],
-            worker=Played([]),
-            weight_transfer=Nowhere(),
-        )
+class Keep(CreditCallback, EpisodeCallback):
+    def __init__(self) -> None:
+        self.kept: list[tuple[str, int, Any]] = []
+
+    def on_credit(self, trainer: Any, collected: Any, credit: Any) -> None:
+        self.kept.append(("credit", trainer.state.global_step, credit.memory))
+
+    def on_episodes(self, trainer: Any, collected: Any, advantages: Any) -> None:
+        self.kept.append(("episodes", trainer.state.global_step, advantages))
+
+
+def test_callbacks_get_the_collections_that_updates_learn_from(policy: Path, tmp_path: Path) -> None:
+    keep = Keep()
+
+    def played(rows: Any, number: int, version: int) -> Any:
+        own = CreditedRollouts(credit=Credit(decisions={}, memory=number), advantages=[[float(number)]])
+        return collection(rows, number, version, credited=own)
+
+    collections = [played(ROWS, 0, 1), played(ROWS, 1, 0), played(NO_CREDIT, 2, 2), played(ROWS, 3, 2)]
+    trainer = small_trainer(
+        policy, tmp_path, [*collections, collection(ROWS, 4, 3)], max_steps=3, max_staleness=0, log_episodes=0
+    )
+    trainer.add_callback(keep)
+    trainer.train()
+    assert [one for one in trainer.played.told if one[0] in ("trained", "dropped")] == [
+        ("trained", 0), ("dropped", 1), ("trained", 2), ("trained", 3), ("trained", 4)
+    ]  # fmt: skip
+    # The last has none, as if it had been credited before a restart.
+    assert keep.kept == [
+        ("credit", 0, 0), ("episodes", 0, [[0.0]]), ("credit", 1, 3), ("episodes", 1, [[3.0]])
+    ]  # fmt: skip

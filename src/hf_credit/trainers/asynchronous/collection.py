@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
+from hf_credit.collectors import RolloutBatch
+from hf_credit.methods import Credit, DecisionCredit
 from hf_credit.rollouts import Ledger, Row
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreditedRollouts:
+    """What callbacks get of a collection; by default that of a process that plays nothing.
+
+    Attributes:
+        collected: its rollouts.
+        credit: of its decisions that may be trained on.
+        advantages: of the decisions of its trained episodes, as they enter the loss.
+    """
+
+    collected: RolloutBatch = field(default_factory=RolloutBatch)
+    credit: Credit = field(default_factory=lambda: Credit(decisions={}))
+    advantages: Sequence[Sequence[DecisionCredit]] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +35,7 @@ class Collection:
         rows: with the sampler's log-probabilities. There may be none, where nothing got credit.
         metrics: of this collection, logged when it is trained on.
         ledger: what it cost.
+        credited: its rollouts and their credit, for callbacks; `None` if it was credited before a restart.
     """
 
     number: int
@@ -25,3 +43,4 @@ class Collection:
     rows: tuple[Row, ...]
     metrics: Mapping[str, float]
     ledger: Ledger
+    credited: CreditedRollouts | None = field(default=None, compare=False, repr=False)

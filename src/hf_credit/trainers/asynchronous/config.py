@@ -13,10 +13,8 @@ from hf_credit.validators import whole_number
 TRANSFERS = ("trl", "folder")
 _OF_TRLS_WORKER = (
     "fork_threshold_tokens",
-    "log_completions",
     "max_inflight_tasks",
     "max_tool_calling_iterations",
-    "num_completions_to_print",
     "queue_maxsize",
 )
 

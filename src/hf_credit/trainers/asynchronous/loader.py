@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import queue
 import time
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from hf_credit.rollouts import Ledger
-from hf_credit.trainers.asynchronous.collection import Collection
+from hf_credit.trainers.asynchronous.collection import Collection, CreditedRollouts
 from hf_credit.trainers.asynchronous.packing import Sample, TooManyPassesError, Update, pack, plan
 from hf_credit.trainers.callbacks import likely_cause
 
@@ -61,6 +61,7 @@ class Updates:
         per_token: as for `plan`.
         stale_after_s: as for `Supply.check_health`.
         metrics: gets lists of what is logged, by name.
+        drawn: called on every process with the rollouts that its update learns from, before it learns.
 
     Attributes:
         version: of the policy that learns.
@@ -80,11 +81,13 @@ class Updates:
         per_token: float,
         stale_after_s: float,
         metrics: MutableMapping[str, list[Any]],
+        drawn: Callable[[CreditedRollouts], None],
     ) -> None:
         self.supply = supply
         self.accumulation, self.processes, self.token_budget = accumulation, processes, token_budget
         self.max_staleness, self.per_token, self.stale_after_s = max_staleness, per_token, stale_after_s
         self.metrics = metrics
+        self.drawn = drawn
         self.version = 0
         self.number: int | None = None
         self.ledger = Ledger()
@@ -96,13 +99,16 @@ class Updates:
 
     def _handed_out(self) -> Passes:
         """The passes of this process, or on every process the error of the main one."""
-        answers: list[tuple[Passes, str]] | None = None
+        answers: list[tuple[Passes, bool, str]] | None = None
         failure: Exception | None = None
+        credited: CreditedRollouts | None = None
         if self.supply is not None:
             try:
-                answers = [(own, "") for own in self._laid_out(self._drawn())]
+                collection, update = self._drawn()
+                credited = collection.credited
+                answers = [(own, credited is not None, "") for own in self._laid_out(collection, update)]
             except Exception as error:  # the other processes wait for an answer, whatever went wrong
-                failure, answers = error, [([], f"{type(error).__name__}: {error}")] * self.processes
+                failure, answers = error, [([], False, f"{type(error).__name__}: {error}")] * self.processes
         if self.processes == 1:
             assert answers is not None
             own = answers[0]
@@ -112,9 +118,11 @@ class Updates:
             own = received[0]
         if failure is not None:
             raise failure
-        passes, refusal = own
+        passes, shown, refusal = own
         if refusal:
             raise RuntimeError(f"the main process stopped with {refusal}")
+        if shown:
+            self.drawn(credited or CreditedRollouts())
         return passes
 
     def _drawn(self) -> tuple[Collection, Update]:
@@ -178,14 +186,13 @@ class Updates:
             self._log({"collections/dropped_total": 1.0})
             self.supply.dropped(collection.number)
 
-    def _laid_out(self, drawn: tuple[Collection, Update]) -> list[Passes]:
+    def _laid_out(self, collection: Collection, update: Update) -> list[Passes]:
         """The passes of each process, as TRL's loss reads them.
 
         TRL divides the loss of a micro-batch by its tokens and by the number of micro-batches; here all are divided by
         the tokens of the update, so that each counts alike. Below one token a pass, where TRL would divide by one,
         advantages make up for it.
         """
-        collection, update = drawn
         share = update.trained / self.accumulation
         counted = max(share, self.processes)
         found: list[Passes] = [[] for _ in range(self.processes)]

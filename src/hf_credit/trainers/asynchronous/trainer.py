@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,9 +19,10 @@ from hf_credit.collectors import RolloutBatch
 from hf_credit.loading import require_whole_files
 from hf_credit.methods import DecisionCredit, Method
 from hf_credit.policies.generation import room_beside
-from hf_credit.rollouts import Chat, Interaction, Ledger, refuse_total_failure
+from hf_credit.rollouts import Chat, Engine, Interaction, Ledger, refuse_total_failure
 from hf_credit.rollouts.capabilities import evaluated
 from hf_credit.trainers import arguments
+from hf_credit.trainers.asynchronous.collection import CreditedRollouts
 from hf_credit.trainers.asynchronous.config import AsyncCreditConfig
 from hf_credit.trainers.asynchronous.server import Server
 from hf_credit.trainers.asynchronous.trl_1_16 import UpdateTrainer
@@ -35,10 +37,12 @@ from hf_credit.trainers.callbacks import (
 )
 from hf_credit.trainers.cards import mend_card
 from hf_credit.trainers.metrics import summarise, update_metrics
-from hf_credit.trainers.recording import EpisodeRecorder
+from hf_credit.trainers.ranks import Ranks
+from hf_credit.trainers.recording import CompletionsTable, EpisodeRecorder
 from hf_credit.trainers.saving import save_task
 
 _PROBE = 'Which decision deserves the credit? 3.14159, 2.71828: the answer is on page 42, line 7, "in the end".'
+_POLL_SECONDS = 2.0
 
 
 class AsyncCreditTrainer(UpdateTrainer):
@@ -99,12 +103,6 @@ class AsyncCreditTrainer(UpdateTrainer):
                 f"model must be a model id or a folder, which the server has too, got a {type(model).__name__}; save "
                 "it and pass the folder."
             )
-        for one in callbacks:
-            if isinstance(one, CreditCallback | EpisodeCallback):
-                raise ValueError(
-                    f"callbacks of AsyncCreditTrainer are not shown episodes and credit, got a {type(one).__name__}; "
-                    "read episodes.jsonl, or train with CreditTrainer."
-                )
         if train_dataset is None:
             train_dataset = arguments.training_tasks(interaction, args)
         method = args.composed(methods.make(method) if isinstance(method, str) else method)
@@ -129,8 +127,6 @@ class AsyncCreditTrainer(UpdateTrainer):
             )
         if args.max_steps <= 0:
             args.max_steps = max(round(args.num_train_epochs * len(train_dataset) / args.generation_batch_size), 1)
-        self.recorder = EpisodeRecorder(tokenizer, args.log_episodes)
-        self._credited = 0
         self.server: Server | None = None
         self._serves = worker is None  # the same on every process
         if worker is None and args.process_index == 0:
@@ -162,7 +158,6 @@ class AsyncCreditTrainer(UpdateTrainer):
                 mask_truncated_completions=args.mask_truncated_completions,
                 shuffle=args.shuffle_dataset,
                 seed=args.seed,
-                credited=self._record,
             )
         if weight_transfer is None and args.weight_transfer == "folder":
             weight_transfer = FolderTransfer(cast(Any, self.server), args.folder_of_weights)
@@ -177,10 +172,13 @@ class AsyncCreditTrainer(UpdateTrainer):
             weight_transfer,
             train_dataset,
             tokenizer,
-            [*callbacks, self.recorder, WarnWithoutSignal()],
+            [*callbacks, EpisodeRecorder(tokenizer, args.log_episodes), WarnWithoutSignal()],
             optimizers,
             peft_config,
         )
+        self.ranks = Ranks(self.accelerator)
+        if args.log_completions:
+            self.add_callback(CompletionsTable())
         self.eval_dataset = eval_dataset
         if self.server is not None:
             self.rollout_worker.end_tokens = self.eos_token_ids
@@ -207,10 +205,35 @@ class AsyncCreditTrainer(UpdateTrainer):
         for name, total in {**self.ledger.metrics(), "num_tokens": self.ledger.tokens}.items():
             self.log_total(name, total)
 
-    def _record(self, number: int, collected: RolloutBatch, advantages: Sequence[Sequence[DecisionCredit]]) -> None:
-        """Records a collection as the update that it becomes, where none before it is dropped."""
-        self.recorder.record(self._credited, collected, advantages, self.method, self.rollout_worker.engine)
-        self._credited += 1
+    @property
+    def engine(self) -> Engine[Any] | None:
+        """What the worker plays with; `None` on all processes but the main one."""
+        return getattr(self.rollout_worker, "engine", None)
+
+    def drawn(self, credited: CreditedRollouts) -> None:
+        self.model.train()  # as a step does; before the first one it is in the mode that it was loaded in
+        with self._alone():
+            for callback in self.callback_handler.callbacks:
+                if isinstance(callback, CreditCallback):
+                    callback.on_credit(self, credited.collected, credited.credit)
+            self._pass_on(credited.collected, credited.advantages)
+
+    def _pass_on(self, collected: RolloutBatch, advantages: Sequence[Sequence[DecisionCredit]]) -> None:
+        for callback in self.callback_handler.callbacks:
+            if isinstance(callback, EpisodeCallback):
+                callback.on_episodes(self, collected, advantages)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Context in which the worker runs no code of the task or the method, which a callback may run instead."""
+        lock = None if self.engine is None else self.engine.lock
+        while lock is not None and not lock.acquire(timeout=_POLL_SECONDS):
+            self.rollout_worker.check_health(self.args.heartbeat_stale_after_s)
+        try:
+            yield
+        finally:
+            if lock is not None:
+                lock.release()
 
     def _restore_adapters(self) -> None:
         """For a server that was away, and may be another process."""
@@ -252,10 +275,12 @@ class AsyncCreditTrainer(UpdateTrainer):
         rows: Any = self.eval_dataset if eval_dataset is None else eval_dataset
         sets = {f"_{name}": one for name, one in rows.items()} if isinstance(rows, dict) else {"": rows}
         answer: list[Any] = [{}, None]
+        batches = [RolloutBatch() for _ in sets]
         if self.accelerator.is_main_process:
             try:
-                for name, one in sets.items():
+                for number, (name, one) in enumerate(sets.items()):
                     played = self.rollout_worker.evaluated(self.evaluation_interaction, list(one))
+                    batches[number] = played
                     refuse_total_failure(played.episodes, what="of an evaluation")
                     summaries = [
                         summarise(one, [None] * len(one.decisions), self.eos_token_ids) for one in played.episodes
@@ -272,6 +297,9 @@ class AsyncCreditTrainer(UpdateTrainer):
             raise failure
         training = self.model.training
         self.model.eval()
+        with self._alone():
+            for played in batches:
+                self._pass_on(played, [[None] * len(one.decisions) for one in played.episodes])
         self.log(dict(metrics))
         self.model.train(training)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
@@ -285,7 +313,6 @@ class AsyncCreditTrainer(UpdateTrainer):
         return {
             "version": self.model_version,
             "ledger": self.ledger.to_dict(),
-            "credited": self._credited,
             "worker": self.updates.supply.state(),
         }
 
@@ -294,7 +321,6 @@ class AsyncCreditTrainer(UpdateTrainer):
             return
         self.model_version = state["version"] - 1  # which the first transfer counts up
         self.updates.ledger = Ledger(**state["ledger"])
-        self._credited = state["credited"]
         self.updates.supply.load_state(state["worker"])
 
     def load_from_other_processes(self, folder: Path) -> None:

@@ -6,17 +6,22 @@ import functools
 import importlib.util
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
+from datasets import Dataset
 from peft import PeftConfig
 from transformers import AttentionInterface, PreTrainedTokenizerBase, TrainerCallback
 from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer, async_grpo_trainer, packing
+from trl.trainer.utils import print_prompt_completions_sample
 
 from hf_credit.trainers.asynchronous.attention import segment_attention
+from hf_credit.trainers.asynchronous.collection import CreditedRollouts
 from hf_credit.trainers.asynchronous.loader import Updates
+from hf_credit.trainers.recording import completion_columns
 from hf_credit.trainers.resumption import ResumableTrainer
 
 __all__ = ["AsyncGRPOConfig", "UpdateTrainer", "kernel_at_hand"]
@@ -82,9 +87,11 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
             per_token=6.0 * config.hidden_size,
             stale_after_s=args.heartbeat_stale_after_s,
             metrics=self._metrics["train"],
+            drawn=self.drawn,
         )
         self._rollout_dataset = self.updates  # TRL logs how long was waited for it
         self._arrived = False
+        self._shown: dict[str, Any] | None = None  # the table of completions
         self.add_callback(_AfterUpdate(self))
 
     def get_train_dataloader(self) -> Any:
@@ -110,6 +117,9 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
         folders = {name: os.path.join(self._lora_dir, name) for name in names}
         return {name: folder for name, folder in folders.items() if os.path.isdir(folder)}
 
+    def drawn(self, credited: CreditedRollouts) -> None:
+        """Called on every process with what the main one drew for an update, before anything learns from it."""
+
     def after_update(self) -> None:
         """Called on every process after each optimizer step."""
 
@@ -119,6 +129,15 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
     def log_metric(self, name: str, value: float) -> None:
         """Records a metric of this update, on the main process."""
         self._metrics["train"][name].append(value)
+
+    def show_completions(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """As `CreditTrainer.show_completions`."""
+        self._shown = completion_columns(rows)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        super().log(logs, start_time)
+        if self._shown is not None and self.is_world_process_zero():
+            _log_completions(self._shown, self.args, self.state.global_step)
 
     def log_total(self, name: str, value: float) -> None:
         """Records a sum over the run so far."""
@@ -175,6 +194,33 @@ def kernel_at_hand() -> bool:
         logger.warning("attention over trees runs on torch's kernels, as TRL's cannot be had: %s", error)
         return False
     return True
+
+
+def _log_completions(columns: Mapping[str, Any], args: Any, step: int) -> None:
+    """Prints a sample of completions, writes all to `completions` in `output_dir`, and sends them to trackers.
+
+    As TRL's `GRPOTrainer.log` does.
+
+    Args:
+        columns: from `completion_columns`.
+        args: the settings, with `num_completions_to_print`.
+        step: number of updates made.
+    """
+    prompts, completions, rewards, advantages, extra = (
+        columns[name] for name in ("prompt", "completion", "rewards", "advantages", "extra")
+    )
+    if importlib.util.find_spec("rich") is not None:
+        sample = args.num_completions_to_print
+        print_prompt_completions_sample(prompts, completions, rewards, advantages, step, sample, extra=dict(extra))
+    steps = [step] * len(prompts)
+    table = {"step": steps, "prompt": prompts, "completion": completions, **rewards, **extra, "advantage": advantages}
+    frame: Any = Dataset.from_dict(table).to_pandas()
+    folder = Path(args.output_dir, "completions")
+    folder.mkdir(parents=True, exist_ok=True)
+    frame.to_parquet(folder / f"completions_{step:05d}.parquet")
+    for tracker in {"wandb", "trackio"} & set(args.report_to):
+        module = importlib.import_module(tracker)
+        module.log({"completions": module.Table(dataframe=frame)})
 
 
 @contextmanager

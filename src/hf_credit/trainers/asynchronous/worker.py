@@ -9,14 +9,14 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Collection as Tokens
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from hf_credit.collectors import RolloutBatch
 from hf_credit.environments.randomness import stream
-from hf_credit.methods import DecisionCredit, Method
+from hf_credit.methods import Method
 from hf_credit.methods.base import credit_in_loss, trained
 from hf_credit.methods.memory import from_plain, to_plain
 from hf_credit.rollouts import (
@@ -35,7 +35,7 @@ from hf_credit.rollouts.capabilities import Batched, Metered
 from hf_credit.rollouts.engine import released
 from hf_credit.rollouts.method_context import Policy
 from hf_credit.rollouts.samplers import SubmittingSampler
-from hf_credit.trainers.asynchronous.collection import Collection
+from hf_credit.trainers.asynchronous.collection import Collection, CreditedRollouts
 from hf_credit.trainers.asynchronous.requests import Desk, Known, Place, Recorded, Stopped, plain, read
 from hf_credit.trainers.metrics import mean, summarise, update_metrics, without_cut_replies
 from hf_credit.validators import finite_number, whole_number
@@ -172,7 +172,6 @@ class Worker:
         mask_truncated_completions: whether replies without an end token are kept out of the loss.
         shuffle: whether each pass over the tasks has an order of its own.
         seed: of the order of tasks and of all draws.
-        credited: called with the number of a collection, what was played and the credit of its trained episodes.
 
     Attributes:
         engine: plays, with the sampler of each collection in turn.
@@ -201,7 +200,6 @@ class Worker:
         mask_truncated_completions: bool = False,
         shuffle: bool = True,
         seed: int = 0,
-        credited: Callable[[int, RolloutBatch, Sequence[Sequence[DecisionCredit]]], None] | None = None,
     ) -> None:
         for name, number in (
             ("tasks_per_collection", tasks_per_collection),
@@ -227,7 +225,6 @@ class Worker:
         self.mask_truncated_completions = mask_truncated_completions
         self.shuffle = shuffle
         self.seed = seed
-        self.credited = credited
         self.sampler = sampler
         self.version = 0
         self.desk = Desk(sampler, max_concurrent, lambda: self.version)
@@ -460,7 +457,8 @@ class Worker:
         collected, context = one.collected
         begun = time.monotonic()
         credit = self.method.estimator(collected, context, self.memory)
-        found = credit_in_loss(collected, replace(credit, decisions=trained(collected, credit.decisions)))
+        credit = replace(credit, decisions=trained(collected, credit.decisions))
+        found = credit_in_loss(collected, credit)
         episodes = collected.episodes
         advantages = by_episode(episodes, found)
         if self.mask_truncated_completions:
@@ -470,8 +468,6 @@ class Worker:
             for episode, own in zip(episodes, advantages, strict=True)
             for row in decision_rows(episode.decisions, own)
         ]
-        if self.credited is not None:
-            self.credited(one.number, collected, advantages)
         summaries = [
             summarise(rollout.episode, own, self.end_tokens)
             for rollout, own in zip(collected.trained, advantages, strict=True)
@@ -489,6 +485,7 @@ class Worker:
             rows=tuple(rows),
             metrics=metrics,
             ledger=context.ledger,
+            credited=CreditedRollouts(collected=collected, credit=credit, advantages=advantages),
         )
         with self._changing:
             self.memory = credit.memory
