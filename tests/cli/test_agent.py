@@ -1,4 +1,4 @@
-"""A stranger's program is checked, trained and evaluated from the command line."""
+"""A program that calls a model is checked, trained and evaluated from the command line."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from small_runs import RECIPE
 
 
 @pytest.mark.parametrize(
-    ("name", "code", "told"),
-    [("asks", 0, "It repeats itself, so every method can train it."), ("drifts", 1, "It does not repeat itself")],
+    ("name", "code", "result"),
+    [("asks", 0, "It is deterministic, so every method can train it."), ("drifts", 1, "It is not deterministic")],
 )
-def test_a_check_says_whether_a_program_repeats_itself(
-    name: str, code: int, told: str, command: Callable[..., Any], tmp_path: Path
+def test_a_check_reports_whether_a_program_is_deterministic(
+    name: str, code: int, result: str, command: Callable[..., Any], tmp_path: Path
 ) -> None:
     tasks = tmp_path / "tasks.jsonl"
     tasks.write_text('{"number": 2}\n{"number": 1}\n')
     got, out, err = command("agent", "check", f"agent_programs:{name}", "--tasks", tasks, "--option", "settle=0")
     assert got == code, err
-    assert "2 tasks run twice, " in out
-    assert told in out
+    assert "2 tasks run twice; " in out
+    assert result in out
 
 
-def test_a_program_is_trained_and_killed_and_resumed_and_evaluated_and_reported(
+def test_a_program_is_trained_killed_resumed_evaluated_and_reported(
     tmp_path: Path, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -42,7 +42,7 @@ def test_a_program_is_trained_and_killed_and_resumed_and_evaluated_and_reported(
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump({**RECIPE, **settings(tmp_path / "run", **few), **saving}))
     words = ("train", "recipe.yaml", "--agent", "agent_shop:shop", "--method", "vineppo")
     process = start(Path(sys.executable).parent / "hf-credit", *words, log=tmp_path / "log", folder=tmp_path)
-    while not (tmp_path / "run" / "checkpoint-2").exists():  # so that the one before is whole
+    while not (tmp_path / "run" / "checkpoint-2").exists():  # so that checkpoint-1 is complete
         assert process.is_alive(), (tmp_path / "log.err").read_text()
         time.sleep(0.05)
     process.kill()

@@ -1,4 +1,4 @@
-"""`hf-credit credit`: recorded traces are credited, shown and written, whatever they say."""
+"""`hf-credit credit` assigns credit to recorded traces, also to hostile ones, and shows and writes them."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def test_traces_are_credited_shown_and_written(command: Callable[..., Any], tmp_
     file, out, page = (tmp_path / name for name in ("traces.jsonl", "credit.jsonl", "page.html"))
     file.write_text("".join(f"{json.dumps(one)}\n" for one in traces) + "broken\n")
     paths = ("--out", str(out), "--page", str(page))
-    code, shown, told = command("credit", str(file), "--method", "rloo", "--line", "1", *paths)
+    code, shown, err = command("credit", str(file), "--method", "rloo", "--line", "1", *paths)
     assert code == 0
-    assert "Traces: 3, of tasks: 2, with replies: 3." in shown
-    assert "The only ones of their tasks, with none to be compared with: 1." in shown
+    assert "3 traces of 2 tasks with 3 replies." in shown
+    assert "Tasks with only one trace, which is compared with none: 1." in shown
     assert "[red]" in shown
     assert "\x1b[2J" not in shown
-    assert "line 4 is left out: a text must be JSON" in told
+    assert "Skipped line 4: a text must be JSON" in err
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert [(row["line"], row["turn"], row["credit"]) for row in rows[:3]] == [(1, 0, 1.0), (2, 0, -1.0), (3, 0, 0.0)]
     assert (rows[0]["trace"], rows[3]["trace"]) == (HOSTILE, None)
     assert "<script>" not in page.read_text()
     assert "&lt;script&gt;alert(1)" in page.read_text()
     assert command("credit", str(file), "--method", "rloo", "--line", "4")[0] == 1
-    code, _, told = command("credit", str(file), "--method", "vineppo")
-    assert (code, "needs continuations and replays; take alive_baseline" in told) == (1, True)
+    code, _, err = command("credit", str(file), "--method", "vineppo")
+    assert (code, "needs continuations and replays; take alive_baseline" in err) == (1, True)

@@ -88,20 +88,20 @@ def test_a_method_that_is_named_stands_beside_the_usual_ones_and_one_that_cannot
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("--event", "critic", *SMALL), "an event of a diagnosis must come up in the episodes, got critic"),
+        (("--event", "critic", *SMALL), "an event of a diagnosis must occur in the episodes, got critic"),
         (("--beside", "{model}"), "policies must be different"),
         (("--oracle-option", "seed=1"), "--oracle-option needs --oracle"),
         (("--oracle", "sudoku_constraints"), "an oracle judges the actions of an environment"),
-        (("--exact", "0.1", "--top-k", 3), "exact values need draws from the whole vocabulary"),
+        (("--exact", "0.1", "--top-k", 3), "--exact needs sampling from the whole vocabulary"),
         (("--exact", "-1", "--max-new-tokens", 1, *SMALL), "floor must be at least 0, got -1"),
         (("--history", "current"), "history, instructions and max_turns are of an environment"),
         (("--temperature", "-1"), "temperature must be at least 0, got -1"),
-        (("--protocol", "luck"), "a protocol must be one of buckets, training, replays, got 'luck'"),
+        (("--protocol", "luck"), "--protocol must be one of buckets, training, replays, got 'luck'"),
         (("--protocol", "training", *SMALL), "the credit of training is that of a method, got none"),
         (("--method", "luck"), "got 'luck'"),
-        (("--method-option", "group_size=3"), "--method-option needs one --method, got none"),
-        (("--protocol", "training", "--oracle", "sudoku_constraints"), "--oracle judges the replies of buckets"),
-        (("--protocol", "replays", "--method", "rloo"), "what replays could gain is asked of a policy alone"),
+        (("--method-option", "group_size=3"), "--method-option needs exactly one --method, got none"),
+        (("--protocol", "training", "--oracle", "sudoku_constraints"), "--oracle needs --protocol buckets, got "),
+        (("--protocol", "replays", "--method", "rloo"), "--protocol replays needs only a policy, got --method"),
     ],
 )
 def test_what_cannot_be_diagnosed_is_refused_in_one_sentence(

@@ -58,10 +58,10 @@ def test_a_game_s_policy_is_judged_by_the_game_s_oracle(trained_run) -> None:
 
 def test_what_cannot_be_diagnosed_is_refused(relay_policy, trained_run) -> None:
     relay, sudoku = TaskSpec.load(relay_policy), TaskSpec.load(trained_run)
-    with pytest.raises(ValueError, match=r"exact values are of collaborations .*, got the game 'sudoku'"):
+    with pytest.raises(ValueError, match=r"--exact needs a collaboration .*, got the task 'sudoku'"):
         diagnose_model(str(trained_run), sudoku, PLAN, exact_floor=0.1)
     greedy = replace(relay, sampling=replace(relay.sampling, temperature=0))
-    with pytest.raises(ValueError, match=r"exact values need draws from the whole vocabulary, got temperature 0"):
+    with pytest.raises(ValueError, match=r"--exact needs sampling from the whole vocabulary, got temperature 0"):
         diagnose_model(str(relay_policy), greedy, PLAN, exact_floor=0.1)
     with pytest.raises(ValueError, match="an oracle judges the actions of an environment, got one for 'relay'"):
         diagnose_model(str(relay_policy), relay, PLAN, oracle=make_oracle("sudoku_constraints"))

@@ -19,13 +19,13 @@ def test_every_environment_is_listed_with_its_options_and_its_oracle(command: Ca
     assert (code, err) == (0, "")
     for name in ENVIRONMENTS:
         assert name in out
-    assert "blanks=40 (follows from" in out  # the others
+    assert "blanks=40 (derived from" in out
     assert "opponent=mixture" in out
     assert "mines=5" in out
     assert "minesweeper_posterior" in out
     for name in COLLABORATIONS:
         assert name in out
-    assert "scorer=... (needed)" in out
+    assert "scorer=... (required)" in out
     assert "size=10" in out
 
 

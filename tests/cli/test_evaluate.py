@@ -81,7 +81,7 @@ def test_a_task_that_is_shown_otherwise_than_in_training_is_told(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ((), "a task must be named, got none and no hf_credit_task.json beside"),
+        ((), "a policy needs a task, got "),
         (("--task", "chess"), "a task must be one of the environments circuit_decoding, "),
         (("--environment", "sudoku", "--oracle", "guess"), "oracle must be one of"),
         (("--environment", "sudoku", "--oracle", "mcts"), "must be made for the environment 'sudoku'"),

@@ -35,6 +35,6 @@ main({["hub", *words]!r})
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr == (
-        "Error: a Hub of your own needs local-hub, got none; install it from a clone by: pip install "
+        "Error: your own Hub needs local-hub, which is not installed; install it from a clone by: pip install "
         "./packages/local-hub\n"
     )

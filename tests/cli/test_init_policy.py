@@ -45,13 +45,11 @@ def test_a_policy_for_a_collaboration_knows_it(relay_policy: Path) -> None:
     assert (setup.collaboration, setup.options, setup.environment) == ("relay", {"size": 4, "speakers": 2}, None)
 
 
-def test_a_collaboration_that_nobody_plays_from_a_script_is_refused(
-    command: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_collaboration_without_a_scripted_player_is_rejected(command: Callable[..., Any], tmp_path: Path) -> None:
     options = ("--option", "domain=math", "--option", "scorer=operator:eq")
     code, _, err = command("init-policy", "reasoner_actor", tmp_path / "policy", *options)
     assert code == 1
-    assert "a scripted player of the task, got 'reasoner_actor' without; choose another task" in err
+    assert "an oracle or a scripted player, got 'reasoner_actor' without; choose another task" in err
 
 
 def test_a_setting_out_of_range_is_refused_before_any_work(command: Callable[..., Any], tmp_path: Path) -> None:

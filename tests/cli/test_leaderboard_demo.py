@@ -101,7 +101,7 @@ def test_the_credit_of_methods_is_entered_where_they_fit_the_task(results: Any, 
 
 def test_a_folder_with_files_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
     (tmp_path / "there").touch()
-    with pytest.raises(ValueError, match="needs a new folder"), run_leaderboard_demo(TINY, tmp_path):
+    with pytest.raises(ValueError, match="must be a new folder"), run_leaderboard_demo(TINY, tmp_path):
         pass
 
 

@@ -14,7 +14,7 @@ import pytest
 from huggingface_hub import get_session
 
 from hf_credit import __version__
-from hf_credit.cli import _told, app
+from hf_credit.cli import _in_one_sentence, app
 from hf_credit.environments import known
 
 COMMANDS = {
@@ -35,7 +35,7 @@ COMMANDS = {
 }
 
 
-def test_every_command_is_there_with_examples(command: Callable[..., Any]) -> None:
+def test_every_command_has_help_with_examples(command: Callable[..., Any]) -> None:
     code, out, _ = command("--help")
     assert code == 0
     assert {entry.name or entry.callback.__name__ for entry in app.registered_commands if entry.callback} == COMMANDS
@@ -46,7 +46,7 @@ def test_every_command_is_there_with_examples(command: Callable[..., Any]) -> No
         assert f"\n    hf-credit {name} " in shown or f"\n    hf-credit {name}\n" in shown
 
 
-def test_the_version_is_told(command: Callable[..., Any]) -> None:
+def test_the_version_is_shown(command: Callable[..., Any]) -> None:
     assert command("--version")[:2] == (0, f"hf-credit {__version__}\n")
 
 
@@ -57,7 +57,7 @@ def test_the_version_is_told(command: Callable[..., Any]) -> None:
             ("play", "chess"),
             f"environment must be one of {', '.join(known())}, or 'module:object', got 'chess'",
         ),
-        (("play", "relay"), "a person plays a game, got the collaboration 'relay', whose roles are a policy's"),
+        (("play", "relay"), "hf-credit play needs an environment, got the collaboration 'relay'"),
         (
             ("init-policy", "chess", "nowhere"),
             f"a task must be one of the environments {', '.join(known())} or",
@@ -78,7 +78,7 @@ def test_the_version_is_told(command: Callable[..., Any]) -> None:
         (("evaluate", "nowhere"), "got 'nowhere', which is no folder, and the Hub cannot be asked"),
     ],
 )
-def test_what_a_user_can_mend_is_told_in_one_line(
+def test_an_error_that_a_user_can_fix_is_one_line(
     command: Callable[..., Any], arguments: tuple[str, ...], complaint: str
 ) -> None:
     code, out, err = command(*arguments)
@@ -89,41 +89,41 @@ def test_what_a_user_can_mend_is_told_in_one_line(
 
 
 @pytest.mark.parametrize("arguments", [("dance",), ("play",), ("evaluate", "x", "--episodes", "1"), ("envs", "--x")])
-def test_a_wrong_call_is_refused_with_a_hint(command: Callable[..., Any], arguments: tuple[str, ...]) -> None:
+def test_wrong_arguments_are_rejected_with_a_hint(command: Callable[..., Any], arguments: tuple[str, ...]) -> None:
     code, _, err = command(*arguments)
     assert code == 2
     assert "Try 'hf-credit" in err
 
 
-def test_a_hub_that_cannot_be_reached_is_told_in_one_sentence() -> None:
+def test_an_unreachable_hub_is_an_error_of_one_sentence() -> None:
     library = next(kind.__module__.split(".")[0] for kind in type(get_session()).__mro__ if "httpx" in kind.__module__)
-    told = _told(importlib.import_module(library).ConnectError("refused"))
-    assert told is not None
-    assert told.startswith("the Hub must be reachable, got ConnectError (refused); connect, or name local folders")
-    assert _told(ValueError("one sentence")) == "one sentence"
-    assert _told(TypeError("a mistake of ours")) is None
+    sentence = _in_one_sentence(importlib.import_module(library).ConnectError("refused"))
+    assert sentence is not None
+    assert sentence.startswith("the Hub must be reachable, got ConnectError (refused); connect, or name local folders")
+    assert _in_one_sentence(ValueError("one sentence")) == "one sentence"
+    assert _in_one_sentence(TypeError("a bug")) is None
 
 
 @pytest.mark.parametrize("error", [AttributeError("no attribute '_generate'"), ImportError("cannot import name")])
 @pytest.mark.parametrize(
-    ("name", "version", "told"),
+    ("name", "version", "reason"),
     [
         ("trl", "1.15.0", "trl<1.17,>=1.16, got 1.15.0; install it by: pip install 'trl<1.17,>=1.16'"),
         ("code-sandbox", "0.0.1", "code-sandbox<0.2,>=0.1, got 0.0.1; install it from a clone by: make venv"),
     ],
 )
-def test_an_error_beside_a_package_outside_its_range_names_package_and_range(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, name: str, version: str, told: str
+def test_an_error_with_an_unsupported_version_of_a_package_names_package_and_range(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, name: str, version: str, reason: str
 ) -> None:
     older = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
     older.mkdir()
     (older / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     monkeypatch.syspath_prepend(tmp_path)
-    assert _told(error) == f"hf-credit {__version__} needs {told}"
-    assert _told(ValueError("one sentence")) == "one sentence"
+    assert _in_one_sentence(error) == f"hf-credit {__version__} needs {reason}"
+    assert _in_one_sentence(ValueError("one sentence")) == "one sentence"
 
 
-def test_a_traceback_is_there_for_who_wants_it() -> None:
+def test_the_option_traceback_shows_the_traceback() -> None:
     call = [sys.executable, "-m", "hf_credit.cli", "--traceback", "play", "chess"]
     environment = {name: value for name, value in os.environ.items() if name != "HF_CREDIT_TRACEBACK"}
     result = subprocess.run(call, capture_output=True, text=True, env=environment)

@@ -38,7 +38,7 @@ def test_what_is_no_pair_is_refused(pair: str) -> None:
 
 
 def test_an_option_given_twice_is_refused() -> None:
-    with pytest.raises(ValueError, match="got 'size' again"):
+    with pytest.raises(ValueError, match="got 'size' twice"):
         parse_options(["size=4", "size=6"])
 
 

@@ -73,7 +73,7 @@ def test_a_run_without_recorded_episodes_has_a_report_without_a_page(command: Ca
     assert not (run / "report" / "episode.html").exists()
     code, _, err = command("report", run, "--update", 1)
     assert code == 1
-    assert "a run must have episodes.jsonl to show an episode" in err
+    assert "--update and --episode need a run with episodes.jsonl" in err
 
 
 def test_evaluations_in_the_folder_are_told_and_compared(

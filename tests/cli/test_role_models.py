@@ -100,7 +100,7 @@ def test_the_command_line_names_one_and_warns_where_nobody_is_named(
     assert "Warning" not in err
     code, out, err = command(*asked)
     assert code == 0, err
-    assert "Warning: the policy itself replied for 'judge'; --role-model judge=MODEL names another." in err
+    assert "Warning: the policy itself played the role 'judge'; set --role-model judge=MODEL." in err
 
 
 def test_a_diagnosis_asks_the_named_model_and_looks_at_no_decision_of_its(
@@ -118,7 +118,7 @@ def test_a_diagnosis_asks_the_named_model_and_looks_at_no_decision_of_its(
     assert "Warning" not in err
     code, _, err = command(*asked, "--event", "judge")
     assert code == 1
-    assert "must come up in the episodes, got judge where there are agent" in err
+    assert "must occur in the episodes, got judge; the episodes have agent." in err
 
 
 def job(models: Path, **changes: Any) -> Any:

@@ -300,7 +300,7 @@ def test_a_person_plays_it(folder: Path) -> None:
     words = [sys.executable, "-m", "hf_credit.cli", "play", "of_a_stranger:Nim", "--seed", "0"]
     done = subprocess.run(words, cwd=folder, input="?\ntake 2\n", capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "the oracle accepts: take 2" in done.stdout
+    assert "The oracle accepts: take 2" in done.stdout
     assert "finished: success 1" in done.stdout
 
 

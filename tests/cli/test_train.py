@@ -122,7 +122,7 @@ def test_the_end_says_what_was_written_and_what_to_do_with_it(
 def test_the_recipe_comes_first(command: Callable[..., Any]) -> None:
     code, _, err = command("train", "--max_steps", 3, "recipe.yaml")
     assert code == 1
-    assert "CONFIG must be a recipe and come first, got '--max_steps'" in err
+    assert "the first argument must be a recipe, got '--max_steps'" in err
 
 
 def test_the_launch_script_trains_on_two_processes_and_one_of_them_writes(

@@ -42,7 +42,7 @@ def test_no_beliefs_have_no_mean():
     [
         ([0.5, 0.4], [1.0, 0.0], "a belief must be a distribution"),
         ([0.5, 0.5], [1.5, -0.5], "a label must be a distribution"),
-        ([0.5, 0.5], [1.0], "as many values, got 2 and 1"),
+        ([0.5, 0.5], [1.0], "the same length, got 2 and 1"),
     ],
 )
 def test_what_is_off_the_simplex_is_refused(belief, label, message):

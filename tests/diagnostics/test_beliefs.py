@@ -27,9 +27,9 @@ def test_the_potential_of_answers_beside_that_of_what_is_possible() -> None:
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        (([["a"]], [["b"]], ["a"]), "the truth must be among what is possible, got 'a'"),
+        (([["a"]], [["b"]], ["a"]), "the truth must be a possible hypothesis, got 'a'"),
         (([["a"]], [["a"]], []), "got 0.5, 1, 1 and 0"),
-        (([[]], [["a"]], ["a"], 0.0), "must have an answer where alpha is 0"),
+        (([[]], [["a"]], ["a"], 0.0), "needs an answer if alpha is 0"),
         (([["a"]], [["a"]], ["a"], -1.0), "beliefs need alpha >= 0"),
     ],
 )

@@ -274,7 +274,7 @@ def test_credit_of_a_file_is_that_of_the_buckets_it_holds(tmp_path, replays) -> 
 def test_a_method_that_needs_its_own_collector_says_so() -> None:
     with pytest.raises(OnlyInTrainingError, match="of kind 'continuation', which only its own collector plays"):
         assigned_credit([ONE], "mc_process_reward")
-    with pytest.raises(OnlyInTrainingError, match="with a critic must have replays to read, got buckets without"):
+    with pytest.raises(OnlyInTrainingError, match="with a critic needs buckets with replays, got some without"):
         assigned_credit([ONE], "mappo", LocalContext(critics={"critic": critic}))
     with pytest.raises(ValueError, match="must be run with it, got none called 'critic'"):
         assigned_credit([whole([1], [0])], "mappo")
@@ -344,7 +344,7 @@ def test_exact_values_are_put_beside_the_candidates() -> None:
 
 
 def test_exact_values_of_buckets_from_a_file_are_refused() -> None:
-    with pytest.raises(ValueError, match="need the replay state of a bucket, got one without"):
+    with pytest.raises(ValueError, match="need buckets with states, got a bucket without"):
         with_exact_values([ONE], relay(2), None, None, max_new_tokens=1)
 
 
@@ -364,7 +364,7 @@ def test_a_method_of_one_s_own_is_measured_like_the_others() -> None:
 def test_what_cannot_be_measured_is_refused() -> None:
     with pytest.raises(ValueError, match=r"method must be one of .*, or 'module:object', got 'PPO'"):
         assigned_credit([ONE], "PPO")
-    with pytest.raises(ValueError, match="at least 1 replay of each action, got 0"):
+    with pytest.raises(ValueError, match="at least 1 replay per action, got 0"):
         assigned_credit([ONE], "replay_loo", replays=0)
     with pytest.raises(ValueError, match="'estimated' or 'exact' and skip >= 0, got 'true' and 0"):
         bucket_targets([ONE], "true")

@@ -324,7 +324,7 @@ def test_a_plan_out_of_range_is_refused(numbers) -> None:
 
 
 def test_an_event_that_never_comes_up_is_refused(policy) -> None:
-    with pytest.raises(ValueError, match="got critic where there are reasoner, actor; name one of these"):
+    with pytest.raises(ValueError, match="got critic; the episodes have reasoner, actor"):
         diagnostic_buckets(policy, starts(2), BucketPlan(events=("critic",)))
 
 

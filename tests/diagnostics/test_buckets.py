@@ -73,7 +73,7 @@ def test_json_keeps_every_text_and_number(text, returns, key) -> None:
 def test_another_file_is_refused_with_the_line(tmp_path, line) -> None:
     path = tmp_path / "buckets.jsonl"
     path.write_text(f"{BUCKET.to_json()}\n{line}\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"buckets.jsonl, line 2: a bucket must be what Bucket.to_json writes, got "):
+    with pytest.raises(ValueError, match=r"buckets.jsonl, line 2: a bucket must be written by Bucket.to_json, got "):
         load_buckets(path)
 
 
@@ -134,14 +134,14 @@ def test_decisions_that_were_written_without_their_step_can_be_read() -> None:
 
 
 def test_a_small_file_that_would_fill_the_memory_is_refused(monkeypatch) -> None:
-    monkeypatch.setattr("hf_credit.diagnostics.buckets._MOST_TOKENS", 50)
+    monkeypatch.setattr("hf_credit.diagnostics.buckets._MAX_TOKENS", 50)
     long = Decision(
         role="a", event="a", state=None, context_ids=(0,) * 20, action_ids=(1,), logprobs=None, action_text=""
     )
     again = replace(long, context_ids=long.context_ids + long.action_ids)
     fits, not_fits = (replace(BUCKET, before=(long, *[again] * times)) for times in (1, 2))
     assert Bucket.from_json(fits.to_json()).before[1].context_ids == again.context_ids
-    with pytest.raises(ValueError, match="its contexts must have at most 50 tokens together"):
+    with pytest.raises(ValueError, match="its contexts must have at most 50 tokens in total"):
         Bucket.from_json(not_fits.to_json())
 
 
@@ -150,5 +150,5 @@ def test_a_context_that_continues_none_is_refused(place) -> None:
     one = Decision(role="a", event="a", state=None, context_ids=(0,), action_ids=(1,), logprobs=None, action_text="")
     values = json.loads(replace(BUCKET, before=(one,)).to_json())
     values["before"][0]["continues"] = place
-    with pytest.raises(ValueError, match=r"must be what Bucket.to_json writes, got (IndexError|TypeError)"):
+    with pytest.raises(ValueError, match=r"must be written by Bucket.to_json, got (IndexError|TypeError)"):
         Bucket.from_json(json.dumps(values))

@@ -17,7 +17,7 @@ def test_the_index_is_the_share_of_praise_for_nothing():
 
 
 def test_numbers_that_do_not_match_are_refused():
-    with pytest.raises(ValueError, match="every credit must have a contribution, got 1 and 2; "):
+    with pytest.raises(ValueError, match="credits and contributions must have the same length, got 1 and 2; "):
         free_rider_index([1.0], [1.0, 2.0])
     with pytest.raises(ValueError, match="must be finite, got inf; "):
         free_rider_index([math.inf], [1.0])

@@ -74,7 +74,7 @@ def test_the_tables_hold_every_policy_event_and_credit(found) -> None:
         ["runs/p", "plan", "3"],
         ["runs/p", "act", "1"],
     ]
-    assert "nobody answers" in rows[0]
+    assert "no response" in rows[0]
     _, rows = shown["Credit"]
     assert {tuple(row[:3]) for row in rows} == {
         (policy, event, credit)
@@ -120,7 +120,7 @@ def test_an_example_shows_the_answer_and_a_reply_without_a_return(found) -> None
     answered = bucket(0, ((1.0,), (0.0,)), responses=("the answer",))
     broken = replace(answered, key=1, candidates=(Action(text="real", failed=2),))
     text = examples_markdown([replace(found, buckets=(answered, broken))])
-    assert "answered in its first replay with\n\n```text\nthe answer\n```" in text
+    assert "response in the first replay:\n\n```text\nthe answer\n```" in text
     assert "Real action (no replay succeeded):" in text
 
 

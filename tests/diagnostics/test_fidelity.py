@@ -32,16 +32,16 @@ def test_targets_are_means_beyond_the_mean_of_the_value_only_actions() -> None:
 
 
 def test_without_value_only_actions_there_is_no_target() -> None:
-    with pytest.raises(ValueError, match="at least 1 value-only action, got none, which makes leave-one-out its own"):
+    with pytest.raises(ValueError, match="at least 1 value-only action, got none; draw further actions"):
         target_advantages([[1.0], [0.0]], [])
 
 
 @pytest.mark.parametrize(
     ("returns", "values", "complaint"),
     [
-        ([[1.0], []], [[1.0]], "a candidate must have at least 1 return, got none; leave it out"),
+        ([[1.0], []], [[1.0]], "a candidate must have at least 1 return, got none; omit it"),
         ([[1.0]], [[]], "a value-only action must have at least 1 return"),
-        ([[math.nan]], [[1.0]], "returns must be finite, got nan; leave that candidate out"),
+        ([[math.nan]], [[1.0]], "returns must be finite, got nan; omit this candidate"),
         ([[1.0]], [[math.inf]], "returns must be finite, got inf"),
     ],
 )
@@ -114,7 +114,7 @@ def test_targets_centred_on_the_candidates_themselves_are_told() -> None:
 @pytest.mark.parametrize(
     ("credits", "targets", "complaint"),
     [
-        ([[1, 2]], [[1, 2], [3, 4]], "must be of the same buckets, got 1 and 2"),
+        ([[1, 2]], [[1, 2], [3, 4]], "must have the same number of buckets, got 1 and 2"),
         ([[1, 2, 3]], [[1, 2]], "must have a credit and a target, got 3 and 2 in bucket 0"),
         ([[1, math.nan]], [[1, 2]], "credits must be finite, got nan"),
         ([[1, 2]], [[1, -math.inf]], "targets must be finite, got -inf"),

@@ -62,7 +62,7 @@ def test_candidates_weigh_the_same_however_often_they_were_replayed() -> None:
     [
         [["a", "b"], ["b", "a"], ["a", "b"]],
         [["same"], ["same"]],
-        [[None, None], [None, None]],  # nobody answers
+        [[None, None], [None, None]],  # no response
     ],
 )
 def test_answers_that_do_not_depend_on_the_candidate_have_influence_0(bucket) -> None:

@@ -118,7 +118,7 @@ def test_the_method_that_a_policy_was_trained_with_is_measured_by_itself() -> No
     assert found.about["methods"]["magrpo"]["options"] == {"normalise_credit": True}
     (measured,) = diagnose_training(subject(trained=trained), STARTS, PLAN)
     assert measured.method == "magrpo"
-    with pytest.raises(ValueError, match="got none and none is noted beside 'p'; name one"):
+    with pytest.raises(ValueError, match="got none and none is recorded for 'p'; name one"):
         diagnose_training(subject(), STARTS, PLAN)
 
 
@@ -163,7 +163,7 @@ def test_a_game_s_task_seeds_reach_the_collector() -> None:
 def test_what_cannot_be_diagnosed_is_refused_before_anything_is_played() -> None:
     speaker = Alphabet()
     without = Subject(name="p", engine=Engine(team(), speaker.chat, speaker))
-    with pytest.raises(ValueError, match="attempts need an engine without chance, got none"):
+    with pytest.raises(ValueError, match="attempts need a greedy engine, got none"):
         diagnose_policy(without, STARTS, PLAN, attempts=1)
     with pytest.raises(ValueError, match="this method needs an oracle, got none"):
         diagnose_policy(without, STARTS, PLAN, methods={"VPR": make("verifiable_process")})

@@ -1,4 +1,4 @@
-"""What replays could gain, from numbers and from episodes whose answer is known in closed form."""
+"""The possible gain of replays, from numbers and from episodes where it is known in closed form."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_unknown_log_probabilities_are_refused():
 
 @pytest.fixture(scope="module")
 def late():
-    """What replays could gain in Late, whose noise all arises at the last of four decisions."""
+    """The possible gain of replays in Late, where all noise arises at the last of four decisions."""
     problem = Late(horizon=4)
     engine = Engine(problem, TableChat(problem), TableSampler(TablePolicy(problem)))
     subject = Subject(name="late", engine=engine, trained=make("rloo"))
@@ -140,8 +140,8 @@ def test_a_policy_is_played_once_a_task_without_replays(late: ReplayDiagnosis):
 
 def test_values_that_explain_little_are_warned_of(late: ReplayDiagnosis):
     assert replace(late, explained=0.2).warning == ""
-    assert "rho is no prediction" in replace(late, explained=0.19).warning
-    assert "all returns are alike" in replace(late, explained=math.nan).warning
+    assert "rho is a lower bound" in replace(late, explained=0.19).warning
+    assert "all returns are equal" in replace(late, explained=math.nan).warning
 
 
 def test_it_is_written_for_people_and_machines(late: ReplayDiagnosis, tmp_path):

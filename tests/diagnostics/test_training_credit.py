@@ -161,11 +161,13 @@ def test_decisions_of_episodes_that_began_midway_are_measured(context) -> None:
 
 
 def test_what_cannot_be_measured_is_refused(context) -> None:
-    with pytest.raises(ValueError, match="an event of a diagnosis must get credit, got critic where plan, act did"):
+    with pytest.raises(
+        ValueError, match="an event of a diagnosis must have credit, got critic; those with credit are plan, act"
+    ):
         training_credit(make("magrpo"), context, ROWS, replace(PLAN, events=("critic",)))
-    with pytest.raises(ValueError, match="need value_actions of at least 1 as their baseline, got 0"):
+    with pytest.raises(ValueError, match="value_actions must be at least 1 for the baseline of replays, got 0"):
         training_credit(make("magrpo"), context, ROWS, replace(PLAN, value_actions=0))
-    with pytest.raises(ValueError, match="needs an engine to play with, got none"):
+    with pytest.raises(ValueError, match="needs a context with an engine, got none"):
         training_credit(make("magrpo"), LocalContext(), ROWS)
     with pytest.raises(ValueError, match="must be run with it, got none called 'critic'"):
         training_credit(make("mappo"), context, ROWS, PLAN)

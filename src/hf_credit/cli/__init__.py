@@ -1,4 +1,4 @@
-"""The command `hf-credit`: a module a command, and heavy libraries imported only by the command that needs them."""
+"""The command `hf-credit`: one module per command. Each imports heavy libraries only when it runs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import importlib.metadata
 import os
 import sys
 
-# Before anything else is imported: the current folder, which may be somebody else's, is not where a command finds its
-# libraries. `python -m` puts it first, and an empty entry of PYTHONPATH adds it.
+# Must come before other imports: a command must not import libraries from the current folder, which may be untrusted.
+# `python -m` puts it first on the path, and an empty entry of PYTHONPATH adds it.
 if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
     del sys.path[0]
 if "" in os.environ.get("PYTHONPATH", "-").split(os.pathsep):
@@ -71,54 +71,55 @@ def _options(
 
 app.command(short_help="List the environments, their options and their oracles.")(envs)
 app.command(short_help="List the methods of credit assignment.")(methods)
-app.command(short_help="List the metrics, print the card of one, or write it as a Space.")(metrics)
-app.command(short_help="List the recipes of trainings, or print one.")(recipes)
+app.command(short_help="List the metrics, print a metric's card, or write it as a Space.")(metrics)
+app.command(short_help="List the training recipes, or print one.")(recipes)
 app.command(short_help="Play a game in the terminal.")(play)
 app.command("init-policy", short_help="Build a small policy from scripted play.")(init_policy)
 app.command(
     short_help="Train a policy from a recipe.",
-    # What it does not know itself are fields of the recipe.
+    # All other options are fields of the recipe.
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-    add_help_option=False,  # its own shows those fields too
+    add_help_option=False,  # `train` has a --help that also shows these fields
 )(train)
 app.command(short_help="Play held-out tasks with a policy.")(evaluate)
 app.command(short_help="Measure how accurate the credit of a policy's decisions is.")(diagnose)
-app.command(short_help="Give credit to the replies of recorded traces.")(credit)
+app.command(short_help="Assign credit to the replies of recorded traces.")(credit)
 app.command(short_help="Measure methods against exact values.")(bench)
 app.command(short_help="Write a report of a run.")(report)
 app.command(short_help="Train with and without process rewards, and compare.")(demo)
-app.add_typer(agent, name="agent", short_help="Check a program that calls a model, before training it.")
+app.add_typer(agent, name="agent", short_help="Check a program that calls a model before you train it.")
 app.add_typer(publish, name="publish", short_help="Publish environments, tasks, episodes, checkpoints and more.")
 app.command(short_help="Enter results on a leaderboard.")(submit)
 app.add_typer(leaderboard, name="leaderboard", short_help="Open, verify, rank and show a leaderboard.")
-app.add_typer(hub, name="hub", short_help="Serve a Hugging Face Hub of your own.")
+app.add_typer(hub, name="hub", short_help="Serve your own Hugging Face Hub.")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs `hf-credit` with these arguments, or with those of the process.
+    """Runs `hf-credit` with `arguments`, by default those of the process.
 
-    What a user can mend ends in one sentence on stderr and exit code 1.
+    An error that a user can fix is printed in one sentence on stderr, with exit code 1.
     """
-    os.environ.setdefault("PYTHONSAFEPATH", "1")  # of interpreters that libraries start
+    os.environ.setdefault("PYTHONSAFEPATH", "1")  # for interpreters that libraries start
     try:
         search_here(typed_code(sys.argv[1:] if arguments is None else arguments))
         app(arguments, prog_name="hf-credit")
     except Exception as error:
-        if os.environ.get("HF_CREDIT_TRACEBACK") or _told(error) is None:
+        sentence = _in_one_sentence(error)
+        if os.environ.get("HF_CREDIT_TRACEBACK") or sentence is None:
             raise
-        typer.echo(f"Error: {redacted(_told(error))}", err=True)
+        typer.echo(f"Error: {redacted(sentence)}", err=True)
         sys.exit(1)
 
 
-def _told(error: Exception) -> str | None:
-    """An error in one sentence, `None` for one that only its traceback explains."""
+def _in_one_sentence(error: Exception) -> str | None:
+    """Describes an error, or returns `None` if only its traceback explains it."""
     if isinstance(error, ValueError | OSError):
         return str(error) or type(error).__name__
     if unmet := _unmet():
         return unmet
     if isinstance(error, ImportError):
         return str(error) or type(error).__name__
-    # The Hub's library speaks through one of these, whose errors are no OSError.
+    # huggingface_hub connects with httpx or httpx2, whose errors are not OSErrors.
     if any(kind.__module__.startswith("httpx") for kind in type(error).__mro__):
         return (
             f"the Hub must be reachable, got {type(error).__name__} ({error}); connect, or name local folders and "
@@ -127,12 +128,12 @@ def _told(error: Exception) -> str | None:
     return None
 
 
-_BESIDE = {"code-sandbox"}
-"""Our own, in packages/: no index has them, and one of that name would be another's."""
+_NOT_ON_PYPI = {"code-sandbox"}
+"""Packages of this repository: a package of this name on an index is another one."""
 
 
 def _unmet() -> str | None:
-    """The first package whose version is outside the range that this library works with, in one sentence."""
+    """Names the first requirement of this library that is missing or has an unsupported version, in one sentence."""
     for line in importlib.metadata.requires("hf-credit") or ():
         wanted = Requirement(line)
         if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
@@ -143,6 +144,6 @@ def _unmet() -> str | None:
             got = "none"
         if got == "none" or not wanted.specifier.contains(got, prereleases=True):
             need = f"{wanted.name}{wanted.specifier}"
-            how = "from a clone by: make venv" if wanted.name in _BESIDE else f"by: pip install '{need}'"
+            how = "from a clone by: make venv" if wanted.name in _NOT_ON_PYPI else f"by: pip install '{need}'"
             return f"hf-credit {__version__} needs {need}, got {got}; install it {how}"
     return None

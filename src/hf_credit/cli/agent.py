@@ -1,4 +1,4 @@
-"""`hf-credit agent`: programs that call a model, before they are trained."""
+"""`hf-credit agent`: checks programs that call a model, before training."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def check(
         list[str] | None, typer.Option("--option", "-o", metavar="NAME=VALUE", help="A setting of the program.")
     ] = None,
 ) -> None:
-    """Runs a program twice on some tasks, with dummy replies, and restores each of its calls.
+    """Runs a program twice on some tasks, with dummy replies, and restores its state before each model call.
 
-    Methods that replay need a deterministic program. If this one is not, the command shows the call, the message and
-    the part that differs, and exits with code 1.
+    Methods that replay need a deterministic program. If this program is not deterministic, the command shows the call,
+    the message and the part that differs, and exits with code 1.
 
     \b
     Examples:
@@ -55,21 +55,21 @@ def check(
         found = checked(interaction, first_rows(found_rows, rows))
     finally:
         interaction.close()
-    ended = ", ".join(f"{count} {status}" for status, count in sorted(found.statuses.items())) or "none to its end"
-    typer.echo(f"{found.tasks} tasks run twice, {found.calls} calls; of the first runs {ended}.")
+    ended = ", ".join(f"{count} {status}" for status, count in sorted(found.statuses.items())) or "none ended"
+    typer.echo(f"{found.tasks} tasks run twice; in the first runs {found.calls} model calls and {ended}.")
     if found.restored:
         typer.echo(f"{found.restored} states restored, {1000 * found.seconds / found.restored:.0f} ms each.")
     if found.kept[1]:
-        kept, of = found.kept
+        kept, total = found.kept
         typer.echo(
-            f"{kept} of {of} replies came back as they were made"
-            + ("." if kept == of else "; each of the others begins a row of its own in training.")
+            f"{kept} of {total} replies returned unchanged in later calls"
+            + ("." if kept == total else "; each changed reply starts a new row in training.")
         )
     if found.together > 1:
-        typer.echo(f"It makes up to {found.together} calls at once; train it with settle=0.02 or more.")
+        typer.echo(f"It makes up to {found.together} simultaneous calls; train it with settle=0.02 or more.")
     for problem in found.problems:
         typer.echo(f"  {problem}")
     if found.problems:
-        typer.echo("It does not repeat itself: mend this for methods that replay, or train it with repeats=False.")
+        typer.echo("It is not deterministic: correct this for methods that replay, or train it with repeats=False.")
         raise typer.Exit(1)
-    typer.echo("It repeats itself, so every method can train it.")
+    typer.echo("It is deterministic, so every method can train it.")

@@ -1,4 +1,4 @@
-"""`hf-credit bench`: which credit pays, by exact truth."""
+"""`hf-credit bench`: compares methods by exact values."""
 
 from __future__ import annotations
 
@@ -13,39 +13,42 @@ import typer
 
 
 def bench(
-    method: Annotated[
-        list[str] | None, typer.Option(help="A method, or your own module:factory; repeat it to compare several.")
+    method: Annotated[list[str] | None, typer.Option(help="A method, or your own module:factory; repeatable.")] = None,
+    problem: Annotated[
+        list[str] | None, typer.Option(help="A problem, or your own module:factory; repeatable.")
     ] = None,
-    problem: Annotated[list[str] | None, typer.Option(help="A problem, or your own module:factory.")] = None,
-    dial: Annotated[list[str] | None, typer.Option(help="A dial of the problem, as horizon=32; repeatable.")] = None,
+    dial: Annotated[
+        list[str] | None, typer.Option(help="A parameter of the problem, such as horizon=32; repeatable.")
+    ] = None,
     policy: Annotated[
-        list[str] | None, typer.Option(help="The policy to score at: start, half, solved or adversarial.")
+        list[str] | None,
+        typer.Option(help="The policy to score with: start, half, solved or adversarial; repeatable."),
     ] = None,
     critic: Annotated[
-        str, typer.Option(help="Values that critics predict: exact, noisy, taught or untaught.")
+        str, typer.Option(help="Predictions of critics: exact, noisy, taught (learned) or untaught (0).")
     ] = "exact",
-    seeds: Annotated[int, typer.Option(min=0, help="Number of learning runs, one per seed; 0 only scores.")] = 10,
-    updates: Annotated[int, typer.Option(min=8, help="Number of updates to measure a score over.")] = 100,
+    seeds: Annotated[int, typer.Option(min=0, help="Number of training runs, one per seed; 0 only scores.")] = 10,
+    updates: Annotated[int, typer.Option(min=8, help="Number of updates per score.")] = 100,
     processes: Annotated[int | None, typer.Option(min=1, help="Parallel processes; by default one per core.")] = None,
-    output: Annotated[Path, typer.Option(help="Folder of the cells; existing cells are not filled again.")] = Path(
-        "creditbench"
-    ),
+    output: Annotated[
+        Path, typer.Option(help="Output folder; cells that it already contains are not measured again.")
+    ] = Path("creditbench"),
     push_to_hub: Annotated[
         str | None,
-        typer.Option(metavar="REPO", help="Publish the cells as a data set: owner/name."),
+        typer.Option(metavar="REPO", help="Publish the cells as a dataset: owner/name."),
     ] = None,
     guide: Annotated[Path | None, typer.Option(help="Also write the page of recommendations to this file.")] = None,
     along_dials: Annotated[
         bool | None,
         typer.Option(
             "--along-dials/--no-along-dials",
-            help="Also score a few methods along a dial of each problem; the default for a full run.",
+            help="Also score a few methods over the range of one parameter of each problem; by default in a full run.",
         ),
     ] = None,
 ) -> None:
-    """Measures methods against exact values: bias, cost of signal, and learning at equal tokens.
+    """Measures the bias and the cost of signal of methods against exact values, and their learning at equal tokens.
 
-    Without options it runs every method on every problem, and continues after an interruption.
+    Without options it runs every method on every problem. After an interruption it continues.
 
     \b
     Examples:
@@ -74,9 +77,9 @@ def bench(
     for name in problem or PROBLEMS:
         make_problem(name, **dials)
     for name in method or ():
-        if ":" not in name and name not in REFERENCES:  # broken code of one's own is a cell with a traceback
+        if ":" not in name and name not in REFERENCES:  # errors in the user's code are shown in its cell
             find("method", METHODS, name)
-    if seeds > 1:  # what is missing is told before the work
+    if seeds > 1:  # a missing library is an error before the work
         require_matplotlib()
         mean_with_interval([0.0, 1.0])
     todo = cells.jobs(
@@ -91,7 +94,7 @@ def bench(
     if along_dials is None:
         along_dials = not (method or problem or dials)
     if guide is not None and seeds < 2 and not along_dials:
-        raise ValueError(f"a guide needs learning of two seeds or more, got {seeds}; raise --seeds, or leave it out.")
+        raise ValueError(f"--guide needs at least 2 seeds, got {seeds}; raise --seeds or omit --guide.")
     if along_dials:
         todo += cells.along_dials(critic=critic, updates=updates)
     path = output / "cells.jsonl"
@@ -130,16 +133,16 @@ def bench(
 
 def _failed(cells: list[Any]) -> ValueError:
     return ValueError(
-        f"a method must play to its end, got {len(cells)} cells that failed, the first {cells[0]['method']} in "
-        f"{cells[0]['problem']}; mend what the tracebacks above show and run again, which fills these alone."
+        f"methods must run without errors, got {len(cells)} failed cells, the first {cells[0]['method']} in "
+        f"{cells[0]['problem']}; correct the errors above and run again: only failed cells are measured again."
     )
 
 
 def _dial(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise ValueError(f"a dial must be written name=value, got {text!r}; write it as horizon=32.")
+        raise ValueError(f"--dial must be name=value, got {text!r}; write for example horizon=32.")
     try:
         return name, json.loads(value)
     except json.JSONDecodeError:
-        raise ValueError(f"the value of a dial must be a number, got {text!r}; write it as horizon=32.") from None
+        raise ValueError(f"the value of --dial must be a number, got {text!r}; write horizon=32.") from None

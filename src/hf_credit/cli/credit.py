@@ -1,4 +1,4 @@
-"""`hf-credit credit`: what each reply of recorded traces deserves."""
+"""`hf-credit credit`: the advantage of each reply in recorded traces."""
 
 from __future__ import annotations
 
@@ -10,27 +10,30 @@ import typer
 
 from hf_credit.cli.options import parse_options
 
-_SHOWN = 10  # of what could not be read
+_MAX_FAILURES_SHOWN = 10
 
 
 def credit(
-    traces: Annotated[Path, typer.Argument(help="A file of JSON lines, a trace each.", show_default=False)],
+    traces: Annotated[Path, typer.Argument(help="A file of JSON lines, one trace per line.", show_default=False)],
     method: Annotated[str, typer.Option(help="A method, or module:factory, that needs no replays.")],
     method_option: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the method; give it several times.")
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the method; repeatable.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="A file to write, a line of JSON each reply.")] = None,
-    page: Annotated[Path | None, typer.Option(help="A file to write: the trace that is shown, as HTML.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write JSON lines to this file, one per reply.")] = None,
+    page: Annotated[Path | None, typer.Option(help="Write the shown trace to this file as HTML.")] = None,
     line: Annotated[
-        int | None, typer.Option(help="The line of the trace to show; the one whose credits differ most.", min=1)
+        int | None,
+        typer.Option(
+            help="Line of the trace to show; by default the trace with the largest credit differences.", min=1
+        ),
     ] = None,
 ) -> None:
-    """Gives credit to the replies of traces that were recorded elsewhere, without a model.
+    """Assigns credit to the replies of recorded traces, without a model.
 
-    A trace is a line of JSON with the messages of chat completions, or with the turns of an OpenEnv TrainingTrace, and
-    what it was worth: reward, score or outcome, or rewards with a number for each reply. Traces of one task (task_id,
-    group_id, group or task; or else the same messages before the first reply) are compared. A line that cannot be
-    read is counted and left out.
+    A trace is a line of JSON with the messages of chat completions, or with the turns of an OpenEnv TrainingTrace. Its
+    outcome is the field reward, score or outcome, or the sum of rewards, which has one number per reply. Traces of one
+    task form a group: they share task_id, group_id, group or task or, without these, the messages before the first
+    reply. Lines that cannot be read are skipped and reported.
 
     \b
     Examples:
@@ -47,13 +50,13 @@ def credit(
     found = credit_traces(traces, methods.make(method, **parse_options(method_option)))
     lines = [trace.line for trace in found.traces]
     if line is not None and line not in lines:
-        raise ValueError(f"a line must hold a trace that can be read, got {line}; choose another one.")
+        raise ValueError(f"--line must be a line with a readable trace, got {line}; choose another line.")
     shown = found.most_telling if line is None else lines.index(line)
     episode = found.episode(shown)
     alone = sum(count == 1 for count in found.groups.values())
-    typer.echo(f"Traces: {len(lines)}, of tasks: {len(found.groups)}, with replies: {sum(map(len, found.credit))}.")
+    typer.echo(f"{len(lines)} traces of {len(found.groups)} tasks with {sum(map(len, found.credit))} replies.")
     if alone:
-        typer.echo(f"The only ones of their tasks, with none to be compared with: {alone}.")
+        typer.echo(f"Tasks with only one trace, which is compared with none: {alone}.")
     name = in_a_line(found.traces[shown].name)
     rows = [
         [
@@ -67,10 +70,10 @@ def credit(
     ]
     title = f"Trace {name} (line {lines[shown]}), outcome {episode.outcome:.3g}"
     print_rows(["turn", "role", "reply", "reward", "advantage"], rows, title)
-    for number, error in found.failures[:_SHOWN]:
-        typer.echo(f"line {number} is left out: {written_out(error)}", err=True)
-    if len(found.failures) > _SHOWN:
-        typer.echo(f"and {len(found.failures) - _SHOWN} more", err=True)
+    for number, error in found.failures[:_MAX_FAILURES_SHOWN]:
+        typer.echo(f"Skipped line {number}: {written_out(error)}", err=True)
+    if len(found.failures) > _MAX_FAILURES_SHOWN:
+        typer.echo(f"Skipped {len(found.failures) - _MAX_FAILURES_SHOWN} more lines.", err=True)
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         with out.open("w", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""`hf-credit demo`: the method against its baseline, from nothing, on a processor, within minutes."""
+"""`hf-credit demo`: compares VPR with outcome reward on a CPU, within minutes."""
 
 from __future__ import annotations
 
@@ -24,20 +24,21 @@ _PAIRS = ((VPR, OUTCOME), (VPR, BASE), (OUTCOME, BASE))
 
 @dataclass(frozen=True, kw_only=True)
 class DemoRecipe:
-    """The settings of the demo, the same for both trainings except the reward and the learning rate.
+    """The settings of the demo. Both trainings share them, except the reward and the learning rate.
 
     Attributes:
-        size, blanks, notation: of the Sudoku.
-        hidden_size, layers: of the policy.
-        scripted_episodes, quality: what the base policy imitates, and how often that is oracle-valid.
-        warm_up_epochs, warm_up_rows, warm_up_learning_rate: how it imitates.
-        updates: how often each training plays.
-        trajectories: how many episodes each time.
-        gradient_steps: parts that these episodes are cut into, one optimizer step each.
-        learning_rate, outcome_learning_rate: of VPR and of outcome reward, chosen for each by short runs on training
-            tasks, no fewer for outcome reward.
-        max_new_tokens: the longest reply; an action is four tokens.
-        held_out: tasks that the policies are compared on.
+        size, blanks, notation: options of the Sudoku environment.
+        hidden_size, layers: the size of the policy.
+        scripted_episodes: the number of episodes that the base policy imitates.
+        quality: the probability that an action in them is oracle-valid.
+        warm_up_epochs, warm_up_rows, warm_up_learning_rate: settings of this warm-up.
+        updates: the number of updates of each training.
+        trajectories: episodes per update.
+        gradient_steps: optimizer steps per update, each on an equal part of its episodes.
+        learning_rate, outcome_learning_rate: of VPR and of outcome reward, each chosen by short runs on training
+            tasks, at least as many for outcome reward.
+        max_new_tokens: the maximum length of a reply; an action is four tokens.
+        held_out: the number of held-out tasks for the comparison.
         seed: of the weights, the trainings and the evaluation.
     """
 
@@ -62,11 +63,11 @@ class DemoRecipe:
 
     @property
     def steps(self) -> int:
-        """Optimizer steps of each training."""
+        """The number of optimizer steps of each training."""
         return self.updates * self.gradient_steps
 
     def setup(self) -> dict[str, Any]:
-        """The game as training, evaluation and the scripted player meet it."""
+        """Returns the task of training, evaluation and the scripted player, as fields of a recipe."""
         return {
             "environment": "sudoku",
             "environment_options": {"size": self.size, "blanks": self.blanks, "notation": self.notation},
@@ -75,11 +76,11 @@ class DemoRecipe:
         }
 
     def sampling(self) -> dict[str, Any]:
-        """How replies are drawn, in training and in evaluation."""
+        """Returns the sampling settings of training and evaluation."""
         return {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
 
     def training(self, method: str, base: Path, output: Path) -> dict[str, Any]:
-        """The recipe of one training, as for `hf-credit train`: `sudoku_micro` as far as nothing else is set here."""
+        """Returns the recipe of one training for `hf-credit train`: `sudoku_micro` with these settings."""
         from hf_credit.recipes import find
         from hf_credit.safe_io import read_yaml
 
@@ -119,8 +120,8 @@ def demo(
 ) -> None:
     """Trains a micro policy on 4x4 Sudoku with VPR and with outcome reward only, and compares both with the base.
 
-    Both trainings start from the same weights and play the same number of episodes. Takes minutes per seed
-    on two cores and needs the extras statistics and viz. Fewer updates are the beginning of the same training.
+    Both trainings start from the same weights and play the same number of episodes. Takes minutes per seed on two
+    cores and needs the extras statistics and viz. With fewer --updates the same training stops earlier.
 
     \b
     Examples:
@@ -132,18 +133,18 @@ def demo(
 
 
 def run_demo(recipe: DemoRecipe, output: Path, seeds: int = 1) -> list[Report]:
-    """Runs the demo, prints what came out and writes it to `output`.
+    """Runs the demo, prints the results and writes them to `output`.
 
     Args:
-        recipe: what to do; its seed is the first.
-        output: the folder. With several seeds each has a folder of its own in it.
-        seeds: how often all is done, each time with a base policy of its own.
+        recipe: the settings; its seed is the first.
+        output: the folder. Each of several seeds has a subfolder.
+        seeds: the number of repetitions, each with a new base policy.
 
     Returns:
         The report of each seed.
 
     Raises:
-        ValueError: a setting is not possible, or a training failed.
+        ValueError: a setting is invalid, or a training failed.
         ImportError: scipy or matplotlib is missing.
     """
     from hf_credit.cli.quiet import be_quiet
@@ -176,7 +177,7 @@ def run_demo(recipe: DemoRecipe, output: Path, seeds: int = 1) -> list[Report]:
 
 @contextlib.contextmanager
 def few_threads() -> Iterator[None]:
-    """As many threads here as each training has: on a core that another process wants, more of them only spin."""
+    """Limits torch to the number of threads that each training uses: more would compete for the same cores."""
     import torch
 
     from hf_credit.cli.side_by_side import threads_each
@@ -190,7 +191,7 @@ def few_threads() -> Iterator[None]:
 
 
 def make_base(recipe: DemoRecipe, output: Path, progress: Progress) -> None:
-    """Builds the policy that both trainings start from, in its place of `folders`."""
+    """Builds the policy that both trainings start from, in the folder `folders(output)[BASE]`."""
     from hf_credit.cli.init_policy import create
     from hf_credit.policies.micro import MicroConfig
     from hf_credit.tasks import Sampling, TaskSpec
@@ -210,7 +211,7 @@ def make_base(recipe: DemoRecipe, output: Path, progress: Progress) -> None:
 
 
 def train_both(recipe: DemoRecipe, output: Path, progress: Progress) -> None:
-    """Trains with either reward, side by side, into `folders`.
+    """Trains with both rewards in parallel, each in its folder of `folders(output)`.
 
     Raises:
         ValueError: a training failed.
@@ -255,10 +256,10 @@ def _report(recipe: DemoRecipe, output: Path, results: dict[str, Any]) -> Report
         introduction=(
             f"A micro policy for {recipe.size}x{recipe.size} Sudoku with {recipe.blanks} blanks, in the notation "
             f"`{recipe.notation}`, was warmed up on {recipe.scripted_episodes} scripted episodes whose actions are "
-            f"oracle-valid with probability {recipe.quality:g} (*base*). From there it was trained twice with as many "
-            f"episodes, each time with a learning rate chosen for the method by short runs on training tasks, "
-            f"and otherwise the same settings: with the oracle's verdict on each action (*{VPR}*), and with the "
-            f"outcome of the episode only (*{OUTCOME}*)."
+            f"oracle-valid with probability {recipe.quality:g} (*base*). It was then trained twice, with the oracle's "
+            f"verdict on each action (*{VPR}*) and with only the outcome of the episode (*{OUTCOME}*). Both trainings "
+            f"have the same number of episodes and the same settings, except the learning rate, which was chosen for "
+            f"each method by short runs on training tasks."
         ),
         runs=runs,
         results=results,
@@ -267,15 +268,15 @@ def _report(recipe: DemoRecipe, output: Path, results: dict[str, Any]) -> Report
             f"Both trainings played {runs[0].episodes:,.0f} episodes; {VPR} generated {used:,.0f} tokens and "
             f"{OUTCOME} {other:,.0f} ({used / other:.2f} times as many for {VPR}); the numbers differ because an "
             "illegal action ends an episode early.",
-            f"The intervals cover the draw of the {recipe.held_out} held-out tasks and nothing else. Each method was "
-            f"trained once, with seed {recipe.seed}, so they say nothing about other seeds; `hf-credit demo --seeds "
-            "5` trains and compares five times.",
+            f"The intervals cover only the draw of the {recipe.held_out} held-out tasks. Each method was trained "
+            f"once, with seed {recipe.seed}, so they do not cover other seeds; `hf-credit demo --seeds 5` trains and "
+            "compares five times.",
         ],
     )
 
 
 def _write_over_seeds(reports: Sequence[Report], output: Path) -> Path:
-    """A page about all seeds, whose unit is the training run: means over seeds, and differences seed by seed."""
+    """Writes the report over all seeds: means over seeds, and paired differences per seed."""
     from hf_credit.evaluation.report import REPORT_FILE, Comparison, shown, table
     from hf_credit.evaluation.results import within_shares
     from hf_credit.evaluation.statistics import mean_interval, paired_difference
@@ -299,9 +300,9 @@ def _write_over_seeds(reports: Sequence[Report], output: Path) -> Path:
         for metric in _METRICS
     ]
     note = (
-        f"Means over {len(reports)} seeds [95% intervals, Student's, over the seeds]. A seed has a base policy of its "
-        "own, from which each method was trained once; both are compared seed by seed, on the same held-out tasks. "
-        "The intervals cover the weights, the scripted play, the order of the tasks and the draws of training."
+        f"Means over {len(reports)} seeds [95% intervals over the seeds, Student's t]. Each seed has its own base "
+        "policy, from which each method was trained once. The differences are paired by seed, on the same held-out "
+        "tasks. The intervals cover the weights, the scripted play, the order of tasks and the sampling in training."
     )
     listed = "\n".join(f"- {verdict}" for verdict in verdicts)
     body = table(("policy", "success rate", "completion rate"), rows)
@@ -312,7 +313,7 @@ def _write_over_seeds(reports: Sequence[Report], output: Path) -> Path:
 
 
 def folders(output: Path) -> dict[str, Path]:
-    """Where the policies are, by name."""
+    """Returns the folder of each policy, by name."""
     return {BASE: output / "base", OUTCOME: output / "outcome", VPR: output / "vpr"}
 
 
@@ -326,7 +327,7 @@ def _print(report: Report) -> None:
         spent = [f"{used[name][what] or 0:,.0f}" if name in used else "" for what in ("episodes", "generated_tokens")]
         rows.append([name, *(shown(metric, summary[metric]) for metric in _METRICS), *spent])
     print_rows(["policy", "success rate", "completion rate", "episodes", "tokens"], rows)
-    typer.echo("Means over held-out tasks [95% intervals]; episodes played and tokens generated in training.\n")
+    typer.echo("Means over held-out tasks [95% intervals]; episodes and tokens are those of training.\n")
     for comparison in report.comparisons:
         typer.echo(f"- {comparison.verdict}")
     for note in report.notes:

@@ -1,4 +1,4 @@
-"""`hf-credit diagnose`: is the credit of a policy's decisions any good?"""
+"""`hf-credit diagnose`: measures how accurate the credit of a policy's decisions is."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def diagnose(
         str,
         typer.Option(
             help="buckets: the same replies for every method; training: each method plays its own update; "
-            "replays: the possible gain of replays, without any."
+            "replays: the gain that replays could bring, estimated without replays."
         ),
     ] = "buckets",
     method: Annotated[
         list[str] | None,
-        typer.Option(help="A further method, or module:factory, whose credit to measure; repeatable."),
+        typer.Option(help="Also measure the credit of this method, or module:factory; repeatable."),
     ] = None,
     method_option: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the named method, if there is one.")
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the only --method; repeatable.")
     ] = None,
     buckets: Annotated[int, typer.Option(help="Number of decisions (S).", min=1)] = 100,
     candidates: Annotated[int, typer.Option(help="Different replies to compare at each decision (J).", min=1)] = 8,
@@ -52,12 +52,13 @@ def diagnose(
     value_actions: Annotated[
         int,
         typer.Option(
-            help="Further replies only for the baseline (J_V); with 0 there is no estimated fidelity.", min=0
+            help="Further replies that only estimate the baseline (J_V); 0 gives no estimate of fidelity.", min=0
         ),
     ] = 8,
-    event: Annotated[list[str] | None, typer.Option(help="Only this event type; repeatable.")] = None,
+    event: Annotated[list[str] | None, typer.Option(help="Only decisions of this event type; repeatable.")] = None,
     credit_replays: Annotated[
-        int, typer.Option(help="Number of replays that credit is computed from; the others give the target.", min=1)
+        int,
+        typer.Option(help="Replays of each reply that credit is computed from; the others give the target.", min=1),
     ] = 1,
     common_random_numbers: Annotated[
         bool, typer.Option(help="Use the same random numbers for replays of different replies.")
@@ -69,14 +70,14 @@ def diagnose(
         float | None,
         typer.Option(
             metavar="FLOOR",
-            help="Also exact values, by enumeration of all replies with at least this probability; for tiny policies.",
+            help="Also compute exact values, from all replies with at least this probability; for tiny policies.",
         ),
     ] = None,
     attempts: Annotated[
         int, typer.Option(help="Episodes per task for pass@k, besides a greedy one; 0 plays none.", min=0)
     ] = 10,
     seed: Annotated[int, typer.Option(help="Seed of the choice of decisions and of the sampling.", min=0)] = 0,
-    examples: Annotated[int, typer.Option(help="Number of decisions to write out in full.", min=0)] = 12,
+    examples: Annotated[int, typer.Option(help="Number of example decisions to write in full.", min=0)] = 12,
     output: Annotated[
         Path | None, typer.Option(help="Output folder; by default `diagnosis` in the model's folder.")
     ] = None,
@@ -85,14 +86,13 @@ def diagnose(
     """Samples other replies at decisions of a policy, and measures how accurate their credit is.
 
     At each decision several replies are replayed to the end, which estimates the value of each. The tables show how
-    well the credit of methods agrees with these values, its variance, the influence of messages on their answers, and
-    kinds of failures. Tables, plots, numbers, example decisions and all replays are written to a folder. Measured are
-    the method that the policy was trained with, C3, MAGRPO, outcome reward, VPR if there is an oracle, and the named
-    methods.
+    well the credit of each method agrees with these values, its variance, the influence of messages on their answers,
+    and kinds of failures. The methods are that of the policy's training, C3, MAGRPO, outcome reward, VPR if there is
+    an oracle, and each --method. Tables, plots, numbers, example decisions and all replays are written to a folder.
 
-    With `--protocol training` the method plays an update with its own collector on `--episodes` tasks, and the credit
-    of its decisions is compared with replays of them. With `--protocol replays` each task is played once, and the
-    noise of each decision gives the maximum gain of replays in the cost of signal, and the decisions to replay.
+    With `--protocol training` each method plays an update with its own collector on `--episodes` tasks, and the credit
+    of its decisions is compared with replays of them. With `--protocol replays` each task is played once; the noise of
+    each decision determines how much replays could lower the cost of signal, and which decisions to replay.
 
     \b
     Examples:
@@ -106,7 +106,7 @@ def diagnose(
     """
     from hf_credit.cli.quiet import be_quiet
 
-    be_quiet()  # before the libraries that have something to say when they are imported
+    be_quiet()  # before the imports that print warnings
     from hf_credit.diagnostics.bucket_sampling import BucketPlan
     from hf_credit.diagnostics.diagnosis_report import (
         numbers,
@@ -130,14 +130,14 @@ def diagnose(
     from hf_credit.evaluation.plots import require_matplotlib
     from hf_credit.evaluation.statistics import mean_interval
 
-    one_of("a protocol", protocol, PROTOCOLS)
+    one_of("--protocol", protocol, PROTOCOLS)
     models = [model, *(beside or [])]
     if len(set(models)) < len(models):
         raise ValueError(f"policies must be different, got {', '.join(models)}; name each once.")
     if output is None and not Path(model).is_dir():
         raise ValueError(f"a diagnosis of a policy from the Hub needs --output, got {model!r} without; name a folder.")
     typed = typed_code([*(method or []), *(method_option or [])])
-    setups = {one: played.spec(one, typed) for one in models}
+    setups = {name: played.spec(name, typed) for name in models}
     plan = BucketPlan(
         buckets=buckets,
         candidates=candidates,
@@ -157,36 +157,34 @@ def diagnose(
     }
     if protocol != "buckets" and judge is not None:
         raise ValueError(
-            f"--oracle judges the replies of buckets, got {played.oracle!r} with --protocol {protocol}; leave it out."
+            f"--oracle needs --protocol buckets, got {played.oracle!r} with --protocol {protocol}; omit --oracle."
         )
     if protocol == "replays" and (method or exact is not None):
-        raise ValueError(
-            f"what replays could gain is asked of a policy alone, got {'--method' if method else '--exact'}; leave it "
-            "out."
-        )
-    mean_interval([0.0, 1.0], resamples=1)  # a library that is missing is named before the work, not after it
+        option = "--method" if method else "--exact"
+        raise ValueError(f"--protocol replays needs only a policy, got {option}; omit {option}.")
+    mean_interval([0.0, 1.0], resamples=1)  # a missing library is an error before the work
     if protocol == "buckets":
         require_matplotlib()
     found: list[Any] = []
     with Progress() as progress:
-        for one, setup in setups.items():
-            most = setup.build().max_replies or 1
+        for name, setup in setups.items():
+            max_replies = setup.build().max_replies or 1
             total = {
-                "buckets": replies_at_most(episodes or 256, most, plan, attempts),
-                "training": training_replies_at_most(plan, most),
-                "replays": (episodes or 256) * most,
+                "buckets": replies_at_most(episodes or 256, max_replies, plan, attempts),
+                "training": training_replies_at_most(plan, max_replies),
+                "replays": (episodes or 256) * max_replies,
             }[protocol]
-            bar = progress.task(f"replies of {one}", total)
+            bar = progress.task(f"replies of {name}", total)
             if protocol == "training":
-                found += diagnose_model_training(one, setup, plan, on_replies=bar.advance, **options)
+                found += diagnose_model_training(name, setup, plan, on_replies=bar.advance, **options)
             elif protocol == "replays":
                 loading = {"tasks": options["tasks"], **played.loading()}
                 found.append(
-                    diagnose_model_replays(one, setup, plan, most=branches, on_replies=bar.advance, **loading)
+                    diagnose_model_replays(name, setup, plan, most=branches, on_replies=bar.advance, **loading)
                 )
             else:
                 measured: dict[str, Any] = {"attempts": attempts, "credit_replays": credit_replays, "oracle": judge}
-                found.append(diagnose_model(one, setup, plan, on_replies=bar.advance, **measured, **options))
+                found.append(diagnose_model(name, setup, plan, on_replies=bar.advance, **measured, **options))
             bar.finish()
     folder = output or Path(model) / "diagnosis"
     if protocol == "training":
@@ -199,10 +197,10 @@ def diagnose(
     if as_json:
         typer.echo(json.dumps(values, indent=2))
     else:
-        # The name of a single policy is left out: terminals are narrow.
-        named = int(len({one.name for one in found}) == 1)
+        # Terminals are narrow: omit the column with the name if there is only one policy.
+        first = int(len({one.name for one in found}) == 1)
         for title, (header, rows) in shown.items():
-            print_rows(header[named:], [row[named:] for row in rows], title)
+            print_rows(header[first:], [row[first:] for row in rows], title)
         for one in found if protocol == "buckets" else ():
             for label, sentence in one.not_measured.items():
                 typer.echo(f"{one.name}, credit of {label}: {sentence}", err=True)
@@ -214,16 +212,16 @@ def diagnose(
 
 
 def _methods(names: list[str] | None, options: list[str] | None) -> dict[str, Method]:
-    """The named methods by their names.
+    """Makes the methods of `--method`, by name.
 
     Raises:
-        ValueError: there is no such method, it refuses an option, or it is not clear whose option it is.
+        ValueError: a method does not exist or rejects an option, or there are options without exactly one method.
     """
     from hf_credit import methods
 
     if options and len(names or ()) != 1:
         raise ValueError(
-            f"--method-option needs one --method, got {', '.join(names or ()) or 'none'}; name the one that it is of."
+            f"--method-option needs exactly one --method, got {', '.join(names or ()) or 'none'}; name one."
         )
     chosen = parse_options(options)
     return {name: methods.make(name, **chosen) for name in names or ()}

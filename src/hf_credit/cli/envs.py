@@ -1,4 +1,4 @@
-"""`hf-credit envs`: what can be played, and who judges it."""
+"""`hf-credit envs`: lists environments, their options and oracles, and collaborations."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 def envs() -> None:
     """Lists the environments with their options and the oracle that judges their actions, and the collaborations.
 
-    Installed packages add their own by entry points; your own is named as module:object wherever a name is allowed.
+    Installed packages can add environments through entry points. Name your own as module:object, in place of any name.
 
     \b
     Examples:
       hf-credit envs
-      hf-credit play sudoku --option size=4    # an option of the list, set to another value
+      hf-credit play sudoku --option size=4    # sets an option of the list
     """
     from rich import box
     from rich.console import Console
@@ -29,34 +29,34 @@ def envs() -> None:
     table = Table("environment", "options and their defaults", "oracle", box=box.SIMPLE_HEAD)
     for name in environments.known():
         factory = find("environment", {**environments.ENVIRONMENTS, **environments.WORLDS}, name)
-        needed = any(one.default is one.empty for one in _parameters(factory))
+        needed = any(option.default is option.empty for option in _parameters(factory))
         environment = None if needed or name in environments.WORLDS else environments.make(name)
         oracle = None if environment is None else default_oracle(environment)
         judge = "none" if oracle is None else getattr(oracle, "name", type(oracle).__name__)
-        options = [_option(one, getattr(environment, one.name, None)) for one in _parameters(factory)]
+        options = [_option(option, getattr(environment, option.name, None)) for option in _parameters(factory)]
         table.add_row(name, "\n".join(options) or "none", judge)
         table.add_section()
-    together = Table("collaboration", "options and their defaults", box=box.SIMPLE_HEAD)
+    teams = Table("collaboration", "options and their defaults", box=box.SIMPLE_HEAD)
     for name in collaborations.known():
         factory = find("collaboration", collaborations.COLLABORATIONS, name)
-        options = [_option(one, None) for one in _parameters(factory)]
-        together.add_row(name, "\n".join(options) or "none")
-        together.add_section()
-    for one in (table, together):
-        Console().print(one)
+        options = [_option(option, None) for option in _parameters(factory)]
+        teams.add_row(name, "\n".join(options) or "none")
+        teams.add_section()
+    for listed in (table, teams):
+        Console().print(listed)
 
 
 def _parameters(factory: Callable[..., Any]) -> list[inspect.Parameter]:
-    any_number = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [one for one in inspect.signature(factory).parameters.values() if one.kind not in any_number]
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [one for one in inspect.signature(factory).parameters.values() if one.kind not in variadic]
 
 
 def _option(parameter: inspect.Parameter, used: object) -> str:
-    """An option as `--option` takes it."""
+    """Writes an option as `--option` takes it; `used` is its value where the default is `None`."""
     if parameter.default is parameter.empty:
-        return f"{parameter.name}=... (needed)"
+        return f"{parameter.name}=... (required)"
     if parameter.default is None:
-        return f"{parameter.name}={_text(used)}" + (" (follows from the others)" if used is not None else "")
+        return f"{parameter.name}={_text(used)}" + (" (derived from other options)" if used is not None else "")
     return f"{parameter.name}={_text(parameter.default)}"
 
 

@@ -1,4 +1,4 @@
-"""`hf-credit evaluate`: a policy on held-out tasks, with intervals."""
+"""`hf-credit evaluate`: plays held-out tasks with a policy."""
 
 from __future__ import annotations
 
@@ -31,16 +31,17 @@ def evaluate(
     seed: Annotated[int, typer.Option(help="Seed of the sampling; the tasks do not depend on it.", min=0)] = 0,
     output: Annotated[
         Path | None,
-        typer.Option(help="File for the results of every episode; `report` reads evaluation*.json in a run's folder."),
+        typer.Option(help="File for the result of each episode; `report` reads evaluation*.json in a run's folder."),
     ] = None,
     save_episodes: Annotated[
-        Path | None, typer.Option(help="New folder for the episodes themselves, for `publish episodes`.")
+        Path | None, typer.Option(help="New folder to save the episodes to, for `publish episodes`.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Plays held-out tasks with a policy and reports each number with its 95% interval.
+    """Plays held-out tasks with a policy and reports each metric with its 95% confidence interval.
 
-    The folder of a policy from `init-policy` or `train` records its task and how it was shown; options override this.
+    The folder of a policy from `init-policy` or `train` records its task, prompt and sampling settings; options
+    override them.
 
     \b
     Examples:
@@ -52,14 +53,14 @@ def evaluate(
     """
     from hf_credit.cli.quiet import be_quiet
 
-    be_quiet()  # before the libraries that have something to say when they are imported
-    spec = played.spec(model)  # a task that cannot be played is refused before seconds of imports
+    be_quiet()  # before the imports that print warnings
+    spec = played.spec(model)  # before seconds of imports, as it raises if the task cannot be played
     from hf_credit.evaluation.markdown import plain
     from hf_credit.evaluation.play import evaluate_model
     from hf_credit.evaluation.report import results_rows
     from hf_credit.evaluation.statistics import mean_interval
 
-    mean_interval([0.0, 1.0], resamples=2)  # a library that is missing is named before the games, not after
+    mean_interval([0.0, 1.0], resamples=2)  # a missing library is an error before the episodes
     with Progress() as progress:
         turns: list[Task] = []
         results = evaluate_model(
@@ -71,7 +72,7 @@ def evaluate(
             split=played.split,
             first_task=played.first_task,
             seed=seed,
-            on_begin=lambda most: turns.append(progress.task("turns", most)),
+            on_begin=lambda max_turns: turns.append(progress.task("turns", max_turns)),
             on_replies=lambda replies: turns[0].advance(replies),
             on_episodes=None if save_episodes is None else _saving(save_episodes, model, spec),
             **played.loading(),
@@ -93,11 +94,11 @@ def evaluate(
 def _saving(
     folder: Path, model: str, spec: TaskSpec
 ) -> Callable[[Sequence[RolloutRequest[Any]], Sequence[Episode]], None]:
-    """Writes episodes to a folder, in the form in which they are published."""
+    """Returns a function that writes episodes to a folder as `publish episodes` reads them."""
     from hf_credit.hub.episode_sets import EpisodeSet, save_episodes
 
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"--save-episodes must name a new or an empty folder, got {str(folder)!r}; name another one.")
+        raise ValueError(f"--save-episodes must be a new or empty folder, got {str(folder)!r}; name another folder.")
 
     def save(starts: Sequence[RolloutRequest[Any]], episodes: Sequence[Episode]) -> None:
         from transformers import AutoTokenizer

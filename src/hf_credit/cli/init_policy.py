@@ -1,4 +1,4 @@
-"""`hf-credit init-policy`: a policy small enough for a processor, warmed up on scripted play."""
+"""`hf-credit init-policy`: builds a micro policy, small enough for a CPU, and warms it up on scripted play."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def init_policy(
     output: Annotated[Path, typer.Argument(help="Output folder; `from_pretrained` loads it.")],
     option: EnvironmentOptions = None,
     history: Annotated[
-        str, typer.Option(help="append: the context has all turns; current: only the current one.")
+        str, typer.Option(help="append: prompts contain all earlier turns; current: only the current observation.")
     ] = "current",
     instructions: Annotated[bool, typer.Option(help="Start prompts with the instructions.")] = False,
     hidden_size: Annotated[int, typer.Option(help="Hidden size of the model.")] = 64,
@@ -32,11 +32,11 @@ def init_policy(
     ] = 0.7,
     episodes: Annotated[int, typer.Option(help="Number of scripted episodes to imitate.")] = 3000,
     epochs: Annotated[int, typer.Option(help="Passes over these episodes.")] = 1,
-    batch_rows: Annotated[int, typer.Option(help="Rows per step of the warm-up.")] = 32,
+    batch_rows: Annotated[int, typer.Option(help="Rows per optimizer step of the warm-up.")] = 32,
     learning_rate: Annotated[float, typer.Option(help="Peak learning rate of the warm-up's cosine schedule.")] = 4e-3,
-    seed: Annotated[int, typer.Option(help="Seed of the weights, the order and the scripted player.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the weights, the scripted player and the order of episodes.")] = 0,
 ) -> None:
-    """Builds a micro policy for a game or a collaboration and warms it up on scripted play of a chosen quality.
+    """Builds a micro policy for an environment or a collaboration and warms it up on scripted play of this --quality.
 
     \b
     Examples:
@@ -46,7 +46,7 @@ def init_policy(
     """
     from hf_credit.cli.quiet import be_quiet
 
-    be_quiet()  # before the libraries that have something to say when they are imported
+    be_quiet()  # before the imports that print warnings
     from hf_credit.policies.micro import MICRO_SAMPLING, MicroConfig
     from hf_credit.tasks import TaskSpec
 
@@ -69,10 +69,10 @@ def init_policy(
 
 
 def create(spec: TaskSpec, config: MicroConfig, output: Path, progress: Progress) -> None:
-    """Builds the policy, warms it up and saves it with its task beside it.
+    """Builds a policy, warms it up and saves it with its task in the folder `output`.
 
     Raises:
-        ValueError: a setting is not possible, or nobody knows how to play the task.
+        ValueError: a setting is invalid, or the task has neither an oracle nor a scripted player.
     """
     from hf_credit.environments.tasks import task_seed
     from hf_credit.policies.micro import init_scripted_policy
@@ -83,7 +83,7 @@ def create(spec: TaskSpec, config: MicroConfig, output: Path, progress: Progress
     player = Scripted(interaction).scripted_player(config.quality)
     if player is None:
         raise ValueError(
-            f"scripted play needs an oracle or a scripted player of the task, got {spec.name!r} without; choose "
+            f"scripted play needs a task with an oracle or a scripted player, got {spec.name!r} without; choose "
             "another task."
         )
     rows = TaskSource(interaction).tasks("train", config.episodes)

@@ -1,4 +1,4 @@
-"""`hf-credit leaderboard`: open a season, verify what is submitted, rank and show it."""
+"""`hf-credit leaderboard`: opens a season, verifies entries, ranks and shows them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ SECRET_VARIABLE = "HF_CREDIT_SEASON_SECRET"
 leaderboard = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="A leaderboard whose entries are played again on secret tasks.",
+    help="A leaderboard that verifies each entry on secret tasks.",
 )
 
 BenchmarkArgument = Annotated[str, typer.Argument(help="The dataset of the season, as owner/name.")]
-SecretOption = Annotated[Path, typer.Option(help="The file with the salt and the key; publish it nowhere.")]
+SecretOption = Annotated[Path, typer.Option(help="File with the salt and the key; do not publish it.")]
 SecretToReadOption = Annotated[
     Path | None,
-    typer.Option(help=f"The file with the salt and the key; what {SECRET_VARIABLE} holds if left out, as in a Job."),
+    typer.Option(help=f"File with the salt and the key; by default the environment variable {SECRET_VARIABLE}."),
 ]
 
 
@@ -40,19 +40,21 @@ def season(
     secret: SecretOption,
     results: Annotated[str, typer.Option(help="The dataset for results, as owner/name.")] = "",
     name: Annotated[str, typer.Option(help="Name of the season.")] = "",
-    public: Annotated[int, typer.Option(help="Number of public tasks of each board.", min=2)] = 128,
-    secret_tasks: Annotated[int, typer.Option(help="Number of secret tasks of each board.", min=2)] = 128,
+    public: Annotated[int, typer.Option(help="Number of public tasks per board.", min=2)] = 128,
+    secret_tasks: Annotated[int, typer.Option(help="Number of secret tasks per board.", min=2)] = 128,
     credit_policy: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=FOLDER", help="A board of credit, with a policy from `hf-credit init-policy`."),
+        typer.Option(
+            metavar="NAME=FOLDER", help="Add a credit board with a policy from `hf-credit init-policy`; repeatable."
+        ),
     ] = None,
     cells: Annotated[
-        str, typer.Option(help="Cells of `hf-credit bench` that boards of credit show, a dataset as owner/name.")
+        str, typer.Option(help="Dataset with cells of `hf-credit bench` for credit boards to show, as owner/name.")
     ] = "",
-    close: Annotated[bool, typer.Option(help="End the season, and publish its salt.")] = False,
+    close: Annotated[bool, typer.Option(help="Close the season and publish its salt.")] = False,
     endpoint: EndpointOption = None,
 ) -> None:
-    """Publishes the boards of a season, with the SHA-256 of a new salt; or ends the season and publishes the salt.
+    """Opens a season: publishes its boards and the SHA-256 of a new salt. With --close, publishes the salt.
 
     \b
     Examples:
@@ -66,26 +68,30 @@ def season(
 
     if close:
         known, _, _ = hub.season(benchmark)
-        over = close_season(hub, benchmark, SeasonSecret.read(secret.read_bytes(), known))
-        typer.echo(f"The season {over.name!r} is over; its salt is published.")
+        closed = close_season(hub, benchmark, SeasonSecret.read(secret.read_bytes(), known))
+        typer.echo(f"The season {closed.name!r} is closed; its salt is published.")
         return
     if not (results and name):
-        raise ValueError("a new season needs --results and --name, got one or none; give both.")
+        raise ValueError(f"a new season needs --results and --name, got {results!r} and {name!r}; set both.")
     credit = []
     for pair in credit_policy or ():
-        called, equals, folder = pair.partition("=")
+        board_name, equals, folder = pair.partition("=")
         spec = TaskSpec.load(folder) if equals else None
         if spec is None:
-            raise ValueError(f"a board of credit is NAME=FOLDER of a policy with its task, got {pair!r}; name both.")
-        board = credit_board(called, spec, Path(folder), instances=8, repeats=32)
+            raise ValueError(
+                f"--credit-policy must be NAME=FOLDER with the folder of a policy and its task, got {pair!r}; correct "
+                "it."
+            )
+        board = credit_board(board_name, spec, Path(folder), instances=8, repeats=32)
         credit.append((board, Path(folder)))
-    made = SeasonSecret.new()
-    made.save(secret)
-    opened = open_season(hub, name, benchmark, results, made, standard_boards(public, secret_tasks), credit, cells)
-    typer.echo(f"The season {opened.name!r} is open. Its secret is in {secret}: keep it, and keep it to yourself.")
+    new_secret = SeasonSecret.new()
+    new_secret.save(secret)
+    boards = standard_boards(public, secret_tasks)
+    opened = open_season(hub, name, benchmark, results, new_secret, boards, credit, cells)
+    typer.echo(f"The season {opened.name!r} is open. Keep its secret, {secret}, and do not publish it.")
 
 
-@leaderboard.command(short_help="Verify what is submitted.")
+@leaderboard.command(short_help="Verify submitted entries.")
 def verify(
     benchmark: BenchmarkArgument,
     secret: SecretToReadOption = None,
@@ -93,13 +99,16 @@ def verify(
     every: Annotated[float, typer.Option(help="Seconds between two checks.", min=1)] = 60,
     device: Annotated[str, typer.Option(help="Device to play on, such as cuda:0.")] = "cpu",
     parameters: Annotated[int, typer.Option(help="Maximum number of parameters of a checkpoint.")] = 2 * 10**9,
-    seconds: Annotated[float, typer.Option(help="Maximum time for the verification of an entry.")] = 3600,
+    seconds: Annotated[float, typer.Option(help="Time limit for the verification of an entry, in seconds.")] = 3600,
     model_results: Annotated[
-        bool, typer.Option("--model-results", help="Propose the results to the models, as .eval_results.")
+        bool,
+        typer.Option(
+            "--model-results", help="Also open pull requests with the results as .eval_results of the models."
+        ),
     ] = False,
     endpoint: EndpointOption = None,
 ) -> None:
-    """Handles every open pull request: merged with a signed record, or closed with a reason.
+    """Verifies every open pull request, and merges it with a signed record or closes it with a reason.
 
     \b
     Example:
@@ -120,31 +129,31 @@ def verify(
     while True:
         try:
             for verdict in Verifier(hub, benchmark, own, limits=limits, model_results=model_results).run():
-                what = f"pull request {verdict.number}" if verdict.number else "merged before"
-                outcome = "listed" if verdict.listed else "refused"
-                typer.echo(f"{what}, entry {verdict.entry}: {outcome}. {verdict.reason}")
+                source = f"pull request {verdict.number}" if verdict.number else "merged before"
+                outcome = "listed" if verdict.listed else "rejected"
+                typer.echo(f"{source}, entry {verdict.entry}: {outcome}. {verdict.reason}")
         except HubError as error:
             if not watch:
                 raise
-            typer.echo(f"{error} The verifier looks again in {every:g} seconds.", err=True)
+            typer.echo(f"{error} The verifier checks again in {every:g} seconds.", err=True)
         if not watch:
             return
         pause(every)
 
 
-@leaderboard.command(short_help="Read an entry's chat template, and accept it.")
+@leaderboard.command(short_help="Print an entry's chat templates, or accept them.")
 def template(
     benchmark: BenchmarkArgument,
     entry: Annotated[str, typer.Argument(help="The id of a verified entry.")],
     accept: Annotated[
-        bool, typer.Option("--accept", help="Accept these templates, so that entries with them have a rank.")
+        bool, typer.Option("--accept", help="Accept these templates; entries with them are then ranked.")
     ] = False,
     endpoint: EndpointOption = None,
 ) -> None:
     """Prints the chat templates of an entry that its season has not accepted, and accepts them with --accept.
 
-    A chat template is a program that sees every prompt, so it can play for a policy: it should do nothing but write
-    messages with the tokens that surround them.
+    A chat template is a program that sees every prompt, so it could play in place of the policy. Accept it only if all
+    it does is to write messages and the tokens around them.
 
     \b
     Examples:
@@ -165,11 +174,11 @@ def template(
     if not unknown:
         typer.echo("The season knows every chat template of this entry.")
     elif not accept:
-        typer.echo("If this only writes messages and their tokens, accept it with --accept.")
+        typer.echo("If they only write messages and the tokens around them, accept them with --accept.")
     else:
         known = accept_templates(hub, benchmark, unknown)
         publish_rankings(hub, dataclasses.replace(results, season=known))
-        typer.echo(f"Accepted. Entries with {'it' if len(unknown) == 1 else 'them'} rank from now on.")
+        typer.echo(f"Accepted. Entries with {'it' if len(unknown) == 1 else 'them'} are ranked from now on.")
 
 
 @leaderboard.command(short_help="Print the ranks.")
@@ -195,7 +204,7 @@ def rank(
 
 
 def print_boards(results: Results) -> None:
-    """A table for every board with an entry."""
+    """Prints a table for every board with an entry."""
     from rich import box
     from rich.markup import escape
     from rich.table import Table
@@ -220,7 +229,7 @@ def print_boards(results: Results) -> None:
             print_table(table)
 
 
-@leaderboard.command(short_help="Serve the page.")
+@leaderboard.command(short_help="Serve the page of a season.")
 def serve(
     benchmark: BenchmarkArgument,
     port: Annotated[int | None, typer.Option(help="Port on this machine; by default a free one.")] = None,
@@ -239,15 +248,15 @@ def serve(
     page.launch(page.build(Source.of_hub(hub, benchmark)), port)
 
 
-@leaderboard.command(short_help="Try it all: a Hub, a season, entries, verification, the page.")
+@leaderboard.command(short_help="Try everything: a Hub, a season, entries, verification, the page.")
 def demo(
     output: Annotated[Path, typer.Option(help="New folder for everything.")] = Path("runs/leaderboard"),
     serve_page: Annotated[bool, typer.Option("--serve/--no-serve", help="Serve the page at the end.")] = True,
     port: Annotated[int | None, typer.Option(help="Port of the page; by default a free one.")] = None,
-    small: Annotated[bool, typer.Option(help="Fewer tasks and methods, finished within minutes.")] = False,
+    small: Annotated[bool, typer.Option(help="Use fewer tasks and methods; finishes within minutes.")] = False,
 ) -> None:
-    """Starts an embedded Hub with a season, trains small policies, enters them and the library's methods, verifies
-    all and shows the page.
+    """Starts a local Hub with a season, trains small policies, submits them and the credit of the library's methods,
+    verifies all entries and shows the page.
 
     \b
     Example:
@@ -255,7 +264,7 @@ def demo(
     """
     from hf_credit.cli.quiet import be_quiet
 
-    os.environ.setdefault("HF_HUB_DISABLE_XET", "1")  # the Hub is its own; read when huggingface_hub is imported
+    os.environ.setdefault("HF_HUB_DISABLE_XET", "1")  # not supported by local-hub; huggingface_hub reads it on import
     be_quiet()
     from hf_credit.cli.leaderboard_demo import SMALL, BoardDemo, run_leaderboard_demo
     from hf_credit.hub.leaderboard import page
@@ -267,17 +276,16 @@ def demo(
             page.launch(page.build(Source.of_hub(hub, benchmark)), port)
             return
     typer.echo(
-        "\nTo see the page, serve the Hub again, and the page beside it:\n"
+        "\nTo see the page, serve the Hub again and then the page:\n"
         f"  hf-credit hub serve {shlex.quote(str(output / 'hub'))}\n"
         f"  hf-credit leaderboard serve {benchmark} --endpoint http://127.0.0.1:8765"
     )
 
 
 def _hub(endpoint: str | None) -> Hub:
-    """The Hub of a command, and quiet before the libraries that have something to say when they are imported."""
     from hf_credit.cli.quiet import be_quiet
 
-    be_quiet()
+    be_quiet()  # before the imports that print warnings
     from hf_credit.hub.leaderboard.sources import Hub
 
     return Hub(endpoint=endpoint)

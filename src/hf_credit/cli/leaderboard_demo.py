@@ -1,4 +1,4 @@
-"""Everything of a leaderboard at once, on this machine: a Hub, a season, training runs, entries, verification."""
+"""`hf-credit leaderboard demo`: a local Hub, a season, training runs, entries and their verification."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ BENCHMARK, RESULTS = "board/benchmark", "board/results"
 
 @dataclass(frozen=True, kw_only=True)
 class CreditBoardRecipe:
-    """What a board of credit is made of.
+    """The settings of a credit board.
 
     Attributes:
-        task, options: an environment or a collaboration.
-        quality: how often the teacher of its policy was right.
-        episodes: that the teacher played.
+        task, options: an environment or a collaboration, and its options.
+        quality: the probability that the scripted player, which its policy imitates, takes an accepted action.
+        episodes: the number of scripted episodes.
     """
 
     task: str
@@ -38,15 +38,16 @@ class CreditBoardRecipe:
 
 @dataclass(frozen=True, kw_only=True)
 class BoardDemo:
-    """What is entered, and how long it takes.
+    """The settings of the demo.
 
     Attributes:
-        runs: how the policies are made; its seed is that of the first.
-        seeds: how often, each time from a base policy of its own.
-        tasks: public tasks of the board of policies, and as many secret ones.
-        credit: the boards of credit, by name.
-        methods: whose credit is entered on each; all of the library if `None`.
-        repeats, warm_up: updates that credit is measured in, and that critics and memories see before.
+        runs: the training of the policies; its seed is that of the first run.
+        seeds: the number of runs, each from a new base policy.
+        tasks: the number of public tasks of the policy board, and of its secret tasks.
+        credit: the credit boards, by name.
+        methods: the methods to enter on each credit board; all methods of the library if `None`.
+        repeats: the number of updates in which credit is measured.
+        warm_up: the number of updates before these, from which critics and memories learn.
     """
 
     runs: DemoRecipe = field(default_factory=DemoRecipe)
@@ -70,7 +71,7 @@ class BoardDemo:
 
     @property
     def board(self) -> str:
-        """The name of the board of policies."""
+        """The name of the policy board."""
         return f"sudoku {self.runs.size}x{self.runs.size}, {self.runs.blanks} blanks"
 
 
@@ -85,30 +86,31 @@ SMALL = BoardDemo(
     repeats=4,
     warm_up=4,
 )
-"""For a look within minutes."""
+"""Finishes within minutes."""
 
 
 @contextlib.contextmanager
 def run_leaderboard_demo(
     what: BoardDemo, folder: Path, say: Callable[[str], None] = print
 ) -> Iterator[tuple[Hub, str]]:
-    """A Hub with a season whose entries were verified, until the context ends.
+    """Serves a Hub with a season and verified entries until the context ends; yields the Hub and the benchmark's id.
 
-    The policies are those of `hf-credit demo`: a base that was warmed up, and what outcome reward and VPR make of it.
-    Each is entered by a pull request and verified by a process without token or network, as a stranger's is. Then the
-    credit of the library's methods is entered and verified: the first of each board likewise, the others by this
-    process, which has enumerated the truth already. Such an entry brings neither weights nor code.
+    The policies are those of `hf-credit demo`: the base policy, and those that outcome reward and VPR train from it.
+    Each is submitted by a pull request and verified by a process without a token or network access, as an unknown
+    user's is. Then the credit of the library's methods is submitted and verified. The first entry of each board is
+    verified in the same manner, the others in this process, which has already enumerated the exact values; they
+    contain neither weights nor code.
 
     Args:
-        what: is entered.
-        folder: a new one, for all of it.
-        say: told what happens.
+        what: the settings.
+        folder: a new folder for all files.
+        say: receives lines about the progress.
 
     Raises:
-        ValueError: the folder is there already, a training failed, or uploads would go through Xet.
+        ValueError: the folder has files, a training failed, or uploads would go through Xet.
     """
     if folder.exists() and any(folder.iterdir()):
-        raise ValueError(f"a demonstration needs a new folder, got {str(folder)!r} with files; name another.")
+        raise ValueError(f"--output must be a new folder, got {str(folder)!r} with files; name another folder.")
     from hf_credit.hub.leaderboard.opening import credit_board, open_season
     from hf_credit.hub.leaderboard.seasons import SECRET_FILE, SeasonSecret, SeasonTask
     from hf_credit.hub.leaderboard.sources import Hub
@@ -118,7 +120,7 @@ def run_leaderboard_demo(
     folder.mkdir(parents=True, exist_ok=True)
     with serving(folder / "hub") as served:
         hub = Hub(endpoint=served.url, token=served.token(rights="admin"), cache_dir=folder / "cache")
-        say(f"A Hub at {served.url}.")
+        say(f"The Hub is at {served.url}.")
         boards = []
         for name, board in what.credit.items():
             own = _credit_policy(folder / "policies" / name.replace(" ", "_"), board)
@@ -138,7 +140,7 @@ def run_leaderboard_demo(
 
 
 def _enter_policies(hub: Hub, secret: SeasonSecret, what: BoardDemo, folder: Path, say: Callable[[str], None]) -> None:
-    """Trains and enters them, and verifies each entry before the next comes."""
+    """Trains the policies and submits them, and verifies each entry before the next is submitted."""
     from hf_credit.hub.leaderboard.service import Verifier
     from hf_credit.hub.leaderboard.submission import make_submission, publish_run
 
@@ -159,11 +161,11 @@ def _enter_policies(hub: Hub, secret: SeasonSecret, what: BoardDemo, folder: Pat
         request = entered.send(hub, RESULTS).pull_request
         say(f"{name}: {entered.score:.3f} on public tasks, {request}")
         for verdict in Verifier(hub, BENCHMARK, secret).run():
-            say(f"  {'listed' if verdict.listed else 'refused'}: {verdict.reason}")
+            say(f"  {'listed' if verdict.listed else 'rejected'}: {verdict.reason}")
 
 
 def _enter_methods(hub: Hub, secret: SeasonSecret, what: BoardDemo, say: Callable[[str], None]) -> None:
-    """Enters the credit of methods, and verifies all of it at the end: what is enumerated once serves them all."""
+    """Submits the credit of methods, and verifies all entries at the end, which share the enumerated values."""
     from hf_credit.hub.leaderboard import credit_board
     from hf_credit.hub.leaderboard.confined import confined_play
     from hf_credit.hub.leaderboard.credit_board import PinnedPolicy
@@ -198,18 +200,21 @@ def _enter_methods(hub: Hub, secret: SeasonSecret, what: BoardDemo, say: Callabl
 
     for verdict in Verifier(hub, BENCHMARK, secret, play=measured).run():
         if not verdict.listed:
-            say(f"refused: {verdict.reason}")
+            say(f"rejected: {verdict.reason}")
 
 
 def _credit_policy(folder: Path, board: CreditBoardRecipe) -> Path:
-    """A policy that was shown scripted play, in collaborations of the board's own tasks too: it is no evidence."""
+    """Trains a policy to imitate scripted play and saves it.
+
+    For a collaboration half of the episodes are held-out tasks, as the policy only serves to measure credit.
+    """
     from hf_credit.environments.tasks import task_seed
     from hf_credit.policies.micro import MicroConfig, init_scripted_policy
     from hf_credit.rollouts import RolloutRequest
     from hf_credit.tasks.spec import Sampling, TaskSpec
 
     sampling = Sampling(max_new_tokens=2, temperature=1.0, top_p=1.0, top_k=0)
-    shown = {"history": "current", "instructions": False}  # of an environment
+    shown = {"history": "current", "instructions": False}
     spec = TaskSpec.of_name(board.task, board.options, sampling=sampling, **shown)
     interaction = spec.build()
     player = Scripted(interaction).scripted_player(board.quality)

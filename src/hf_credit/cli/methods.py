@@ -1,4 +1,4 @@
-"""`hf-credit methods`: who can give credit."""
+"""`hf-credit methods`: lists methods of credit assignment and their options."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Annotated
 
 import typer
 
-# What only a trainer makes of several methods.
+# Names that only a trainer knows.
 _TRAINERS = {"truncated_ppo": "T3: PPO, GRPO or GSPO (--algorithm) over many turns, cut where an episode stalls."}
 
 
 def methods(
-    name: Annotated[str | None, typer.Argument(help="A method, whose options are listed.")] = None,
+    name: Annotated[str | None, typer.Argument(help="A method; lists its options.")] = None,
     markdown: Annotated[
         bool, typer.Option("--markdown", help="Write the options of all methods as Markdown.")
     ] = False,
 ) -> None:
-    """Lists the methods for `hf-credit train --method`, with a sentence each, or the options of one.
+    """Lists the methods for `hf-credit train --method`, each in a sentence, or the options of one method.
 
-    Installed packages add their own by entry points; your own is named as module:factory.
+    Installed packages can add methods through entry points. Name your own as module:factory.
 
     \b
     Examples:
@@ -47,7 +47,7 @@ def methods(
 
 
 def _options(name: str) -> Iterator[tuple[str, str, str, str]]:
-    """Each option of a method: its name, which values it takes, its default, and what it is."""
+    """Yields the name, the values, the default and the meaning of each option of a method."""
     from hf_credit.methods import find
     from hf_credit.options import options_of
     from hf_credit.registry import plain

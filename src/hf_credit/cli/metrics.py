@@ -1,4 +1,4 @@
-"""`hf-credit metrics`: what can be measured of an agent or its credit, by modules of `evaluate`."""
+"""`hf-credit metrics`: lists metrics of agents and of their credit, as modules for `evaluate`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from hf_credit.metrics import METRICS, build, find, summary
 
 def metrics(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="The metric whose card to print.", show_default=False)
+        str | None, typer.Argument(metavar="NAME", help="A metric; prints its card.", show_default=False)
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Write NAME to this folder as a Space, in a folder called NAME."),
+        typer.Option(metavar="FOLDER", help="Write the Space of the metric to FOLDER/NAME."),
     ] = None,
 ) -> None:
-    """Lists the metrics that `hf_credit.hub.load_metric` loads, with a sentence each, or prints the card of one.
+    """Lists the metrics that `hf_credit.hub.load_metric` loads, each in a sentence, or prints the card of one metric.
 
     \b
     Examples:
@@ -28,8 +28,8 @@ def metrics(
       hf-credit metrics pass_at_k --output spaces    # for evaluate.load("spaces/pass_at_k")
     """
     if name is None:
-        for one in METRICS:
-            typer.echo(f"{one}\n      {summary(one)}")
+        for metric in METRICS:
+            typer.echo(f"{metric}\n      {summary(metric)}")
     elif output is None:
         typer.echo((find(name) / "README.md").read_text(encoding="utf-8"), nl=False)
     else:

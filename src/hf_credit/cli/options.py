@@ -1,4 +1,4 @@
-"""What several commands take: options of tasks and oracles as `name=value`."""
+"""Options that several commands share, and `name=value` pairs."""
 
 from __future__ import annotations
 
@@ -19,25 +19,29 @@ if TYPE_CHECKING:
     from hf_credit.oracles import Oracle
 
 EnvironmentName = Annotated[
-    str, typer.Argument(metavar="ENV", help="An environment; see `hf-credit envs`, or module:Class.")
+    str, typer.Argument(metavar="ENV", help="An environment of `hf-credit envs`, or your own module:Class.")
 ]
 TaskName = Annotated[
     str,
-    typer.Argument(metavar="TASK", help="An environment or a collaboration; see `hf-credit envs`, or module:object."),
+    typer.Argument(
+        metavar="TASK", help="An environment or collaboration of `hf-credit envs`, or your own module:object."
+    ),
 ]
 EnvironmentOptions = Annotated[
     list[str] | None,
     typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the task; repeatable."),
 ]
-DeviceOption = Annotated[str | None, typer.Option(help="Such as cuda:0; by default a GPU if there is one.")]
+DeviceOption = Annotated[
+    str | None, typer.Option(help="Device of the model, such as cuda:0; by default a GPU if there is one.")
+]
 
 
 def with_options(name: str, kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A decorator: the command has an option for each field of a dataclass, of which it takes a value.
+    """Returns a decorator that replaces a parameter of a command by one option for each field of a dataclass.
 
     Args:
-        name: of the parameter in whose place the options stand.
-        kind: the dataclass; the annotations of its fields are typer's.
+        name: the parameter, which receives an instance of the dataclass.
+        kind: the dataclass; its fields have typer's annotations.
     """
     hints = get_type_hints(kind, include_extras=True)
     keyword = inspect.Parameter.KEYWORD_ONLY
@@ -66,15 +70,15 @@ def with_options(name: str, kind: type[Any]) -> Callable[[Callable[..., None]], 
 
 
 def given(**values: Any) -> dict[str, Any]:
-    """The values that are not `None`: what the user gave."""
+    """Returns the values that are not `None`."""
     return {name: value for name, value in values.items() if value is not None}
 
 
 def named_oracle(oracle: str | None, options: list[str] | None) -> Oracle[Any] | None:
-    """The oracle that a command line names, with its options.
+    """Makes the oracle of `--oracle` and `--oracle-option`; returns `None` if there is none.
 
     Raises:
-        ValueError: there are options without an oracle, or there is no such oracle.
+        ValueError: there are options without an oracle, or the oracle does not exist or rejects an option.
     """
     if options and not oracle:
         raise ValueError(f"--oracle-option needs --oracle, got {options} without; name the oracle.")
@@ -84,10 +88,10 @@ def named_oracle(oracle: str | None, options: list[str] | None) -> Oracle[Any] |
 
 
 def parse_options(pairs: Iterable[str] | None) -> dict[str, Any]:
-    """Options from `name=value`: numbers, `true`, `false` and `null` as in JSON, anything else as text.
+    """Returns options from `name=value` pairs. Values are read as JSON, and as text if they are not JSON.
 
     Raises:
-        ValueError: a pair has no `=` or no name, or a name comes twice.
+        ValueError: a pair has no `=` or no name, or a name occurs twice.
     """
     options: dict[str, Any] = {}
     for pair in pairs or ():
@@ -95,13 +99,13 @@ def parse_options(pairs: Iterable[str] | None) -> dict[str, Any]:
         if not (equals and name):
             raise ValueError(f"an option must be name=value, got {pair!r}; write for example size=4.")
         if name in options:
-            raise ValueError(f"an option must be given once, got {name!r} again; leave one of them out.")
+            raise ValueError(f"an option must be given once, got {name!r} twice; remove one of them.")
         options[name] = _value(value)
     return options
 
 
 def typed_code(words: Iterable[str]) -> frozenset[str]:
-    """Every `"module:object"` of a command line: a word, what follows its `=`, or what either holds as JSON."""
+    """Returns every `module:object` in the words of a command line: a word, the part after its `=`, or JSON in it."""
     found: set[str] = set()
     for word in words:
         while word:
@@ -117,5 +121,5 @@ def _value(text: str) -> Any:
     except json.JSONDecodeError:
         return text
     except (ValueError, RecursionError):
-        pass  # `parse_json` refuses it in one sentence
+        pass  # `parse_json` raises an error of one sentence
     return parse_json(text)

@@ -1,4 +1,4 @@
-"""`hf-credit play`: a person plays, with the oracle at hand."""
+"""`hf-credit play`: a person plays an environment, and can ask the oracle."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def play(
 ) -> None:
     """Plays an environment in the terminal: one of hf-credit envs, or module:Class from the current folder.
 
-    Type an action, `?` for the actions that the oracle would accept, or `quit`. Actions may come through a pipe.
+    Type an action, `?` for the actions that the oracle accepts, or `quit`. Actions can also be piped to stdin.
 
     \b
     Examples:
@@ -35,7 +35,10 @@ def play(
     seed = secrets.randbelow(2**31) if seed is None else seed
     state = world.initial_state(world.sample_task(seed), seed)
     oracle = default_oracle(world)
-    print(f"{world.instructions}\n\nSeed {seed}. Type an action, ? for the oracle's view, or quit.", flush=True)
+    print(
+        f"{world.instructions}\n\nSeed {seed}. Type an action, ? for the actions that the oracle accepts, or quit.",
+        flush=True,
+    )
     turns = 0
     while state.status == "active" and turns < world.max_turns:
         print(f"\n{world.observe(state)}", flush=True)
@@ -52,13 +55,13 @@ def _refuse_collaboration(name: str) -> None:
 
     if name in collaborations.known() and name not in environments.known():
         raise ValueError(
-            f"a person plays a game, got the collaboration {name!r}, whose roles are a policy's; choose a game, or "
-            "let a policy play with hf-credit evaluate."
+            f"hf-credit play needs an environment, got the collaboration {name!r}, whose roles a policy plays; choose "
+            "an environment, or use hf-credit evaluate."
         )
 
 
 def _ask(world: Any, oracle: Any, state: Any) -> str | None:
-    """A legal action of the person's, or `None` to leave."""
+    """Reads a legal action; returns `None` to quit."""
     from hf_credit.environments.actions import plain_action
 
     legal = world.legal_actions(state)
@@ -67,20 +70,19 @@ def _ask(world: Any, oracle: Any, state: Any) -> str | None:
         line = sys.stdin.readline()
         word = line.strip().lower()
         if not line or word in ("quit", "exit"):
-            print("left")
+            print("quit")
             return None
         if word in ("?", "oracle"):
-            print("no oracle for this game" if oracle is None else _view(oracle, state))
+            accepted = None if oracle is None else ", ".join(sorted(oracle.valid_actions(state)))
+            print("This environment has no oracle." if accepted is None else f"The oracle accepts: {accepted}")
             continue
         for action in (world.read_action(line), " ".join(line.split()), plain_action(line)):
             if action in legal or (world.open_actions and world.step(state, action).state.status != "invalid"):
                 return str(action)
         if word:
-            print(f"{word!r} is not legal here, which would end a policy's episode; one legal action is {legal[0]!r}")
-
-
-def _view(oracle: Any, state: Any) -> str:
-    return f"the oracle accepts: {', '.join(sorted(oracle.valid_actions(state)))}"
+            print(
+                f"{word!r} is illegal, which would end a policy's episode; a legal action is for example {legal[0]!r}"
+            )
 
 
 def _summary(world: Any, state: Any) -> str:

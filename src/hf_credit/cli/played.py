@@ -1,4 +1,4 @@
-"""What a policy plays and how: the options that `evaluate` and `diagnose` share."""
+"""The options of `evaluate` and `diagnose` for the task and the policy."""
 
 from __future__ import annotations
 
@@ -28,30 +28,36 @@ class Played:
             "--task",
             "--environment",
             metavar="TASK",
-            help="The environment or the collaboration; by default as recorded beside the model.",
+            help="Environment or collaboration; by default as recorded in the model's folder.",
         ),
     ] = None
     option: EnvironmentOptions = None
     dataset: Annotated[
-        str | None, typer.Option(help="Task rows: a file or an id on the Hub; by default the task's own.")
+        str | None, typer.Option(help="Task rows: a file or an id on the Hub; by default those of the task.")
     ] = None
     split: Annotated[str, typer.Option(help="Split of the dataset, if it has splits.")] = "test"
     first_task: Annotated[int, typer.Option(help="Index of the first task.", min=0)] = 0
     oracle: Annotated[
-        str | None, typer.Option(help="Oracle that judges the actions of a game; by default its own.")
+        str | None, typer.Option(help="Oracle that judges the actions; by default that of the environment.")
     ] = None
-    oracle_option: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the oracle.")] = (
-        None
-    )
+    oracle_option: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of --oracle; repeatable.")
+    ] = None
     role_model: Annotated[
         list[str] | None,
-        typer.Option(metavar="ROLE=MODEL", help="Model that replies for an untrained role, such as a judge."),
+        typer.Option(metavar="ROLE=MODEL", help="Model of an untrained role, such as a judge; repeatable."),
     ] = None
-    history: Annotated[str | None, typer.Option(help="append or current; by default as in training.")] = None
+    history: Annotated[
+        str | None,
+        typer.Option(
+            help="append: prompts contain all earlier turns; current: only the current observation. By default as in "
+            "training."
+        ),
+    ] = None
     instructions: Annotated[
         bool | None, typer.Option(help="Start prompts with the instructions; by default as in training.")
     ] = None
-    max_turns: Annotated[int | None, typer.Option(help="Maximum number of actions in an episode.")] = None
+    max_turns: Annotated[int | None, typer.Option(help="Maximum number of actions per episode.")] = None
     max_new_tokens: Annotated[
         int | None, typer.Option(help="Maximum length of a reply in tokens; by default as in training.")
     ] = None
@@ -59,10 +65,11 @@ class Played:
         float | None, typer.Option(help="Sampling temperature; 0 is greedy. By default as in training.")
     ] = None
     top_p: Annotated[
-        float | None, typer.Option(help="Nucleus sampling; 1 for all tokens. By default as in training.")
+        float | None, typer.Option(help="Probability mass of nucleus sampling; 1 is off. By default as in training.")
     ] = None
     top_k: Annotated[
-        int | None, typer.Option(help="Number of tokens to sample from; 0 for all. By default as in training.")
+        int | None,
+        typer.Option(help="Number of likeliest tokens to sample from; 0 is off. By default as in training."),
     ] = None
     batch_size: Annotated[int, typer.Option(help="Number of parallel episodes.", min=1)] = 256
     device: DeviceOption = None
@@ -70,34 +77,32 @@ class Played:
         bool,
         typer.Option(
             "--trust-remote-code",
-            help=(
-                "Run code that a policy's folder or repository holds or names: its model's, its task's and its "
-                "method's."
-            ),
+            help="Run the code of the model, the task and the method that a policy's folder or repository contains or "
+            "names.",
         ),
     ] = False
 
     def spec(self, model: str, typed: frozenset[str] = frozenset()) -> TaskSpec:
-        """The task of a policy as these options change it; warns on stderr where it is shown unlike in training.
+        """Returns the task of a policy, changed by these options. Warns on stderr if prompts differ from training.
 
         Args:
             model: a folder or an id on the Hub.
-            typed: further code that the user named, which the spec may name.
+            typed: further code that the user named, so that the spec may name it.
 
         Raises:
-            ValueError: as `spec_for`, or an option is not possible.
+            ValueError: as `spec_for`, or an option is invalid.
         """
         known = spec_for(model, self.task, parse_options(self.option), self.trust_remote_code, typed)
-        shown = given(history=self.history, instructions=self.instructions, max_turns=self.max_turns)
+        prompt = given(history=self.history, instructions=self.instructions, max_turns=self.max_turns)
         names = ("max_new_tokens", "temperature", "top_p", "top_k")
-        drawn = given(**{name: getattr(self, name) for name in names})
-        spec = replace(known, **shown, sampling=replace(known.sampling, **drawn))
+        sampling = given(**{name: getattr(self, name) for name in names})
+        spec = replace(known, **prompt, sampling=replace(known.sampling, **sampling))
         if (difference := spec.shown_unlike(known, model)) is not None:
             typer.echo(f"Warning: {difference}", err=True)
         return spec
 
     def judge(self) -> Oracle[Any] | None:
-        """The oracle that is named.
+        """Makes the oracle of `--oracle`; returns `None` if there is none.
 
         Raises:
             ValueError: as `named_oracle`.
@@ -105,7 +110,7 @@ class Played:
         return named_oracle(self.oracle, self.oracle_option)
 
     def loading(self) -> dict[str, Any]:
-        """How a policy is loaded and played, for `evaluate_model` and `load_subject`."""
+        """Returns the arguments of `evaluate_model` and `load_subject` for loading and playing the policy."""
         return {
             "role_models": {role: str(name) for role, name in parse_options(self.role_model).items()},
             "max_concurrent": self.batch_size,
@@ -121,17 +126,17 @@ def spec_for(
     trust_remote_code: bool = False,
     typed: frozenset[str] = frozenset(),
 ) -> TaskSpec:
-    """The spec beside the model, with other options where they are given; or that of another task.
+    """Returns the task spec in a model's folder, with changed options, or the spec of another task.
 
     Args:
         model: a folder or an id on the Hub.
-        task: its name, that of the spec if `None`.
-        options: what the user typed, who may name code.
-        trust_remote_code: whether the spec may, too.
-        typed: further code that the user named, which the spec may name.
+        task: the name of the task; by default that of the model's spec.
+        options: from the user, so they may name code.
+        trust_remote_code: whether the model's spec may name code, too.
+        typed: further code that the user named, so that the spec may name it.
 
     Raises:
-        ValueError: there is no such model, or neither it nor the caller names a task.
+        ValueError: the model does not exist, or neither it nor the caller names a task.
     """
     from hf_credit.http_guard import require_model
     from hf_credit.registry import search_here
@@ -141,7 +146,7 @@ def spec_for(
     known = TaskSpec.load(model)
     if known is None:
         if task is None:
-            raise ValueError(f"a task must be named, got none and no {TASK_FILE} beside {model!r}; add --task.")
+            raise ValueError(f"a policy needs a task, got {model!r} without {TASK_FILE}; add --task.")
         return TaskSpec.of_name(task, options)
     known = replace(known, trusted=trust_remote_code, typed=typed)
     if trust_remote_code:
@@ -152,9 +157,9 @@ def spec_for(
 
 
 def warn_of_own_replies(about: Mapping[str, Any]) -> None:
-    """Warns of the roles that nothing is learned from for which the policy itself replied."""
+    """Warns of untrained roles that the policy itself played."""
     for role, name in about.get("role_models", {}).items():
         if name is None:
             typer.echo(
-                f"Warning: the policy itself replied for {role!r}; --role-model {role}=MODEL names another.", err=True
+                f"Warning: the policy itself played the role {role!r}; set --role-model {role}=MODEL.", err=True
             )

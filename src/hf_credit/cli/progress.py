@@ -1,4 +1,4 @@
-"""Progress on stderr: bars in a terminal, a line now and then anywhere else."""
+"""Progress on stderr: bars in a terminal, otherwise a line every few seconds."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from rich.progress import Progress as RichProgress
 from rich.table import Table
 
 _SECONDS_BETWEEN_LINES = 10.0
-_MOST_COLUMNS = 10_000
+_MAX_COLUMNS = 10_000
 
 
 class Task:
-    """One thing under way.
+    """A task whose progress is shown.
 
     Args:
-        progress: where it is shown.
-        name: what it is called.
-        total: how many steps it takes, or takes at most.
+        progress: shows it.
+        name: the label.
+        total: the number of steps, or its upper bound.
     """
 
     def __init__(self, progress: Progress, name: str, total: int) -> None:
@@ -35,25 +35,25 @@ class Task:
         self._progress = progress
         self._id = progress.bars.add_task(name, total=total, note="")
         self._shown = self._begun = time.monotonic()
-        self._first = 0  # what was done before, in a run that was taken up again
+        self._first = 0  # steps of an earlier run that this run resumes
 
     def begin_at(self, done: int) -> None:
-        """`done` steps were done earlier, and say nothing of how fast it goes now."""
+        """Counts `done` steps of an earlier run, which the estimate of the remaining time ignores."""
         self._first = done
         self.update(done)
 
     def advance(self, steps: int = 1, note: str | None = None) -> None:
-        """`steps` more are done."""
+        """Counts `steps` more steps as done; `note` is shown beside them."""
         self.update(self.done + steps, note)
 
     def update(self, done: int, note: str | None = None) -> None:
-        """`done` steps are done; `note` stands behind them."""
-        over = done >= self.total > self.done
+        """Sets the number of steps done; `note` is shown beside it."""
+        completed = done >= self.total > self.done
         self.done = done
         self._note = self._note if note is None else note
         self._progress.bars.update(self._id, completed=done, note=self._note)
         now = time.monotonic()
-        if over or now - self._shown >= _SECONDS_BETWEEN_LINES:
+        if completed or now - self._shown >= _SECONDS_BETWEEN_LINES:
             self._shown = now
             left = ""
             if self._first < done < self.total:
@@ -61,13 +61,13 @@ class Task:
             self._progress.say(f"{self.name}: {done}/{self.total}{left} {self._note}".rstrip())
 
     def finish(self, note: str | None = None) -> None:
-        """All is done, perhaps in fewer steps than it might have taken."""
+        """Marks the task as complete, even if it took fewer steps than `total`."""
         if self.done < self.total:
             self.update(self.total, note)
 
 
 class Progress:
-    """A context in which tasks are shown."""
+    """A context manager that shows the progress of tasks."""
 
     def __init__(self) -> None:
         self.console = Console(stderr=True)
@@ -97,32 +97,32 @@ class Progress:
         return Task(self, name, total)
 
     def line(self, text: str) -> None:
-        """A line, above the bars where there are any."""
+        """Prints a line, above the bars if there are any."""
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def say(self, line: str) -> None:
-        """A line, where there are no bars to say it."""
+        """Prints a line if there are no bars."""
         if not self.console.is_terminal:
             self.line(line)
 
 
 def _in_words(seconds: float) -> str:
-    """Some seconds, minutes or hours."""
+    """Writes a duration in seconds, minutes or hours."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def print_table(table: RenderableType) -> None:
-    """A table on stdout: as wide as the terminal, or, where nobody sees the width, as wide as it is."""
+    """Prints a table on stdout, fitted to the width of a terminal but not of a file or pipe."""
     console = Console()
     if not console.is_terminal:
-        console.width = _MOST_COLUMNS
+        console.width = _MAX_COLUMNS
     console.print(table)
 
 
 def print_rows(header: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
-    """`print_table` of plain texts."""
+    """Prints a table of plain texts with `print_table`."""
     table = Table(*map(escape, header), title=title, box=box.SIMPLE_HEAD, title_justify="left")
     for row in rows:
         table.add_row(*map(escape, row))

@@ -1,4 +1,4 @@
-"""`hf-credit publish`: to the Hub, in one commit that is verified before anybody sees it."""
+"""`hf-credit publish`: publishes to the Hub in one commit, which is verified before it becomes public."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything and s
 
 @dataclass(frozen=True, kw_only=True)
 class Where:
-    """Options of every publication: each field is one, with its default."""
+    """Options that every publication has."""
 
     private: _Private = False
-    pr: Annotated[bool, typer.Option("--pr", help="Open a pull request instead.")] = False
-    tag: Annotated[str | None, typer.Option(help="A name for the commit, such as v1.")] = None
+    pr: Annotated[bool, typer.Option("--pr", help="Open a pull request instead of a commit.")] = False
+    tag: Annotated[str | None, typer.Option(help="Tag of the commit, such as v1.")] = None
     dry_run: _DryRun = False
 
 
@@ -59,7 +59,7 @@ def environment(
     _show(done)
 
 
-@publish.command(short_help="Tasks, as a data set.")
+@publish.command(short_help="Tasks, as a dataset.")
 @with_options("where", Where)
 def tasks(
     source: TaskName,
@@ -70,7 +70,7 @@ def tasks(
     first: Annotated[int, typer.Option(help="Index of the first task of each split.", min=0)] = 0,
     where: Where = Where(),
 ) -> None:
-    """Publishes tasks of an environment or a collaboration as a data set.
+    """Publishes tasks of an environment or a collaboration as a dataset.
 
     \b
     Example:
@@ -84,7 +84,7 @@ def tasks(
     _show(publish_tasks(spec, repo, **counts, **vars(where)))
 
 
-@publish.command(short_help="Episodes with their decisions, as a data set.")
+@publish.command(short_help="Episodes with their decisions, as a dataset.")
 @with_options("where", Where)
 def episodes(
     source: Annotated[
@@ -94,7 +94,7 @@ def episodes(
     traces: Annotated[bool, typer.Option("--traces", help="Add conversations for the Hub's viewer.")] = False,
     where: Where = Where(),
 ) -> None:
-    """Publishes episodes as a data set, which can be replayed from any decision.
+    """Publishes episodes as a dataset, which can be replayed from any decision.
 
     \b
     Example:
@@ -106,7 +106,7 @@ def episodes(
     _show(publish_episode_folder(source, repo, traces=traces, **vars(where)))
 
 
-@publish.command(short_help="Cells of the bench, as a data set.")
+@publish.command(short_help="Cells of the bench, as a dataset.")
 @with_options("where", Where)
 def cells(
     source: Annotated[Path, typer.Argument(metavar="FOLDER", help="`--output` of `hf-credit bench`.")],
@@ -125,13 +125,13 @@ def cells(
     _show(publish_cells(source, repo, **vars(where)))
 
 
-@publish.command(short_help="A checkpoint, to evaluate or to train on.")
+@publish.command(short_help="A checkpoint, to evaluate or to resume training.")
 @with_options("where", Where)
 def checkpoint(
     source: Annotated[Path, typer.Argument(metavar="FOLDER", help="A run's folder, or a checkpoint in it.")],
     repo: _Repo,
     model_only: Annotated[
-        bool, typer.Option("--model-only", help="Omit the state of the trainer, which resuming needs.")
+        bool, typer.Option("--model-only", help="Omit the state of the trainer, which is needed to resume.")
     ] = False,
     where: Where = Where(),
 ) -> None:
@@ -187,12 +187,12 @@ def leaderboard(
 
 
 def _show(done: Published) -> None:
-    """Prints what became of a publication."""
+    """Prints the result of a publication."""
     count = f"{len(done.files)} files"
     if done.commit is None:
         typer.echo(f"Would publish {count} to {done.url}: {', '.join(done.files)}")
         return
-    refused = f", without {', '.join(done.refused)}, which the Hub refused" if done.refused else ""
+    refused = f", without {', '.join(done.refused)}, which the Hub rejected" if done.refused else ""
     request = f", as {done.pull_request}" if done.pull_request else ""
     seen = "private" if done.private else "public"
     typer.echo(f"Published {count}{refused}{request} to {done.url} at {done.commit} ({seen}).")

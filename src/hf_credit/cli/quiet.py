@@ -1,4 +1,4 @@
-"""What other libraries would write between the lines of a command, which its user cannot act on."""
+"""Silences messages of other libraries that a user cannot act on."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from hf_credit.noise import silence_known_warnings
 
 
 def be_quiet() -> None:
-    """Keeps off the terminal: known warnings of libraries about each other, and bars for writing and reading files."""
+    """Silences known warnings of libraries about each other, and their progress bars for reading and writing files."""
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()
-    # Tables of tensors that a model lacks, which is refused in one sentence (`hf_credit.loading`).
+    # Tables of missing tensors: `hf_credit.loading` raises an error of one sentence instead.
     logging.getLogger("transformers.modeling_utils").addFilter(lambda one: "LOAD REPORT" not in one.getMessage())
     silence_known_warnings()

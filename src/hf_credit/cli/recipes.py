@@ -1,4 +1,4 @@
-"""`hf-credit recipes`: which trainings are written down, and how one reads."""
+"""`hf-credit recipes`: lists training recipes, or prints one."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def recipes(
         str | None, typer.Argument(metavar="NAME", help="The recipe to print.", show_default=False)
     ] = None,
 ) -> None:
-    """Lists the recipes for `hf-credit train` by method, with a sentence each, or prints one.
+    """Lists the recipes for `hf-credit train` by method, each in a sentence, or prints one recipe.
 
     \b
     Examples:
       hf-credit recipes
-      hf-credit recipes sudoku_micro > mine.yaml    # a start for your own
+      hf-credit recipes sudoku_micro > mine.yaml    # to start your own
     """
     if name is not None:
         typer.echo(find(name).read_text(encoding="utf-8"), nl=False)

@@ -1,4 +1,4 @@
-"""`hf-credit report`: what a run came to, as a page to read."""
+"""`hf-credit report`: writes a report of a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def report(
     episode: Annotated[
         int | None,
         typer.Option(
-            help="Number of the recorded episode, from 1; by default the one whose credits differ most.", min=1
+            help="Number of the recorded episode, from 1; by default the one with the largest credit differences.",
+            min=1,
         ),
     ] = None,
     output: Annotated[
@@ -29,12 +30,12 @@ def report(
 ) -> None:
     """Writes a report of a run: learning curves, the credit of replies, settings, versions, and evaluations if any.
 
-    One of the episodes that training recorded (episodes.jsonl, see log_episodes) is shown decision by decision in
-    episode.html, with links to the others of its update: the context, the reply, the task's reward, the oracle's
-    verdict, the advantage (that of each token if tokens have their own), and the alternatives with their outcomes.
+    The page episode.html shows an episode that training recorded (episodes.jsonl, see log_episodes), with links to the
+    others of its update. For each decision it has the context, the reply, the task's reward, the oracle's verdict, the
+    advantage (of each token if tokens have their own), and the alternatives with their outcomes.
 
     Evaluations are the files evaluation*.json in the run's folder, written by `hf-credit evaluate --output`. Those on
-    the same tasks are compared, including those of other runs.
+    the same tasks are compared, including those of --beside.
 
     \b
     Examples:
@@ -70,7 +71,7 @@ def report(
     recorded = read_episodes(run)
     if not recorded and not (update is episode is None):
         raise ValueError(
-            f"a run must have {EPISODES_FILE} to show an episode, got {str(run)!r} without; set log_episodes."
+            f"--update and --episode need a run with {EPISODES_FILE}, got {str(run)!r} without; set log_episodes."
         )
     chosen = choose_episode(recorded, update, episode) if recorded else None
     written = Report(

@@ -1,4 +1,4 @@
-"""Trainings side by side, each a process of its own."""
+"""Runs several trainings in parallel, each in its own process."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from hf_credit.cli.progress import Progress, Task
 
 OUTPUT_FILE = "output.log"
 _LAST_LINES = 20
-_SECONDS_BETWEEN_LOOKS = 0.25
+_SECONDS_BETWEEN_CHECKS = 0.25
 _SECONDS_TO_STOP = 10
-_MOST_THREADS = 4
+_MAX_THREADS = 4
 
-# `hf-credit train`, without the current folder on its path, that ends with the process whose number comes first.
+# `hf-credit train` without the current folder on its path. The first argument is the parent's process id.
 _TRAIN = (
     "import sys; from hf_credit.cli import main, side_by_side; side_by_side.end_with(int(sys.argv[1])); "
-    "sys.argv[1] = 'train'; main(sys.argv[1:])"  # the run notes its command from there
+    "sys.argv[1] = 'train'; main(sys.argv[1:])"  # a run records its command from sys.argv
 )
 _PR_SET_PDEATHSIG = 1
 
@@ -35,7 +35,7 @@ class Training:
     """A training to run.
 
     Attributes:
-        name: what to call it.
+        name: its label in progress and errors.
         recipe: for `hf-credit train`.
         folder: the recipe's `output_dir`.
         updates: the recipe's `max_steps`.
@@ -48,14 +48,14 @@ class Training:
 
 
 def train_side_by_side(trainings: Sequence[Training], progress: Progress) -> None:
-    """Runs all trainings at once and shows how far they are, from the logs that they write.
+    """Runs all trainings in parallel and shows their progress, which is read from their logs.
 
-    Their threads share the cores: threads beyond the cores spin against each other. What they print goes to
-    `output.log` in their folders. When one fails, at a signal to stop or when anything else goes wrong here, all are
-    stopped, with what they started. When this process is killed, they end by themselves (Linux).
+    Their threads share the cores, as more threads than cores slow each other down. Each training prints to
+    `output.log` in its folder. If a training fails, a signal to stop arrives or this function raises, all trainings
+    and the processes that they started are stopped. If this process is killed, they end by themselves (Linux).
 
     Raises:
-        ValueError: a training failed; the sentence ends with the last lines that it printed.
+        ValueError: a training failed; the message ends with the last lines that it printed.
     """
     from hf_credit.evaluation.runs import LOG_FILE
 
@@ -70,7 +70,7 @@ def train_side_by_side(trainings: Sequence[Training], progress: Progress) -> Non
         running = dict(processes)
         while running:
             _leave_if(signals)
-            time.sleep(_SECONDS_BETWEEN_LOOKS)
+            time.sleep(_SECONDS_BETWEEN_CHECKS)
             ended = {name: code for name, process in running.items() if (code := process.poll()) is not None}
             for one in trainings:
                 _show(one.folder / LOG_FILE, tasks[one.name])
@@ -81,13 +81,13 @@ def train_side_by_side(trainings: Sequence[Training], progress: Progress) -> Non
 
 
 def threads_each(processes: int) -> int:
-    """Threads for each of some processes at work at once on this machine's cores; small policies gain from few."""
+    """Returns the number of threads for each of some parallel processes; small policies do not gain from many."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores // processes, _MOST_THREADS))
+    return max(1, min(cores // processes, _MAX_THREADS))
 
 
 def end_with(parent: int) -> None:
-    """Makes the kernel kill this process when the one that started it is gone; at once if it already is (Linux)."""
+    """Makes the kernel kill this process when its parent ends (Linux), and exits if the parent has already ended."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
@@ -96,17 +96,17 @@ def end_with(parent: int) -> None:
 
 @contextlib.contextmanager
 def _stopped_together() -> Iterator[tuple[dict[str, subprocess.Popen[bytes]], list[int]]]:
-    """Processes by name, none of which is left behind, and the numbers of the signals to stop that came.
+    """Yields a dictionary for processes by name, which are stopped at the end, and the list of received stop signals.
 
-    Such a signal must not raise where it happens to come: a process may have been started and not yet noted, or others
-    may be about to be stopped. It is noted instead, and asked for between steps.
+    A signal must not raise wherever it arrives: a process may have been started but not yet recorded, or others may be
+    about to be stopped. The handler records the signal, and the caller checks for it between steps.
     """
     signals: list[int] = []
     before: dict[signal.Signals, Any] = {}
     processes: dict[str, subprocess.Popen[bytes]] = {}
     try:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) != signal.SIG_IGN:  # as nohup and a shell's background have it
+            if signal.getsignal(number) != signal.SIG_IGN:  # ignored under nohup and in a shell's background
                 before[number] = signal.signal(number, lambda number, frame: signals.append(number))
         yield processes, signals
     finally:
@@ -134,12 +134,12 @@ def _start(training: Training, threads: int) -> subprocess.Popen[bytes]:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            process_group=0,  # with all that it starts
+            process_group=0,  # so that the processes that it starts can be stopped with it
         )
 
 
 def _stop(processes: Collection[subprocess.Popen[bytes]]) -> None:
-    """Ends processes and their groups: by a request, and if that does not help by force."""
+    """Ends processes and their groups by SIGTERM, and by SIGKILL if they do not end in time."""
     running = [process for process in processes if process.poll() is None]
     for process in running:
         _signal_group(process, signal.SIGTERM)
@@ -161,7 +161,7 @@ def _show(log: Path, task: Task) -> None:
 
     entries = read_log(log)
     if entries and entries[-1]["step"] > task.done:
-        # Imported late, since it takes a while, in which a signal to stop would wait.
+        # Imported late: the import is slow, and a signal to stop would have to wait for it.
         from hf_credit.cli.training_progress import note
 
         task.update(entries[-1]["step"], note(entries[-1]) or None)

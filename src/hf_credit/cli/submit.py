@@ -1,4 +1,4 @@
-"""`hf-credit submit`: results with every reply as a pull request to a leaderboard."""
+"""`hf-credit submit`: submits results with every reply to a leaderboard, by a pull request."""
 
 from __future__ import annotations
 
@@ -21,27 +21,31 @@ def submit(
         list[str],
         typer.Argument(
             metavar="[RUN]... BOARD",
-            help="A checkpoint for each training seed, as owner/name[@revision] or a run's folder; then the board.",
+            help="A checkpoint per training seed, as owner/name[@revision] or a run's folder; then the board.",
         ),
     ],
     benchmark: BenchmarkOption,
     name: Annotated[str | None, typer.Option(help="Name of the entry; by default the method's.")] = None,
-    method: Annotated[str | None, typer.Option(help="Enter the credit of this method on a board of credit.")] = None,
+    method: Annotated[str | None, typer.Option(help="Submit the credit of this method to a credit board.")] = None,
     method_option: Annotated[
-        list[str] | None, typer.Option("--method-option", metavar="NAME=VALUE", help="An option of the method.")
+        list[str] | None,
+        typer.Option("--method-option", metavar="NAME=VALUE", help="An option of the method; repeatable."),
     ] = None,
     publish_as: Annotated[
-        str | None, typer.Option(help="Repository to publish folders to first, as owner/name; several get -0, -1, ...")
+        str | None, typer.Option(help="Repository to publish folders to, as owner/name; several get -0, -1, ...")
     ] = None,
     base: Annotated[str | None, typer.Option(help="The base model of adapters, as owner/name[@revision].")] = None,
     seed: Annotated[
-        list[int] | None, typer.Option(help="Seed of each training run; by default as recorded by the run.")
+        list[int] | None, typer.Option(help="Seed of each training run, in order; by default as recorded by the run.")
     ] = None,
-    output: Annotated[Path | None, typer.Option(help="Also write the two files here.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Also write the files of the entry to this folder.")] = None,
     model_results: Annotated[
-        bool, typer.Option("--model-results", help="Also propose the result to each checkpoint, as .eval_results.")
+        bool,
+        typer.Option(
+            "--model-results", help="Also open a pull request with the result as .eval_results of each checkpoint."
+        ),
     ] = False,
-    dry_run: Annotated[bool, typer.Option(help="Play and write, but open no pull request.")] = False,
+    dry_run: Annotated[bool, typer.Option(help="Play the tasks, but open no pull request.")] = False,
     device: DeviceOption = None,
     endpoint: EndpointOption = None,
 ) -> None:
@@ -58,7 +62,7 @@ def submit(
     """
     from hf_credit.cli.quiet import be_quiet
 
-    be_quiet()  # before the libraries that have something to say when they are imported
+    be_quiet()  # before the imports that print warnings
     from hf_credit.hub.leaderboard.sources import Hub
     from hf_credit.hub.leaderboard.submission import make_credit_submission, make_submission, propose, publish_run
 
@@ -67,8 +71,8 @@ def submit(
     command = shlex.join(["hf-credit", *sys.argv[1:]])
     if (method is None) != bool(runs):
         raise ValueError(
-            f"an entry is a method's credit or the checkpoints of its runs, got --method {method} and {len(runs)} "
-            "runs; give one of the two."
+            f"an entry needs either --method or checkpoints, got --method {method} and {len(runs)} checkpoints; give "
+            "one of the two."
         )
     if method is not None:
         submission = make_credit_submission(

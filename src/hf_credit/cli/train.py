@@ -1,4 +1,4 @@
-"""`hf-credit train`: a recipe becomes a policy."""
+"""`hf-credit train`: trains a policy from a recipe."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ def train(
         ),
     ] = None,
     named: Annotated[
-        str | None, typer.Option("--config", metavar="CONFIG", help="The same, as launchers pass it.")
+        str | None, typer.Option("--config", metavar="CONFIG", help="The same as an option, for launchers.")
     ] = None,
     helped: Annotated[
         bool,
-        typer.Option("--help", help="Show this and every field with its default; of CONFIG or --method, if given."),
+        typer.Option("--help", help="Show this message and every field with its default, for CONFIG or --method."),
     ] = False,
 ) -> None:
-    """Trains a policy with a recipe; `--field value` after it overrides any field of the recipe.
+    """Trains a policy from a recipe. `--field value` after CONFIG overrides any field of the recipe.
 
     The fields are those of the method's config (VerifiableProcessConfig, ReplayLOOConfig, TruncatedPPOConfig,
     CounterfactualGRPOConfig, ConstrainedCounterfactualConfig, or CreditConfig for any other method, with all of TRL's
     GRPOConfig; AsyncCreditConfig with seam: asynchronous), of TRL's ModelConfig (dtype, LoRA, quantization ...), and:
     method, method_options, seam, environment or collaboration with environment_options or collaboration_options,
     agent, history, instructions, max_turns, oracle, oracle_options, role_models, dataset_name, training_tasks,
-    held_out_tasks, problem_sets, evaluation_problem_sets, on_overlap, on_missing. A method, an environment, a
-    collaboration, an oracle or a scorer of your own is named as
-    module:object, from the current folder too, and so is a program that calls a model (--agent), which is run.
+    held_out_tasks, problem_sets, evaluation_problem_sets, on_overlap, on_missing. Name your own method, environment,
+    collaboration, oracle or scorer as module:object; the module may be in the current folder. So is a program that
+    calls a model (--agent), which is run.
 
     \b
     Examples:
@@ -53,7 +53,7 @@ def train(
         recipe, fields = None, words
     elif recipe is None or recipe.startswith("-"):
         raise ValueError(
-            f"CONFIG must be a recipe and come first, got {recipe!r}; name a file, or see hf-credit recipes."
+            f"the first argument must be a recipe, got {recipe!r}; name a file, or a recipe of hf-credit recipes."
         )
     from hf_credit.cli.quiet import be_quiet
     from hf_credit.recipes import find
@@ -77,7 +77,7 @@ def train(
         folder = job.args.output_dir
         typer.echo(f"Wrote {folder}. Try: hf-credit evaluate {folder}; hf-credit report {folder}")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        # All is saved and the group is closed, but its threads in C++ may abort an interpreter that ends by itself.
+        # Everything is saved and the process group is closed, but its C++ threads may abort the interpreter at exit.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)

@@ -1,4 +1,4 @@
-"""What `hf-credit train` shows while it trains."""
+"""The progress that `hf-credit train` shows."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from hf_credit.trainers.callbacks import headlines
 
 
 class ShowProgress(TrainerCallback):
-    """One line of progress: the update, and a few of the latest numbers.
+    """Shows the number of the update and a few of the latest metrics.
 
     Args:
-        progress: where to show it.
+        progress: shows them.
     """
 
     def __init__(self, progress: Progress) -> None:
@@ -46,5 +46,5 @@ class ShowProgress(TrainerCallback):
 
 
 def note(logs: Mapping[str, Any]) -> str:
-    """A few of the logged numbers, in a line."""
+    """Writes a few of the logged metrics in one line."""
     return ", ".join(f"{name} {value:.3f}" for name, value in headlines(logs).items())

@@ -1,6 +1,6 @@
-"""Is the credit any good? Plain functions of numbers and texts (paper C3, Appendices G, I, J and N).
+"""Measures of how accurate credit is, as functions of plain numbers and texts (paper C3, Appendices G, I, J and N).
 
-They know nothing of models or episodes; `hf_credit.diagnostics.bucket_sampling` makes what they are fed with.
+They need no model and no episodes. `hf_credit.diagnostics.bucket_sampling` samples their inputs from a policy.
 """
 
 from hf_credit.diagnostics.beliefs import (

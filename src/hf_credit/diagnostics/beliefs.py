@@ -1,4 +1,4 @@
-"""Beliefs: how far they are from the truth or a transcript (papers T3, CVT-RL), and whether cuts were right (T3)."""
+"""The error of beliefs against the truth or labels (papers T3, CVT-RL), and the precision of truncation rules (T3)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Distribution = Sequence[float]
 
 @dataclass(frozen=True, kw_only=True)
 class BeliefPotential:
-    """Beliefs at some states.
+    """The potentials of an agent's and an oracle's beliefs.
 
     Attributes:
-        potential: -log of the agent's belief in the truth (Def. 3), in nats, a mean over states.
-        oracle_potential: that of the oracle, the log of how many hypotheses are left, a mean over states.
-        distance: L1 between the two, in [0, 2], a mean over states.
-        by_state: the three for each state.
+        potential: the agent's, -log of its belief in the truth (Def. 3), in nats; mean over states.
+        oracle_potential: the oracle's, log of the number of possible hypotheses, in nats; mean over states.
+        distance: the L1 distance between the two beliefs, in [0, 2]; mean over states.
+        by_state: these three numbers for each state.
     """
 
     potential: float
@@ -34,44 +34,44 @@ def belief_potential(
     truths: Sequence[Hashable],
     alpha: float = 0.5,
 ) -> BeliefPotential:
-    """The potential of an agent's belief, of the oracle's, and the distance of the two (paper T3, Defs. 3 and B.1).
+    """Computes the potentials of the agent's and the oracle's beliefs, and their distance (paper T3, Defs. 3 and B.1).
 
-    The agent's belief is that of its answers: sampled at one state where it was asked for the answer, with a
-    pseudo-count for every hypothesis that is possible or was named. The oracle's is uniform over what is possible.
+    The agent's belief is the distribution of answers sampled at a state, with pseudo-count `alpha` for every
+    hypothesis that is possible or was answered. The oracle's belief is uniform over the possible hypotheses.
 
     Args:
-        answers: at each state, what the agent answered in each sample.
-        possible: at each state, all hypotheses that agree with what was observed; the truth is one.
-        truths: at each state.
-        alpha: the pseudo-count; with 0 a truth that was never named is infinitely far.
+        answers: for each state, the agent's sampled answers.
+        possible: for each state, all hypotheses that agree with the observations, including the truth.
+        truths: for each state, the true hypothesis.
+        alpha: the pseudo-count, at least 0; with 0 the potential is infinite if no answer is the truth.
 
     Raises:
-        ValueError: `alpha` is below 0, numbers differ, or a truth is not possible; in one sentence.
+        ValueError: `alpha` is below 0, lengths differ, or a truth is not among the possible hypotheses.
     """
     if not (alpha >= 0 and len(answers) == len(possible) == len(truths)):
         raise ValueError(
             "beliefs need alpha >= 0, and answers, hypotheses and a truth for each state, got "
-            f"{alpha}, {len(answers)}, {len(possible)} and {len(truths)}; give one of each."
+            f"{alpha}, {len(answers)}, {len(possible)} and {len(truths)}; pass one of each per state."
         )
     found = [
-        _of_state(Counter(own), frozenset(left), truth, alpha)
-        for own, left, truth in zip(answers, possible, truths, strict=True)
+        _state_potential(Counter(sampled), frozenset(hypotheses), truth, alpha)
+        for sampled, hypotheses, truth in zip(answers, possible, truths, strict=True)
     ]
     means = [sum(column) / len(found) if found else math.nan for column in zip(*found, strict=True)] or [math.nan] * 3
     return BeliefPotential(potential=means[0], oracle_potential=means[1], distance=means[2], by_state=tuple(found))
 
 
-def _of_state(
-    named: Counter[Hashable], possible: frozenset[Hashable], truth: Hashable, alpha: float
+def _state_potential(
+    answers: Counter[Hashable], possible: frozenset[Hashable], truth: Hashable, alpha: float
 ) -> tuple[float, float, float]:
     if truth not in possible:
-        raise ValueError(f"the truth must be among what is possible, got {truth!r} outside; check the hypotheses.")
-    support = possible | set(named)
-    total = named.total() + alpha * len(support)
+        raise ValueError(f"the truth must be a possible hypothesis, got {truth!r}; add it to the hypotheses.")
+    support = possible | set(answers)
+    total = answers.total() + alpha * len(support)
     if total == 0:
-        raise ValueError("a state must have an answer where alpha is 0, got none; sample one, or raise alpha.")
-    belief = {one: (named[one] + alpha) / total for one in support}
-    distance = sum(abs(share - (one in possible) / len(possible)) for one, share in belief.items())
+        raise ValueError("a state needs an answer if alpha is 0, got none; sample one, or raise alpha.")
+    belief = {hypothesis: (answers[hypothesis] + alpha) / total for hypothesis in support}
+    distance = sum(abs(share - (hypothesis in possible) / len(possible)) for hypothesis, share in belief.items())
     return (
         math.inf if belief[truth] == 0 else -math.log(belief[truth]),
         math.log(len(possible)),
@@ -81,13 +81,13 @@ def _of_state(
 
 @dataclass(frozen=True, kw_only=True)
 class CutQuality:
-    """Whether stalls are what they stand for, and what cuts cost.
+    """How well stalls predict steps without progress, and the cost of cuts.
 
     Attributes:
-        precision: of the steps that stalled, the share that made no progress; NaN without a stall.
-        recall: of the steps that made no progress, the share that stalled; NaN where all did.
-        lost: of the episodes that were cut, the share that succeeds when played on; NaN where none was.
-        steps, cuts: how many of both there were.
+        precision: the share of stalled steps that made no progress; NaN without a stalled step.
+        recall: the share of steps without progress that stalled; NaN if all steps made progress.
+        lost: the mean success of cut episodes that are continued; NaN without one.
+        steps, cuts: the number of steps, and of cut episodes.
     """
 
     precision: float
@@ -100,28 +100,28 @@ class CutQuality:
 def cut_quality(
     stalled: Sequence[Sequence[bool]], falls: Sequence[Sequence[float]], played_on: Sequence[float] = ()
 ) -> CutQuality:
-    """How well the stalls of a rule tell steps without progress, and how many cuts were wrong.
+    """Measures how well a truncation rule detects steps without progress, and how many of its cuts lost a success.
 
-    A step makes progress where the potential of the belief falls (paper T3, Def. 5: P > 0).
+    A step makes progress if it lowers the potential of the belief (paper T3, Def. 5: P > 0).
 
     Args:
-        stalled: of each episode, whether each step stalled by the rule.
-        falls: of each episode, by how much each step lowered the potential, in nats; finite.
-        played_on: of each episode that was cut, the success (in [0, 1]) when it is played on from there, uncut.
+        stalled: for each episode, whether each step stalled by the rule.
+        falls: for each episode, the decrease of the potential by each step, in nats; finite.
+        played_on: for each cut episode, its success in [0, 1] if it is continued from the cut.
 
     Raises:
-        ValueError: numbers differ, or one is not finite; in one sentence.
+        ValueError: lengths differ, or a number is not finite.
     """
     flags = [flag for own in stalled for flag in own]
     changes = [change for own in falls for change in own]
     if [len(own) for own in stalled] != [len(own) for own in falls]:
         raise ValueError(
-            f"every step must have a stall or none and a fall of the potential, got {len(flags)} and {len(changes)}; "
-            "give one of each for each step of each episode."
+            f"stalled and falls must have one entry per step of each episode, got {len(flags)} and {len(changes)} in "
+            "other lengths; pass one of each per step."
         )
     for value in (*changes, *played_on):
         if not math.isfinite(value):
-            raise ValueError(f"falls and successes must be finite, got {value}; leave such episodes out.")
+            raise ValueError(f"falls and successes must be finite, got {value}; omit such episodes.")
     idle = [change <= 0 for change in changes]
     both = sum(flag and still for flag, still in zip(flags, idle, strict=True))
     return CutQuality(
@@ -135,13 +135,13 @@ def cut_quality(
 
 @dataclass(frozen=True, kw_only=True)
 class BeliefDeviation:
-    """Of beliefs, means; NaN where there are none.
+    """The errors of beliefs, as means over beliefs; NaN without beliefs.
 
     Attributes:
-        deviation: KL(b* || b), each clipped to [0, most], in nats.
-        accuracy: how often the likeliest value is the likeliest of the label; a tie counts if they share one.
-        calibration_error: the expected calibration error of the likeliest value's share.
-        n: how many beliefs there were.
+        deviation: KL(b* || b) in nats, each clipped to [0, most].
+        accuracy: the share of beliefs with the same likeliest value as the label; of tied values one must agree.
+        calibration_error: the expected calibration error (ECE) of the likeliest values.
+        n: the number of beliefs.
     """
 
     deviation: float
@@ -153,23 +153,23 @@ class BeliefDeviation:
 def belief_deviation(
     beliefs: Sequence[Distribution], labels: Sequence[Distribution], most: float = 2.0, bins: int = 10
 ) -> BeliefDeviation:
-    """The distance of beliefs b from labels b*, and how well they know how sure they may be.
+    """Computes the divergence of beliefs b from labels b*, their accuracy and their calibration error.
 
         KL(b* || b) = sum over values v of b*(v) log(b*(v) / b(v))
 
         ECE = sum over bins B of |B| / n * | mean of max b - share of right ones |
 
-    The likeliest value of a belief is right where it is the likeliest of its label, and falls into one of the equal
-    bins of [0, 1] by its share (Guo et al., On Calibration of Modern Neural Networks, 2017). A belief of 0 in what the
-    label holds possible is infinitely far off and counts as `most`.
+    The likeliest value of a belief is right if it is the likeliest value of the label. Its probability determines its
+    bin; bins divide [0, 1] equally (Guo et al., On Calibration of Modern Neural Networks, 2017). If b is 0 where b* is
+    not, the divergence is infinite and clipped to `most`.
 
     Args:
-        beliefs, labels: as many of both; of each pair the same number of values, shares of at least 0 that sum to 1.
-        most: where a divergence is clipped, above 0; 2 in the paper.
-        bins: at least 1.
+        beliefs, labels: pairs of distributions: each pair has the same number of values, at least 0, that sum to 1.
+        most: the upper clip of a divergence, above 0; 2 in the paper.
+        bins: the number of bins, at least 1.
 
     Raises:
-        ValueError: one is no distribution, lengths differ, or an option is out of its range.
+        ValueError: a belief or label is not a distribution, lengths differ, or an option is out of range.
     """
     if not most > 0 or bins < 1:
         raise ValueError(f"most must be above 0 and bins at least 1, got {most} and {bins}; correct them.")
@@ -177,7 +177,7 @@ def belief_deviation(
     for belief, label in zip(beliefs, labels, strict=True):
         if len(belief) != len(label):
             raise ValueError(
-                f"a belief and its label must have as many values, got {len(belief)} and {len(label)}; correct one."
+                f"a belief and its label must have the same length, got {len(belief)} and {len(label)}; correct one."
             )
         _check("belief", belief)
         _check("label", label)
@@ -220,5 +220,5 @@ def _likeliest(shares: Distribution) -> set[int]:
 def _check(what: str, shares: Distribution) -> None:
     if not shares or not all(share >= 0 for share in shares) or not math.isclose(sum(shares), 1, abs_tol=1e-6):
         raise ValueError(
-            f"a {what} must be a distribution, shares of at least 0 that sum to 1, got {list(shares)}; normalise it."
+            f"a {what} must be a distribution, of numbers at least 0 that sum to 1, got {list(shares)}; normalise it."
         )

@@ -1,7 +1,7 @@
-"""The credit that methods give to the candidates of diagnostic buckets, beside what these were worth.
+"""The credit that methods assign to the candidates of diagnostic buckets, and the target advantages of these.
 
-Credit is that of the method's own estimator, the one that training uses: from the candidates and their replays an
-update is made up as if the method's collector had played it.
+The credit comes from the estimator that the method trains with. The candidates and their replays are passed to it as
+an update that the method's collector could have played.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ Truth = Literal["estimated", "exact"]
 
 
 class OnlyInTrainingError(ValueError):
-    """A method credits what only its own collector plays, so that buckets cannot be credited with it."""
+    """The method needs rollouts that only its own collector plays, so it cannot credit buckets."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BucketBatch(RolloutBatch):
-    """Buckets as an update that was played: an instance each, and an episode for each replay of each candidate.
+    """Buckets as an update: one instance per bucket, and one episode per replay of each candidate.
 
-    An episode holds the decisions before the bucket's, the candidate, and what followed in the replay. Replays of a
-    candidate share the decision, as episodes do that split after it. Only what came after the decisions before the
-    bucket's own was judged by the oracle: those are the same in all of its episodes and would count once for each.
+    An episode contains the decisions before the bucket, the candidate, and the decisions of the replay. Replays of a
+    candidate share its decision, like episodes that fork after it. The decisions before the bucket have no verdict:
+    they are the same in all its episodes and would count once per episode.
 
     Attributes:
-        candidates: of each bucket, the id of the decision of each `replayed` candidate.
+        candidates: for each bucket, the decision id of each `replayed` candidate.
     """
 
     candidates: tuple[tuple[str, ...], ...] = field(default=())
@@ -48,23 +48,23 @@ class BucketBatch(RolloutBatch):
         """As in `RolloutBatch`.
 
         Raises:
-            OnlyInTrainingError: buckets hold nothing of this kind.
+            OnlyInTrainingError: buckets contain no rollouts of this kind.
         """
         found = super().of_kind(kind)
         if self.rollouts and not found:
             raise OnlyInTrainingError(
-                f"credit of buckets must come from replays of their candidates, got a method that asks for rollouts "
-                f"of kind {kind!r}, which only its own collector plays; diagnose it on the credit of training."
+                f"credit of buckets must come from replays of their candidates, got a method that needs rollouts of "
+                f"kind {kind!r}, which only its own collector plays; diagnose it with --protocol training."
             )
         return found
 
 
 def collected_from(buckets: Sequence[Bucket]) -> BucketBatch:
-    """The update that `BucketBatch` describes.
+    """Builds an update from buckets.
 
     Args:
-        buckets: together the batch, where a method compares across contexts. Where one holds no replays but only
-            returns, each is an episode that ends with the candidate.
+        buckets: the batch, for methods that compare across contexts. In a bucket without replays each return becomes
+            an episode that ends with the candidate.
     """
     rollouts: list[Rollout] = []
     candidates: list[tuple[str, ...]] = []
@@ -93,11 +93,11 @@ def collected_from(buckets: Sequence[Bucket]) -> BucketBatch:
 
 
 class RememberedValues:
-    """A critic for `LocalContext` that is asked once for each text: the replays of a bucket share most of theirs.
+    """A critic for `LocalContext` that caches predictions, since the replays of a bucket share most of their inputs.
 
     Args:
-        critic: says the values at the places of inputs, and learns nothing meanwhile.
-        batch: how many texts it is asked about at once.
+        critic: predicts values at positions of inputs; it must not learn meanwhile.
+        batch: the maximum number of inputs per call.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class RememberedValues:
 
     def __call__(self, inputs: Sequence[CriticInput]) -> list[tuple[float, ...]]:
         new = [reading for reading in dict.fromkeys(inputs) if reading not in self._known]
-        new.sort(key=lambda reading: len(reading.ids))  # texts of one length need no padding
+        new.sort(key=lambda reading: len(reading.ids))  # inputs of equal length need no padding
         for first in range(0, len(new), self._batch):
             part = new[first : first + self._batch]
             self._known.update(zip(part, self._critic(part), strict=True))
@@ -123,32 +123,32 @@ def assigned_credit(
     replays: int | None = None,
     memory: Any = None,
 ) -> list[list[float]]:
-    """The credit of each `replayed` candidate of each bucket, by the method's estimator.
+    """Computes the credit of each `replayed` candidate of each bucket with the method's estimator.
 
-    Where the estimator credits every replay of a candidate, its credit is the mean over them; where it credits single
-    tokens, the mean over these.
+    Credits of single replays or tokens are averaged per candidate.
 
     Args:
-        buckets: together the batch, where a method compares across contexts.
-        method: a `Method`, or the name of one with its default options.
-        context: has the critics that the method asks; without one it can have none.
-        replays: how many replays of each candidate the credit may look at, the first ones; all if `None`. Training has
-            one or a few, while the truth is measured with many.
-        memory: what the method remembers of earlier updates; as before the first one if `None`.
+        buckets: the batch, for methods that compare across contexts.
+        method: a `Method`, or the name of a method with default options.
+        context: provides critics, if the method needs them.
+        replays: the number of replays of each candidate that credit is computed from, the first ones; all if `None`.
+            Training has one or a few, while target advantages need many.
+        memory: the method's memory; by default that before the first update.
 
     Returns:
-        NaN where a candidate gets no credit: it is alone at its context, no oracle judged it.
+        For each bucket, the credit of each candidate; NaN for a candidate without credit, for example if it is the
+        only one at its context or no oracle judged it.
 
     Raises:
-        OnlyInTrainingError: the estimator asks for rollouts that only the method's own collector plays, or for a
-            critic where a bucket holds no replays to read.
-        ValueError: there is no such method, no such critic, or a number is out of range.
+        OnlyInTrainingError: the estimator needs rollouts that only the method's own collector plays, or a critic and
+            a bucket has no replays.
+        ValueError: the method or the critic does not exist, or a number is out of range.
     """
     method = methods.make(method) if isinstance(method, str) else method
     seen = buckets if replays is None else [_first(bucket, replays) for bucket in buckets]
     if method.critics and any(not action.replays for bucket in seen for action in bucket.replayed):
         raise OnlyInTrainingError(
-            f"a method with a critic must have replays to read, got buckets without for {method.name!r}; sample them "
+            f"a method with a critic needs buckets with replays, got some without for {method.name!r}; sample them "
             "again."
         )
     collected = collected_from(seen)
@@ -160,10 +160,10 @@ def assigned_credit(
 
 
 def standard_methods(buckets: Sequence[Bucket], trained: Method | None = None) -> dict[str, Method]:
-    """The methods whose credit is of interest on any buckets, by name.
+    """Returns the methods to compare by default, by name.
 
-    C3's and MAGRPO's, VPR's where an oracle judged candidates, outcome reward's, and that which the policy was trained
-    with.
+    These are the method that the policy was trained with, C3, MAGRPO, outcome reward, and VPR if an oracle judged
+    candidates.
     """
     names = ["replay_loo", "magrpo"]
     judged = any(action.verdict is not None for bucket in buckets for action in bucket.candidates)
@@ -173,22 +173,24 @@ def standard_methods(buckets: Sequence[Bucket], trained: Method | None = None) -
 
 
 def bucket_targets(buckets: Sequence[Bucket], truth: Truth = "estimated", skip: int = 0) -> list[list[float]]:
-    """What each `replayed` candidate was worth beyond the policy's mean at its context (Appendix I; eq. 20).
+    """Returns the target advantage Q(h, a) - V(h) of each `replayed` candidate (paper C3, Appendix I; eq. 20).
 
     Args:
-        buckets: whose candidates.
-        truth: `"estimated"` from replays and value-only actions; `"exact"` as enumerated by `with_exact_values`.
-        skip: leaves out the first replays of each candidate, which credit was made of. Value-only actions keep all.
+        buckets: with the candidates.
+        truth: `"estimated"` from replays and value-only actions, or `"exact"` as enumerated by `with_exact_values`.
+        skip: the number of first replays of each candidate to omit, since credit was computed from them. Value-only
+            actions keep all replays.
 
     Returns:
-        NaN where it is not known: no value-only action, no replay left, or not enumerated.
+        For each bucket, the target of each candidate, in the unit of the outcome; NaN if it is unknown: there is no
+        value-only action, no replay is left, or it was not enumerated.
 
     Raises:
-        ValueError: there is no such truth, or `skip` is negative.
+        ValueError: `truth` is unknown, or `skip` is negative.
     """
     if truth not in ("estimated", "exact") or skip < 0:
         raise ValueError(
-            f"a target needs a truth of 'estimated' or 'exact' and skip >= 0, got {truth!r} and {skip}; correct it."
+            f"targets need truth 'estimated' or 'exact' and skip >= 0, got {truth!r} and {skip}; correct them."
         )
     return [[_target(bucket, action, truth, skip) for action in bucket.replayed] for bucket in buckets]
 
@@ -200,19 +202,19 @@ def bucket_fidelity(
     replays: int | None = None,
     context: MethodContext | None = None,
 ) -> Fidelity:
-    """`credit_fidelity` of a method's credit on buckets.
+    """Computes the `credit_fidelity` of a method on buckets.
 
-    By default credit and target are made of the same returns, as in Appendix I. A baseline that the candidates of a
-    bucket share then keeps their order, right inside every bucket: what is measured is how well the baselines of
-    different contexts agree. With `replays`, credit is made of the first replays and the target of the others, so that
-    the noise of the one is not that of the other; against exact values the target has none.
+    By default credit and targets use the same returns, as in paper C3, Appendix I. A baseline that the candidates of a
+    bucket share does not change their order, so the result measures how well the baselines of different contexts
+    agree. With `replays`, credit uses the first replays and targets the others, so their noise is independent. Exact
+    targets have no noise.
 
     Args:
         buckets, method, replays, context: as in `assigned_credit`.
         truth: as in `bucket_targets`.
 
     Returns:
-        Of the candidates that have a credit and a target.
+        The fidelity over the candidates with a credit and a target.
 
     Raises:
         ValueError: as `assigned_credit` and `bucket_targets`.
@@ -225,7 +227,7 @@ def bucket_fidelity(
 def known_pairs(
     credits: Sequence[Sequence[float]], targets: Sequence[Sequence[float]]
 ) -> tuple[list[list[float]], list[list[float]]]:
-    """Both without the candidates of which one is NaN."""
+    """Returns both without the candidates whose credit or target is NaN."""
     pairs = [
         [pair for pair in zip(own, theirs, strict=True) if not any(map(math.isnan, pair))]
         for own, theirs in zip(credits, targets, strict=True)
@@ -242,18 +244,18 @@ def with_exact_values(
     max_new_tokens: int,
     **options: Any,
 ) -> list[Bucket]:
-    """The same buckets with the true value of each context and candidate, by enumeration of all replies.
+    """Adds the exact value of each context and candidate, by enumeration of all replies.
 
-    For policies and replies so small that it can be done: see `hf_credit.collaborations.exact_values`.
+    This is feasible only for small policies and short replies: see `hf_credit.collaborations.exact_values`.
 
     Args:
-        buckets: as sampled; from a file they have no state to start from.
-        interaction, chat, model: the buckets were sampled with.
-        max_new_tokens, **options: the limit, `temperature` and `floor` of `exact_values`; limit and temperature are
-            those of the sampler, which must draw from the whole vocabulary.
+        buckets: as sampled; buckets from a file have no states.
+        interaction, chat, model: those that sampled the buckets.
+        max_new_tokens, **options: the limit, `temperature` and `floor` of `exact_values`. Limit and temperature must
+            be those of the sampler, which must draw from the whole vocabulary.
 
     Returns:
-        A reply whose probability is below the floor keeps `exact=None`.
+        The buckets with exact values; replies with a probability below the floor keep `exact=None`.
 
     Raises:
         ValueError: a bucket has no state, or as `exact_values`.
@@ -261,7 +263,7 @@ def with_exact_values(
     for bucket in buckets:
         if bucket.state is None:
             raise ValueError(
-                "exact values need the replay state of a bucket, got one without, as files hold none; sample it again."
+                "exact values need buckets with states, got a bucket without, as in files; sample it again."
             )
     states = [bucket.state for bucket in buckets]
     found = exact_values(interaction, chat, model, states, max_new_tokens=max_new_tokens, **options) if states else []
@@ -285,7 +287,7 @@ def _target(bucket: Bucket, action: Action, truth: Truth, skip: int) -> float:
 
 def _first(bucket: Bucket, replays: int) -> Bucket:
     if replays < 1:
-        raise ValueError(f"credit needs at least 1 replay of each action, got {replays}; raise it.")
+        raise ValueError(f"credit needs at least 1 replay per action, got {replays}; raise it.")
     cut = tuple(
         replace(action, returns=action.returns[:replays], replays=action.replays[:replays])
         for action in bucket.candidates
@@ -294,22 +296,21 @@ def _first(bucket: Bucket, replays: int) -> Bucket:
 
 
 def _before(bucket: Bucket, number: int) -> list[Decision]:
-    """The decisions before the bucket's own, under names that no other bucket has: they may be of one episode, whose
-    decisions another bucket's candidates are."""
+    """Returns the decisions before the bucket with new ids, as they may be candidates of another bucket."""
     kept = any(action.replays for action in bucket.replayed)
     before = bucket.before if kept else [_made_up_decision(bucket, turn) for turn in range(bucket.turn)]
     return [replace(one, id=f"bucket {number} before {turn}", verdict=None) for turn, one in enumerate(before)]
 
 
 def _made_up(bucket: Bucket, action: Action) -> list[Episode]:
-    """An episode for each return, of the candidate alone."""
+    """Builds an episode for each return, with only the candidate."""
     verdict = None if action.verdict is None else Verdict(score=action.verdict, valid=action.verdict > 0)
     decision = _made_up_decision(bucket, bucket.turn, action.text, verdict)
     return [Episode(decisions=(decision,), outcome=value, ending=Ending.FINISHED) for value in action.returns]
 
 
 def _made_up_decision(bucket: Bucket, turn: int, text: str = "", verdict: Verdict | None = None) -> Decision:
-    """At a context that no other turn has."""
+    """Builds a decision with a context that no other turn has."""
     return Decision(
         role=bucket.role,
         event=bucket.event,

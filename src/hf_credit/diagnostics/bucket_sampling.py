@@ -1,4 +1,4 @@
-"""Diagnostic buckets of a policy: decisions of an evaluation split, and other replies at their contexts."""
+"""Samples diagnostic buckets of a policy: decisions of evaluation episodes, and alternatives at their contexts."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ _Judge = Callable[[Sequence[Episode]], list[Episode]]
 
 @dataclass(frozen=True, kw_only=True)
 class BucketPlan:
-    """How dense buckets are (paper C3, Table 13).
+    """The numbers of buckets, candidates and replays (paper C3, Table 13).
 
     Attributes:
-        buckets: S, how many to draw, at most.
-        candidates: J, different actions to compare at a context, at most; the real one is the first.
-        replays: c, of each action.
-        value_actions: J_V, actions for the baseline alone. Without any there is no estimated target advantage.
+        buckets: S, the maximum number of buckets.
+        candidates: J, the maximum number of different actions per bucket, including the real one, which is the first.
+        replays: c, the number of replays of each action.
+        value_actions: J_V, the number of actions only for the baseline; with 0 there are no estimated targets.
         events: the event types to draw from; all if empty.
-        draws: how often to draw for the candidates of one context, at most. A policy that is sure of itself says the
-            same again and again, so a bucket may hold fewer than `candidates`.
-        common_random_numbers: whether replay t of every action of a bucket meets the same randomness (Appendix L): the
-            world's, and that of replies where the sampler honours seeds.
-        seed: of the choice of decisions and, where the sampler honours seeds, of all replies.
+        draws: the maximum number of draws for the candidates of a bucket. A policy with low entropy repeats itself, so
+            a bucket may have fewer than `candidates`.
+        common_random_numbers: replay t of every action of a bucket uses the same random numbers (Appendix L): those of
+            the environment and, if the sampler honours seeds, those of replies.
+        seed: of the choice of decisions and, if the sampler honours seeds, of all replies.
 
     Raises:
         ValueError: a number is out of range.
@@ -70,7 +70,7 @@ class BucketPlan:
 
 @dataclass(kw_only=True)
 class _Draft:
-    """A bucket in the making."""
+    """A bucket before its actions are replayed."""
 
     episode: Episode
     index: int
@@ -86,7 +86,7 @@ class _Draft:
         return self.episode.decisions[self.index]
 
     def actions(self) -> list[Generation]:
-        """Those that are replayed: the candidates, then the value-only ones."""
+        """Returns the replies to replay: the candidates, then the value-only actions."""
         return [*self.replies.values(), *(reply for _, reply in self.value_only)]
 
 
@@ -97,33 +97,32 @@ def diagnostic_buckets(
     *,
     oracle: Oracle[Any] | None = None,
 ) -> tuple[list[Bucket], Ledger]:
-    """Buckets at decisions drawn uniformly from those of one episode for each start (paper C3, Appendix I).
+    """Samples buckets at uniformly drawn decisions of one episode per start (paper C3, Appendix I).
 
-    The policy plays each start once, unscored. Of the decisions in these episodes that may be trained on (of those
-    that did not fail), `plan.buckets` are drawn uniformly, one for each event type and context. At each, replies are
-    drawn from the policy until there are `plan.candidates` different texts, the real one included, and
-    `plan.value_actions` more with repetition; and each is replayed `plan.replays` times from the recorded state: it is
-    forced there, and the policy goes on to the end, where the outcome is asked for.
+    The policy plays each start once, unscored. `plan.buckets` trained decisions are drawn uniformly from the episodes
+    without errors, at most one per event type and context. At each, replies are drawn from the policy until there are
+    `plan.candidates` different texts, including the real one, and `plan.value_actions` further replies, which may
+    repeat. Each reply is forced at the recorded state `plan.replays` times, and the policy plays to the end.
 
-    Replays start at the recorded state, so nothing before the decision is sampled again. They can be as many as
-    (J + J_V) c for each bucket; the engine's `max_concurrent` bounds what is under way at once.
+    Replays start at the recorded state, so nothing before the decision is sampled again. There are at most (J + J_V) c
+    per bucket; the engine's `max_concurrent` limits the number of parallel episodes.
 
     Args:
-        engine: plays, with the policy that is diagnosed. The same plan gives the same buckets where its sampler
-            honours seeds; of another sampler, seed what it draws from.
-        starts: the tasks of the evaluation split, one each, without `fanout`.
-        plan: how dense; Table 13 leaves the numbers open, the defaults are ours.
-        oracle: judges every candidate of a game, and what its replays decide afterwards.
+        engine: plays with the policy. The same plan gives the same buckets if its sampler honours seeds; otherwise
+            seed the generator that the sampler draws from.
+        starts: the tasks of the evaluation split, one start each, without `fanout`.
+        plan: the numbers of buckets, candidates and replays. The paper gives none (Table 13); the defaults are this
+            library's.
+        oracle: judges every candidate, and later decisions of its replays.
 
     Returns:
-        The buckets, in the order in which they were drawn, and what all this cost. There are fewer than
-        `plan.buckets` where the episodes hold fewer different contexts.
+        The buckets in the order of drawing, and their cost. There are fewer than `plan.buckets` if the episodes have
+        fewer different contexts.
 
     Raises:
-        ValueError: a start has alternatives of its own, an event type never came up, or no task leaves room for a
-            reply.
-        EveryEpisodeFailedError: every episode ended as an error.
-        ContextCollisionError: two contexts have one key.
+        ValueError: a start has alternatives, an event type does not occur, or no task leaves space for a reply.
+        EveryEpisodeFailedError: every episode ended in an error.
+        ContextCollisionError: two contexts have the same key.
     """
     plan = plan or BucketPlan()
     references, cost = _references(engine, starts, plan)
@@ -137,20 +136,20 @@ def diagnostic_buckets(
 def decision_buckets(
     engine: Engine[Any], decisions: Sequence[tuple[Episode, int]], plan: BucketPlan
 ) -> tuple[list[Bucket], list[int], Ledger]:
-    """Buckets of decisions that were made: what each was worth, by replays of it and of value-only actions.
+    """Builds buckets of given decisions, by replays of each decision and of value-only actions.
 
-    Decisions of one event, context and state share a bucket, whose candidates are their replies and no others.
+    Decisions with the same event type, context and state share a bucket. Its candidates are only their replies.
 
     Args:
-        engine: plays, with the policy that decided.
-        decisions: an episode and the place of the decision in it.
-        plan: its `replays`, `value_actions`, `common_random_numbers` and `seed` count.
+        engine: plays with the policy that made the decisions.
+        decisions: pairs of an episode and the index of a decision in it.
+        plan: only `replays`, `value_actions`, `common_random_numbers` and `seed` are used.
 
     Returns:
-        The buckets, the place among them of each decision's, and what they cost.
+        The buckets, the index of the bucket of each decision, and the cost.
 
     Raises:
-        ValueError: the recorded state of a decision does not lead to its context.
+        ValueError: the recorded state of a decision does not give its context.
     """
     numbers: dict[tuple[str, tuple[int, ...], Any], int] = {}
     drafts: list[_Draft] = []
@@ -174,7 +173,7 @@ def _references(
     engine: Engine[Any], starts: Sequence[RolloutRequest[Any]], plan: BucketPlan
 ) -> tuple[list[Episode], Ledger]:
     if any(start.fanout for start in starts):
-        raise ValueError("a start of a diagnosis must have no fanout, got one with alternatives; leave fanout out.")
+        raise ValueError("starts of a diagnosis must have no fanout, got one with alternatives; omit fanout.")
     named = [
         replace(start, scored=False, stream=_stream(engine, plan, "reference", place) or start.stream)
         for place, start in enumerate(starts)
@@ -186,7 +185,7 @@ def _references(
 
 
 def _drafts(engine: Engine[Any], references: Sequence[Episode], plan: BucketPlan) -> Iterator[_Draft]:
-    """The drawn decisions, no two of one event type and context."""
+    """Yields the drawn decisions, at most one per event type and context."""
     visited = [
         (episode, index)
         for episode in references
@@ -197,8 +196,8 @@ def _drafts(engine: Engine[Any], references: Sequence[Episode], plan: BucketPlan
     if plan.events and not visited:
         seen = dict.fromkeys(one.event for episode in references for one in episode.decisions if one.trained)
         raise ValueError(
-            f"an event of a diagnosis must come up in the episodes, got {', '.join(plan.events)} where there are "
-            f"{', '.join(seen) or 'no decisions'}; name one of these."
+            f"an event of a diagnosis must occur in the episodes, got {', '.join(plan.events)}; the episodes have "
+            f"{', '.join(seen) or 'no decisions'}."
         )
     keys, found = ContextKeys(), set()
     for episode, index in stream(plan.seed, "diagnostic buckets").sample(visited, len(visited)):
@@ -236,7 +235,7 @@ def _draw_value_only(engine: Engine[Any], drafts: Sequence[_Draft], plan: Bucket
 
 
 def _draw_candidates(engine: Engine[Any], drafts: Sequence[_Draft], plan: BucketPlan) -> Ledger:
-    """Fills every draft with candidates, deduplicated by exact match."""
+    """Draws the candidates of every draft; equal texts count once."""
     cost = Ledger()
     while True:
         missing = [draft for draft in drafts if len(draft.replies) < plan.candidates and draft.drawn < plan.draws]
@@ -256,7 +255,7 @@ def _draw_candidates(engine: Engine[Any], drafts: Sequence[_Draft], plan: Bucket
 def _drawn(
     engine: Engine[Any], drafts: Sequence[_Draft], wanted: Sequence[int], plan: BucketPlan, purpose: str
 ) -> tuple[list[list[tuple[str, Generation]]], Ledger]:
-    """As many fresh replies at the context of each draft as are wanted."""
+    """Draws the wanted number of replies at the context of each draft."""
     asked = [
         (draft.decision, _seed(engine, plan, purpose, draft, draft.drawn + number))
         for draft, count in zip(drafts, wanted, strict=True)
@@ -284,18 +283,18 @@ def _drawn(
 def _replayed(
     engine: Engine[Any], drafts: Sequence[_Draft], plan: BucketPlan, oracle: Oracle[Any] | None
 ) -> tuple[list[Bucket], Ledger]:
-    """The drafts with all their actions replayed."""
+    """Replays all actions of the drafts and builds the buckets."""
     replays, cost = _replay(engine, drafts, plan)
     judge = None
     if oracle is not None:
-        # Asked once for each action in a state: replays meet the same ones again and again.
+        # Cached, as replays visit the same states and actions repeatedly.
         once: Any = SimpleNamespace(score=cache(oracle.score), valid_actions=oracle.valid_actions)
         judge = partial(verify, oracle=once, interaction=engine.interaction)
     return [_bucket(draft, [next(replays) for _ in draft.actions()], judge) for draft in drafts], cost
 
 
 def _replay(engine: Engine[Any], drafts: Sequence[_Draft], plan: BucketPlan) -> tuple[Iterator[list[Episode]], Ledger]:
-    """The replays of each action of each draft, and what they cost beyond the actions themselves."""
+    """Returns the replays of each action of each draft, and their cost without the actions themselves."""
     starts: list[RolloutRequest[Any]] = []
     for draft in drafts:
         before = replay_from(engine.interaction, engine.chat, draft.episode, draft.index)
@@ -320,13 +319,13 @@ def _replay(engine: Engine[Any], drafts: Sequence[_Draft], plan: BucketPlan) -> 
 
 
 def _sampled(episode: Episode, event: str) -> tuple[Decision, ...]:
-    """The decisions of a replay but the forced one."""
+    """Returns the decisions of a replay except the forced one."""
     place = _forced(episode, event)
     return tuple(decision for other, decision in enumerate(episode.decisions) if other != place)
 
 
 def _forced(episode: Episode, event: str) -> int | None:
-    """The place of the forced decision in a replay: the first one of its event."""
+    """Returns the index of the forced decision in a replay, which is the first of its event type."""
     return next((place for place, decision in enumerate(episode.decisions) if decision.event == event), None)
 
 
@@ -354,7 +353,7 @@ def _bucket(draft: _Draft, replays: Sequence[Sequence[Episode]], judge: _Judge |
 
 
 def _action(text: str, event: str, episodes: Sequence[Episode], draws: int) -> Action:
-    # An outcome that is no number can be compared with nothing, like none.
+    # A replay with a NaN or infinite outcome counts as failed.
     sound = [one for one in episodes if one.ending != Ending.ERROR and math.isfinite(one.outcome)]
     forced = [episode.decisions[place] for episode in episodes if (place := _forced(episode, event)) is not None]
     verdict = next((one.verdict for one in forced if one.verdict is not None), None)
@@ -370,13 +369,13 @@ def _action(text: str, event: str, episodes: Sequence[Episode], draws: int) -> A
 
 
 def _response(episode: Episode, event: str) -> str | None:
-    """The first message of another event type that came after the first step."""
+    """Returns the first message of another event type after the first step."""
     later = (one for step in episode.steps[1:] for one in step)
     return next((one.action_text for one in later if one.event != event), None)
 
 
 def _judged(episodes: Sequence[Episode], judge: _Judge | None) -> list[Episode]:
-    """The episodes with the oracle's verdicts; its failures are its own."""
+    """Adds the oracle's verdicts. An episode keeps its ending if the oracle fails."""
     if judge is None:
         return list(episodes)
     return [

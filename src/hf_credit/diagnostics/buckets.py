@@ -1,7 +1,7 @@
-"""Diagnostic buckets: a decision at a frozen context, what else was tried there, what came of it (C3, Appendix I).
+"""Diagnostic buckets: a decision at a fixed context, its alternatives, and their replays (paper C3, Appendix I).
 
-A bucket is a record of plain values, so that what it cost to make is paid once: files of buckets can be measured again
-and read by people. It holds whole replays, so that any method's own estimator can be asked for the candidates' credit.
+Buckets consist of plain values, so files of them can be read and measured again without sampling. They contain whole
+replays, so the estimator of any method can credit the candidates.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from hf_credit.diagnostics.taxonomy import Failure, failure_category
 from hf_credit.rollouts import Decision, Ending, Episode, Verdict
 from hf_credit.safe_io import parse_json, read_text
 
-_MOST_BYTES = 2**32  # of a file of buckets, with the replays of each
-_MOST_TOKENS = 2**26  # of all contexts of a bucket, of which a file holds only what is new in each
+_MAX_BYTES = 2**32  # of a file of buckets with replays
+_MAX_TOKENS = 2**26  # of all contexts of a bucket; a file contains only the new tokens of each
 
 
 @dataclass(frozen=True, kw_only=True)
 class Action:
-    """A reply at a bucket's context, with what it led to.
+    """A reply at the context of a bucket, and the results of its replays.
 
     Attributes:
         text: the reply.
-        returns: the outcome of each replay that did not fail, in the order of the replays.
-        responses: of the same replays, the first message of the teammate downstream, which is the next one of another
-            event type; `None` where the episode ended before.
-        failed: replays that ended in an error; they have neither return nor response.
-        draws: how often the reply came up among the bucket's draws.
-        verdict: what an oracle says of it at the bucket's state, in [0, 1]; `None` where none was asked or it failed.
-        exact: Q(h, a), its true value under the policy (eq. 17), where it was enumerated.
-        replays: the replays that `returns` are of, whole, from the step of the decision on; of candidates only, and
-            empty where they were not kept.
+        returns: the outcome of each replay without error, in order.
+        responses: for the same replays, the first message of the teammate downstream, that is, the next message of
+            another event type; `None` if the episode ended before.
+        failed: the number of replays that ended in an error; they have neither return nor response.
+        draws: the number of draws that gave this reply.
+        verdict: the oracle's score at the bucket's state, in [0, 1]; `None` without an oracle or if it failed.
+        exact: Q(h, a), the exact value under the policy (eq. 17); `None` if it was not enumerated.
+        replays: the episodes of `returns`, from the step of the decision on; only for candidates, and empty if they
+            were not kept.
     """
 
     text: str
@@ -50,7 +50,7 @@ class Action:
 
     @property
     def mean_return(self) -> float:
-        """The estimate of Q(h, a) (eq. 11).
+        """The estimate of Q(h, a), the mean of the returns (eq. 11).
 
         Raises:
             StatisticsError: every replay failed.
@@ -60,20 +60,20 @@ class Action:
 
 @dataclass(frozen=True, kw_only=True)
 class Bucket:
-    """A decision occurrence and its alternatives.
+    """A decision and its alternatives at the same context.
 
     Attributes:
-        event: the type of the event.
-        role: who decides.
-        key: of the context (Appendix C).
-        context: the context as text, as the model was given it.
-        task: the place of its task among the starts.
-        turn: how many decisions came before it in its episode.
-        candidates: different replies, each drawn from the policy; the first is the one that was taken.
-        value_only: replies drawn from the policy with repetition, whose returns make the baseline V(h) only.
-        exact: V(h), the true value of the context under the policy (eq. 19), where it was enumerated.
-        before: the decisions of its episode in the steps before its own.
-        state: the replay state. Neither it nor any other state is written to files: a bucket that was read has `None`.
+        event: the event type of the decision.
+        role: the role that decides.
+        key: the key of the context (Appendix C).
+        context: the context as text.
+        task: the index of its task among the starts.
+        turn: the number of earlier decisions in its episode.
+        candidates: different replies, each drawn from the policy; the first is the real one.
+        value_only: further replies from the policy, which may repeat; they only estimate the baseline V(h).
+        exact: V(h), the exact value of the context under the policy (eq. 19); `None` if it was not enumerated.
+        before: the decisions of its episode in earlier steps.
+        state: the state before the decision. Files contain no states, so it is `None` in a bucket from a file.
     """
 
     event: str
@@ -90,32 +90,32 @@ class Bucket:
 
     @property
     def real(self) -> Action:
-        """The reply that was taken."""
+        """The reply of the episode."""
         return self.candidates[0]
 
     @property
     def replayed(self) -> tuple[Action, ...]:
-        """The candidates that have a return; only these can be compared."""
+        """The candidates with at least one return; only these can be compared."""
         return tuple(action for action in self.candidates if action.returns)
 
     @property
     def best(self) -> Action | None:
-        """The candidate of the highest mean return, of equal ones the first; `None` where every replay failed."""
+        """The candidate with the highest mean return, the first of equal ones; `None` if every replay failed."""
         return max(self.replayed, key=lambda action: action.mean_return, default=None)
 
     @property
     def value(self) -> float | None:
-        """The estimate of V(h) from the value-only actions, each weighted by its replays; `None` without any."""
+        """The estimate of V(h), the mean return of all replays of value-only actions; `None` without any."""
         returns = [value for action in self.value_only for value in action.returns]
         return fmean(returns) if returns else None
 
     @property
     def failure(self) -> Failure:
-        """What went wrong here (Appendix N)."""
+        """The failure category of the bucket (Appendix N)."""
         return failure_category([action.returns for action in self.candidates])
 
     def to_json(self) -> str:
-        """The bucket as one line of JSON, without states; `from_json` gives back an equal one."""
+        """Writes the bucket as one line of JSON, without states; `from_json` returns an equal bucket."""
         values = {one.name: getattr(self, one.name) for one in dataclasses.fields(self) if one.name != "state"}
         for name in ("candidates", "value_only"):
             values[name] = [_action_values(action, self.before) for action in values[name]]
@@ -124,10 +124,10 @@ class Bucket:
 
     @classmethod
     def from_json(cls, text: str) -> Bucket:
-        """The bucket that `to_json` wrote.
+        """Reads a bucket that `to_json` wrote.
 
         Raises:
-            ValueError: the text is something else.
+            ValueError: the text is not a bucket.
         """
         try:
             values = parse_json(text, broken_text=True)
@@ -140,7 +140,7 @@ class Bucket:
             return cls(**values)
         except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
             raise ValueError(
-                f"a bucket must be what Bucket.to_json writes, got {type(error).__name__}: {error}; sample it again."
+                f"a bucket must be written by Bucket.to_json, got {type(error).__name__}: {error}; sample it again."
             ) from None
 
 
@@ -152,14 +152,14 @@ def save_buckets(buckets: Iterable[Bucket], path: str | Path) -> Path:
 
 
 def load_buckets(path: str | Path) -> list[Bucket]:
-    """The buckets of a file that `save_buckets` wrote.
+    """Reads the buckets of a file that `save_buckets` wrote.
 
     Raises:
-        ValueError: a line is something else; the sentence names it.
+        ValueError: a line is not a bucket; the message has its number.
         OSError: the file cannot be read.
     """
     buckets: list[Bucket] = []
-    lines = read_text(path, _MOST_BYTES).removesuffix("\n").split("\n")
+    lines = read_text(path, _MAX_BYTES).removesuffix("\n").split("\n")
     for number, line in enumerate(lines if lines != [""] else [], start=1):
         try:
             buckets.append(Bucket.from_json(line))
@@ -183,15 +183,15 @@ def _action_values(action: Action, before: Sequence[Decision]) -> dict[str, Any]
 
 
 class _Tokens:
-    """Counts the tokens of contexts, so that no small file becomes a large bucket."""
+    """Counts the tokens of contexts, so that a small file cannot become a large bucket."""
 
     def __init__(self) -> None:
         self.read = 0
 
     def add(self, context: tuple[int, ...]) -> None:
         self.read += len(context)
-        if self.read > _MOST_TOKENS:
-            raise ValueError(f"its contexts must have at most {_MOST_TOKENS} tokens together, got more")
+        if self.read > _MAX_TOKENS:
+            raise ValueError(f"its contexts must have at most {_MAX_TOKENS} tokens in total, got more")
 
 
 def _action(values: Mapping[str, Any], before: Sequence[Decision], read: _Tokens) -> Action:
@@ -209,8 +209,8 @@ def _action(values: Mapping[str, Any], before: Sequence[Decision], read: _Tokens
 
 
 def _decision_values(decisions: Sequence[Decision], before: Sequence[Decision]) -> list[dict[str, Any]]:
-    """Decisions as plain values. Of a context that continues the last one of its event only what is new is written:
-    otherwise a long conversation is written once for each of its turns."""
+    """Returns decisions as plain values. A context that extends the last decision of its event type is written without
+    the known tokens; otherwise a long conversation would be written once per turn."""
     written = []
     last = {decision.event: (place, decision) for place, decision in enumerate(before)}
     for place, decision in enumerate(decisions, start=len(before)):

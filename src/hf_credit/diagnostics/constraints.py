@@ -1,4 +1,4 @@
-"""What updates and agents must keep to: limits on costs, the trust region, honest checks (paper CVT-RL)."""
+"""Measures of constraints: limits on costs, the trust region, hacked checks (paper CVT-RL)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from hf_credit.validators import finite_number, finite_numbers
 
 @dataclass(frozen=True, kw_only=True)
 class ConstraintViolation:
-    """A cost and its limit.
+    """The mean cost of episodes and its excess over a limit.
 
     Attributes:
-        cost: the mean over episodes, J.
-        violation: how far it is above the limit, max(0, J - d).
-        episodes_above: the share of episodes whose own cost is above the limit.
-        n: how many episodes there were.
+        cost: J, the mean over episodes.
+        violation: max(0, J - d) for the limit d.
+        episodes_above: the share of episodes with a cost above the limit.
+        n: the number of episodes.
     """
 
     cost: float
@@ -30,26 +30,26 @@ class ConstraintViolation:
 
 
 def discounted_cost(costs: Sequence[float], gamma: float = 1.0) -> float:
-    """The cost of an episode, sum over t of gamma^t c_t (paper CVT-RL, eq. 2).
+    """Returns the cost of an episode, sum over t of gamma^t c_t (paper CVT-RL, eq. 2).
 
     Args:
-        costs: of its steps, in order, each at least 0.
+        costs: the costs of its steps, in order, each at least 0.
         gamma: the discount, in [0, 1].
     """
     return sum(gamma**turn * cost for turn, cost in enumerate(costs))
 
 
 def constraint_violation(costs: Sequence[float], limit: float) -> ConstraintViolation:
-    """How far the mean cost of episodes is above its limit.
+    """Computes the mean cost of episodes and its excess over a limit (paper CVT-RL, eq. 2).
 
         J = mean over episodes of sum over t of gamma^t c_t,   violation = max(0, J - d)
 
     Args:
-        costs: of each episode, as `discounted_cost` sums them, at least one.
+        costs: the cost of each episode, as from `discounted_cost`, at least one.
         limit: d, at least 0.
 
     Raises:
-        ValueError: there is no episode, a cost is negative or no number, or the limit is negative.
+        ValueError: there is no episode, or a cost or the limit is negative or not finite.
     """
     costs, limit = finite_numbers("a cost", costs, 0), finite_number("a limit", limit, 0)
     mean = math.fsum(costs) / len(costs)
@@ -63,12 +63,12 @@ def constraint_violation(costs: Sequence[float], limit: float) -> ConstraintViol
 
 @dataclass(frozen=True, kw_only=True)
 class KLCompliance:
-    """How far updates moved a policy.
+    """The divergence of updates.
 
     Attributes:
-        mean, p99: of the divergence of an update, in nats a token.
-        within: the share of updates whose divergence is at most the radius.
-        n: how many updates there were.
+        mean, p99: mean and 99th percentile over updates of the divergence, in nats per token.
+        within: the share of updates with a divergence of at most the radius.
+        n: the number of updates.
     """
 
     mean: float
@@ -78,21 +78,21 @@ class KLCompliance:
 
 
 def kl_compliance(divergences: Sequence[float], radius: float) -> KLCompliance:
-    """How often the mean divergence of an update keeps within its budget.
+    """Computes the share of updates with a mean divergence within the trust region.
 
         within = share of updates with mean over tokens of KL(old || new) <= delta
 
-    A bound of the projected policy is none of the policy that an optimizer's step leads to, which is why this is
-    measured. The trainers log it of steps that are logged: `trust_region/kl` and, of actions, `trust_region/kl_tool`.
+    The projection bounds the projected policy, but not the policy after the optimizer step, so this must be measured.
+    The trainers log the divergence at each logged step: `trust_region/kl`, and `trust_region/kl_tool` for actions.
 
     Args:
-        divergences: of each update, the mean over its tokens, in nats.
+        divergences: for each update, the mean over its tokens, in nats.
         radius: delta, above 0.
 
     Raises:
         ValueError: there is no update, or a number is out of range.
     """
-    # Rounding may take a divergence of 0 a little below it.
+    # Rounding can make a divergence of 0 slightly negative.
     divergences = finite_numbers("a divergence KL(old || new)", divergences, least=-1e-6)
     radius = finite_number("the radius", radius, above=0)
     return KLCompliance(
@@ -105,12 +105,12 @@ def kl_compliance(divergences: Sequence[float], radius: float) -> KLCompliance:
 
 @dataclass(frozen=True, kw_only=True)
 class DetectorErrors:
-    """How often a detector errs, where the truth is known.
+    """The error rates of a detector.
 
     Attributes:
-        false_positive_rate: the share of clean episodes (or steps) that it flags; NaN without any.
-        false_negative_rate: the share of hacked ones that it misses; NaN without any.
-        clean, hacked: how many there were.
+        false_positive_rate: the share of clean episodes (or steps) that it flags; NaN without clean ones.
+        false_negative_rate: the share of hacked episodes (or steps) that it misses; NaN without hacked ones.
+        clean, hacked: the numbers of clean and hacked episodes (or steps).
     """
 
     false_positive_rate: float
@@ -121,13 +121,13 @@ class DetectorErrors:
 
 @dataclass(frozen=True, kw_only=True)
 class HackRate:
-    """How often there was a hack.
+    """The share of episodes with a hack.
 
     Attributes:
-        apparent: the share that was flagged.
-        corrected: what that says of the true share, given how the detector errs; in [0, 1].
-        low, high: the interval of `corrected`, in [0, 1].
-        n: how many there were.
+        apparent: the share of flagged episodes.
+        corrected: the estimate of the true share, corrected for the detector's errors; in [0, 1].
+        low, high: the confidence interval of `corrected`, in [0, 1].
+        n: the number of episodes.
     """
 
     apparent: float
@@ -138,16 +138,16 @@ class HackRate:
 
 
 def detector_errors(flagged: Sequence[bool], hacked: Sequence[bool]) -> DetectorErrors:
-    """The false positive and false negative rates of a detector.
+    """Computes the false positive and false negative rates of a detector.
 
         FPR = flagged and clean / clean,   FNR = not flagged and hacked / hacked
 
     Args:
-        flagged: what the detector says of each episode, or step.
-        hacked: what is true of it.
+        flagged: for each episode (or step), whether the detector flags it.
+        hacked: for each episode (or step), whether it has a hack.
 
     Raises:
-        ValueError: there are not as many of both.
+        ValueError: the lengths differ.
     """
     pairs = list(zip(flagged, hacked, strict=True))
     clean = [flag for flag, was in pairs if not was]
@@ -168,37 +168,37 @@ def hack_rate(
     hacked: int | None = None,
     confidence: float = 0.95,
 ) -> HackRate:
-    """The share of episodes with a hack, corrected for a detector that errs (Rogan and Gladen, 1978).
+    """Estimates the share of episodes with a hack, corrected for the detector's errors (Rogan and Gladen, 1978).
 
         corrected = (apparent - FPR) / (1 - FPR - FNR),   clipped to [0, 1]
 
-    and its interval is c -+ z sd, clipped, with the variance by the delta method
+    The interval is c -+ z sd, clipped, with the variance by the delta method
 
         sd^2 = [ a (1 - a) / m + c^2 FNR (1 - FNR) / hacked + (1 - c)^2 FPR (1 - FPR) / clean ] / (1 - FPR - FNR)^2
         a = (flagged + z^2 / 2) / m,   m = n + z^2,   c = (a - FPR) / (1 - FPR - FNR), clipped to [0, 1]
 
-    where the error rates were measured on so many hacked and clean ones; the last two terms are 0 where they are
-    known. Flags count as in the interval of Agresti and Coull (1998): without any, a plain share has no variance and
-    its interval no width. The corrected share is below the apparent one where flags are mostly false.
+    where `hacked` and `clean` are the numbers of episodes on which the error rates were measured; the last two terms
+    are 0 if the rates are known. Flags count as in the interval of Agresti and Coull (1998), since the variance of a
+    plain share without flags, and so the width of its interval, is 0.
 
     Args:
-        flagged: what the detector says of each episode, at least one.
-        false_positive_rate, false_negative_rate: of the detector, which sum to less than 1.
-        clean, hacked: on how many the rates were measured; `None` where they are known.
-        confidence: of the interval, in (0, 1).
+        flagged: for each episode, whether the detector flags it; at least one episode.
+        false_positive_rate, false_negative_rate: the error rates of the detector; their sum is below 1.
+        clean, hacked: the numbers of episodes on which they were measured; `None` if they are known.
+        confidence: the level of the interval, in (0, 1).
 
     Raises:
         ValueError: there is no episode, a rate is outside [0, 1), or the detector is no better than chance.
     """
     if not flagged:
-        raise ValueError("a hack rate needs at least one episode, got none; play some.")
+        raise ValueError("a hack rate needs at least one episode, got none; play episodes.")
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must be in (0, 1), got {confidence}; 0.95 is usual.")
     fpr, fnr = false_positive_rate, false_negative_rate
     if not (fpr >= 0 and fnr >= 0 and fpr + fnr < 1):
         raise ValueError(
             f"a detector's false positive and false negative rates must be at least 0 and sum to less than 1, got "
-            f"{fpr} and {fnr}; one that is no better than chance says nothing."
+            f"{fpr} and {fnr}; use a detector that is better than chance."
         )
     count, z = sum(map(bool, flagged)), NormalDist().inv_cdf((1 + confidence) / 2)
 

@@ -1,4 +1,4 @@
-"""Who carries a team: credit that goes to free riders, and what each voter adds to a vote (the paper CCPO)."""
+"""Contributions in teams: the share of credit for free riders, and the contribution of each voter (paper CCPO)."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ from hf_credit.collaborations.votes import plurality, require_ties
 
 
 def free_rider_index(credits: Sequence[float], contributions: Sequence[float]) -> float:
-    """The share of all positive credit that went to decisions by which the team gained nothing.
+    """Returns the share of positive credit for decisions that contributed nothing to the team's outcome.
 
         sum max(A, 0) [c <= 0] / sum max(A, 0)
 
     Args:
-        credits: A of each decision, in any unit.
-        contributions: c of each decision, in the unit of the outcome: exact
-            (`hf_credit.collaborations.exact_coalitions`) or from replays that were held out. The difference that the
-            credit itself was made of will not do: it would judge itself.
+        credits: the credit A of each decision, in any unit.
+        contributions: the contribution c of each decision, in the unit of the outcome: exact
+            (`hf_credit.collaborations.exact_coalitions`) or from held-out replays. It must be independent of the
+            episodes from which the credit was computed.
 
     Returns:
-        In [0, 1]; NaN where no credit is positive.
+        A number in [0, 1]; NaN if no credit is positive.
 
     Raises:
-        ValueError: there are not as many of both, or a number is not finite.
+        ValueError: the lengths differ, or a number is not finite.
     """
     if len(credits) != len(contributions):
         raise ValueError(
-            f"every credit must have a contribution, got {len(credits)} and {len(contributions)}; drop the others."
+            f"credits and contributions must have the same length, got {len(credits)} and {len(contributions)}; pass "
+            "one of each per decision."
         )
     for value in (*credits, *contributions):
         if not math.isfinite(value):
-            raise ValueError(f"credits and contributions must be finite, got {value}; drop its decision.")
+            raise ValueError(f"credits and contributions must be finite, got {value}; omit this decision.")
     pairs = [(max(credit, 0.0), gain) for credit, gain in zip(credits, contributions, strict=True)]
     positive = sum(credit for credit, _ in pairs)
     return sum(credit for credit, gain in pairs if gain <= 0) / positive if positive else math.nan
@@ -42,14 +43,14 @@ def free_rider_index(credits: Sequence[float], contributions: Sequence[float]) -
 
 @dataclass(frozen=True, kw_only=True)
 class VoteContribution:
-    """What voters add to their votes, as means over instances.
+    """The accuracy of votes and the contributions of voters, as means over instances.
 
     Attributes:
-        accuracy: of the vote, maj@K.
-        voters: of each voter's own answers.
-        contributions: of each voter, the vote's score less that without it (CCPO, eq. 1).
-        shapley: of each voter; they sum to `accuracy`.
-        tied, abstained: share of votes that are tied, and of answers that are missing.
+        accuracy: the accuracy of the vote, maj@K.
+        voters: the accuracy of each voter.
+        contributions: for each voter, the score of the vote minus the score without this voter (CCPO, eq. 1).
+        shapley: the Shapley value of each voter; they sum to `accuracy`.
+        tied, abstained: the share of tied votes, and of missing answers.
     """
 
     accuracy: float
@@ -63,24 +64,24 @@ class VoteContribution:
 def vote_contribution(
     answers: Sequence[Sequence[str | None]], golds: Sequence[str], ties: str = "expected"
 ) -> VoteContribution:
-    """How good the votes are, and what each voter adds to them.
+    """Computes the accuracy of votes and the contribution of each voter.
 
     Args:
-        answers: of each instance, the answer of each voter in a normal form, `None` where it has none; the same number
-            of voters, in the same order, at each instance.
-        golds: of each instance, the right answer in the same form.
+        answers: for each instance, the answer of each voter in a normal form, or `None` for a missing answer; all
+            instances have the same voters in the same order.
+        golds: for each instance, the right answer in the same form.
         ties: as in `hf_credit.collaborations.votes.vote_score`.
 
     Raises:
-        ValueError: there is no instance, numbers do not match, or `ties` is unknown.
+        ValueError: there is no instance, numbers of answers differ, or `ties` is unknown.
     """
     require_ties(ties)
     voters = {len(own) for own in answers}
     if len(answers) != len(golds) or len(voters) != 1 or 0 in voters:
         raise ValueError(
-            "every instance must have a right answer and as many voters as all others, at least one, got "
+            "every instance must have a right answer and the same number of voters, at least one, got "
             f"{len(answers)} and {len(golds)} instances with {', '.join(map(str, sorted(voters))) or 'no'} voters; "
-            "fill in None for who is missing."
+            "pass None for missing answers."
         )
     names = [str(place) for place in range(voters.pop())]
     found = []

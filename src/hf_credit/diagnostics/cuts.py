@@ -1,4 +1,4 @@
-"""Episodes that were cut, played on: what a rule of truncation threw away (paper T3)."""
+"""Continues cut episodes, to measure the outcomes that a truncation rule loses (paper T3)."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from hf_credit.rollouts import Chat, Ending, Episode, RolloutRequest, replay_fro
 
 
 def uncut(episode: Episode) -> Episode:
-    """The same episode as one of the inner Interaction, whose states its decisions then hold."""
+    """Returns the episode with the states of the inner Interaction."""
     decisions = tuple(replace(one, state=one.state.inner) for one in episode.decisions)
     return replace(episode, decisions=decisions)
 
 
 def played_on(truncated: Truncated[Any], chat: Chat, episodes: Sequence[Episode]) -> list[RolloutRequest[Any]]:
-    """Starts from which the episodes that a hard cut stopped go on, for an engine that plays `truncated.inner`.
+    """Returns requests that continue the cut episodes, for an engine that plays `truncated.inner`.
 
-    Each begins with the last reply of its episode, as it was given, so what comes after is what the cut left out.
+    Each replays the last reply of its episode and continues after it.
 
     Args:
-        truncated: what was played.
-        chat: that rendered it.
-        episodes: played; those that were not cut are passed over.
+        truncated: the Interaction that was played.
+        chat: the chat that rendered it.
+        episodes: its episodes; those that were not cut are skipped.
     """
     return [
         replay_from(

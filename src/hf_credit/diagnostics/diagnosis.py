@@ -1,4 +1,4 @@
-"""What buckets say of a policy and of the credit that methods would give it, all in one value."""
+"""The diagnosis of a policy on buckets: the accuracy of methods' credit, influence and failures."""
 
 from __future__ import annotations
 
@@ -32,21 +32,22 @@ TRUTHS = {
     "exact": "exact",
     "exact_first": "exact, first replays",
 }
-"""What credit is held against, and how people call it."""
+"""The targets of fidelity, and their names in tables."""
 
 ALL = "all events"
 
 
 @dataclass(frozen=True, kw_only=True)
 class CreditQuality:
-    """How good the credit of one method is.
+    """How accurate the credit of one method is.
 
     Attributes:
         method: its name.
-        fidelity: Spearman's correlation with its interval over buckets, by what of `TRUTHS` it is held against; NaN
-            where it is not defined, and then `status` says why.
-        status: of each fidelity.
-        variance: of its credit, in the unit of its credit: VPR and outcome reward divide by a standard deviation.
+        fidelity: Spearman's correlation with each target of `TRUTHS`, with its interval over buckets; NaN if it is not
+            defined, for the reason in `status`.
+        status: the status of each fidelity.
+        variance: the variance of its credit, in squared units of the credit. VPR and outcome reward divide credit by a
+            standard deviation.
     """
 
     method: str
@@ -57,20 +58,20 @@ class CreditQuality:
 
 @dataclass(frozen=True, kw_only=True)
 class EventDiagnosis:
-    """What the buckets of one event type say, or those of all.
+    """The results for the buckets of one event type, or of all.
 
     Attributes:
         event: the event type, or `ALL`.
-        buckets: how many.
-        candidates: how many different actions they hold, over all buckets.
-        alone: buckets with fewer than two candidates that were replayed, which say nothing of credit.
-        failed_replays: of all actions, value-only ones too.
-        mean_return: of the value-only actions over buckets, an estimate of what the policy returns here; NaN without.
-        credits: a row for each method that has something to say.
-        influence: over the buckets that somebody answered; `None` where nobody did, as nobody comes after.
-        influence_interval: its mean over buckets.
-        chance: what influence would be found if there were none.
-        failures: buckets by category.
+        buckets: the number of buckets.
+        candidates: the number of candidates in all buckets.
+        alone: the number of buckets with fewer than two replayed candidates, where no credit can be compared.
+        failed_replays: the number of failed replays, including those of value-only actions.
+        mean_return: the mean V(h) over buckets, an estimate of the policy's return; NaN without value-only actions.
+        credits: the result of each method that credits at least one candidate.
+        influence: over the buckets with a response; `None` without any.
+        influence_interval: the mean influence with its interval over buckets.
+        chance: the mean influence after responses are shuffled, see `influence_by_chance`.
+        failures: the number of buckets by failure category.
     """
 
     event: str
@@ -88,16 +89,16 @@ class EventDiagnosis:
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """What was found of one policy.
+    """The results for one policy.
 
     Attributes:
-        name: of the policy.
-        events: all together first where there are several, then each event type in the order in which it came up.
-        buckets: what it was found on.
-        success: greedy and pass@k with intervals over tasks, where the policy was played for them.
-        cost: of it all.
-        about: plain values for the reader: the model, the task, the plan.
-        not_measured: methods that buckets cannot be credited with, and why, in one sentence each.
+        name: the name of the policy.
+        events: all event types together if there are several, then each event type in order of occurrence.
+        buckets: the buckets that were measured.
+        success: greedy success and pass@k with intervals over tasks; empty if no attempts were played.
+        cost: the total cost.
+        about: settings as plain values: the model, the task, the plan.
+        not_measured: methods that cannot credit buckets, each with the reason in one sentence.
     """
 
     name: str
@@ -120,18 +121,17 @@ def diagnose(
     about: Mapping[str, Any] | None = None,
     credit_replays: int = 1,
 ) -> Diagnosis:
-    """Measures everything that these buckets can say.
+    """Measures credit, influence and failures on buckets.
 
-    Credit that compares across contexts (VPR, outcome reward) takes the buckets of the event type as its batch.
+    The batch of methods that compare across contexts (VPR, outcome reward) is the buckets of an event type.
 
     Args:
-        name: of the policy.
+        name: the name of the policy.
         buckets: as sampled, or from a file.
-        methods: whose credit to measure, by the name to show; those of `standard_methods` if `None`.
-        context: as in `assigned_credit`; give it `RememberedValues` around a critic, which is asked the same many
-            times.
-        success, cost, about: kept with the result.
-        credit_replays: where credit is held against a target of other replays, how many of them make the credit.
+        methods: the methods to measure, by the name to show; by default those of `standard_methods`.
+        context: as in `assigned_credit`; wrap a critic in `RememberedValues`, since its inputs repeat.
+        success, cost, about: stored in the result.
+        credit_replays: for targets from other replays, the number of replays that credit is computed from.
 
     Raises:
         ValueError: there is no bucket, or a number is out of range.
@@ -189,21 +189,21 @@ def _responses(bucket: Bucket) -> list[str]:
 def _credit(
     buckets: list[Bucket], label: str, method: Method, context: MethodContext | None, credit_replays: int
 ) -> CreditQuality | None:
-    """`None` where no candidate gets credit."""
+    """Measures the credit of a method; returns `None` if no candidate gets credit."""
     whole = assigned_credit(buckets, method, context)
     if all(math.isnan(credit) for own in whole for credit in own):
         return None
-    ways: dict[str, tuple[Truth, int | None]] = {"shared": ("estimated", None)}
+    kinds: dict[str, tuple[Truth, int | None]] = {"shared": ("estimated", None)}
     if max(len(action.returns) for bucket in buckets for action in bucket.candidates) > credit_replays:
-        ways["apart"] = ("estimated", credit_replays)
+        kinds["apart"] = ("estimated", credit_replays)
     if any(bucket.exact is not None for bucket in buckets):
-        ways |= {"exact": ("exact", None), "exact_first": ("exact", credit_replays)}
-    first = assigned_credit(buckets, method, context, credit_replays) if len(ways) > 1 else whole
+        kinds |= {"exact": ("exact", None), "exact_first": ("exact", credit_replays)}
+    first = assigned_credit(buckets, method, context, credit_replays) if len(kinds) > 1 else whole
     fidelity, status = {}, {}
-    for way, (truth, replays) in ways.items():
+    for kind, (truth, replays) in kinds.items():
         targets = bucket_targets(buckets, truth, 0 if truth == "exact" or replays is None else replays)
         pairs = known_pairs(whole if replays is None else first, targets)
-        fidelity[way] = fidelity_interval(*pairs)
-        status[way] = str(credit_fidelity(*pairs).status)
+        fidelity[kind] = fidelity_interval(*pairs)
+        status[kind] = str(credit_fidelity(*pairs).status)
     known = [[credit for credit in own if not math.isnan(credit)] for own in whole]
     return CreditQuality(method=label, fidelity=fidelity, status=status, variance=context_variance(known))

@@ -1,4 +1,4 @@
-"""Diagnoses as one PNG file: a row of panels for each event type (paper C3, figure 4)."""
+"""Plots diagnoses in one PNG file, with a row of panels per event type (paper C3, figure 4)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from hf_credit.diagnostics.diagnosis import ALL, TRUTHS, Diagnosis, EventDiagnos
 from hf_credit.diagnostics.taxonomy import Failure
 from hf_credit.evaluation.plots import require_matplotlib
 
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")  # apart for the colour-blind too
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")  # distinct for colour-blind readers
 _CATEGORIES = dict(zip(Failure, ("#009e73", "#d55e00", "#999999", "#cc79a7", "#0072b2", "#dddddd"), strict=True))
-_SLANTED: Mapping[str, Any] = {"rotation": 15, "ha": "right", "rotation_mode": "anchor"}  # long names side by side
+_SLANTED: Mapping[str, Any] = {"rotation": 15, "ha": "right", "rotation_mode": "anchor"}  # for long names
 
 
 def draw(diagnoses: Sequence[Diagnosis], path: str | Path) -> Path:
-    """Draws credit against target, fidelity, variance, influence and failures; NaN is left out.
+    """Plots credit against target, fidelity, variance, influence and failures; NaN is omitted.
 
     Args:
         diagnoses: at least one.
@@ -52,12 +52,12 @@ def draw(diagnoses: Sequence[Diagnosis], path: str | Path) -> Path:
 
 
 def _label(name: str) -> str:
-    """A name in characters that every font has, none of which matplotlib takes for mathematics."""
+    """Escapes characters that a font may lack, and those that start mathematics in matplotlib."""
     return name.encode("unicode_escape").decode("ascii").replace("$", r"\$")
 
 
 def _scatter(axis: Any, one: Diagnosis, event: str) -> None:
-    """C3's credit of the candidates against the truth that is known best."""
+    """Plots C3's credit of the candidates against their exact targets, or estimated ones if there are none."""
     buckets = [bucket for bucket in one.buckets if bucket.event == event]
     exact = any(bucket.exact is not None for bucket in buckets)
     credits = assigned_credit(buckets, "replay_loo")
@@ -76,12 +76,14 @@ def _scatter(axis: Any, one: Diagnosis, event: str) -> None:
 
 
 def _fidelities(axis: Any, found: Mapping[str, EventDiagnosis]) -> None:
-    known = {way for own in found.values() for credit in own.credits for way in credit.fidelity}
-    way = next((way for way in ("exact", "apart") if way in known), "shared")
-    values = {name: {credit.method: credit.fidelity.get(way) for credit in own.credits} for name, own in found.items()}
+    known = {kind for own in found.values() for credit in own.credits for kind in credit.fidelity}
+    kind = next((kind for kind in ("exact", "apart") if kind in known), "shared")
+    values = {
+        name: {credit.method: credit.fidelity.get(kind) for credit in own.credits} for name, own in found.items()
+    }
     _bars(axis, values)
     axis.set_ylabel("credit fidelity")
-    axis.set_title(f"held against: {TRUTHS[way]}", fontsize="medium")
+    axis.set_title(f"target: {TRUTHS[kind]}", fontsize="medium")
 
 
 def _variances(axis: Any, found: Mapping[str, EventDiagnosis]) -> None:
@@ -93,14 +95,14 @@ def _variances(axis: Any, found: Mapping[str, EventDiagnosis]) -> None:
     axis.set_ylabel("within-context variance")
 
 
-_RAW = ("replay_loo", "magrpo", "mappo")  # whose credit is in the unit of the reward
+_RAW = ("replay_loo", "magrpo", "mappo")  # their credit is in the unit of the reward
 
 
 def _influences(axis: Any, found: Mapping[str, EventDiagnosis]) -> None:
     known = {name: own for name, own in found.items() if own.influence is not None}
     _bars(axis, {name: {"influence": own.influence_interval, "by chance": own.chance} for name, own in known.items()})
     axis.set_ylabel("influence (nats)")
-    axis.set_visible(bool(known))  # a blank panel tells nothing
+    axis.set_visible(bool(known))
 
 
 def _failures(axis: Any, found: Mapping[str, EventDiagnosis]) -> None:
@@ -117,7 +119,7 @@ def _failures(axis: Any, found: Mapping[str, EventDiagnosis]) -> None:
 
 
 def _bars(axis: Any, values: Mapping[str, Mapping[str, Any]]) -> None:
-    """A group of bars for each name inside, one of each policy, with whiskers where there is an interval."""
+    """Draws a group of bars per inner name, with a bar per policy, and whiskers for intervals."""
     groups = list(dict.fromkeys(group for own in values.values() for group in own))
     width = 0.8 / max(1, len(values))
     for number, (policy, own) in enumerate(values.items()):

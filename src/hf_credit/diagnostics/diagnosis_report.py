@@ -1,4 +1,4 @@
-"""Diagnoses, of buckets and of training, as folders to read: tables, plots, numbers, buckets, and examples in full."""
+"""Writes diagnoses to folders: tables, plots, numbers, buckets, and example decisions."""
 
 from __future__ import annotations
 
@@ -22,45 +22,45 @@ from hf_credit.evaluation.statistics import Interval
 
 PLOT_FILE, EXAMPLES_FILE = "diagnosis.png", "examples.md"
 _TRAINING_LEGEND = """\
-- Fidelity: Spearman's correlation of the credit of an update with what the decisions were worth beyond the policy's
-  mean at their contexts, over one pool; measured by replays that credit had no part in, or by enumeration.
-- Squared error: the mean of (credit - worth)^2. Credit that was divided by a standard deviation has another unit, and
-  a worth that was estimated adds the noise of its replays.
-- Measured: of how many decisions with credit. Zeros: the share of credits that are 0. Variance: of the credits at one
-  context, a mean over contexts.
-- Intervals are 95% bootstrap intervals over task instances; they say nothing about other training runs."""
+- Fidelity: Spearman's correlation of the credit of an update with the advantages of its decisions, pooled over
+  decisions. The advantages are estimated by separate replays, or exact by enumeration.
+- Squared error: the mean of (credit - advantage)^2. Credit that is divided by a standard deviation has another unit.
+  An estimated advantage adds the noise of its replays.
+- Measured: decisions with a known advantage, of all with credit. Zeros: the share of credits that are 0. Variance: of
+  the credits at one context, mean over contexts.
+- Intervals are 95% bootstrap intervals over task instances; they do not cover other training runs."""
 _REPLAY_LEGEND = """\
-- rho: the cost of signal (variance of the gradient times tokens) under the best branching, divided by that without
-  branches. 1: replays gain nothing. With at most so many branches alive: the same under that bound.
-- Values: of the policy's critic, or the mean returns of other episodes at the same context or as late. Explained: the
-  share of the variance of returns that they explain. Values that explain little see all noise arise late, so that rho
-  comes out too low: it then says no more than that replays could not gain more.
-- Noise: delta^2 times the sum of |grad log pi|^2 until then, for which a token drawn with probability p counts 1 - p.
-- Intervals are 95% bootstrap intervals over episodes; few episodes make rho too low.
-- Learning need not become faster by as much as signal becomes cheaper."""
+- rho: the cost of signal (variance of the gradient times tokens) with the best branching, divided by that without
+  branches. 1: replays gain nothing. Rho, capped: the same with at most the number of live branches in parentheses.
+- Values: of the policy's critic, or the mean returns of other episodes at the same context or at the same step.
+  Explained: the share of the variance of returns that the values explain. If they explain little, noise seems to arise
+  later than it does and rho is too low: it is then only a lower bound.
+- Noise: delta^2 times the sum of |grad log pi|^2 up to this step, where a token of probability p counts 1 - p.
+- Intervals are 95% bootstrap intervals over episodes; with few episodes rho is too low.
+- A lower cost of signal does not speed up learning by the same factor."""
 _LEGEND = """\
 - Credit fidelity: Spearman's correlation of credit with the target advantage, pooled over buckets (paper C3, Appendix
-  I). Of the same returns, any baseline that a bucket's candidates share keeps their order, so this number tells how
-  well the baselines of different contexts agree. The others hold credit made of the first replays against a target of
-  the other replays, or credit against what enumeration says.
-- Within-context variance: of the credit, a mean over buckets, in the unit of the credit. Methods that divide by a
-  standard deviation, as VPR and outcome reward do, are not comparable with those that do not.
-- Influence: mutual information in nats between a message and the answer to it (Appendix J); by chance: what the same
-  answers give when they are dealt out to the messages at random.
-- What went wrong: by the rules of `hf_credit.diagnostics.Failure`, of which three are the paper's (Appendix N).
-  Successful credit shift: another reply returned over 0.2 more than the real one, so the real one was a mistake, and
-  credit successfully points elsewhere. Misleading plan: nothing that was tried returned 0.5. Evaluator ambiguity: all
-  returned the same. Over-coupling: the replays of one reply differ more than the replies do.
-- Intervals are 95% intervals over buckets; they say nothing about other training runs."""
+  I). Same returns: credit and targets use the same replays. A baseline that the candidates of a bucket share does not
+  change their order, so this measures how well the baselines of different contexts agree. Other replays: credit uses
+  the first replays and targets the others. Exact: the targets are exact values.
+- Within-context variance: of the credit, mean over buckets, in squared units of the credit. Methods that divide by a
+  standard deviation, such as VPR and outcome reward, are not comparable with the others.
+- Influence: mutual information in nats between a message and the response to it (Appendix J). By chance: the same
+  after the responses are shuffled.
+- Failures: by the rules of `hf_credit.diagnostics.Failure`, three of which are the paper's (Appendix N). Successful
+  credit shift: another reply returned over 0.2 more than the real one, so the real one was a mistake and credit points
+  to a better one. Misleading plan: no candidate returned 0.5. Evaluator ambiguity: all candidates returned the same.
+  Over-coupling: the replays of one candidate differ more than the candidates do.
+- Intervals are 95% intervals over buckets; they do not cover other training runs."""
 
 
 def write_diagnosis(diagnoses: Sequence[Diagnosis], folder: str | Path, examples: int = 12) -> Path:
     """Writes `diagnosis.md`, `diagnosis.json`, `diagnosis.png`, `examples.md` and the buckets of each policy.
 
     Args:
-        diagnoses: at least one, names all different.
-        folder: made if it is missing; files of these names are overwritten.
-        examples: how many buckets of each policy to write out.
+        diagnoses: at least one, with different names.
+        folder: created if it does not exist; files of these names are overwritten.
+        examples: the number of example buckets per policy.
 
     Returns:
         The path of `diagnosis.md`.
@@ -81,10 +81,10 @@ def write_training_credit(found: Sequence[TrainingDiagnosis], folder: str | Path
 
     Args:
         found: at least one.
-        folder: made if it is missing; files of these names are overwritten.
+        folder: created if it does not exist; files of these names are overwritten.
 
     Returns:
-        The path of the first.
+        The path of `training_credit.md`.
     """
     settings = json.dumps([{"name": one.name, **one.about} for one in found], indent=1)
     parts = ["# Credit of training", table(*training_table(found)), _TRAINING_LEGEND]
@@ -93,9 +93,9 @@ def write_training_credit(found: Sequence[TrainingDiagnosis], folder: str | Path
 
 
 def write_replays(found: Sequence[ReplayDiagnosis], folder: str | Path) -> Path:
-    """Writes `replays.md` and `replays.json`; arguments and result as of `write_training_credit`."""
+    """Writes `replays.md` and `replays.json`, with arguments and result as in `write_training_credit`."""
     settings = json.dumps([{"name": one.name, **one.about} for one in found], indent=1)
-    parts = ["# What replays could gain"]
+    parts = ["# Possible gain of replays"]
     for title, (header, rows) in replay_tables(found).items():
         parts += [f"## {title}", table(header, rows)]
     parts += [one.warning for one in found if one.warning]
@@ -104,7 +104,7 @@ def write_replays(found: Sequence[ReplayDiagnosis], folder: str | Path) -> Path:
 
 
 def _write(folder: str | Path, name: str, text: str, numbers: list[dict[str, Any]]) -> Path:
-    """A page and the numbers beside it."""
+    """Writes a page, and its numbers as JSON."""
     path = Path(folder) / f"{name}.md"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.with_suffix(".json").write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
@@ -113,34 +113,33 @@ def _write(folder: str | Path, name: str, text: str, numbers: list[dict[str, Any
 
 
 def bucket_file(place: int, name: str) -> str:
-    """The name of the file that holds the buckets of the policy at `place`."""
+    """Returns the file name for the buckets of the policy with index `place`."""
     plain = re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_")[-60:]
     return f"buckets_{place}_{plain}.jsonl"
 
 
 def numbers(diagnoses: Sequence[Diagnosis]) -> list[dict[str, Any]]:
-    """Plain values that strict JSON can hold; what is not defined is `None`."""
+    """Returns the results as values of strict JSON, without buckets; undefined numbers are `None`."""
     return [_numbers(one) for one in diagnoses]
 
 
 def training_numbers(found: Sequence[TrainingDiagnosis]) -> list[dict[str, Any]]:
-    """Likewise."""
+    """Returns the results as values of strict JSON; undefined numbers are `None`."""
     return [_numbers(one) for one in found]
 
 
 def replay_numbers(found: Sequence[ReplayDiagnosis]) -> list[dict[str, Any]]:
-    """Likewise."""
+    """Returns the results as values of strict JSON; undefined numbers are `None`."""
     return [_numbers(one) for one in found]
 
 
 def _numbers(one: Diagnosis | TrainingDiagnosis | ReplayDiagnosis) -> dict[str, Any]:
-    """All but the buckets, which have files of their own."""
     values = {name: value for name, value in vars(one).items() if name != "buckets"}
     return dict(plain({**values, "cost": one.cost.to_dict()}))
 
 
 def tables(diagnoses: Sequence[Diagnosis]) -> dict[str, tuple[list[str], list[list[str]]]]:
-    """Header and rows of each table, by its title."""
+    """Returns the header and the rows of each table, by title."""
     found = {
         "Policies": _policies(diagnoses),
         "Decisions": _decisions(diagnoses),
@@ -151,7 +150,7 @@ def tables(diagnoses: Sequence[Diagnosis]) -> dict[str, tuple[list[str], list[li
 
 
 def shown(interval: Interval | None) -> str:
-    """A mean with its interval, for a table."""
+    """Writes a mean with its interval for a table; "-" for NaN."""
     if interval is None or math.isnan(interval.mean):
         return "-"
     if math.isnan(interval.low):
@@ -160,7 +159,7 @@ def shown(interval: Interval | None) -> str:
 
 
 def markdown(diagnoses: Sequence[Diagnosis]) -> str:
-    """The report as Markdown."""
+    """Returns the report as Markdown."""
     parts = ["# Diagnosis"]
     for title, (header, rows) in tables(diagnoses).items():
         parts += [f"## {title}", table(header, rows)]
@@ -180,9 +179,9 @@ def markdown(diagnoses: Sequence[Diagnosis]) -> str:
 
 
 def examples_markdown(diagnoses: Sequence[Diagnosis], examples: int = 12) -> str:
-    """Buckets of every failure category in turn, as text: context, the reply, what else was tried, and the returns.
+    """Writes example buckets as Markdown, alternating between failure categories, with all candidates and returns.
 
-    Control characters are written out, and long texts are cut in the middle.
+    Control characters are escaped, and long texts are cut in the middle.
     """
     parts = ["# Example buckets"]
     for one in diagnoses:
@@ -209,7 +208,7 @@ def _policies(diagnoses: Sequence[Diagnosis]) -> tuple[list[str], list[list[str]
 
 
 def _decisions(diagnoses: Sequence[Diagnosis]) -> tuple[list[str], list[list[str]]]:
-    header = ["policy", "event", "buckets", "of one candidate", "candidates", "failed replays", "mean return"]
+    header = ["policy", "event", "buckets", "with one candidate", "candidates", "failed replays", "mean return"]
     header += ["influence (nats)", "by chance"]
     return header, [
         [
@@ -220,7 +219,7 @@ def _decisions(diagnoses: Sequence[Diagnosis]) -> tuple[list[str], list[list[str
             _short(event.candidates / event.buckets),
             str(event.failed_replays),
             shown(event.mean_return),
-            shown(event.influence_interval) if event.influence else "nobody answers",
+            shown(event.influence_interval) if event.influence else "no response",
             _short(event.chance),
         ]
         for one in diagnoses
@@ -229,11 +228,11 @@ def _decisions(diagnoses: Sequence[Diagnosis]) -> tuple[list[str], list[list[str
 
 
 def _credits(diagnoses: Sequence[Diagnosis]) -> tuple[list[str], list[list[str]]]:
-    known = {way for one in diagnoses for event in one.events for credit in event.credits for way in credit.fidelity}
-    ways = [way for way in TRUTHS if way in known]
-    header = ["policy", "event", "credit", *(f"fidelity, {TRUTHS[way]}" for way in ways), "within-context variance"]
+    known = {kind for one in diagnoses for event in one.events for credit in event.credits for kind in credit.fidelity}
+    kinds = [kind for kind in TRUTHS if kind in known]
+    header = ["policy", "event", "credit", *(f"fidelity, {TRUTHS[kind]}" for kind in kinds), "within-context variance"]
     return header, [
-        [one.name, event.event, credit.method, *(_fidelity(credit, way) for way in ways), _short(within)]
+        [one.name, event.event, credit.method, *(_fidelity(credit, kind) for kind in kinds), _short(within)]
         for one in diagnoses
         for event in one.events
         for credit in event.credits
@@ -241,8 +240,8 @@ def _credits(diagnoses: Sequence[Diagnosis]) -> tuple[list[str], list[list[str]]
     ]
 
 
-def _fidelity(credit: CreditQuality, way: str) -> str:
-    return _with_status(credit.fidelity[way], credit.status[way]) if way in credit.fidelity else "-"
+def _fidelity(credit: CreditQuality, kind: str) -> str:
+    return _with_status(credit.fidelity[kind], credit.status[kind]) if kind in credit.fidelity else "-"
 
 
 def _with_status(fidelity: Interval, status: str) -> str:
@@ -258,7 +257,7 @@ def _failures(diagnoses: Sequence[Diagnosis]) -> tuple[list[str], list[list[str]
 
 
 def training_table(found: Sequence[TrainingDiagnosis]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows, a row for each event type."""
+    """Returns the header and the rows, one per event type."""
     header = ["policy", "method", "event", "measured", "fidelity", "squared error", "zeros", "variance"]
     return header, [
         [
@@ -277,8 +276,8 @@ def training_table(found: Sequence[TrainingDiagnosis]) -> tuple[list[str], list[
 
 
 def replay_tables(found: Sequence[ReplayDiagnosis]) -> dict[str, tuple[list[str], list[list[str]]]]:
-    """Header and rows of each table, by its title: what could be gained at best, and where."""
-    header = ["policy", "episodes", "tokens", "values", "explained", "rho", "with so many branches at most"]
+    """Returns the header and the rows of each table, by title: the maximum gain, and where to branch."""
+    header = ["policy", "episodes", "tokens", "values", "explained", "rho", "rho, capped (branches)"]
     gains = [
         [
             one.name,
@@ -295,7 +294,7 @@ def replay_tables(found: Sequence[ReplayDiagnosis]) -> dict[str, tuple[list[str]
         [
             one.name,
             str(block.first) if block.first == block.last else f"{block.first} to {block.last}",
-            "as many as can be" if math.isinf(block.branches) else _short(block.branches),
+            "unlimited" if math.isinf(block.branches) else _short(block.branches),
             *("-" if math.isnan(share) else f"{share:.0%}" for share in (block.noise, block.tokens)),
         ]
         for one in found
@@ -303,12 +302,12 @@ def replay_tables(found: Sequence[ReplayDiagnosis]) -> dict[str, tuple[list[str]
     ]
     return {
         "Gain of replays": (header, gains),
-        "Where to branch": (["policy", "decisions", "branches alive", "noise", "tokens"], where),
+        "Where to branch": (["policy", "decisions", "live branches", "noise", "tokens"], where),
     }
 
 
 def _in_turn(buckets: Sequence[Bucket], most: int) -> list[Bucket]:
-    """One bucket of each category, then a second one of each, until there are enough."""
+    """Returns at most `most` buckets, alternating between failure categories."""
     by_category = [[bucket for bucket in buckets if bucket.failure == failure] for failure in Failure]
     longest = max(map(len, by_category))
     return [own[place] for place in range(longest) for own in by_category if place < len(own)][:most]
@@ -338,7 +337,7 @@ def _action(action: Action, name: str, credit: float) -> str:
     if action.exact is not None:
         facts.append(f"exact value {_short(action.exact)}")
     answers = [response for response in action.responses if response is not None]
-    answered = f"\n\nanswered in its first replay with\n\n{fenced(answers[0])}" if answers else ""
+    answered = f"\n\nresponse in the first replay:\n\n{fenced(answers[0])}" if answers else ""
     return f"{name} ({', '.join(facts)}):\n\n{fenced(action.text)}{answered}"
 
 

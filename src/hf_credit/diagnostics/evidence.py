@@ -1,4 +1,4 @@
-"""Whether answers rest on the evidence that supports them (paper CVT-RL, section 3.1)."""
+"""Evidence F1: whether answers cite the documents that support them (paper CVT-RL, section 3.1)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from hf_credit.verifiers.evidence import support_f1
 
 @dataclass(frozen=True, kw_only=True)
 class EvidenceF1:
-    """Of answers, means.
+    """Agreement of cited and supporting documents, as means over answers; NaN without answers.
 
     Attributes:
-        f1: of the documents cited and those that support the answer.
-        precision: the share of what is cited that supports; 0 of an answer that cites nothing.
-        recall: the share of what supports that is cited.
-        reward: the harmonic mean of F1 and entailment, 0 if either is; NaN where no entailment is given.
-        n: how many answers there were; NaN everywhere if there are none.
+        f1: the F1 of cited and supporting documents.
+        precision: the share of cited documents that support the answer; 0 if none is cited.
+        recall: the share of supporting documents that are cited.
+        reward: the harmonic mean of F1 and entailment, 0 if either is 0; NaN without entailments.
+        n: the number of answers.
     """
 
     f1: float
@@ -34,14 +34,14 @@ def evidence_f1(
     support: Sequence[Collection[Hashable]],
     entailment: Sequence[float] | None = None,
 ) -> EvidenceF1:
-    """How well the documents that answers cite agree with those that support them.
+    """Computes the agreement of the documents that answers cite and those that support them.
 
         F1 = 2 |cited & support| / (|cited| + |support|),   r_evi = 2 F1 e / (F1 + e)
 
     Args:
-        cited: the documents of each answer.
-        support: those that support it, at least one each.
-        entailment: how surely the evidence entails each answer, in [0, 1].
+        cited: for each answer, the cited documents.
+        support: for each answer, the supporting documents, at least one.
+        entailment: for each answer, e, the degree to which the evidence entails it, in [0, 1].
 
     Raises:
         ValueError: lengths differ, an answer has no support, or an entailment is outside [0, 1].

@@ -1,4 +1,4 @@
-"""Credit fidelity: how well assigned credit ranks decisions by what they were worth (paper C3, Appendix I)."""
+"""Credit fidelity: the rank correlation of credit with target advantages (paper C3, Appendix I)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from hf_credit.evaluation.statistics import Interval, clustered_interval
 Array = NDArray[np.float64]
 
 _TIE = 1e-12
-"""Values this close, as a share of the largest, are one value whose last bits a sum's order has decided."""
+"""Values that differ by less, relative to the largest, differ only by rounding and count as tied."""
 
 
 class FidelityStatus(StrEnum):
-    """What there is to say of a fidelity."""
+    """Whether a fidelity is defined and meaningful."""
 
     OK = "ok"
     CIRCULAR = "targets centred on the candidates themselves"
-    """The targets of every bucket have mean 0: their baseline is the candidates' own mean, as with no value-only
-    action. Leave-one-out then is a multiple of its target, and its fidelity is 1 however bad its returns are."""
+    """The targets of every bucket have mean 0: their baseline is the mean of the candidates, as without value-only
+    actions. Leave-one-out credit is then a multiple of its target, so its fidelity is 1 for any returns."""
     CONSTANT_CREDITS = "constant credits"
     CONSTANT_TARGETS = "constant targets"
     TOO_FEW = "fewer than two candidates to compare"
@@ -35,11 +35,11 @@ class Fidelity:
     """The fidelity of credits.
 
     Attributes:
-        rho: Spearman's correlation, in [-1, 1]; NaN where credits or targets are constant, or too few.
-        status: what a reader must know of `rho`.
-        candidates: how many pairs were pooled.
-        buckets: of how many buckets.
-        alone: how many buckets were left out since they hold fewer than two candidates.
+        rho: Spearman's correlation, in [-1, 1]; NaN if credits or targets are constant or too few.
+        status: whether `rho` is defined and meaningful.
+        candidates: the number of pooled pairs.
+        buckets: the number of buckets that they are from.
+        alone: the number of buckets that were omitted because they have fewer than two candidates.
     """
 
     rho: float
@@ -50,19 +50,18 @@ class Fidelity:
 
 
 def target_advantages(returns: Sequence[Sequence[float]], value_returns: Sequence[Sequence[float]]) -> Array:
-    """What each candidate of a bucket was worth beyond the policy's mean at its context (paper C3, Appendix I).
+    """Computes the target advantage of each candidate of a bucket (paper C3, Appendix I).
 
         Q[j] = mean_t R[j, t],    V = sum over value-only actions of c R / sum of c,    Delta[j] = Q[j] - V
 
-    The baseline V is of actions that serve for nothing else. Taken from the candidates themselves, it would make the
-    target a multiple of leave-one-out credit, (J - 1) / J of it with J candidates, and fidelity would be 1 by
-    construction; so at least one value-only action is asked for. Q is of the returns that credit is made of, so that
-    inside a bucket any baseline that is common to its candidates keeps their order: pass returns of replays that the
-    credit has not seen for a target that is independent of its noise.
+    where c is the number of replays of an action. V needs actions that serve only as the baseline: a baseline from the
+    candidates would make the target (J - 1) / J times their leave-one-out credit, and fidelity 1 by construction. If
+    credit and targets use the same returns, any baseline that the candidates share keeps their order. For targets with
+    independent noise, pass returns of replays that the credit was not computed from.
 
     Args:
-        returns: of each candidate, its returns, at least one, in the unit of the reward.
-        value_returns: of each value-only action, drawn from the policy with repetition, its returns.
+        returns: for each candidate, its returns, at least one, in the unit of the reward.
+        value_returns: for each value-only action, drawn from the policy with repetition, its returns.
 
     Returns:
         Delta of each candidate, in the unit of the reward.
@@ -72,28 +71,28 @@ def target_advantages(returns: Sequence[Sequence[float]], value_returns: Sequenc
     """
     if not len(value_returns):
         raise ValueError(
-            "target advantages need at least 1 value-only action, got none, which makes leave-one-out its own target; "
-            "draw some more actions for the baseline alone."
+            "target advantages need at least 1 value-only action, got none; draw further actions only for the "
+            "baseline."
         )
     q = [_pooled("a candidate", [own]) for own in returns]
     return np.asarray(q, dtype=np.float64) - _pooled("a value-only action", value_returns)
 
 
 def credit_fidelity(credits: Sequence[Sequence[float]], targets: Sequence[Sequence[float]]) -> Fidelity:
-    """Spearman's rank correlation between credits and target advantages, pooled over buckets (paper C3, Appendix I).
+    """Computes Spearman's rank correlation of credits and target advantages over buckets (paper C3, Appendix I).
 
-    All pairs (A_j, Delta_j) of all buckets go into one pool, each with the same weight; tied values have the mean of
-    their ranks. A bucket of one candidate says nothing about which decision was better, and its leave-one-out credit
-    is 0 whatever it was worth: it is left out and counted in `alone`.
+    The pairs (A_j, Delta_j) of all buckets form one pool with equal weights; tied values get the mean of their ranks.
+    A bucket with one candidate compares nothing, and its leave-one-out credit is always 0: it is omitted and counted
+    in `alone`.
 
     Args:
-        credits: of each bucket, the credit of each candidate, finite, in any unit.
-        targets: of each bucket, the target advantage of each candidate: of `target_advantages`, or exact ones.
+        credits: for each bucket, the credit of each candidate, finite, in any unit.
+        targets: for each bucket, the target advantage of each candidate, from `target_advantages` or exact.
 
     Returns:
-        The correlation and what it rests on. Without at least two pairs, or where all credits or all targets are
-        equal, it is NaN, and `status` says which; where the targets betray that they were centred on the candidates
-        themselves, it is there, and `status` says so.
+        The correlation, its status and the numbers of pairs and buckets. The correlation is NaN with fewer than two
+        pairs, or if all credits or all targets are equal. If the targets of each bucket have mean 0, it is defined but
+        its status is `CIRCULAR`.
 
     Raises:
         ValueError: the shapes differ, or a number is not finite.
@@ -121,19 +120,20 @@ def fidelity_interval(
     resamples: int = 1_000,
     seed: int = 0,
 ) -> Interval:
-    """The percentile bootstrap interval of `credit_fidelity` over buckets.
+    """Computes the percentile bootstrap interval of `credit_fidelity` over buckets.
 
-    Buckets are redrawn whole, since the candidates of one share a context and a baseline. Draws in which all credits
-    or all targets are equal have no correlation and are left out.
+    Whole buckets are resampled, since the candidates of a bucket share a context and a baseline. Resamples in which
+    all credits or all targets are equal have no correlation and are omitted.
 
     Args:
         credits, targets: as in `credit_fidelity`.
-        confidence: in (0, 1).
-        resamples: how often to redraw, at least 1.
-        seed: of the drawing.
+        confidence: the level of the interval, in (0, 1).
+        resamples: the number of resamples, at least 1.
+        seed: of the resampling.
 
     Returns:
-        With `n` the number of buckets. Where there are fewer than two, or no correlation, the ends are NaN.
+        The interval, with `n` the number of buckets. Its ends are NaN with fewer than two buckets or without a
+        correlation.
 
     Raises:
         ValueError: as `credit_fidelity`, or an option is out of range.
@@ -145,30 +145,29 @@ def fidelity_interval(
 
 
 def flat_numbers(name: str, values: Sequence[float]) -> Array:
-    """One bucket's numbers, checked.
+    """Returns the numbers of one bucket as an array.
 
     Raises:
-        ValueError: they are no flat list of finite numbers.
+        ValueError: they are not a flat list of finite numbers.
     """
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1:
         raise ValueError(
-            f"{name} must be one flat list of numbers for each bucket, got shape {array.shape} for one; "
-            "pass a list of lists."
+            f"{name} must be one flat list of numbers per bucket, got shape {array.shape}; pass a list of lists."
         )
     if not np.isfinite(array).all():
-        raise ValueError(f"{name} must be finite, got {array[~np.isfinite(array)][0]}; leave that candidate out.")
+        raise ValueError(f"{name} must be finite, got {array[~np.isfinite(array)][0]}; omit this candidate.")
     return array
 
 
 def _pairs(
     credits: Sequence[Sequence[float]], targets: Sequence[Sequence[float]]
 ) -> tuple[list[tuple[Array, Array]], int]:
-    """The credits and targets of each bucket of at least two candidates, and how many others there are."""
+    """Returns the credits and targets of each bucket with at least two candidates, and the number of other buckets."""
     if len(credits) != len(targets):
         raise ValueError(
-            f"credits and targets must be of the same buckets, got {len(credits)} and {len(targets)}; "
-            "pass one list of each for every bucket."
+            f"credits and targets must have the same number of buckets, got {len(credits)} and {len(targets)}; "
+            "pass one list of each per bucket."
         )
     pairs = []
     for place, (own, theirs) in enumerate(zip(credits, targets, strict=True)):
@@ -184,24 +183,24 @@ def _pairs(
 
 
 def rank_correlation(first: Sequence[float] | Array, second: Sequence[float] | Array) -> float:
-    """Spearman's rank correlation, in which numbers that differ by rounding alone are equal.
+    """Returns Spearman's rank correlation; values that differ only by rounding are tied.
 
     Args:
-        first, second: n numbers each.
+        first, second: paired numbers, of equal length.
 
     Returns:
-        The correlation, in [-1, 1]; NaN of no numbers, or where all of one side are equal.
+        A number in [-1, 1]; NaN without numbers or if either side is constant.
     """
     pairs = np.stack([np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)], axis=1)
     return float(rank_correlations(pairs, np.ones((1, len(pairs))))[0])
 
 
 def rank_correlations(pairs: Array, counts: Array) -> Array:
-    """`rank_correlation` of resamples of some pairs, all at once.
+    """Computes `rank_correlation` of many resamples of pairs at once.
 
     Args:
         pairs: n x 2 numbers.
-        counts: resamples x n, how often a resample has each pair.
+        counts: resamples x n, the number of times that each resample contains each pair.
 
     Returns:
         The correlation of each resample, in [-1, 1], or NaN.
@@ -217,7 +216,7 @@ def rank_correlations(pairs: Array, counts: Array) -> Array:
 
 
 def _ranks(values: Array, counts: Array) -> Array:
-    """The rank of each value in each resample, resamples x n; equal values have the mean of their ranks."""
+    """Returns the rank of each value in each resample, resamples x n; tied values have the mean of their ranks."""
     if not len(values):
         return np.zeros_like(counts)
     distinct, place = np.unique(_ties(values), return_inverse=True)
@@ -227,14 +226,14 @@ def _ranks(values: Array, counts: Array) -> Array:
 
 
 def _ties(values: Array) -> Array:
-    """The values with rounding taken away, so that what is equal has equal ranks."""
+    """Rounds values so that those that differ only by rounding are tied."""
     scale = float(np.abs(values).max())
     return np.asarray(np.round(values / scale / _TIE) if scale else values, dtype=np.float64)
 
 
 def _pooled(what: str, returns: Sequence[Sequence[float]]) -> float:
-    """The mean over all returns, which weights each action by its replays."""
+    """Returns the mean over all returns, which weights each action by its number of replays."""
     for own in returns:
         if not len(own):
-            raise ValueError(f"{what} must have at least 1 return, got none; leave it out.")
+            raise ValueError(f"{what} must have at least 1 return, got none; omit it.")
     return float(np.concatenate([flat_numbers("returns", own) for own in returns]).mean())

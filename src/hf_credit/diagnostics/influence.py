@@ -1,4 +1,4 @@
-"""Influence: how far a message decides what the next speaker says (paper C3, Appendix J)."""
+"""Influence: mutual information between a message and the response to it (paper C3, Appendix J)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 EMPTY, OTHER = "EMPTY", "OTHER"
-_MOST_CHARACTERS, _DIGITS = 256, 16
+_MAX_CHARACTERS, _DIGITS = 256, 16
 
 Responses = Sequence[Sequence[Sequence[str | None]]]
-"""Of each bucket, of each candidate, the first message of the teammate downstream in each replay; `None` where the
-episode ended before the teammate spoke."""
+"""For each bucket and candidate, the first message of the teammate downstream in each replay; `None` if the episode
+ended before."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,10 +25,10 @@ class Influence:
     """Influence in nats.
 
     Attributes:
-        mean: over the buckets that could be measured, in [0, ln J] with J candidates; NaN without any.
-        by_bucket: of each bucket; NaN of one with fewer than two candidates that were replayed.
-        buckets: how many were measured.
-        alone: how many were left out.
+        mean: the mean over measured buckets, in [0, ln J] with J candidates; NaN without one.
+        by_bucket: the influence in each bucket; NaN with fewer than two replayed candidates.
+        buckets: the number of measured buckets.
+        alone: the number of omitted buckets.
     """
 
     mean: float
@@ -38,45 +38,45 @@ class Influence:
 
 
 def response_symbol(message: str | None) -> str:
-    """The symbol of a message (paper C3, Table 14).
+    """Returns the symbol of a message (paper C3, Table 14).
 
-    NFKC, runs of white space as one blank, trimmed, cut to 256 characters; then the first 16 hexadecimal digits of the
-    SHA-1 of its UTF-8. No message, or one of white space alone, is `EMPTY`.
+    The text is normalised by NFKC, runs of white space become one blank, and it is trimmed and cut to 256 characters.
+    The symbol is the first 16 hexadecimal digits of the SHA-1 of its UTF-8, or `EMPTY` if no text is left.
     """
     if message is None:
         return EMPTY
-    text = " ".join(unicodedata.normalize("NFKC", message).split())[:_MOST_CHARACTERS]
+    text = " ".join(unicodedata.normalize("NFKC", message).split())[:_MAX_CHARACTERS]
     if not text:
         return EMPTY
-    # Half of a surrogate pair, which a broken reply can leave behind, has no UTF-8 of its own.
+    # A broken reply can contain half of a surrogate pair, which has no UTF-8 encoding.
     digest = hashlib.sha1(text.encode("utf-8", errors="surrogatepass"), usedforsecurity=False)
     return digest.hexdigest()[:_DIGITS]
 
 
 def influence(responses: Responses, vocabulary: int = 64, alpha: float = 1e-2) -> Influence:
-    """The mutual information between the injected candidate and the teammate's response (paper C3, Appendix J).
+    """Estimates the mutual information between the candidate and the teammate's response (paper C3, Appendix J).
 
-    With c[j, y] the count of symbol y among the replays of candidate j, n[j] their number, and Y the symbols that
-    occur in the bucket ("active symbols", as we read it),
+    With c[j, y] the count of symbol y in the n[j] replays of candidate j, and Y the symbols that occur in the bucket
+    (this library's reading of "active symbols"),
 
         p(y | j) = (c[j, y] + alpha) / (n[j] + alpha |Y|),    p(j) = 1/J,    p(y) = sum_j p(j) p(y | j)
         I(J; Y | h) = sum_j p(j) sum_y p(y | j) ln(p(y | j) / p(y))
 
-    Symbols are those of `response_symbol`; the `vocabulary` most frequent ones of all buckets are kept, of equally
-    frequent ones the first in order, and the others become `OTHER`. `EMPTY` is always kept and takes no place.
+    Symbols are those of `response_symbol`. The `vocabulary` most frequent symbols over all buckets are kept, in
+    alphabetical order if equally frequent, and the others become `OTHER`. `EMPTY` is always kept and does not count.
 
-    From few replays the estimate is too high: where hardly any two messages are equal it comes near ln J, whatever
-    they say. Compare it with `influence_by_chance`. Replays with common random numbers are less prone to this, since a
-    teammate that pays no heed then says the same to all candidates.
+    With few replays the estimate is too high: if almost all messages differ, it is near ln J. Compare it with
+    `influence_by_chance`. Common random numbers reduce this bias, since a teammate that ignores the message then
+    responds equally to all candidates.
 
     Args:
-        responses: see `Responses`. A candidate without a replay is left out.
-        vocabulary: how many symbols to tell apart, at least 1.
-        alpha: pseudo-count of every active symbol, above 0.
+        responses: see `Responses`. A candidate without replays is omitted.
+        vocabulary: the number of distinct symbols, at least 1.
+        alpha: the pseudo-count of every active symbol, above 0.
 
     Returns:
-        A bucket with one candidate has no influence to measure: it is left out of the mean and counted in `alone`.
-        A bucket in which nobody answers has influence 0.
+        The influence. A bucket with one candidate is not measured and counted in `alone`. A bucket without responses
+        has influence 0.
 
     Raises:
         ValueError: an option is out of range.
@@ -91,27 +91,29 @@ def influence(responses: Responses, vocabulary: int = 64, alpha: float = 1e-2) -
 def influence_by_chance(
     responses: Responses, vocabulary: int = 64, alpha: float = 1e-2, shuffles: int = 20, seed: int = 0
 ) -> float:
-    """What `influence` finds where there is none: its mean after the responses of each bucket were dealt out anew.
+    """Estimates the bias of `influence`: its mean after the responses of each bucket are shuffled.
 
-    Every shuffle permutes the responses of a bucket among its candidates, which keeps how many each has. What the
-    estimate exceeds this by is dependence. The paper reports no such number.
+    Each shuffle permutes the responses of a bucket among its candidates and keeps the number of each. An influence
+    above this value indicates dependence. The paper reports no such number.
 
     Args:
         responses, vocabulary, alpha: as in `influence`.
-        shuffles: how many, at least 1.
-        seed: of the shuffling.
+        shuffles: the number of shuffles, at least 1.
+        seed: of the shuffles.
 
     Returns:
-        In nats; NaN where no bucket can be measured.
+        The bias in nats; NaN if no bucket can be measured.
 
     Raises:
         ValueError: an option is out of range.
     """
     if shuffles < 1:
-        raise ValueError(f"shuffles must be at least 1, got {shuffles}; 20 will do.")
+        raise ValueError(f"shuffles must be at least 1, got {shuffles}; raise it, for example to 20.")
     influence(responses, vocabulary, alpha)
     symbols, draws = _symbols(responses, vocabulary), np.random.default_rng(seed)
-    return float(np.mean([_influence([_dealt(own, draws) for own in symbols], alpha).mean for _ in range(shuffles)]))
+    return float(
+        np.mean([_influence([_shuffled(own, draws) for own in symbols], alpha).mean for _ in range(shuffles)])
+    )
 
 
 def _influence(symbols: Sequence[Sequence[Sequence[str]]], alpha: float) -> Influence:
@@ -132,7 +134,7 @@ def _of_bucket(candidates: Sequence[Sequence[str]], alpha: float) -> float:
     counts = np.asarray([[own.count(symbol) for symbol in active] for own in candidates], dtype=np.float64)
     given = (counts + alpha) / (counts.sum(axis=1, keepdims=True) + alpha * len(active))
     overall = given.mean(axis=0)
-    # Mutual information is at least 0; a sum that is 0 can come out a rounding below.
+    # Rounding can make a mutual information of 0 slightly negative.
     return max(0.0, float((given * np.log(given / overall)).sum(axis=1).mean()))
 
 
@@ -144,8 +146,8 @@ def _symbols(responses: Responses, vocabulary: int) -> list[list[list[str]]]:
     return [[[symbol if symbol in kept else OTHER for symbol in own] for own in bucket] for bucket in symbols]
 
 
-def _dealt(bucket: Sequence[Sequence[str]], draws: np.random.Generator) -> list[list[str]]:
-    every = [symbol for own in bucket for symbol in own]
-    order: NDArray[np.int64] = draws.permutation(len(every))
+def _shuffled(bucket: Sequence[Sequence[str]], draws: np.random.Generator) -> list[list[str]]:
+    symbols = [symbol for own in bucket for symbol in own]
+    order: NDArray[np.int64] = draws.permutation(len(symbols))
     places = iter(order.tolist())
-    return [[every[next(places)] for _ in own] for own in bucket]
+    return [[symbols[next(places)] for _ in own] for own in bucket]

@@ -1,4 +1,4 @@
-"""Whether what interventions say can be trusted: proposals, continuations and estimates (paper CVT-RL, Table 5)."""
+"""Reliability of interventions: validity of proposals, overlap of policies, errors of estimates (CVT-RL, Table 5)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from hf_credit.validators import finite_number, finite_numbers
 
 @dataclass(frozen=True, kw_only=True)
 class InterventionValidity:
-    """Of the proposals of a family of interventions.
+    """The validity of the proposals of a family of interventions.
 
     Attributes:
-        proposals: how many were drawn.
-        invalid: the share that failed the gate.
-        out_of_distribution: the share of the valid ones whose replies are unlike what the policy says; NaN where none
-            can be judged.
-        judged: how many of the valid ones could be.
+        proposals: the number of proposals.
+        invalid: the share of proposals that the gate rejected.
+        out_of_distribution: the share of judged proposals with replies that are unlikely under the policy; NaN without
+            a judged proposal.
+        judged: the number of valid proposals that could be judged.
     """
 
     proposals: int
@@ -39,24 +39,24 @@ def intervention_validity(
     sampled_logprobs: Sequence[float] = (),
     quantile: float = 0.05,
 ) -> dict[str, InterventionValidity]:
-    """How often proposals are rejected before they are played out, and how often they are out of distribution.
+    """Computes the shares of invalid and of out-of-distribution proposals, by family.
 
-    A proposal is out of distribution where its log-probability a token, under the policy that plays on, is below the
-    5th percentile of the replies of its kind that this policy sampled itself; the paper does not define it.
+    A proposal is out of distribution if its mean log-probability per token, under the policy that continues, is below
+    the `quantile` of the replies of the same kind that this policy sampled. The paper does not define the term.
 
     Args:
-        families: of each proposal.
-        valid: whether it passed the gate.
-        kinds: of the action of each, such as `"read"`.
-        logprobs: of each, its mean log-probability a token in nats; `None` where it was not scored.
-        sampled_kinds, sampled_logprobs: the same of replies that were sampled.
-        quantile: below which a log-probability is unusual, in (0, 1).
+        families: the family of each proposal.
+        valid: whether each proposal passed the gate.
+        kinds: the kind of action of each proposal, such as `"read"`.
+        logprobs: the mean log-probability per token of each proposal, in nats; `None` if it was not scored.
+        sampled_kinds, sampled_logprobs: the same for sampled replies.
+        quantile: in (0, 1).
 
     Returns:
-        By family, in the order in which they appear.
+        The result for each family, in order of appearance.
 
     Raises:
-        ValueError: lengths differ, or the quantile is out of its range.
+        ValueError: lengths differ, or the quantile is out of range.
     """
     if not 0 < quantile < 1:
         raise ValueError(f"quantile must be in (0, 1), got {quantile}; 0.05 is the 5th percentile.")
@@ -87,15 +87,15 @@ def intervention_validity(
 
 @dataclass(frozen=True, kw_only=True)
 class Overlap:
-    """Ratios of continuations, and the probabilities with which steps were drawn.
+    """Importance ratios of continuations, and the probabilities with which steps were drawn.
 
     Attributes:
-        median, p95: of the ratios, unclipped.
-        ratio_clipped: the share of ratios outside the clip.
+        median, p95: median and 95th percentile of the unclipped ratios.
+        ratio_clipped: the share of ratios outside the clip range.
         effective: the effective sample size as a share of the sample, (sum rho)^2 / (n sum rho^2), in (0, 1].
-        selection_median: of the probabilities; NaN where none are given.
-        selection_at_floor: the share of probabilities at the floor; likewise.
-        n: how many ratios there were.
+        selection_median: the median of the probabilities; NaN without any.
+        selection_at_floor: the share of probabilities at the floor; NaN without any.
+        n: the number of ratios.
     """
 
     median: float
@@ -114,20 +114,20 @@ def overlap(
     high: float = 5.0,
     floor: float = 0.15,
 ) -> Overlap:
-    """How far a policy is from the one that played, as far as continuations and drawn steps tell.
+    """Measures the overlap of a policy with the policy that played continuations (paper CVT-RL, eq. 5).
 
     Args:
-        ratios: rho of eq. 5 before it is clipped, each finite and at least 0, at least one above 0.
-        probabilities: with which steps were drawn, each in (0, 1].
-        low, high: the clip.
-        floor: of the probabilities.
+        ratios: rho of eq. 5 before clipping, each finite and at least 0, at least one above 0.
+        probabilities: the probabilities with which steps were drawn, each in (0, 1].
+        low, high: the clip range of ratios.
+        floor: the minimum of the probabilities.
 
     Raises:
         ValueError: there is no ratio, or a number is out of range.
     """
     ratios = finite_numbers("a ratio of hf_credit.credit.continuation_ratio", ratios, least=0)
     if not any(ratios):
-        raise ValueError("a ratio must be above 0, got 0.0 for all; take the policy that played.")
+        raise ValueError("a ratio must be above 0, got 0.0 for all; use the policy that played the continuations.")
     for value in probabilities:
         finite_number("the probability of being drawn", value, above=0, most=1)
     most = max(ratios)  # so that no square is out of range
@@ -146,15 +146,15 @@ def overlap(
 
 @dataclass(frozen=True, kw_only=True)
 class PCCCFidelity:
-    """Estimated against exact contributions.
+    """The errors of estimated contributions.
 
     Attributes:
-        rank_correlation: Spearman's, in [-1, 1]; NaN where either is the same for all steps.
-        squared_error: the mean, in squared units of the outcome.
-        bias: the mean of the differences.
-        sign_agreement: of the steps whose exact contribution is not 0, the share whose estimate has its sign; NaN
-            where there is none.
-        n: how many steps there were.
+        rank_correlation: Spearman's correlation, in [-1, 1]; NaN if either side is constant.
+        squared_error: the mean squared error, in squared units of the outcome.
+        bias: the mean of estimate minus exact contribution.
+        sign_agreement: the share of estimates with the right sign, over steps with an exact contribution other than 0;
+            NaN without one.
+        n: the number of steps.
     """
 
     rank_correlation: float
@@ -165,19 +165,19 @@ class PCCCFidelity:
 
 
 def pccc_fidelity(estimates: Sequence[float], exact: Sequence[float]) -> PCCCFidelity:
-    """Compares estimates of what steps contributed with what they did contribute.
+    """Compares estimated contributions of steps with exact ones.
 
     Args:
-        estimates: of each step, such as `hf_credit.credit.contributions` gives them.
-        exact: of the same steps, by enumeration or by many continuations.
+        estimates: the estimate for each step, such as from `hf_credit.credit.contributions`.
+        exact: the contribution of each step, by enumeration or from many continuations.
 
     Raises:
-        ValueError: there is no step, their numbers differ, or one is not finite.
+        ValueError: there is no step, lengths differ, or a number is not finite.
     """
     if not estimates or len(estimates) != len(exact):
         raise ValueError(
-            f"fidelity needs one estimate and one exact contribution of each step, got {len(estimates)} and "
-            f"{len(exact)}; leave out the steps without an estimate."
+            f"fidelity needs one estimate and one exact contribution per step, got {len(estimates)} and {len(exact)}; "
+            "omit steps without an estimate."
         )
     finite_numbers("a contribution", [*estimates, *exact])
     differences = [mine - theirs for mine, theirs in zip(estimates, exact, strict=True)]

@@ -1,4 +1,4 @@
-"""A policy, diagnosed: buckets and attempts, or the credit of an update of training."""
+"""Diagnoses a policy: on buckets and attempts, or on the credit of a training update."""
 
 from __future__ import annotations
 
@@ -28,19 +28,18 @@ Critic = Callable[[Sequence[CriticInput]], Sequence[tuple[float, ...]]]
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """A policy that is diagnosed, and what is known of it.
+    """A policy to diagnose.
 
     Attributes:
-        name: of the policy.
-        engine: plays, with the policy.
-        greedy: the same without chance, for `attempts`.
-        trained: the method that it was trained with, where that is known.
-        critics: that were trained beside it, by name.
-        logprobs: those of its tokens, where a method asks for them; what the sampler reported if `None`.
-        end_tokens: those that end its replies; the tokenizer's own if `None`.
-        exact: the arguments of `exact_values` beside interaction, chat and states, if all replies can be enumerated;
-            with them, true values are found too.
-        about: plain values for the reader.
+        name: the name of the policy.
+        engine: plays with the policy.
+        greedy: plays with the policy at temperature 0, for `attempts`.
+        trained: the method that it was trained with, if known.
+        critics: its critics, by name.
+        logprobs: computes log-probabilities of its tokens for methods that need them; by default those of the sampler.
+        end_tokens: the tokens that end its replies; by default that of the tokenizer.
+        exact: the arguments of `exact_values` besides interaction, chat and states; `None` computes no exact values.
+        about: settings as plain values.
     """
 
     name: str
@@ -54,7 +53,7 @@ class Subject:
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def context(self, seed: int = 0) -> LocalContext:
-        """Plays with the policy and asks its critics; its frozen copy is the policy itself."""
+        """Returns a context with the policy, its critics and, as the frozen copy, the policy itself."""
         remembered = {name: RememberedValues(critic) for name, critic in self.critics.items()}
         return LocalContext(self.engine, remembered, seed, self.engine, self.logprobs, self.end_tokens)
 
@@ -69,22 +68,22 @@ def diagnose_policy(
     attempts: int = 0,
     credit_replays: int = 1,
 ) -> Diagnosis:
-    """Samples buckets of a policy and measures what they say; plays it for greedy and pass@k on request.
+    """Samples buckets of a policy and diagnoses them, and measures greedy success and pass@k if `attempts` is not 0.
 
     Args:
         subject: the policy.
         starts: the tasks, one start each.
-        plan: of the buckets.
-        methods: whose credit to measure, by the name to show, beside those of `standard_methods`.
-        oracle: judges the candidates of a game.
-        attempts: for pass@k, drawn episodes at each task, and one greedy one; none if 0.
+        plan: the numbers of buckets, candidates and replays.
+        methods: methods to measure besides those of `standard_methods`, by the name to show.
+        oracle: judges the candidates.
+        attempts: sampled episodes per task for pass@k, besides a greedy one; 0 plays none.
         credit_replays: as in `diagnose`.
 
     Raises:
-        ValueError: a number or a method is not possible, in one sentence.
+        ValueError: a number or a method is invalid.
     """
     if attempts and subject.greedy is None:
-        raise ValueError("attempts need an engine without chance, got none; give a greedy one, or 0 attempts.")
+        raise ValueError("attempts need a greedy engine, got none; pass one, or 0 attempts.")
     engine = subject.engine
     asked = {label: method.bind(engine.interaction) for label, method in (methods or {}).items()}
     buckets, cost = diagnostic_buckets(engine, starts, plan, oracle=oracle)
@@ -115,23 +114,22 @@ def diagnose_training(
     plan: BucketPlan,
     methods: Mapping[str, Method] | None = None,
 ) -> list[TrainingDiagnosis]:
-    """Measures the credit of an update of training, by each method.
+    """Measures the credit of a training update with each method.
 
     Args:
         subject: the policy.
         starts: the tasks of the update, one start each; their seeds become those of the task rows.
         plan: as in `training_credit`.
-        methods: whose credit to measure, by the name to show; that of the method it was trained with if none.
+        methods: the methods to measure, by the name to show; by default the method that the policy was trained with.
 
     Raises:
-        ValueError: no method is named and none is known, or as `training_credit`.
+        ValueError: no method is named or known, or as `training_credit`.
     """
     asked = dict(methods or {})
     if not asked:
         if subject.trained is None:
             raise ValueError(
-                f"the credit of training is that of a method, got none and none is noted beside {subject.name!r}; "
-                "name one."
+                f"the credit of training needs a method, got none and none is recorded for {subject.name!r}; name one."
             )
         asked = {subject.trained.name: subject.trained}
     engine, exact = subject.engine, subject.exact

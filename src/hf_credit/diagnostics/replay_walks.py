@@ -1,4 +1,4 @@
-"""What replays could gain for a policy: plays episodes without any replay, and reads where noise arises."""
+"""The possible gain of replays for a policy, estimated from episodes without replays."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from hf_credit.methods.turns import step_rewards
 from hf_credit.rollouts import Decision, Ending, Episode, Ledger, RolloutRequest, refuse_total_failure
 from hf_credit.rollouts.method_context import Logprobs
 
-LEAST = 4
-"""So many other episodes must have come to a context for the mean of their returns to be its value."""
-LITTLE = 0.2
-"""Values that explain less of the variance of returns than this make rho a bound and no prediction."""
-OWN_READING = ("ppo", "active_replay")
-"""Methods whose critic reads what the speaker reads."""
+_MIN_EPISODES = 4
+"""The number of other episodes at a context from which the mean of their returns is its value."""
+_MIN_EXPLAINED = 0.2
+"""The explained share of the variance of returns below which rho is only a bound."""
+_OWN_READING = ("ppo", "active_replay")
+"""Methods with a critic that reads the context of the decision."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayDiagnosis:
-    """What replays could gain for one policy.
+    """The possible gain of replays for one policy.
 
     Attributes:
-        name: of the policy.
-        gain: at best, and where.
-        critic: `"critic"` where one was asked, else `"means"`.
-        explained: the share of the variance of returns that the values explain, at most 1; NaN where all are alike.
-        cost: of the episodes.
-        about: plain values for the reader.
+        name: the name of the policy.
+        gain: the maximum gain, and where to branch.
+        critic: the source of the values, `"critic"` or `"means"`.
+        explained: the share of the variance of returns that the values explain, at most 1; NaN for equal returns.
+        cost: the cost of the episodes.
+        about: settings as plain values.
     """
 
     name: str
@@ -47,37 +47,37 @@ class ReplayDiagnosis:
 
     @property
     def warning(self) -> str:
-        """What to know before rho is believed; empty where there is nothing."""
-        if self.explained >= LITTLE:
+        """Why rho may not be reliable, in one sentence; empty if it is."""
+        if self.explained >= _MIN_EXPLAINED:
             return ""
         if math.isnan(self.explained):
             return (
-                f"{self.name}: all returns are alike, so nothing is known of where noise arises; take tasks that are "
-                "solved now and then."
+                f"{self.name}: all returns are equal, so rho cannot be estimated; choose tasks that are sometimes "
+                "solved and sometimes not."
             )
         return (
-            f"{self.name}: the values explain {self.explained:.2g} of the variance of returns, so rho is no "
-            "prediction: replays can hardly gain more, and may gain nothing; teach a critic first."
+            f"{self.name}: the values explain only {self.explained:.2g} of the variance of returns, so rho is a lower "
+            "bound: replays may gain less or nothing; train a critic first."
         )
 
 
 def diagnose_replays(
     subject: Subject, starts: Sequence[RolloutRequest[Any]], *, most: float = 2.0, seed: int = 0
 ) -> ReplayDiagnosis:
-    """Plays each task once, and says what replays could gain.
+    """Plays each task once and estimates the possible gain of replays.
 
     Args:
-        subject: the policy; its critic gives values where `ppo` or `active_replay` taught it.
+        subject: the policy; its critic provides the values if it was trained by `ppo` or `active_replay`.
         starts: the tasks.
-        most, seed: as for `replay_gain`.
+        most, seed: as in `replay_gain`.
 
     Raises:
-        ValueError: fewer than two episodes came to an end.
+        ValueError: fewer than two episodes ended without an error.
     """
     episodes = subject.engine.run(starts)
     refuse_total_failure(episodes)
     trained = None if subject.trained is None else subject.trained.name
-    critic = subject.critics.get("critic") if trained in OWN_READING else None
+    critic = subject.critics.get("critic") if trained in _OWN_READING else None
     gain, explained = episodes_gain(episodes, critic, subject.logprobs, most=most, seed=seed)
     return ReplayDiagnosis(
         name=subject.name,
@@ -95,26 +95,26 @@ def episodes_gain(
     logprobs: Logprobs | None = None,
     **measured: Any,
 ) -> tuple[ReplayGain, float]:
-    """`replay_gain` of episodes that were played from the start, and how much of their returns the values explain.
+    """Computes `replay_gain` of episodes, and the share of the variance of their returns that the values explain.
 
-    Without a critic the value before a step is the mean return of the other episodes that came to the same context,
-    where there are four, else of those that came to a step as late. By steps alone, one cannot know what an early
-    decision settled before the reward tells, so that all noise seems to arise late: read rho as a bound then.
+    Without a critic, the value before a step is the mean return of the other episodes at the same context if there are
+    at least four, otherwise of those with as many steps. Such a mean does not notice an early decision that determines
+    a later reward, so noise seems to arise late, and rho is only a lower bound.
 
     Args:
-        episodes: of one policy; those that failed are left out.
-        critic: says values at places of what a speaker reads, as in training.
-        logprobs: of tokens under the policy; what the sampler reported if `None`.
-        **measured: as for `replay_gain`.
+        episodes: of one policy, played from the start; those that failed are omitted.
+        critic: predicts values at positions of a role's contexts, as in training.
+        logprobs: computes log-probabilities of tokens under the policy; by default those of the sampler.
+        **measured: as in `replay_gain`.
 
     Raises:
-        ValueError: fewer than two came to an end, or nobody knows the log-probabilities.
+        ValueError: fewer than two episodes ended without an error, or log-probabilities are missing.
     """
     sound = [one for one in episodes if one.ending != Ending.ERROR]
     walks = [[step for step in one.steps if not all(two.observed for two in step)] for one in sound]
     rewards = [_paid(one) for one in sound]
     returns = [list(itertools.accumulate(reversed(own)))[::-1] for own in rewards]
-    values = _means(walks, returns) if critic is None else _said(sound, walks, critic)
+    values = _means(walks, returns) if critic is None else _predicted(sound, walks, critic)
     deltas = [
         [reward + after - value for reward, value, after in zip(paid, own, [*own[1:], 0.0], strict=True)]
         for paid, own in zip(rewards, values, strict=True)
@@ -123,8 +123,8 @@ def episodes_gain(
     known = [one.logprobs for one in decisions] if logprobs is None else list(logprobs(decisions))
     if any(one is None for one in known):
         raise ValueError(
-            "the spread of a policy needs the log-probabilities of what it said, got none for some; sample with them, "
-            "or pass logprobs."
+            "the gain of replays needs the log-probabilities of all replies, got none for some; sample with them, or "
+            "pass logprobs."
         )
     rest = iter(known)
     spreads = [
@@ -139,7 +139,7 @@ def episodes_gain(
 
 
 def _paid(episode: Episode) -> list[float]:
-    """The reward of each step of those who learn, with what is paid until the next; what comes before is nobody's."""
+    """Returns the reward of each step of trained roles, with the rewards until their next step."""
     paid: list[float] = []
     for step, reward in zip(episode.steps, step_rewards(episode), strict=True):
         if not all(one.observed for one in step):
@@ -149,36 +149,38 @@ def _paid(episode: Episode) -> list[float]:
     return paid
 
 
-def _said(
+def _predicted(
     episodes: Sequence[Episode], walks: Sequence[Sequence[Sequence[Decision]]], critic: Critic
 ) -> list[list[float]]:
+    """Returns the critic's value before each step."""
     read = [own_readings(one, tokens=False) for one in episodes]
-    predicted = iter(critic([reading for readings, _ in read for reading in readings]))
+    predictions = iter(critic([reading for readings, _ in read for reading in readings]))
     found = []
     for episode, walk, (readings, places) in zip(episodes, walks, read, strict=True):
-        said = [next(predicted) for _ in readings]
-        of = {
-            one.id: [said[a][b] for a, b in at] for one, at in zip(episode.decisions, places.of_decisions, strict=True)
+        own = [next(predictions) for _ in readings]
+        values = {
+            one.id: [own[a][b] for a, b in at] for one, at in zip(episode.decisions, places.of_decisions, strict=True)
         }
-        found.append([fmean(value for one in step for value in of[one.id]) for step in walk])
+        found.append([fmean(value for one in step for value in values[one.id]) for step in walk])
     return found
 
 
 def _means(walks: Sequence[Sequence[Sequence[Decision]]], returns: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Returns the mean return of other episodes before each step."""
     seen: dict[Hashable, list[float]] = defaultdict(list)
 
     def keys(step: Sequence[Decision], depth: int) -> tuple[Hashable, Hashable]:
         return depth, (depth, tuple((one.event, one.context_ids) for one in step))
 
     for walk, own in zip(walks, returns, strict=True):
-        for depth, (step, came) in enumerate(zip(walk, own, strict=True)):
+        for depth, (step, later) in enumerate(zip(walk, own, strict=True)):
             for key in keys(step, depth):
-                seen[key].append(came)
+                seen[key].append(later)
     sums = {key: (sum(own), len(own)) for key, own in seen.items()}
 
     def value(step: Sequence[Decision], depth: int, own: float) -> float:
-        late, here = (sums[key] for key in keys(step, depth))
-        total, count = here if here[1] > LEAST else late
+        at_depth, at_context = (sums[key] for key in keys(step, depth))
+        total, count = at_context if at_context[1] > _MIN_EPISODES else at_depth
         return (total - own) / (count - 1) if count > 1 else 0.0
 
     return [
@@ -188,7 +190,7 @@ def _means(walks: Sequence[Sequence[Sequence[Decision]]], returns: Sequence[Sequ
 
 
 def _explained(values: Sequence[Sequence[float]], returns: Sequence[Sequence[float]]) -> float:
-    said, came = ([one for own in rows for one in own] for rows in (values, returns))
-    mean = fmean(came) if came else 0.0
-    spread = sum((one - mean) ** 2 for one in came)
-    return 1 - sum((a - b) ** 2 for a, b in zip(said, came, strict=True)) / spread if spread else math.nan
+    predictions, targets = ([one for own in rows for one in own] for rows in (values, returns))
+    mean = fmean(targets) if targets else 0.0
+    spread = sum((one - mean) ** 2 for one in targets)
+    return 1 - sum((a - b) ** 2 for a, b in zip(predictions, targets, strict=True)) / spread if spread else math.nan

@@ -1,4 +1,4 @@
-"""By how much replays could lower the cost of signal, and where, from unbranched episodes alone."""
+"""Estimates how much replays could lower the cost of signal, and where to branch, from episodes without branches."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from hf_credit.validators import finite_number, whole_number
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayBlock:
-    """Steps at which equally many branches should be alive.
+    """Consecutive steps with the same optimal number of live branches.
 
     Attributes:
         first, last: the steps, counted from 1.
-        branches: alive for one at the first step; infinite where no noise arises before.
-        noise: the share of all noise that arises there.
-        tokens: the share of all tokens that is generated there.
+        branches: live branches, relative to the first step; infinite if no noise arises before.
+        noise: the share of the noise that arises in these steps.
+        tokens: the share of the tokens that are generated in these steps.
     """
 
     first: int
@@ -36,14 +36,14 @@ class ReplayBlock:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayGain:
-    """What replays could gain at best.
+    """The maximum gain of replays.
 
     Attributes:
-        ratio: rho, the cost of signal under the best branching over that without, with its interval over episodes.
-        capped: the same where at most `most` branches are alive of one start.
-        most: these.
-        branches: at each step, how many branches go on from its state then, as `active_replay` takes them.
-        blocks: where how many are alive.
+        ratio: rho, the cost of signal with the best branching divided by that without; its interval is over episodes.
+        capped: rho with at most `most` live branches per start.
+        most: this maximum.
+        branches: for each step, the number of branches per state then, as an option of `active_replay`.
+        blocks: the optimal number of live branches, by step.
     """
 
     ratio: Interval
@@ -63,22 +63,22 @@ def replay_gain(
     resamples: int = 1000,
     seed: int = 0,
 ) -> ReplayGain:
-    """rho of `hf_credit.credit.replay_ratio` from what single episodes showed, by step.
+    """Estimates rho of `hf_credit.credit.replay_ratio` from episodes without branches.
 
         b[j] = mean over episodes of delta[j]^2 sum over t <= j of |grad log pi[t]|^2,   c[j] = mean tokens of step j
 
-    delta[j] = r[j] + V[j + 1] - V[j] is what step j changed in value. b is the variance that arises at a step where V
-    is the value of the policy. A V that knows less sees the same noise arise later, so rho comes out too low, and only
-    bounds what can be gained. Few episodes make it too low as well, as chance alone makes noise rise somewhere.
+    delta[j] = r[j] + V[j + 1] - V[j] is the change of value by step j. If V is the value of the policy, b[j] is the
+    variance that arises at step j. With a V that explains less, noise seems to arise later, so rho is too low and only
+    a lower bound. With few episodes rho is too low as well.
 
     Args:
-        deltas: of each step of each episode, in the unit of the reward.
-        spreads: |grad log pi|^2 of what was decided there, at least 0, in any one unit; for a network the sum over
-            tokens of 1 - p, p the probability of the token that was drawn, whose mean is that in the logits.
-        tokens: that were generated there.
-        most: branches alive of one start, for `capped` and `branches`.
-        confidence: of the interval, from a bootstrap over episodes.
-        resamples: of the bootstrap.
+        deltas: delta of each step of each episode, in the unit of the reward.
+        spreads: |grad log pi|^2 of each step, at least 0, in any fixed unit. For a network, the sum over tokens of
+            1 - p, with p the probability of the sampled token, has the same mean as in the logits.
+        tokens: the number of generated tokens of each step.
+        most: the maximum number of live branches per start, for `capped` and `branches`.
+        confidence: the level of the interval, which is from a bootstrap over episodes.
+        resamples: the number of resamples of the bootstrap.
         seed: of the bootstrap.
 
     Raises:
@@ -91,7 +91,7 @@ def replay_gain(
     lengths = [[len(own) for own in rows] for rows in (deltas, spreads, tokens)]
     if not lengths[0] == lengths[1] == lengths[2]:
         raise ValueError(
-            "deltas, spreads and tokens must have one number for each step of each episode, got other lengths; give "
+            "deltas, spreads and tokens must have one number per step of each episode, got different lengths; pass "
             "all three for every step."
         )
     noise = _table(
@@ -144,7 +144,7 @@ def _share(values: torch.Tensor, first: int, last: int) -> float:
 
 
 def _table(rows: Sequence[Sequence[float]]) -> NDArray[np.float64]:
-    """Ragged rows as a matrix, 0 behind their ends."""
+    """Returns ragged rows as a matrix, padded with 0."""
     table = np.zeros((len(rows), max(map(len, rows))))
     for place, row in enumerate(rows):
         table[place, : len(row)] = row

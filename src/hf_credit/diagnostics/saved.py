@@ -1,4 +1,4 @@
-"""A saved policy, loaded and diagnosed."""
+"""Loads a saved policy and diagnoses it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from hf_credit.tasks.rows import evaluation_starts
 
 @dataclass(frozen=True, kw_only=True)
 class Tasks:
-    """Which tasks are played, as for `hf_credit.tasks.rows.evaluation_starts`."""
+    """The tasks to play, with the arguments of `hf_credit.tasks.rows.evaluation_starts`."""
 
     episodes: int | None = None
     first_task: int = 0
@@ -49,18 +49,18 @@ def diagnose_model(
     credit_replays: int = 1,
     **loading: Any,
 ) -> Diagnosis:
-    """`diagnose_policy` of a saved policy.
+    """Runs `diagnose_policy` for a saved policy.
 
     Args:
         model: a folder or an id on the Hub.
-        setup: the task, how it is shown and how replies are drawn, and the method that the policy was trained with.
-        plan: of the buckets.
+        setup: the task with its prompt and sampling settings, and the method that the policy was trained with.
+        plan: the numbers of buckets, candidates and replays.
         methods, attempts, credit_replays: as in `diagnose_policy`.
-        oracle: judges the actions of a game; the game's own if `None`.
-        **loading: as for `load_subject`.
+        oracle: judges the actions; by default that of the environment.
+        **loading: as in `load_subject`.
 
     Raises:
-        ValueError: the model, the setup, the tasks or a number are not possible, in one sentence.
+        ValueError: the model, the setup, the tasks or a number is invalid.
     """
     oracle = Oracled(setup.build()).check_oracle(oracle)
     subject, starts = load_subject(model, setup, plan, **loading)
@@ -71,7 +71,7 @@ def diagnose_model(
 def diagnose_model_training(
     model: str, setup: TaskSpec, plan: BucketPlan, *, methods: Mapping[str, Method] | None = None, **loading: Any
 ) -> list[TrainingDiagnosis]:
-    """`diagnose_training` of a saved policy; arguments and errors as in `diagnose_model`."""
+    """Runs `diagnose_training` for a saved policy, with arguments and errors as in `diagnose_model`."""
     subject, starts = load_subject(model, setup, plan, **loading)
     return diagnose_training(subject, starts, plan, methods)
 
@@ -79,7 +79,7 @@ def diagnose_model_training(
 def diagnose_model_replays(
     model: str, setup: TaskSpec, plan: BucketPlan, *, most: float = 2.0, **loading: Any
 ) -> ReplayDiagnosis:
-    """`diagnose_replays` of a saved policy; arguments and errors as in `diagnose_model`, and `most` as there."""
+    """Runs `diagnose_replays` for a saved policy, with arguments and errors as there and in `diagnose_model`."""
     subject, starts = load_subject(model, setup, plan, **loading)
     return diagnose_replays(subject, starts, most=most, seed=plan.seed)
 
@@ -98,18 +98,18 @@ def load_subject(
     trust_remote_code: bool = False,
     on_replies: Callable[[int], None] | None = None,
 ) -> tuple[Subject, list[RolloutRequest[Any]]]:
-    """A saved policy, and the tasks that it is diagnosed on.
+    """Loads a saved policy and the tasks to diagnose it on.
 
     Args:
         model, setup: as in `diagnose_model`.
-        plan: whose seed is set, for samplers that honour none of their own.
-        name: of the policy; the model if `None`.
-        tasks: of the evaluation split.
-        exact_floor: with it, the true values by enumeration, leaving out replies less probable than this.
-        role_models: as `models` of `load_role_models`. The policy replies for every other role.
-        max_concurrent: episodes under way at once.
+        plan: its seed becomes the global seed, for samplers that do not honour seeds.
+        name: the name of the policy; by default `model`.
+        tasks: the tasks of the evaluation split.
+        exact_floor: also computes exact values, by enumeration of replies with at least this probability.
+        role_models: as `models` in `load_role_models`. The policy plays every other role.
+        max_concurrent: the maximum number of parallel episodes.
         device, trust_remote_code: as in `load_policy`.
-        on_replies: called after each round with how many replies it brought.
+        on_replies: called after each round with the number of its replies.
 
     Raises:
         ValueError: as `diagnose_model`.
@@ -172,11 +172,11 @@ def load_subject(
 
 
 def replies_at_most(episodes: int, most: int, plan: BucketPlan, attempts: int) -> int:
-    """How many replies a diagnosis takes at most, for a bar.
+    """Returns the maximum number of replies of a diagnosis, for a progress bar.
 
     Args:
-        episodes: how many tasks.
-        most: replies of an episode.
+        episodes: the number of tasks.
+        most: the maximum number of replies per episode.
         plan, attempts: as in `diagnose_policy`.
     """
     replayed = (plan.candidates + plan.value_actions) * plan.replays * most
@@ -185,7 +185,7 @@ def replies_at_most(episodes: int, most: int, plan: BucketPlan, attempts: int) -
 
 
 def training_replies_at_most(plan: BucketPlan, most: int) -> int:
-    """How many replies the replays of a diagnosis of training take at most, beside what the method itself plays."""
+    """Returns the maximum number of replies of the replays of `diagnose_training`, without those of its update."""
     return plan.buckets * (plan.value_actions + (1 + plan.value_actions) * plan.replays * most)
 
 
@@ -202,12 +202,12 @@ def _refuse_inexact(interaction: Interaction[Any], setup: TaskSpec) -> None:
     sampling = setup.sampling
     if not Enumerable(interaction).enumerable:
         raise ValueError(
-            f"exact values are of collaborations whose replies can be enumerated, got the game {setup.name!r}; leave "
-            "--exact out."
+            f"--exact needs a collaboration with replies that can be enumerated, got the task {setup.name!r}; omit "
+            "--exact."
         )
     if sampling.temperature <= 0 or sampling.top_p != 1 or sampling.top_k:
         raise ValueError(
-            "exact values need draws from the whole vocabulary, got temperature "
+            "--exact needs sampling from the whole vocabulary, got temperature "
             f"{sampling.temperature}, top_p {sampling.top_p} and top_k {sampling.top_k}; set --temperature above 0, "
-            "--top-p 1 and --top-k 0, or leave --exact out."
+            "--top-p 1 and --top-k 0, or omit --exact."
         )

@@ -1,4 +1,4 @@
-"""What went wrong at a decision, by rule (paper C3, Appendix N, Table 17)."""
+"""Failure categories of decisions, by rule (paper C3, Appendix N, Table 17)."""
 
 from __future__ import annotations
 
@@ -10,31 +10,30 @@ import numpy as np
 from hf_credit.diagnostics.fidelity import flat_numbers
 
 _SHIFT, _SAME, _FAILED = 0.2, 0.01, 0.5
-_ROUNDING = 1e-9  # 0.8 - 0.6 is a little above 0.2
+_ROUNDING = 1e-9  # 0.8 - 0.6 is slightly above 0.2
 
 
 class Failure(StrEnum):
-    """The categories, in the order in which they are looked for."""
+    """The failure categories, in the order of their rules."""
 
     CREDIT_SHIFT = "successful credit shift"
-    """The best alternative returned over 0.2 more than the real action: credit points somewhere better."""
+    """The best alternative returned over 0.2 more than the real action: credit points to a better one."""
     MISLEADING_PLAN = "misleading plan"
-    """Nothing that was tried returned 0.5: earlier messages, or the policy itself, rules success out."""
+    """No candidate returned 0.5: earlier messages, or the policy, prevent success."""
     AMBIGUITY = "evaluator ambiguity"
-    """All candidates returned the same within 0.01: no credit can tell them apart."""
+    """All candidates returned the same within 0.01: credit cannot distinguish them."""
     OVER_COUPLING = "over-coupling"
-    """The replays of one candidate differ more than candidates do: others decide the outcome, or chance."""
+    """The replays of one candidate differ more than the candidates do: other roles or chance determine the outcome."""
     NONE = "none"
-    """The decision mattered, and the real action was as good as any within 0.2."""
+    """The candidates differ, and the real action is within 0.2 of the best."""
     UNKNOWN = "nothing to compare"
-    """Fewer than two candidates were replayed, or not the real action."""
+    """Fewer than two candidates were replayed, or the real action was not."""
 
 
 def failure_category(returns: Sequence[Sequence[float]], real: int = 0) -> Failure:
-    """The category of a bucket, from the returns of its candidates.
+    """Returns the failure category of a bucket.
 
-    With R[j] the mean return of candidate j, "best" the highest of them, and the real action among the candidates, the
-    first rule that holds decides:
+    With R[j] the mean return of candidate j, and best and lowest over candidates, the first rule that holds decides:
 
         1. best - R[real] > 0.2                                     successful credit shift
         2. best < 0.5                                               misleading plan
@@ -42,16 +41,16 @@ def failure_category(returns: Sequence[Sequence[float]], real: int = 0) -> Failu
         4. mean_j var_t R[j, t] > var_j R[j]                        over-coupling
         5. otherwise                                                none
 
-    The thresholds are the paper's, and so is that every plan failing alike is a misleading plan (its example of one
-    would meet rule 3 as well). The order is ours, and so is rule 4: the paper only says that "outcomes are dominated
-    by obscure factors outside the target role's behavioral control". Returns in [0, 1] are meant throughout.
+    The thresholds are the paper's. Rule 2 precedes rule 3 since the paper's example of a misleading plan, where all
+    candidates fail alike, meets both. The order of the other rules and rule 4 are this library's: for over-coupling
+    the paper only says that "outcomes are dominated by obscure factors outside the target role's behavioral control".
 
     Args:
-        returns: of each candidate, its returns; a candidate without any is not compared.
-        real: which candidate is the action that was really taken.
+        returns: the returns of each candidate, in [0, 1]; a candidate without returns is not compared.
+        real: the index of the real action.
 
     Raises:
-        ValueError: a return is not finite, or there is no such candidate.
+        ValueError: a return is not finite, or `real` is not the index of a candidate.
     """
     if returns and not 0 <= real < len(returns):
         raise ValueError(f"the real action must be one of the {len(returns)} candidates, got {real}; count from 0.")

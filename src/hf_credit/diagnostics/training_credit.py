@@ -1,8 +1,7 @@
-"""The credit that an update of training gives, beside what the decisions were worth.
+"""Compares the credit of a training update with the advantages of its decisions.
 
-Buckets ask what a method says of candidates that were laid out for it. Here the method plays as it does in training,
-with its own collector, and what its estimator gives is held against replays or enumeration of the same decisions. It
-works for every method, with a trainer or without one.
+In contrast to buckets, the method plays with its own collector, as in training. The credit of its estimator is
+compared with replays or exact values of the same decisions. This works for every method, with or without a trainer.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ from hf_credit.rollouts.method_context import LocalContext
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedDecision:
-    """A decision of an update that is trained on.
+    """A decision with credit.
 
     Attributes:
-        episode: that holds it.
-        index: its place there.
-        instance: the place of its task among the rows.
-        credit: what it was given; the mean over its tokens, where each has its own.
+        episode: its episode.
+        index: its index in the episode.
+        instance: the index of its task among the rows.
+        credit: its credit; the mean over tokens if tokens have their own.
     """
 
     episode: Episode
@@ -53,11 +52,11 @@ class TrainedDecision:
 
 
 def credited_decisions(collected: RolloutBatch, credit: Credit) -> list[TrainedDecision]:
-    """The decisions of an update that got credit, in order.
+    """Returns the decisions of an update with credit, in order.
 
     Args:
-        collected: what was played, as `CreditCallback.on_credit` is shown it.
-        credit: what the method's estimator gave.
+        collected: the rollouts of the update, as passed to `CreditCallback.on_credit`.
+        credit: the result of the method's estimator.
     """
     return [
         TrainedDecision(episode=sample.episode, index=index, instance=sample.instance, credit=value)
@@ -69,19 +68,19 @@ def credited_decisions(collected: RolloutBatch, credit: Credit) -> list[TrainedD
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingCredit:
-    """How good the credit of one event type is, or of all.
+    """How accurate the credit of one event type is, or of all.
 
     Attributes:
         event: the event type, or `ALL`.
-        credited: how many decisions got credit.
-        measured: of how many it is known what they were worth.
-        zeros: the share of credits that are 0: of these nothing is learnt.
-        fidelity: Spearman's correlation of credit and advantage over the pool of all measured decisions, with its
-            interval over instances; NaN where it is not defined, and then `status` says why.
-        status: of the fidelity.
-        squared_error: the mean of (credit - advantage)^2, with its interval over instances. Credit that was divided by
-            a standard deviation has another unit; an advantage that was estimated adds the noise of its replays.
-        variance: of credits among the decisions at one context.
+        credited: the number of decisions with credit.
+        measured: the number of these with a known advantage.
+        zeros: the share of credits that are 0, from which nothing is learned.
+        fidelity: Spearman's correlation of credit and advantage over all measured decisions, with its interval over
+            instances; NaN if it is not defined, for the reason in `status`.
+        status: the status of the fidelity.
+        squared_error: the mean of (credit - advantage)^2, with its interval over instances. Credit that is divided by
+            a standard deviation has another unit. An estimated advantage adds the noise of its replays.
+        variance: the variance of credits of decisions at the same context.
     """
 
     event: str
@@ -96,17 +95,17 @@ class TrainingCredit:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingDiagnosis:
-    """What was found of the credit of one method in one update of one policy.
+    """The results for the credit of one method in one update of one policy.
 
     Attributes:
-        name: of the policy.
-        method: as shown.
-        events: all together first where there are several, then each event type.
-        decisions: how many were made that might have got credit.
-        unreplayed: how many of those drawn could not be replayed, as what their conversation began with is not in
-            their episode.
-        cost: of the update and of the replays.
-        about: plain values for the reader.
+        name: the name of the policy.
+        method: the name of the method.
+        events: all event types together if there are several, then each event type.
+        decisions: the number of decisions of the update.
+        unreplayed: the number of drawn decisions that could not be replayed, since their episode does not contain the
+            start of their conversation.
+        cost: the cost of the update and of the replays.
+        about: settings as plain values.
     """
 
     name: str
@@ -119,7 +118,7 @@ class TrainingDiagnosis:
 
 
 Advantages = Callable[[Sequence[TrainedDecision]], Sequence[float]]
-"""What each decision was worth beyond the policy's mean at its context, in the unit of the reward; NaN: not known."""
+"""Returns the advantage of each decision, in the unit of the reward; NaN if it is not known."""
 
 
 def training_credit(
@@ -133,29 +132,29 @@ def training_credit(
     memory: Any = None,
     about: Mapping[str, Any] | None = None,
 ) -> TrainingDiagnosis:
-    """Plays one update as the method does, credits it, and measures what decisions of it were worth.
+    """Plays one update with a method, credits it, and compares the credit with the advantages of its decisions.
 
     Args:
-        method: whose credit.
-        context: plays, with the policy that is looked at, and has the critics that the method asks.
-        rows: the task rows of the update. Methods that compare across tasks depend on how many there are; training
-            has `instances_per_update`.
-        plan: how many credited decisions to draw (`buckets`), of which `events`, how often to replay each (`replays`)
-            and how many further replies at its context make the baseline (`value_actions`, each as often).
-        name: of the policy.
-        exact: what decisions were worth, where it can be known, in place of replays: see `exact_advantages`.
-        memory: what the method remembers of earlier updates; as before the first one if `None`.
-        about: kept with the result.
+        method: plays and credits the update.
+        context: plays with the policy, and provides the critics that the method needs.
+        rows: the task rows of the update. Methods that compare across tasks depend on their number, which is
+            `instances_per_update` in training.
+        plan: the number of decisions to draw (`buckets`) and their `events`, the replays of each (`replays`), and the
+            further replies at its context for the baseline (`value_actions`), each replayed as often.
+        name: the name of the policy.
+        exact: computes exact advantages instead of replays: see `exact_advantages`.
+        memory: the method's memory; by default that before the first update.
+        about: stored in the result.
 
     Raises:
-        ValueError: the method does not fit the Interaction or needs what a context without a trainer has not, there
-            are no value-only actions, or an event type got no credit, in one sentence.
+        ValueError: the method does not fit the Interaction or needs a trainer, there are no value-only actions, or no
+            decision of `plan.events` has credit.
     """
     plan = plan or BucketPlan()
     if context.engine is None:
-        raise ValueError("the credit of training needs an engine to play with, got none; give the context one.")
+        raise ValueError("the credit of training needs a context with an engine, got none; pass an engine.")
     if exact is None and not plan.value_actions:
-        raise ValueError("replays of decisions need value_actions of at least 1 as their baseline, got 0; raise it.")
+        raise ValueError("value_actions must be at least 1 for the baseline of replays, got 0; raise it.")
     method = method.bind(context.interaction)
     memory = method.memory if memory is None else memory
     spent = context.ledger
@@ -164,8 +163,8 @@ def training_credit(
     events = list(dict.fromkeys(one.decision.event for one in found))
     if plan.events and not set(plan.events) & set(events):
         raise ValueError(
-            f"an event of a diagnosis must get credit, got {', '.join(plan.events)} where "
-            f"{', '.join(events) or 'nothing'} did; name one of these."
+            f"an event of a diagnosis must have credit, got {', '.join(plan.events)}; those with credit are "
+            f"{', '.join(events) or 'none'}."
         )
     found = [one for one in found if not plan.events or one.decision.event in plan.events]
     drawn = sorted(stream(plan.seed, "training credit").sample(range(len(found)), min(plan.buckets, len(found))))
@@ -193,7 +192,7 @@ def training_credit(
 
 
 def by_event(decisions: Sequence[TrainedDecision], targets: Sequence[float]) -> tuple[TrainingCredit, ...]:
-    """`credit_quality` of all together, where there are several event types, and of each.
+    """Computes `credit_quality` for all decisions together, if there are several event types, and for each event type.
 
     Args:
         decisions, targets: as in `credit_quality`.
@@ -210,13 +209,13 @@ def by_event(decisions: Sequence[TrainedDecision], targets: Sequence[float]) -> 
 def credit_quality(
     event: str, decisions: Sequence[TrainedDecision], targets: Sequence[float], resamples: int = 1_000
 ) -> TrainingCredit:
-    """How good the credit of some decisions is.
+    """Compares the credit of decisions with their advantages.
 
     Args:
-        event: how to call them.
-        decisions: with their credit.
-        targets: what each was worth beyond the policy's mean at its context; NaN where it is not known.
-        resamples: of the intervals; 0 makes none.
+        event: the label of the result.
+        decisions: the decisions with their credit.
+        targets: the advantage of each; NaN if it is not known.
+        resamples: the number of bootstrap resamples of the intervals; 0 computes none.
     """
     known = [(one, target) for one, target in zip(decisions, targets, strict=True) if not math.isnan(target)]
     by_instance: dict[int, list[tuple[float, float]]] = {}
@@ -227,12 +226,12 @@ def credit_quality(
         by_context.setdefault((one.decision.event, one.decision.context_ids), []).append(one.credit)
     instances = [np.asarray(pairs, dtype=np.float64) for pairs in by_instance.values()]
     pool = np.concatenate(instances) if instances else np.zeros((0, 2))
-    clusters = instances if instances and resamples else [pool]  # of one cluster there are no draws
+    clusters = instances if instances and resamples else [pool]  # a single cluster is not resampled
     fidelity, squared = (
         replace(clustered_interval(clusters, measure, resamples=max(resamples, 1)), n=len(instances))
         for measure in (rank_correlations, _squared_errors)
     )
-    # One pool: "buckets" would leave those out that stand alone at their context.
+    # One pool, as buckets would omit decisions that are the only one at their context.
     status = credit_fidelity([[one.credit for one, _ in known]], [[target for _, target in known]]).status
     return TrainingCredit(
         event=event,
@@ -249,15 +248,15 @@ def credit_quality(
 def replayed_advantages(
     engine: Engine[Any], decisions: Sequence[TrainedDecision], plan: BucketPlan
 ) -> tuple[list[float], Ledger]:
-    """What decisions were worth, by fresh replays of them and of value-only actions at their contexts.
+    """Estimates the advantages of decisions by replays of them and of value-only actions at their contexts.
 
     Args:
-        engine: plays, with the policy that decided.
-        decisions: to be measured.
-        plan: as for `decision_buckets`.
+        engine: plays with the policy that made the decisions.
+        decisions: the decisions.
+        plan: as in `decision_buckets`.
 
     Returns:
-        The advantages, NaN where every replay failed, and what they cost.
+        The advantages, NaN if every replay failed, and the cost of the replays.
     """
     buckets, places, cost = decision_buckets(engine, [(one.episode, one.index) for one in decisions], plan)
     values = [
@@ -277,16 +276,16 @@ def exact_advantages(
     max_new_tokens: int,
     **options: Any,
 ) -> list[float]:
-    """What decisions were worth, by enumeration of all replies: for policies and replies so small that it can be done.
+    """Computes exact advantages of decisions by enumeration of all replies, for small policies and short replies.
 
     Args:
-        interaction, chat, model: as in `hf_credit.collaborations.exact_values.exact_values`. The model is left in the
-            mode it was in.
-        decisions: to be measured.
-        max_new_tokens, **options: the limit, `temperature` and `floor`, likewise.
+        interaction, chat, model: as in `hf_credit.collaborations.exact_values.exact_values`. The model keeps its
+            training or evaluation mode.
+        decisions: the decisions.
+        max_new_tokens, **options: the limit, `temperature` and `floor` of `exact_values`.
 
     Returns:
-        The advantages (paper C3, eq. 20), NaN for a reply less probable than the floor.
+        The advantages (paper C3, eq. 20); NaN for a reply with a probability below the floor.
 
     Raises:
         ValueError: as `exact_values`.
@@ -306,7 +305,7 @@ def exact_advantages(
 
 
 def _can_be_replayed(engine: Engine[Any], one: TrainedDecision) -> bool:
-    """An episode that began at a recorded state knows no conversation from before it."""
+    """Returns whether a decision can be replayed: an episode from a recorded state lacks the earlier conversation."""
     try:
         replay_from(engine.interaction, engine.chat, one.episode, one.index)
     except ValueError:

@@ -1,4 +1,4 @@
-"""How far credit varies among the alternatives at one context, and how far among contexts (paper C3, 4.2)."""
+"""The variance of credit within contexts and between contexts (paper C3, section 4.2)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from hf_credit.diagnostics.fidelity import flat_numbers
 
 @dataclass(frozen=True, kw_only=True)
 class ContextVariance:
-    """The variance of credits, in the unit of the credit squared.
+    """The variance of credits, in squared units of the credit.
 
     Attributes:
-        within: the mean over buckets of the variance of their credits; NaN without a bucket to measure.
-        between: the variance over buckets of the mean of their credits; NaN likewise.
-        by_bucket: the variance of each bucket; NaN of one with fewer than two candidates.
-        buckets: how many buckets were measured.
-        alone: how many were left out since they hold fewer than two candidates.
+        within: the mean over buckets of the variance of their credits; NaN without a measured bucket.
+        between: the variance over buckets of the mean of their credits; NaN without a measured bucket.
+        by_bucket: the variance of each bucket; NaN with fewer than two candidates.
+        buckets: the number of measured buckets.
+        alone: the number of buckets that were omitted because they have fewer than two candidates.
     """
 
     within: float
@@ -31,24 +31,24 @@ class ContextVariance:
 
 
 def context_variance(credits: Sequence[Sequence[float]]) -> ContextVariance:
-    """The variance of credits inside contexts, beside that of their means from context to context.
+    """Computes the variance of credits within contexts, and the variance of their means between contexts.
 
     With J_b candidates in bucket b,
 
         within = mean_b (1/J_b) sum_j (A[b, j] - mean_j A[b, j])^2,    between = var_b (mean_j A[b, j])
 
-    both of the population. The paper names the quantity (section 4.2, figure 4) and gives no formula; this is ours. It
-    splits eq. 22: `between` is what is left of the context's own shift m(h), which a baseline is there to take away,
-    and `within` holds the effect of the decision and the noise of its replays. A baseline that all candidates of a
-    bucket share changes nothing in `within`, and leave-one-out multiplies it by (J / (J - 1))^2; so of the same
-    returns the estimators differ by no more than that factor, and what the paper compares are policies. Credit that
-    ranks well and varies little is better than credit that varies little: equal credits have a variance of 0.
+    both population variances. The paper names the quantity (section 4.2, figure 4) without a formula; this one is the
+    library's. It splits eq. 22: `between` is the part of the context's shift m(h) that the baseline does not remove,
+    `within` contains the effect of the decision and the noise of its replays. A baseline that the candidates of a
+    bucket share does not change `within`, and leave-one-out multiplies it by (J / (J - 1))^2. For the same returns,
+    estimators differ only by this factor, so the paper compares policies. Low variance alone does not make credit
+    good: equal credits have variance 0.
 
     Args:
-        credits: of each bucket, the credit of each candidate, finite. For the variance of returns, pass mean returns.
+        credits: for each bucket, the credit of each candidate, finite. For the variance of returns, pass mean returns.
 
     Raises:
-        ValueError: a number is not finite, or a bucket is no flat list.
+        ValueError: a number is not finite, or the credits of a bucket are not a flat list.
     """
     values = [flat_numbers("credits", own) for own in credits]
     by_bucket = tuple(float(own.var()) if len(own) > 1 else math.nan for own in values)

@@ -498,5 +498,5 @@ def test_a_verifier_that_watches_waits_while_the_hub_is_away(
         with contextlib.suppress(KeyboardInterrupt, SystemExit):
             main(["leaderboard", "verify", BENCHMARK, "--endpoint", served.url, "--watch", "--every", "77"])
     told = capsys.readouterr()
-    assert "looks again in 77 seconds" in told.err
+    assert "checks again in 77 seconds" in told.err
     assert [line.partition(",")[0] for line in told.out.splitlines()] == ["pull request 1", "pull request 2"]
