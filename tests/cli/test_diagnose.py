@@ -97,7 +97,7 @@ def test_a_method_that_is_named_stands_beside_the_usual_ones_and_one_that_cannot
         (("--history", "current"), "history, instructions and max_turns are of an environment"),
         (("--temperature", "-1"), "temperature must be at least 0, got -1"),
         (("--protocol", "luck"), "--protocol must be one of buckets, training, replays, got 'luck'"),
-        (("--protocol", "training", *SMALL), "the credit of training is that of a method, got none"),
+        (("--protocol", "training", *SMALL), "the credit of training needs a method, got none"),
         (("--method", "luck"), "got 'luck'"),
         (("--method-option", "group_size=3"), "--method-option needs exactly one --method, got none"),
         (("--protocol", "training", "--oracle", "sudoku_constraints"), "--oracle needs --protocol buckets, got "),

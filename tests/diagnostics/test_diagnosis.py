@@ -111,7 +111,6 @@ def test_a_method_that_buckets_cannot_be_credited_with_is_told_and_the_others_me
     found = diagnose("p", [bucket(), bucket("act", 1)], {name: make(name) for name in ("mc_process_reward", "magrpo")})
     assert list(found.not_measured) == ["mc_process_reward"]
     assert (
-        "only its own collector plays; diagnose it on the credit of training"
-        in found.not_measured["mc_process_reward"]
+        "only its own collector plays; diagnose it with --protocol training" in found.not_measured["mc_process_reward"]
     )
     assert {credit.method for event in found.events for credit in event.credits} == {"magrpo"}

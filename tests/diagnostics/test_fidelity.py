@@ -118,7 +118,7 @@ def test_targets_centred_on_the_candidates_themselves_are_told() -> None:
         ([[1, 2, 3]], [[1, 2]], "must have a credit and a target, got 3 and 2 in bucket 0"),
         ([[1, math.nan]], [[1, 2]], "credits must be finite, got nan"),
         ([[1, 2]], [[1, -math.inf]], "targets must be finite, got -inf"),
-        ([1, 2], [1, 2], "credits must be one flat list of numbers for each bucket"),
+        ([1, 2], [1, 2], "credits must be one flat list of numbers per bucket"),
     ],
 )
 def test_what_cannot_be_paired_is_refused(credits, targets, complaint) -> None:

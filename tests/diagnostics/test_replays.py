@@ -57,7 +57,7 @@ def test_episodes_of_unequal_length_and_the_interval():
     ("changed", "sentence"),
     [
         ({"deltas": [[1.0]]}, "at least 2 episodes"),
-        ({"tokens": [[1.0], [1.0, 1.0]]}, "one number for each step"),
+        ({"tokens": [[1.0], [1.0, 1.0]]}, "one number per step"),
         ({"most": 0.5}, "most must be"),
     ],
 )

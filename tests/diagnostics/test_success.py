@@ -104,5 +104,5 @@ def test_instances_are_redrawn_within_each_seed() -> None:
     ("a", "b"), [([[1, 2]], [[1, 2], [1, 2]]), ([[1, 2], [1]], [[1, 2], [1]]), ([[1, 2]], [[1]]), ([], [])]
 )
 def test_other_instances_or_seeds_are_refused(a, b) -> None:
-    with pytest.raises(ValueError, match="compared on the same instances with every seed"):
+    with pytest.raises(ValueError, match="must have the same instances"):
         seed_averaged_difference(a, b)

@@ -393,7 +393,7 @@ def test_a_job_has_the_secret_in_a_variable(
     monkeypatch.setenv("HF_CREDIT_SEASON_SECRET", json.dumps(dataclasses.asdict(world.board.secret)))
     with contextlib.suppress(SystemExit):
         main(verify)
-    assert f"pull request {number}, entry {submission.id}: refused" in capsys.readouterr().out
+    assert f"pull request {number}, entry {submission.id}: rejected" in capsys.readouterr().out
 
 
 def test_a_visitor_who_signed_in_sends_in_their_own_name(world: World, hub: Served, tmp_path: Path) -> None:
