@@ -89,8 +89,8 @@ MUTANTS = [
     Mutant(
         "branches that are alive already do not count",
         "src/hf_credit/methods/replay_plan.py",
-        "min(self.most, wanted) / alive",
-        "min(self.most, wanted)",
+        "min(self.most, target) / alive",
+        "min(self.most, target)",
         ["tests/methods/test_active_replay.py::test_branches_are_the_root_of_the_ratio_of_lowest_means"],
     ),
     Mutant(
@@ -235,8 +235,8 @@ MUTANTS = [
     Mutant(
         "a batch is shaped by its own moments where the previous ones are asked for",
         "src/hf_credit/methods/counterfactual_grpo.py",
-        'known = moments if self.order == "current" else memory',
-        "known = moments",
+        'moments = updated if self.order == "current" else memory',
+        "moments = updated",
         [_TEST_CCPO + "test_only_the_current_order_shapes_a_first_batch_by_its_own_moments"],
     ),
     Mutant(
@@ -660,8 +660,8 @@ MUTANTS = [
     Mutant(
         "an update weighs costs by the multipliers that it makes",
         "src/hf_credit/methods/cvt/method.py",
-        "known.weights(means)",
-        "known.updated(means).weights(means)",
+        "multipliers.weights(means)",
+        "multipliers.updated(means).weights(means)",
         [f"{_TEST_CVT}test_costs_weigh_by_advantages_of_their_own_and_multipliers_move_after_they_were_used"],
     ),
     Mutant(
@@ -695,14 +695,14 @@ MUTANTS = [
     Mutant(
         "CVT-RL's outcome model learns what another policy came to",
         "src/hf_credit/methods/cvt/drawn_steps.py",
-        "[*outcomes, y] if _equal(own) else outcomes",
+        "[*outcomes, y] if _on_policy(own) else outcomes",
         "[*outcomes, y]",
         [f"{_TEST_CVT}test_the_outcome_model_learns_what_the_copy_came_to_and_not_what_another_policy_did"],
     ),
     Mutant(
         "CVT-RL's paraphrases tell nothing of the step itself",
         "src/hf_credit/methods/cvt/contributions.py",
-        "worth = self._pooled(worth, steps)",
+        "values = self._pooled(values, steps)",
         "pass",
         [f"{_TEST_CVT}test_what_paraphrases_come_to_is_also_what_the_step_comes_to"],
     ),
@@ -791,8 +791,8 @@ MUTANTS = [
     Mutant(
         "a rule is asked before a judge has replied",
         "src/hf_credit/methods/t3/truncated.py",
-        "if self._observes(pending):",
-        "if self._observes(()):",
+        "if self._only_untrained(pending):",
+        "if self._only_untrained(()):",
         ["tests/methods/test_truncated.py::test_a_rule_is_asked_once_of_a_question_and_its_verdict[unknown]"],
     ),
     Mutant(

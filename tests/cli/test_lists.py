@@ -35,7 +35,7 @@ def test_methods_are_listed_with_a_sentence_each(command: Callable[..., Any]) ->
     assert code == 0
     listed = dict(re.findall(r"^(\w+)\n      (.{20,}\.)$", out, re.MULTILINE))
     assert listed.keys() == METHODS.keys() | PRESETS.keys()
-    assert listed["verifiable_process"].startswith("VPR: the oracle's verdict on every turn")
+    assert listed["verifiable_process"].startswith("VPR: an oracle's verdicts as rewards")
 
 
 def test_the_help_of_train_has_every_field_with_its_default(command: Callable[..., Any]) -> None:
@@ -57,7 +57,7 @@ def test_the_help_of_a_recipe_has_its_values_beside_the_defaults(command: Callab
 def test_the_options_of_a_method_are_listed_and_the_page_of_all_is_as_they_are(command: Callable[..., Any]) -> None:
     code, out, _ = command("methods", "ppo")
     assert code == 0
-    assert "lam  (number in [0, 1]; default: 1.0)\n      decay of the trace.\n" in out
+    assert "lam  (number in [0, 1]; default: 1.0)\n      lambda of GAE.\n" in out
     page = Path(__file__).parents[2] / "docs" / "options.md"
     assert command("methods", "--markdown")[1] == page.read_text(encoding="utf-8")
 

@@ -150,7 +150,7 @@ def test_a_wrong_field_is_refused(recipe: Callable[..., Path], arguments: tuple[
         (("--collaboration", ""), "a task is an environment or a collaboration, got neither"),
         (("--environment_options", '{"size": 4}'), "environment_options need an environment, got {'size': 4} beside"),
         (("--oracle", "mcts"), "the method replay_loo uses no oracle, got 'mcts'; leave it out"),
-        (("--alternatives", "3", "4"), "the layout must use the budget of an instance"),
+        (("--alternatives", "3", "4"), "budget must equal the product of alternatives"),
     ],
 )
 def test_a_method_and_a_task_that_do_not_fit_are_refused(

@@ -157,7 +157,7 @@ def test_more_branches_are_fewer_starts(options, memory):
 
 
 def test_branches_of_the_first_decision_are_starts():
-    with pytest.raises(ValueError, match="must be 1, got 2; raise group_size"):
+    with pytest.raises(ValueError, match="branches must be 1 at the first decision, got 2"):
         methods.make("active_replay", branches=(2, 1))
 
 

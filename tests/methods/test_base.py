@@ -65,7 +65,7 @@ def test_a_shared_decision_gets_the_mean_of_its_episodes(hand):
 
 
 def test_credit_that_is_laid_out_in_lists_is_refused():
-    with pytest.raises(ValueError, match=r"must be a mapping from the ids of decisions, got a list; return Credit\("):
+    with pytest.raises(ValueError, match=r"credit must map ids of decisions to credit, got a list; return Credit\("):
         Credit(decisions=[[0.5]])
 
 

@@ -346,7 +346,7 @@ def test_a_redundant_agent_is_not_left_without_an_advantage(chat: Any) -> None:
 def test_outcomes_beyond_0_and_1_are_refused(chat: Any) -> None:
     decision = Decision(role="a", state=None, context_ids=(1,), action_ids=(2,), logprobs=None, action_text="")
     episode = Episode(decisions=(decision,), outcome=-1.0, ending=Ending.FINISHED)
-    with pytest.raises(ValueError, match=r"must be worth from 0 to 1 .*, got an outcome of -1.0; "):
+    with pytest.raises(ValueError, match=r"outcomes must be in \[0, 1\] .*, got -1.0; "):
         CounterfactualAdvantages(roles=("a", "b"))(
             RolloutBatch(rollouts=(Rollout(episode=episode, instance=0),), rows=1), LocalContext(), Moments()
         )
@@ -365,15 +365,15 @@ def test_outcomes_beyond_0_and_1_are_refused(chat: Any) -> None:
         ({"variance_floor": None}, "variance_floor must be a finite number, got None; "),
         (
             {"cut_replies": "zero", "reward": "shared"},
-            "cut_replies='zero' must go with .*, got 'shared' and 'direct'; ",
+            "cut_replies='zero' needs .*, got reward='shared' and allocation='direct'; ",
         ),
-        ({"cut_replies": "zero", "allocation": "weighted"}, "cut_replies='zero' must go with .* and 'weighted'; "),
-        ({"allocation": "weighted", "reward": "shared"}, "allocation='weighted' must go with .*, got 'shared'; "),
+        ({"cut_replies": "zero", "allocation": "weighted"}, "cut_replies='zero' needs .* and allocation='weighted'; "),
+        ({"allocation": "weighted", "reward": "shared"}, "allocation='weighted' needs .*, got 'shared'; "),
         ({"bonus_weight": -1}, "bonus_weight must be at least 0, got -1; "),
         ({"reward": "team"}, "reward must be one of counterfactual, shared, bonus, got 'team'; "),
         ({"order": "next"}, "order must be one of current, previous, got 'next'; "),
         ({"solo_pairing": "all"}, "solo_pairing must be one of index, mean, common, got 'all'; "),
-        ({"train_solo": True, "solver_signal": "joint"}, "train_solo must go with reward='counterfactual'"),
+        ({"train_solo": True, "solver_signal": "joint"}, "train_solo needs reward='counterfactual'"),
     ],
 )
 def test_settings_out_of_range_are_refused(options: dict[str, Any], told: str) -> None:
@@ -385,24 +385,20 @@ def test_teams_that_the_method_does_not_fit_are_refused() -> None:
     def bind(team: Any, **options: Any) -> None:
         methods.make("counterfactual_grpo", **options).bind(team)
 
-    with pytest.raises(
-        ValueError, match=r"contributions are of the members of a team, got 'voting' with .* voter_1; "
-    ):
+    with pytest.raises(ValueError, match=r"contributions need two or more roles, got 'voting' with .*voter_1; "):
         bind(voting(exact, str.strip, voters=1))
     events = [Event("ask", role="a"), Event("say", role="b", after="ask"), Event("end", role="b", after="say")]
     bind(Collaboration({"a": "", "b": ""}, events, "end", exact))
     from hf_credit.collaborations import Loop
 
     looped = Collaboration({"a": "", "b": ""}, events, "end", exact, loops=[Loop("say", target="ask", times=1)])
-    with pytest.raises(ValueError, match="all roles but one must be such that the team can do without them"):
+    with pytest.raises(ValueError, match="all roles but one must be removable"):
         bind(looped)
     bind(looped, reward="shared")
-    with pytest.raises(
-        ValueError, match=r"allocation='weighted' must go with a vote .* got 'voting', in which ties='exp"
-    ):
+    with pytest.raises(ValueError, match=r"allocation='weighted' needs a vote .* got 'voting', in which ties='exp"):
         bind(ballot(), allocation="weighted")
-    with pytest.raises(ValueError, match="in which the role 'solver' cannot be left out; take 'direct'"):
+    with pytest.raises(ValueError, match="in which the role 'solver' cannot be removed; use 'direct'"):
         bind(think_solve(exact), allocation="weighted")
-    with pytest.raises(ValueError, match="reward='bonus' must go with a team in which one role speaks last"):
+    with pytest.raises(ValueError, match="reward='bonus' needs a team with a role that cannot be removed"):
         bind(ballot(), reward="bonus")
     assert Removals().bind(think_solve(exact)).removals == (("thinker",),)

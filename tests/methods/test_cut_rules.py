@@ -70,7 +70,7 @@ def test_a_soft_cut_asks_for_the_number() -> None:
 def test_a_rule_of_another_task_is_refused() -> None:
     sudoku = EnvironmentInteraction(make("sudoku"))
     for name in ("outside", "shrink", "unknown", "similarity", "movement"):
-        with pytest.raises(ValueError, match=f"the rule '{name}' is for .*, got 'sudoku'; take another"):
+        with pytest.raises(ValueError, match=f"the rule '{name}' is for .*, got 'sudoku'; use another"):
             Truncated(sudoku, make_rule(name))
 
 

@@ -405,9 +405,9 @@ def test_scripted_play_is_cut_like_any_other(chat: Chat) -> None:
 def test_what_cannot_be_cut_so_is_refused_in_one_sentence() -> None:
     with pytest.raises(ValueError, match="cut must be one of hard, soft, mask, got 'gentle'"):
         Truncated(Ladder(), Height(), cut="gentle")
-    with pytest.raises(ValueError, match="a soft cut asks for the answer, got 'Speechless'"):
+    with pytest.raises(ValueError, match="a soft cut needs an answer_prompt, got 'Speechless' without one"):
         Truncated(Speechless(), Height(), cut="soft")
-    with pytest.raises(ValueError, match="a soft cut asks for the answer, got 'sudoku'"):
+    with pytest.raises(ValueError, match="a soft cut needs an answer_prompt, got 'sudoku' without one"):
         Truncated(EnvironmentInteraction(make("sudoku")), Height(), cut="soft")
     with pytest.raises(ValueError, match=r"a rule must be a hf_credit.methods.t3.Rule, got a str"):
         Truncated(Ladder(), "shrink")  # type: ignore[arg-type]

@@ -366,7 +366,7 @@ def test_episodes_of_several_rows_and_rules_of_other_tasks_are_refused_before_an
     with pytest.raises(ValueError, match="the rule 'shrink' is for CircuitDecoding, GuessNumbers, got 'sudoku'"):
         TruncatedPPOTrainer("nowhere", Uneven(), shrink, rows)
     soft = config(tmp_path, truncation="random", cut="soft")
-    with pytest.raises(ValueError, match="a soft cut asks for the answer, got 'sudoku'"):
+    with pytest.raises(ValueError, match="a soft cut needs an answer_prompt, got 'sudoku' without one"):
         TruncatedPPOTrainer("nowhere", Uneven(), soft, rows)
     plain = CreditConfig(**BASE, output_dir=str(tmp_path))
     with pytest.raises(ValueError, match="the method 'gspo' uses the ratio of whole episodes"):

@@ -1,4 +1,4 @@
-"""Methods of the papers, and their baselines. A method is a value: a collector, an estimator, perhaps critics."""
+"""Methods of the papers and their baselines. A method is a value: a collector, an estimator and, for some, critics."""
 
 from __future__ import annotations
 
@@ -60,15 +60,15 @@ METHODS = {
 
 
 def make(name: str, **options: Any) -> Method:
-    """The method called `name`, with its options: `make("magrpo", group_size=16)`.
+    """Returns the method `name` with the given options, as in `make("magrpo", group_size=16)`.
 
     Args:
-        name: one of `METHODS`, the entry point of an installed package in the group `hf_credit.methods`, or
-            `"package.module:factory"`, which is imported and must be code that you trust.
-        **options: of the method, and of any method `collector` and `truncation`, as for `composed`.
+        name: one of `METHODS`, an entry point of an installed package in the group `hf_credit.methods`, or
+            `"package.module:factory"`, which is imported and must be trusted code.
+        **options: options of the method; every method also takes `collector` and `truncation`, as for `composed`.
 
     Raises:
-        ValueError: the name, an option or its value is invalid; one sentence with the rule, the value and the remedy.
+        ValueError: the name, an option or its value is invalid.
     """
     factory = find(name)
     others = [part for part in PARTS if part not in inspect.signature(factory).parameters]
@@ -78,33 +78,33 @@ def make(name: str, **options: Any) -> Method:
     method = factory(**options)
     if not isinstance(method, Method):
         raise ValueError(
-            f"a method must be a hf_credit.methods.Method, got a {type(method).__name__} from {name!r}; return "
+            f"a factory must return a hf_credit.methods.Method, got a {type(method).__name__} from {name!r}; return "
             "Method(name=..., collector=..., estimator=...)."
         )
     return composed(dataclasses.replace(method, name=name, options=options), **parts)
 
 
 def find(name: str) -> Callable[..., Method]:
-    """The factory of the method called `name`, as for `make`.
+    """Returns the factory of the method `name`, as for `make`.
 
     Raises:
-        ValueError: nothing has this name.
+        ValueError: the name is unknown.
     """
     return find_named("method", METHODS, name)
 
 
 def summary(name: str) -> str:
-    """One sentence about the method called `name`: its module's if that has one method, else its factory's.
+    """Returns one sentence about the method `name`: the first of its module if that has one method, else of its
+    factory.
 
     Raises:
-        ValueError: nothing has this name.
+        ValueError: the name is unknown.
     """
     factory = find(name)
-    alone = sum(one.startswith(f"{factory.__module__}:") for one in METHODS.values()) == 1
+    alone = sum(path.startswith(f"{factory.__module__}:") for path in METHODS.values()) == 1
     return (inspect.getdoc(sys.modules[factory.__module__] if alone else factory) or "").partition("\n")[0]
 
 
 def known() -> list[str]:
-    """The names of this library's methods and of those that installed packages bring, as entry points of the group
-    `hf_credit.methods`."""
+    """Returns the names of `METHODS` and those of entry points of installed packages, in `hf_credit.methods`."""
     return names("method", METHODS)

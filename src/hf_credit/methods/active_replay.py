@@ -1,14 +1,14 @@
-"""Active replay: branches where the variance of the gradient arises, all of them trained on, weighted by 1/n.
+"""Active replay: branches at states that add most variance to the gradient; all are trained on, weighted by 1/n.
 
-Before a reply at a state s is sampled, n(s) >= 1 is fixed from s, the path so far and earlier updates. n branches
+Before a reply at a state s is sampled, n(s) >= 1 is fixed from s, the path to it and earlier updates. n branches
 continue independently from s. With a critic V and delta = r + V(s') - V(s), V(end) = 0,
 
     U(s) = mean over branches of (delta + lam U(s')),   U(end) = 0,   credit c = delta + lam U(s')
 
-and the weight of a decision is the product of 1 / n over the states so far, including its own. With lam = 1 this is
-unbiased for any V and n: E[U(s) | s] = V_pi(s) - V(s), so E[c | s, a] = Q(s, a) - V(s), and V(s) is a baseline; given
-the past, branches are alike and their weights sum to that of the decision before them. This fails if n depends on the
-draws of the branch itself. n = 1 everywhere is `ppo` with `gae_level="decision"`.
+and the weight of a decision is the product of 1 / n over the states of its path, including its own. With lam = 1 this
+is unbiased for any V and n: E[U(s) | s] = V_pi(s) - V(s), so E[c | s, a] = Q(s, a) - V(s), and V(s) is a baseline;
+given the past, branches are identically distributed and their weights sum to that of the decision before them. It is
+biased if n depends on the draws of the branch itself. With n = 1 everywhere it is `ppo` with `gae_level="decision"`.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from hf_credit.rollouts.method_context import CriticInput, MethodContext
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedBranches(Options):
-    """Episodes that branch where earlier updates predict a gain; an update costs as many tokens as without branches.
+    """Episodes that branch where earlier updates predict a lower variance at the same cost in tokens.
 
     Args:
-        most: maximum number of live branches per start, if their number is planned.
-        plan_below: replays are planned if the ratio rho of the start is below this.
-        branches: fixed numbers at each decision, in place of a plan; the first must be 1. A fractional number is
-            rounded up or down at random.
+        most: maximum number of live branches per start, in a plan.
+        plan_below: branches are planned if the ratio rho of the start (`replay_ratio`) is below this.
+        branches: the number of branches at each decision, in place of a plan; the first must be 1. A fractional number
+            is rounded up or down at random, unbiased.
 
     Raises:
         ValueError: an option is out of range.
@@ -70,11 +70,11 @@ class PlannedBranches(Options):
         super().__post_init__()
         if self.branches and self.branches[0] != 1:
             raise ValueError(
-                f"branches of the first decision must be 1, got {self.branches[0]}; raise group_size for more starts."
+                f"branches must be 1 at the first decision, got {self.branches[0]}; raise group_size for more starts."
             )
 
     def plan(self, memory: ReplayMemory) -> Plan:
-        """The number of branches of the next update at each state."""
+        """Returns the plan of branches for the next update."""
         profiles = memory.profiles
         start = profiles.get(START, Profile())
         if self.branches is not None or start.visits < LEAST_VISITS or ratio_of(start) >= self.plan_below:
@@ -107,49 +107,49 @@ class PlannedBranches(Options):
         return collected
 
     def _growth(self, plan: Plan, memory: ReplayMemory) -> float:
-        """The factor by which branches multiply the tokens of a start; 1 without earlier updates."""
+        """The expected tokens of a start with branches, divided by those without; 1 without earlier updates."""
         if self.branches is not None or self.state_key == "depth":
             return plan.growth(memory.profiles.get(START, Profile()).tokens)
         return memory.generated / memory.unbranched if memory.unbranched else 1.0
 
     def _starts(self, rows: Sequence[TaskRow], context: MethodContext, growth: float) -> RolloutBatch:
-        """As many episodes as the budget allows beside the branches, of as many rows as possible."""
-        wanted = _whole(max(len(rows) * self.group_size / max(growth, 1.0), 1.0), context, "starts") if rows else 0
-        each, rest = divmod(wanted, len(rows) or 1)
-        longer = set(context.draws("rows").sample(range(len(rows)), rest)) if rest else set()
-        sizes = {place: each + (place in longer) for place in range(len(rows))}
-        places = [place for place, size in sizes.items() if size]
+        """As many episodes as the budget allows beside the branches, spread evenly over the rows."""
+        number = max(len(rows) * self.group_size / max(growth, 1.0), 1.0)
+        count = _rounded_at_random(number, context, "starts") if rows else 0
+        each, rest = divmod(count, len(rows) or 1)
+        larger = set(context.draws("rows").sample(range(len(rows)), rest)) if rest else set()
+        sizes = {row: each + (row in larger) for row in range(len(rows))}
+        instances = [row for row, size in sizes.items() if size]
         starts = [
-            RolloutRequest[Any](task=rows[place], fanout=(sizes[place],) if sizes[place] > 1 else ())
-            for place in places
+            RolloutRequest[Any](task=rows[row], fanout=(sizes[row],) if sizes[row] > 1 else ()) for row in instances
         ]
-        return played(context.play(starts), places, len(rows))
+        return played(context.play(starts), instances, len(rows))
 
     def _branching(
         self, fresh: Sequence[tuple[Rollout, float]], plan: Plan, context: MethodContext, number: int
     ) -> tuple[list[tuple[Rollout, int]], list[float]]:
-        """Where new episodes branch, and how many branches of their start are then alive.
+        """The rollout and decision of each new branch, and the number of live branches of its start.
 
-        This is fixed before the reply is sampled, as it does not depend on anything after the state.
+        Nothing after a state affects its number of branches, so it is as if fixed before the reply was sampled.
         """
         origins: list[tuple[Rollout, int]] = []
         alive: list[float] = []
-        for place, (rollout, before) in enumerate(fresh):
+        for place, (rollout, live) in enumerate(fresh):
             index = 0
             for depth, step in enumerate(rollout.episode.steps if rollout.episode.ending != Ending.ERROR else ()):
-                first = rollout.source and index <= rollout.episode.prefix_length
-                if not first and not _observed(step):
-                    wanted = plan.branches(key_of(step, depth, self.state_key), depth, before)
-                    count = _whole(wanted, context, "branches", number, place, depth)
-                    before *= count
+                in_prefix = rollout.source and index <= rollout.episode.prefix_length
+                if not in_prefix and not _observed(step):
+                    planned = plan.branches(key_of(step, depth, self.state_key), depth, live)
+                    count = _rounded_at_random(planned, context, "branches", number, place, depth)
+                    live *= count
                     origins += [(rollout, index)] * (count - 1)
-                    alive += [before] * (count - 1)
+                    alive += [live] * (count - 1)
                 index += len(step)
         return origins, alive
 
 
-def _whole(number: float, context: MethodContext, *purpose: int | str) -> int:
-    """A number rounded up or down at random, with the right mean."""
+def _rounded_at_random(number: float, context: MethodContext, *purpose: int | str) -> int:
+    """A number rounded up or down at random, with the number as its mean."""
     low = math.floor(number)
     share = number - low
     return low if share < 1e-9 else context.draws(*purpose).choices((low, low + 1), (1 - share, share))[0]
@@ -161,50 +161,50 @@ def _observed(step: Sequence[Decision]) -> bool:
 
 @dataclass(kw_only=True)
 class _Vertex:
-    """A step, or the start of an instance, with the state after it.
+    """A step, or the root of an instance, with the state after it.
 
     Attributes:
-        step: its decisions; empty for a start.
-        reward: of the step.
-        depth: number of steps before it.
-        spread: the sum of |grad log pi|^2 over the path to it, including its own.
-        children: the steps that were taken from the state.
-        value: V of the state, 0 at the end.
-        beyond: U of the state.
+        step: its decisions; empty for a root.
+        reward: the reward of the step.
+        depth: number of steps up to the state.
+        squared_gradient: the sum of |grad log pi|^2 over the path, including the step.
+        children: the steps from the state.
+        value: V of the state; 0 at the end.
+        residual: U of the state.
         weight: the product of 1 / n over the path.
     """
 
     step: tuple[Decision, ...] = ()
     reward: float = 0.0
     depth: int = 0
-    spread: float = 0.0
+    squared_gradient: float = 0.0
     children: list[_Vertex] = field(default_factory=list)
     value: float = 0.0
-    beyond: float = 0.0
+    residual: float = 0.0
     weight: float = 1.0
 
     @property
     def observed(self) -> bool:
-        """Whether no trained role acts in the state."""
+        """Whether only untrained roles act in the state."""
         return bool(self.children) and _observed(self.children[0].step)
 
     @property
     def tokens(self) -> int:
-        """Generated by trained roles."""
+        """The number of tokens that trained roles generated in the step."""
         return sum(len(one.action_ids) for one in self.step if not one.observed)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BranchAdvantages(Options):
-    """delta + lam U, U a mean over branches, weighted by 1 / n; the loss divides by starts.
+    """delta + lam U, with U a mean over branches, weighted by 1 / n; the loss divides by the sum of weights.
 
-    If in earlier updates the critic's squared error exceeded the variance of a branch's return divided by n - 1, the
-    baseline is the mean of the other branches instead. Failed episodes get no credit and do not count as branches. The
-    critic reads the policy's context before each reply, and learns the mean return.
+    The baseline is the critic's value, or the mean of the other branches if, in earlier updates, the critic's squared
+    error exceeded the variance of a branch's return divided by n - 1. Failed episodes get no credit and do not count
+    as branches. The critic reads the policy's context before each reply; its target is the mean return.
 
     Args:
-        lam: decay of the trace; below 1 the gradient has a bias proportional to the critic's error.
-        forgetting: the weight of earlier updates in the running statistics, in each further update.
+        lam: lambda of GAE; below 1 the gradient has a bias proportional to the critic's error.
+        forgetting: the decay of running statistics per update.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"branches"})
@@ -215,33 +215,33 @@ class BranchAdvantages(Options):
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: ReplayMemory | None = None) -> Credit:
         memory = memory or ReplayMemory()
-        vertices = _grown(collected)
+        vertices = _step_trees(collected)
         targets = self._values(collected, vertices, context)
-        known = memory.profiles
+        profiles = memory.profiles
         credits: dict[str, float] = {}
         weights: dict[str, float] = {}
         for vertex in vertices:
             count = len(vertex.children)
-            siblings = count > 1 and known.get(self._key(vertex), Profile()).prefers_siblings(count)
+            siblings = count > 1 and profiles.get(self._key(vertex), Profile()).prefers_siblings(count)
             for one in vertex.children:
                 one.weight = vertex.weight / count if vertex.step else 1.0
                 credit = self._follows(vertex, one)
                 if siblings:
-                    credit = (credit - vertex.beyond) * count / (count - 1)
+                    credit = (credit - vertex.residual) * count / (count - 1)
                 if not vertex.observed:
                     credits |= {decision.id: credit for decision in one.step}
                     weights |= {decision.id: one.weight for decision in one.step}
         return Credit(
             decisions=credits,
             weights=weights,
-            memory=self._remembered(vertices, memory, context),
+            memory=self._updated(vertices, memory, context),
             critic_targets=[targets],
             per_start=True,
         )
 
     def _follows(self, vertex: _Vertex, one: _Vertex) -> float:
         """delta + lam U of a branch."""
-        return one.reward + one.value - vertex.value + self.lam * one.beyond
+        return one.reward + one.value - vertex.value + self.lam * one.residual
 
     def _key(self, vertex: _Vertex) -> str:
         return key_of(vertex.children[0].step, vertex.depth, self.state_key) if vertex.children else ""
@@ -249,87 +249,83 @@ class BranchAdvantages(Options):
     def _values(self, collected: RolloutBatch, vertices: Sequence[_Vertex], context: MethodContext) -> CriticTargets:
         """Sets the critic's prediction of every state, and returns its targets: V + U."""
         inputs: list[CriticInput] = []
-        owners: list[list[_Vertex]] = []
+        states: list[list[_Vertex]] = []  # by input and position
         state_of = {one.id: vertex for vertex in vertices for child in vertex.children[:1] for one in child.step}
         for episode in collected.episodes:
-            asked = tuple(one for one in episode.decisions if one.id in state_of and not one.observed)
-            states = [state_of.pop(one.id) for one in asked]
-            readings, places = own_readings(replace(episode, decisions=asked), tokens=False)
-            of_reading: list[list[_Vertex]] = [[] for _ in readings]
-            for state, ((reading, _),) in zip(states, places.of_decisions, strict=True):
-                of_reading[reading].append(state)
-            inputs += readings
-            owners += of_reading
+            decisions = tuple(one for one in episode.decisions if one.id in state_of and not one.observed)
+            texts, places = own_readings(replace(episode, decisions=decisions), tokens=False)
+            of_episode: list[list[_Vertex]] = [[] for _ in texts]
+            for decision, ((text, _),) in zip(decisions, places.of_decisions, strict=True):
+                of_episode[text].append(state_of.pop(decision.id))
+            inputs += texts
+            states += of_episode
         predicted = context.values(inputs)
-        said: dict[int, list[float]] = {}
-        for own, values in zip(owners, predicted, strict=True):
-            for vertex, value in zip(own, values, strict=True):
-                said.setdefault(id(vertex), []).append(value)
+        values: dict[int, list[float]] = {}
+        for own, of_input in zip(states, predicted, strict=True):
+            for vertex, value in zip(own, of_input, strict=True):
+                values.setdefault(id(vertex), []).append(value)
         for vertex in reversed(vertices):
-            if vertex.observed:  # what comes then is part of the step before
+            if vertex.observed:  # replies of untrained roles are part of the step before
                 vertex.value = fmean(one.reward + one.value for one in vertex.children)
             elif vertex.children:
-                vertex.value = fmean(said[id(vertex)])
+                vertex.value = fmean(values[id(vertex)])
             if vertex.children:
-                vertex.beyond = fmean(self._follows(vertex, one) for one in vertex.children)
-        targets = [tuple(vertex.value + vertex.beyond for vertex in own) for own in owners]
+                vertex.residual = fmean(self._follows(vertex, one) for one in vertex.children)
+        targets = [tuple(vertex.value + vertex.residual for vertex in own) for own in states]
         return CriticTargets(inputs=inputs, targets=targets, values=predicted)
 
-    def _remembered(self, vertices: Sequence[_Vertex], memory: ReplayMemory, context: MethodContext) -> ReplayMemory:
-        """The running statistics with those of this update, over all processes.
+    def _updated(self, vertices: Sequence[_Vertex], memory: ReplayMemory, context: MethodContext) -> ReplayMemory:
+        """The running statistics, updated with those of this update over all processes.
 
-        The noise of depth j is delta[j]^2 sum over t <= j of |grad log pi[t]|^2, where the sum of 1 - p over the
-        tokens of a reply estimates |grad log pi|^2 in the logits: its mean is 1 - sum p^2.
+        The noise of depth j is delta[j]^2 sum over t <= j of |grad log pi[t]|^2. The sum of 1 - p over the tokens of a
+        reply estimates |grad log pi|^2 in the logits: its mean is 1 - sum p^2.
         """
-        _measure(vertices, context)
-        seen: dict[str, Profile] = {}
-        ahead: dict[int, tuple[Sums, Sums]] = {}
+        _set_squared_gradients(vertices, context)
+        own: dict[str, Profile] = {}
+        later: dict[int, tuple[Sums, Sums]] = {}
         for vertex in reversed(vertices):
-            noise, tokens = ahead[id(vertex)] = self._ahead(vertex, ahead)
+            noise, tokens = later[id(vertex)] = self._noise_and_tokens(vertex, later)
             if not vertex.children or vertex.observed:
                 continue
             count = len(vertex.children)
-            follow = [self._follows(vertex, one) for one in vertex.children]
-            spread = variance(follow) if count > 1 else 0.0
-            error = vertex.beyond**2 - spread / count if count > 1 else 0.0
+            within = variance(self._follows(vertex, one) for one in vertex.children) if count > 1 else 0.0
             visits = 1 if vertex.step else count
             profile = Profile(
                 visits,
                 tuple(visits * one for one in noise),
                 tuple(visits * one for one in tokens),
                 float(count > 1),
-                spread,
-                error,
+                within,
+                vertex.residual**2 - within / count if count > 1 else 0.0,
             )
             for key in {self._key(vertex)} | ({START} if vertex.depth == 0 else set()):
-                seen[key] = seen.get(key, Profile()).plus(profile)
+                own[key] = own.get(key, Profile()).plus(profile)
         steps = [one for vertex in vertices for one in vertex.children]
-        own = (seen, sum(one.tokens for one in steps), sum(one.weight * one.tokens for one in steps))
-        together: dict[str, Profile] = {}
+        tokens_of_process = sum(one.tokens for one in steps), sum(one.weight * one.tokens for one in steps)
+        profiles: dict[str, Profile] = {}
         generated = unbranched = 0.0
-        for profiles, spent, alone in context.gather([own]):
-            for key, profile in profiles.items():
-                together[key] = together.get(key, Profile()).plus(profile)
-            generated, unbranched = generated + spent, unbranched + alone
-        return memory.plus(together, generated, unbranched, self.forgetting)
+        for of_process, more, weighted in context.gather([(own, *tokens_of_process)]):
+            for key, profile in of_process.items():
+                profiles[key] = profiles.get(key, Profile()).plus(profile)
+            generated, unbranched = generated + more, unbranched + weighted
+        return memory.plus(profiles, generated, unbranched, self.forgetting)
 
-    def _ahead(self, vertex: _Vertex, ahead: Mapping[int, tuple[Sums, Sums]]) -> tuple[Sums, Sums]:
-        """Noise and tokens by depth from a state on; mean over its branches."""
+    def _noise_and_tokens(self, vertex: _Vertex, later: Mapping[int, tuple[Sums, Sums]]) -> tuple[Sums, Sums]:
+        """Noise and tokens by depth from a state; means over its branches."""
         noise, tokens = [], []
         for one in vertex.children:
             delta = one.reward + one.value - vertex.value
-            later = ahead[id(one)]
-            noise.append((delta**2 * one.spread, *later[0]))
-            tokens.append((float(one.tokens), *later[1]))
+            noise.append((delta**2 * one.squared_gradient, *later[id(one)][0]))
+            tokens.append((float(one.tokens), *later[id(one)][1]))
         return _mean_by_depth(noise), _mean_by_depth(tokens)
 
 
 def _mean_by_depth(rows: Sequence[Sums]) -> Sums:
-    """The mean over branches; one that has ended counts as 0."""
-    return tuple(sum(one) / len(rows) for one in itertools.zip_longest(*rows, fillvalue=0.0))
+    """The mean over branches, with 0 for those that have ended."""
+    return tuple(sum(column) / len(rows) for column in itertools.zip_longest(*rows, fillvalue=0.0))
 
 
-def _grown(collected: RolloutBatch) -> list[_Vertex]:
+def _step_trees(collected: RolloutBatch) -> list[_Vertex]:
     """The trees of all instances, parents before children."""
     trees = StepTrees(collected)
     vertices = [_Vertex() for _ in trees.parents]
@@ -337,27 +333,29 @@ def _grown(collected: RolloutBatch) -> list[_Vertex]:
         episode, path = collected.episodes[row], [end]
         while trees.parents[path[-1]] >= 0:
             path.append(trees.parents[path[-1]])
-        above = vertices[path.pop()]
+        parent = vertices[path.pop()]
         steps = zip(reversed(path), episode.steps, step_rewards(episode), strict=True)
-        for depth, (place, step, reward) in enumerate(steps, 1):
-            if not vertices[place].step:
-                vertices[place].step, vertices[place].reward, vertices[place].depth = step, reward, depth
-                above.children.append(vertices[place])
-            above = vertices[place]
+        for depth, (number, step, reward) in enumerate(steps, 1):
+            vertex = vertices[number]
+            if not vertex.step:
+                vertex.step, vertex.reward, vertex.depth = step, reward, depth
+                parent.children.append(vertex)
+            parent = vertex
     return vertices
 
 
-def _measure(vertices: Sequence[_Vertex], context: MethodContext) -> None:
+def _set_squared_gradients(vertices: Sequence[_Vertex], context: MethodContext) -> None:
     """Sums |grad log pi|^2 over the path to each step."""
     steps = [(vertex, one) for vertex in vertices for one in vertex.children]
     decisions = [decision for _, one in steps for decision in one.step if not decision.observed]
-    reported = [decision.logprobs for decision in decisions if decision.logprobs is not None]
-    if not all(context.gather([len(reported) == len(decisions)])):
-        reported = context.logprobs(decisions)
-    rest = iter(reported)
+    logprobs = [decision.logprobs for decision in decisions if decision.logprobs is not None]
+    if not all(context.gather([len(logprobs) == len(decisions)])):
+        logprobs = context.logprobs(decisions)
+    rest = iter(logprobs)
     for vertex, one in steps:
         own = [next(rest) for decision in one.step if not decision.observed]
-        one.spread = vertex.spread + sum(max(-math.expm1(token), 0.0) for tokens in own for token in tokens)
+        squared = sum(max(-math.expm1(token), 0.0) for tokens in own for token in tokens)
+        one.squared_gradient = vertex.squared_gradient + squared
 
 
 @with_parts
@@ -367,12 +365,13 @@ def active_replay(
     collector: PlannedBranches = PlannedBranches(),
     estimator: BranchAdvantages = BranchAdvantages(),
 ) -> Method:
-    """The method.
+    """Returns the active-replay method.
 
     Args:
-        group_size: starts of each task row in an update without branches; with branches there are fewer.
-        state_key: the key of a state in the plan: `"depth"`, the number of steps before it; or `"state"`, its context,
-            if the same contexts recur in every update.
+        group_size: number of starts per task row in an update without branches; with branches there are fewer, so that
+            the update costs as many tokens.
+        state_key: what identifies a state in the plan: `"depth"`, the number of steps before it; or `"state"`, its
+            context, for tasks in which contexts recur in every update.
     """
     return Method(
         name="active_replay",

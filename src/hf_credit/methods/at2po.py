@@ -1,4 +1,4 @@
-"""AT2PO: the leaves of a tree in standard deviations, and for each turn the mean of its children."""
+"""AT2PO: the outcomes of a tree's leaves, normalised by the group, and for each turn the mean over its children."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TurnValues(Options):
     Failed episodes get no credit and do not count as leaves.
 
     Args:
-        eps: added to the deviation of the leaves.
+        eps: added to the standard deviation of the leaves.
         equal_steps: whether decisions are weighted by `step_weights`, so that all steps of a tree have equal weight.
     """
 
@@ -42,7 +42,7 @@ class TurnValues(Options):
         leaves[trees.ends] = group_advantages(*outcomes_of(collected, trees.rows), eps=self.eps)
         values = turn_values(torch.tensor(trees.parents, dtype=torch.long), leaves).tolist()
         return Credit(
-            decisions={one.id: values[vertex] for one, vertex in trees.decisions()},
+            decisions={decision.id: values[vertex] for decision, vertex in trees.decisions()},
             weights=step_weights(collected) if self.equal_steps else {},
         )
 
@@ -51,5 +51,5 @@ class TurnValues(Options):
 def at2po(
     collector: UncertainForks = UncertainForks(forks=12, forks_per_round=6), estimator: TurnValues = TurnValues()
 ) -> Method:
-    """The method."""
+    """Returns the AT2PO method."""
     return Method(name="at2po", collector=collector, estimator=estimator, paper=PAPER)

@@ -1,4 +1,4 @@
-"""A method is a value: which episodes to play, and what credit their decisions get."""
+"""A method is a value: which episodes an update plays, and the credit of their decisions."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from hf_credit.rollouts.capabilities import require_replayable
 from hf_credit.rollouts.method_context import CriticInput, MethodContext
 
 DecisionCredit = float | Sequence[float] | None
-"""Credit of a decision: `None`, and it is not trained on; one number for all its tokens; or one for each token."""
+"""Credit of a decision: one number for all its tokens, or one for each token; with `None` it is not trained on."""
 
 
 def one_number(credit: DecisionCredit) -> float | None:
-    """The credit of a decision as one number: the mean if its tokens have one each; `None` without credit."""
+    """Returns the credit of a decision as one number: the mean over its tokens if each has its own."""
     if isinstance(credit, Sequence):
         return sum(credit) / len(credit) if credit else None
     return credit
@@ -40,10 +40,10 @@ class CriticTargets:
     """Training targets of a critic from an update.
 
     Attributes:
-        inputs: its inputs.
-        targets: the target value at each position of each input, in the unit of the reward.
-        values: its predictions there.
-        critic: its name.
+        inputs: the inputs of the critic.
+        targets: the target at each position of each input, in the unit of the reward.
+        values: the critic's predictions at the same positions.
+        critic: the name of the critic.
     """
 
     inputs: Sequence[CriticInput]
@@ -58,13 +58,12 @@ class Credit:
     """The result of an estimator.
 
     Attributes:
-        decisions: the credit of each decision, by its id. A missing one, or one with `None`, is not trained on.
-        weights: the weight of a decision in the loss, by its id, which multiplies its credit; 1 if missing.
-        memory: for the next update.
-        critic_targets: training targets of the critics; on every process for the same critics.
-        per_start: whether the loss divides by the episodes played from the start, where each decision counts by its
-            weight, rather than by all that is trained on; the same on every process. For branches that share the
-            weight of the decision before them.
+        decisions: the credit of each decision, by id. Missing decisions, and those with `None`, are not trained on.
+        weights: the factor of each decision's credit in the loss, by id; 1 if missing.
+        memory: the memory for the next update.
+        critic_targets: training targets of the critics, for the same critics on every process.
+        per_start: whether the loss divides by the sum of the weights of all trained tokens instead of by their number,
+            for branches that share the weight of the decision before them. The same on every process.
 
     Raises:
         ValueError: `decisions` is not a mapping.
@@ -79,26 +78,25 @@ class Credit:
     def __post_init__(self) -> None:
         if not isinstance(self.decisions, Mapping):
             raise ValueError(
-                f"credit must be a mapping from the ids of decisions, got a {type(self.decisions).__name__}; return "
+                f"credit must map ids of decisions to credit, got a {type(self.decisions).__name__}; return "
                 "Credit(decisions={decision.id: ...})."
             )
 
 
 class Estimator(Protocol):
-    """Computes credit from collected episodes. It is a pure function: it plays nothing, trains nothing and stores
-    nothing.
+    """Computes credit from collected episodes. It is a pure function: it neither plays, trains nor stores anything.
 
-    Equal arguments give equal results. It is called on all processes at the same time, so it may gather. An attribute
-    `needs` lists the members of `Collector.gives` that it requires.
+    It is called on all processes at the same time, so it may gather. An optional attribute `needs` lists the members
+    of `Collector.gives` that it requires.
     """
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: Any) -> Credit:
-        """Credits.
+        """Returns the credit of the collected decisions.
 
         Args:
-            collected: of this process.
-            context: to gather, call critics and log.
-            memory: the memory from the last update, or the method's own at the start.
+            collected: the rollouts of this process.
+            context: gathers over processes, calls critics and logs.
+            memory: `Credit.memory` of the last update; `Method.memory` in the first.
         """
 
 
@@ -108,26 +106,26 @@ class Method:
     """A collector, an estimator, and what they need.
 
     Attributes:
-        name: as in a recipe, or `"module:factory"`.
-        collector: which episodes an update plays.
+        name: the name in a recipe, or `"module:factory"`.
+        collector: plays the episodes of an update.
         estimator: computes the credit of their decisions.
         critics: names of the critics that the estimator or the collector uses.
         memory: the estimator's memory before the first update: a frozen dataclass of numbers, strings, tuples,
-            mappings and tensors, or `None`. It is in every checkpoint.
-        evaluation: which episodes an evaluation plays.
+            mappings and tensors, or `None`. Checkpoints hold it.
+        evaluation: plays the episodes of an evaluation.
         refresh_frozen_every: number of updates after which the frozen copy of the policy is refreshed, before episodes
-            are collected: with 1 it is the policy itself. `None`: there is none.
-        frozen_decay: instead, the frozen copy is a moving average of the policy with this decay, in (0, 1), updated
-            before every collection. `None`: it is not.
+            are collected; with 1 it is the policy itself. `None` for no such copy.
+        frozen_decay: in place of `refresh_frozen_every`, the decay in (0, 1) of a frozen copy that is a moving average
+            of the policy, updated before every collection.
         critic_specs: what each critic predicts, by name; a value if missing. A bound estimator with its own
             `critic_specs()` overrides this.
-        sequence_ratio: whether its loss uses the ratio of whole episodes, as the trainer does with
+        sequence_ratio: whether the loss uses the ratio of whole episodes, as TRL's
             `importance_sampling_level="sequence"`.
-        wrap: maps the Interaction to the one that training plays instead, such as `hf_credit.methods.t3.truncation`,
-            which cuts episodes; an evaluation plays the original. A value that `fingerprint` can describe; `None`
-            changes nothing.
-        options: the arguments of `hf_credit.methods.make`; `None` for a method that was made differently.
-        paper: the result of `paper`, for the model card, if there is a paper.
+        wrap: maps the Interaction to the one that training plays, such as `hf_credit.methods.t3.truncation`, which
+            cuts episodes; an evaluation plays the original. `fingerprint` must be able to describe it; `None` changes
+            nothing.
+        options: the arguments of `hf_credit.methods.make`; `None` for a method that was made by hand.
+        paper: the result of `paper`, for the model card; empty if there is no paper.
     """
 
     name: str
@@ -145,59 +143,56 @@ class Method:
     paper: Mapping[str, str] = field(default_factory=dict)
 
     def wrapped(self, interaction: Interaction[Any]) -> Interaction[Any]:
-        """The Interaction that training plays in place of `interaction`.
+        """Returns the Interaction that training plays in place of `interaction`.
 
         Raises:
-            ValueError: `wrap` does not fit it.
+            ValueError: `wrap` rejects `interaction`.
         """
         return interaction if self.wrap is None else self.wrap(interaction)
 
     def bind(self, interaction: Interaction[Any]) -> Method:
-        """The method for one Interaction: parts with their own `bind` fill in what depends on it, such as its default
-        oracle, and reject an Interaction that they do not support.
-
-        A collector with a true `replaying` plays on from states, and is rejected if the Interaction cannot be
-        replayed; so is one that does not give what the estimator needs.
+        """Returns the method for one Interaction: parts with a `bind` fill in what depends on it, such as its oracle.
 
         Raises:
-            ValueError: a part rejects the Interaction.
+            ValueError: a part rejects the Interaction; the collector is `replaying` and the Interaction cannot be
+                replayed; or the collector does not give what the estimator needs.
         """
         if getattr(self.collector, "replaying", False):
             require_replayable(interaction, f"the method {self.name!r}")
         parts = {name: getattr(self, name) for name in ("collector", "estimator", "evaluation")}
         bound = {name: part.bind(interaction) if hasattr(part, "bind") else part for name, part in parts.items()}
         method = dataclasses.replace(self, **bound)
-        method._refuse_other_collector()
+        method._refuse_missing_needs()
         if hasattr(method.estimator, "critic_specs"):
             critic_specs = method.estimator.critic_specs()
             return dataclasses.replace(method, critic_specs=critic_specs, critics=tuple(critic_specs))
         return method
 
-    def _refuse_other_collector(self) -> None:
+    def _refuse_missing_needs(self) -> None:
         given = gives_of(self.collector)
         missing = frozenset(getattr(self.estimator, "needs", ())) - given
         if missing:
             raise ValueError(
                 f"a collector must give what the estimator needs, {' and '.join(sorted(missing))} for "
                 f"{type(self.estimator).__name__}, got {type(self.collector).__name__}, which gives "
-                f"{', '.join(sorted(given)) or 'nothing to compare with'}; take a collector whose `gives` has it."
+                f"{', '.join(sorted(given)) or 'nothing'}; take a collector with it in `gives`."
             )
 
     def spec(self) -> dict[str, Any]:
-        """Its name and options as plain values, from which `hf_credit.methods.make` builds it again.
+        """Returns its name and options as plain values, from which `hf_credit.methods.make` builds it again.
 
         Raises:
-            ValueError: `make` did not make it, or an option is no plain value; in one sentence.
+            ValueError: `make` did not make it, or an option cannot be written as a plain value.
         """
         if self.options is None:
             raise ValueError(
-                f"a method is described by the options it was made with, got {self.name!r} made by hand; make it with "
-                "hf_credit.methods.make, which also takes 'module:factory'."
+                f"a method must be made by hf_credit.methods.make to be described, got {self.name!r} made by hand; "
+                "pass its factory to make as 'module:factory'."
             )
-        return {"name": self.name, "options": {name: _option(value) for name, value in self.options.items()}}
+        return {"name": self.name, "options": {name: _plain_option(value) for name, value in self.options.items()}}
 
     def fingerprint(self) -> dict[str, Any]:
-        """Plain values that identify a method: the name, and the contents of its parts."""
+        """Returns plain values that identify the method: its name and the contents of its parts."""
         parts = ("collector", "estimator", "evaluation")
         descriptions = {name: _described(getattr(self, name)) for name in parts}
         frozen = {"refresh_frozen_every": self.refresh_frozen_every, "frozen_decay": self.frozen_decay}
@@ -206,12 +201,12 @@ class Method:
 
 
 def paper(title: str, arxiv: str = "", url: str = "") -> dict[str, str]:
-    """A paper as a model card cites it: `title`, `citation` in BibTeX, and `id` where it is on arXiv.
+    """Returns a paper as model cards cite it: `title`, `citation` in BibTeX, and `id` if it is on arXiv.
 
     Args:
-        title: of the paper.
-        arxiv: its number there, such as `"2402.03300"`.
-        url: another address of it.
+        title: the title of the paper.
+        arxiv: its arXiv id, such as `"2402.03300"`.
+        url: its address, if it is not on arXiv.
     """
     where = {"eprint": arxiv, "archivePrefix": "arXiv", "year": f"20{arxiv[:2]}"} if arxiv else {"howpublished": url}
     key = f"arxiv{arxiv}" if arxiv else "".join(word[0] for word in title.lower().split())
@@ -219,7 +214,7 @@ def paper(title: str, arxiv: str = "", url: str = "") -> dict[str, str]:
     return {"title": title, "citation": f"@misc{{{key}{fields}\n}}", **({"id": arxiv} if arxiv else {})}
 
 
-def _option(value: Any) -> Any:
+def _plain_option(value: Any) -> Any:
     if isinstance(value, Oracle):
         name, options = oracles.spec(value)
         return {"name": name, "options": options}
@@ -232,7 +227,7 @@ def _option(value: Any) -> Any:
 
 def _described(part: Any) -> Any:
     if dataclasses.is_dataclass(part) and not isinstance(part, type):
-        values = {one.name: _described(getattr(part, one.name)) for one in dataclasses.fields(part)}
+        values = {field.name: _described(getattr(part, field.name)) for field in dataclasses.fields(part)}
         return {"is": type(part).__qualname__, **values}
     if isinstance(part, Mapping):
         return {str(name): _described(value) for name, value in part.items()}
@@ -250,13 +245,11 @@ def _described(part: Any) -> Any:
 
 
 def broadcast_to_decisions(collected: RolloutBatch, per_episode: Sequence[float | None]) -> dict[str, DecisionCredit]:
-    """One number for every decision of each trained episode; `None` leaves the episode out.
-
-    A decision that several episodes share, because they split after it, gets the mean of their credits.
+    """Returns the credit of decisions, by id: that of their episode, or the mean if several episodes share a decision.
 
     Args:
-        collected: of this process.
-        per_episode: one entry for each trained rollout.
+        collected: the rollouts of this process.
+        per_episode: the credit of each trained rollout; `None` leaves it out.
     """
     return mean_by_decision(
         (decision, value)
@@ -268,33 +261,36 @@ def broadcast_to_decisions(collected: RolloutBatch, per_episode: Sequence[float 
 def compare_outcomes(
     collected: RolloutBatch, advantages: Callable[[Tensor, Tensor], Tensor]
 ) -> dict[str, DecisionCredit]:
-    """Credit by decision from a function of outcomes and instances: every decision has the credit of its episode.
+    """Returns the credit of decisions, by id: the advantage of their episode.
 
     Args:
-        collected: of this process; failed episodes are not compared and get no credit.
-        advantages: of the functions of `hf_credit.credit`, such as `leave_one_out`.
+        collected: the rollouts of this process; failed episodes are not compared and get no credit.
+        advantages: a function of outcomes and instances, such as `hf_credit.credit.leave_one_out`.
     """
     rows = without_errors(collected)
     return broadcast_to_decisions(collected, scatter_rows(collected, rows, advantages(*outcomes_of(collected, rows))))
 
 
 def mean_by_decision(pairs: Iterable[tuple[Decision, DecisionCredit]]) -> dict[str, DecisionCredit]:
-    """Credit by decision, from the credit in each episode that contains it; `None` counts in no mean.
+    """Returns the credit of decisions, by id.
 
-    A decision that several episodes share, because they split after it, gets the mean of their credits, token by token
-    if its tokens have their own credit.
+    A decision that several episodes share, because they split after it, gets the mean of its credits, token by token
+    if each token has its own.
+
+    Args:
+        pairs: each decision with its credit in an episode; pairs with `None` are ignored.
     """
-    of_decision: dict[str, list[Any]] = {}
+    credits: dict[str, list[Any]] = {}
     for decision, value in pairs:
         if value is not None:
-            of_decision.setdefault(decision.id, []).append(value)
-    return {name: _mean(values) for name, values in of_decision.items()}
+            credits.setdefault(decision.id, []).append(value)
+    return {name: _mean(values) for name, values in credits.items()}
 
 
 def mean_over_shared(
     collected: RolloutBatch, per_decision: Sequence[Sequence[DecisionCredit]]
 ) -> dict[str, DecisionCredit]:
-    """As `mean_by_decision`, from one entry for each decision of each trained rollout."""
+    """Returns `mean_by_decision` of the credit of each decision of each trained rollout."""
     return mean_by_decision(
         pair
         for episode, values in zip(collected.episodes, per_decision, strict=True)
@@ -309,56 +305,58 @@ def _mean(values: Sequence[Any]) -> float | tuple[float, ...]:
 
 
 def weighted(credit: Credit) -> dict[str, DecisionCredit]:
-    """The credit of decisions as it enters the loss, by their id: times their weights."""
+    """Returns the credit of decisions times their weights, by id."""
 
     def scaled(value: DecisionCredit, weight: float) -> DecisionCredit:
         if isinstance(value, Sequence):
-            return tuple(weight * one for one in value)
+            return tuple(weight * token for token in value)
         return None if value is None else weight * value
 
     return {name: scaled(value, credit.weights.get(name, 1.0)) for name, value in credit.decisions.items()}
 
 
 def trained(collected: RolloutBatch, credit: Mapping[str, DecisionCredit]) -> dict[str, DecisionCredit]:
-    """The credit of the decisions that may be trained on."""
-    decisions = [decision for episode in collected.episodes for decision in episode.decisions if decision.trained]
-    return {one.id: credit[one.id] for one in decisions if credit.get(one.id) is not None}
+    """Returns the credit of the decisions that may be trained on, by id."""
+    ids = [decision.id for episode in collected.episodes for decision in episode.decisions if decision.trained]
+    return {name: credit[name] for name in ids if credit.get(name) is not None}
 
 
 def credit_in_loss(
     collected: RolloutBatch, credit: Credit, gather: Callable[[list[Any]], list[Any]] = list
 ) -> dict[str, DecisionCredit]:
-    """The credit of decisions as it enters a loss that is a mean over tokens, by their id: times their weights.
+    """Returns the credit of decisions times their weights in a loss that is a mean over tokens, by id.
 
-    If credit is `per_start`, the weights are scaled such that the mean over all tokens is one over weights.
+    With `Credit.per_start`, weights are scaled so that the mean over tokens is a mean weighted by them.
 
     Args:
-        collected: of this process.
-        credit: of decisions that are trained on.
-        gather: the items of all processes.
+        collected: the rollouts of this process.
+        credit: the credit of the trained decisions.
+        gather: returns the items of all processes.
     """
     if not credit.per_start:
         return weighted(credit)
-    lengths = {one.id: len(one.action_ids) for episode in collected.episodes for one in episode.decisions}
+    lengths = {
+        decision.id: len(decision.action_ids) for episode in collected.episodes for decision in episode.decisions
+    }
     tokens = sum(lengths[name] for name in credit.decisions)
-    weighed = sum(lengths[name] * credit.weights.get(name, 1.0) for name in credit.decisions)
-    gathered = gather([(tokens, weighed)])
-    scale = sum(one for one, _ in gathered) / (sum(one for _, one in gathered) or 1.0)
+    weight = sum(lengths[name] * credit.weights.get(name, 1.0) for name in credit.decisions)
+    all_tokens, all_weights = map(sum, zip(*gather([(tokens, weight)]), strict=True))
+    scale = all_tokens / (all_weights or 1.0)
     weights = {name: scale * credit.weights.get(name, 1.0) for name in credit.decisions}
     return weighted(dataclasses.replace(credit, weights=weights))
 
 
 def without_errors(collected: RolloutBatch) -> list[int]:
-    """The indices of the trained rollouts whose episodes did not end in an error; only these are compared."""
-    return [place for place, episode in enumerate(collected.episodes) if episode.ending != Ending.ERROR]
+    """Returns the indices of the trained rollouts that did not end in an error; only these are compared."""
+    return [row for row, episode in enumerate(collected.episodes) if episode.ending != Ending.ERROR]
 
 
 def all_gather_with_slice(items: Sequence[Any], context: MethodContext) -> tuple[list[Any], slice]:
-    """The items of all processes, and the positions of this process's items among them.
+    """Returns the items of all processes, and the slice of this process's items among them.
 
     Args:
-        items: of this process; may be empty.
-        context: gathers.
+        items: the items of this process; may be empty.
+        context: gathers over processes.
     """
     of_processes = context.gather([list(items)])
     before = sum(map(len, of_processes[: context.process]))
@@ -366,29 +364,29 @@ def all_gather_with_slice(items: Sequence[Any], context: MethodContext) -> tuple
 
 
 def outcomes_of(collected: RolloutBatch, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Outcome and instance of some of the trained rollouts, for the functions of `hf_credit.credit`.
+    """Returns the outcome and the instance of some trained rollouts, each of shape (rows,).
 
     Args:
-        collected: of this process.
-        rows: the indices of the rollouts, such as those from `without_errors`.
+        collected: the rollouts of this process.
+        rows: indices of trained rollouts, such as the result of `without_errors`.
     """
     outcomes = torch.tensor([collected.episodes[row].outcome for row in rows], dtype=torch.float64)
     return outcomes, torch.tensor([collected.instances[row] for row in rows], dtype=torch.long)
 
 
 def scatter_rows(collected: RolloutBatch, rows: Sequence[int], values: Tensor) -> list[Any]:
-    """One entry for each trained rollout: its value, or `None` for those without one.
+    """Returns one entry for each trained rollout: its value, or `None` if it has none.
 
     Args:
-        collected: of this process.
-        rows: the indices of the rollouts that have one.
-        values: theirs; a row each where there are several.
+        collected: the rollouts of this process.
+        rows: indices of the trained rollouts with a value.
+        values: their values, of shape (rows, ...).
     """
     given = dict(zip(rows, values.tolist(), strict=True))
     return [given.get(row) for row in range(len(collected.episodes))]
 
 
 def global_group_ids(context: MethodContext, collected: RolloutBatch) -> list[int]:
-    """The instance of each trained rollout, with numbers that no other process uses."""
+    """Returns the instance of each trained rollout, numbered over all processes."""
     before = sum(context.gather([collected.rows])[: context.process])
     return [before + instance for instance in collected.instances]

@@ -1,4 +1,4 @@
-"""The credit of other methods for the rollouts of one method."""
+"""Credit of several methods for the same rollouts."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from hf_credit.methods.base import one_number
 from hf_credit.rollouts import MethodContext
 
 OTHERS = ("outcome_reward", "rloo", "turn_credit", "magrpo", "replay_loo", "verifiable_process")
-"""Methods that need only the rollouts: no critic, no frozen copy, no further episodes."""
+"""Methods that need only the rollouts: neither a critic, a frozen copy nor further episodes."""
 
 
 def credit_of_others(method: Method, collected: RolloutBatch, context: MethodContext) -> dict[str, dict[str, float]]:
-    """The credit of each decision by each of `OTHERS`, if the rollouts have what its estimator needs.
+    """Returns the credit of each decision, by method and id, for those of `OTHERS` that the rollouts suffice for.
 
-    Each method has its own scale of credit, so compare signs and orders, not sizes.
+    Methods differ in the scale of their credit: compare signs and orders, not sizes.
 
     Args:
-        method: whose collector played, bound to the Interaction; left out itself.
-        collected: of this process; only its rollouts are compared.
-        context: has the Interaction and the chat.
+        method: the method that collected the rollouts, bound to the Interaction; it is left out.
+        collected: the rollouts of this process; estimators compare only these.
+        context: the context of the estimators.
     """
-    found = {}
+    credits = {}
     for name in OTHERS:
         if name == method.name:
             continue
         try:
             other = replace(make(name), collector=method.collector).bind(context.interaction)
-        except ValueError:  # it needs what these rollouts do not have
+        except ValueError:  # the collector does not give what it needs
             continue
         credit = other.estimator(collected, context, other.memory).decisions
         numbers = {decision: one_number(value) for decision, value in credit.items()}
-        found[name] = {decision: value for decision, value in numbers.items() if value is not None}
-    return found
+        credits[name] = {decision: value for decision, value in numbers.items() if value is not None}
+    return credits

@@ -1,4 +1,4 @@
-"""CARL: more rollouts from the states where the policy is least certain, and credit only at forks."""
+"""CARL: more rollouts from the states where the policy is most uncertain, and credit only at forks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAPER = paper(
 
 @dataclass(frozen=True, kw_only=True)
 class Branches(Options):
-    """`branch_advantages` of the tree of each instance; a step that is the only one from its state gets no credit.
+    """`branch_advantages` of the tree of each instance; a step without an alternative from its state gets no credit.
 
     Failed episodes get no credit and do not count as branches.
 
@@ -39,15 +39,17 @@ class Branches(Options):
         outcomes = torch.zeros(len(trees.parents), dtype=torch.float64)
         for row, end in zip(trees.rows, trees.ends, strict=True):
             outcomes[end] = collected.episodes[row].outcome
-        known = branch_advantages(torch.tensor(trees.parents, dtype=torch.long), outcomes)
-        advantages, siblings = (values.tolist() for values in known)
+        parents = torch.tensor(trees.parents, dtype=torch.long)
+        advantages, siblings = (values.tolist() for values in branch_advantages(parents, outcomes))
         return Credit(
-            decisions={one.id: advantages[vertex] for one, vertex in trees.decisions() if siblings[vertex] > 1},
+            decisions={
+                decision.id: advantages[vertex] for decision, vertex in trees.decisions() if siblings[vertex] > 1
+            },
             weights=step_weights(collected) if self.equal_steps else {},
         )
 
 
 @with_parts
 def carl(collector: UncertainForks = UncertainForks(), estimator: Branches = Branches()) -> Method:
-    """The method."""
+    """Returns the CARL method."""
     return Method(name="carl", collector=collector, estimator=estimator, paper=PAPER)

@@ -1,4 +1,4 @@
-"""CCPO: each agent is rewarded for its contribution to the team (the paper CCPO)."""
+"""CCPO: each agent is rewarded for its counterfactual contribution to the team (the paper CCPO)."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ PAPER = paper("Counterfactual Credit Policy Optimization for Multi-Agent Collabo
 V1: Mapping[str, Any] = {"order": "previous", "min_samples": 10, "cut_replies": "zero"}
 """Options with which the paper's public code differs from its text."""
 V2: Mapping[str, Any] = {"reward": "bonus", "group_size": 16}
-"""Options of the public code since June 2026: another method under the same name."""
+"""Options of the public code since June 2026, which is a different method of the same name."""
 
 
 class Pair(NamedTuple):
-    """A rollout, and its outcome without a role.
+    """The outcome of a rollout with and without a role.
 
     Attributes:
-        row: its index among the trained rollouts.
-        instance: its task row.
+        row: the index of the rollout among the trained ones.
+        instance: the task row of the rollout.
         outcome: R, in [0, 1].
-        other: R without the role, or without all others, in [0, 1].
+        other: R without the role, or without all other roles, in [0, 1].
     """
 
     row: int
@@ -63,41 +63,42 @@ class Pair(NamedTuple):
 
     @property
     def contribution(self) -> float:
-        """Delta = R - R without (eq. 1)."""
+        """Delta, the outcome minus the other (eq. 1)."""
         return self.outcome - self.other
 
 
 @dataclass(frozen=True, kw_only=True)
 class CounterfactualAdvantages(Options):
-    """Contribution, shaped by history, compared within the prompt (eqs. 1 to 5, Appendices B.2 and B.3).
+    """Contributions, shaped by their running moments and normalised within the prompt (eqs. 1 to 5, Appendices B.2 and
+    B.3).
 
-    Failed episodes are in no pair, nor are those whose rollout without the role failed. A role with fewer than two
-    pairs at an instance gets no credit there.
+    Failed episodes, and those whose rollout without the role failed, are left out. A role with fewer than two rollouts
+    left at an instance gets no credit there.
 
     Args:
-        reward: `"counterfactual"`, the paper's; `"shared"`, the team's outcome for all; `"bonus"`, the outcome and a
-            small bonus for help, without deviations, as in the public code since June 2026.
+        reward: `"counterfactual"`, the paper's; `"shared"`, the team's outcome for all roles; `"bonus"`, the outcome
+            plus a small bonus for positive contributions, only centred, as in the public code since June 2026.
         use_history: whether contributions are shaped by running moments (eq. 4) or used directly.
         decay: lambda of the moving averages.
         order: `"current"` updates the moments with the batch before they shape it; `"previous"` shapes first.
         min_samples: with fewer rollouts so far, contributions are used directly.
         alpha: sensitivity of the shaping.
-        eta: sharpness of the last speaker's trust.
-        eps: added to deviations.
-        variance_floor: if a running variance is at most this, the deviation is 1.
-        solver_signal: of the role that cannot be removed: `"fused"`, with the team and alone (Appendix B.2), or
-            `"joint"`, the team's outcome.
+        eta: sharpness of the `trust` in the last speaker's contributions.
+        eps: added to standard deviations.
+        variance_floor: if a running variance is at most this, the standard deviation is 1.
+        solver_signal: the reward of the role that cannot be removed: `"fused"`, from its outcomes with the team and
+            alone (Appendix B.2), or `"joint"`, the team's outcome.
         allocation: `"direct"`, or `"weighted"`, the team's advantage allocated by contribution (Appendix B.3).
-        cut_replies: `"score"` uses their score; `"zero"` gives the role a shaped reward of 0, while its contribution
-            still counts in the moments. A reply without an end token of the policy at its end is cut.
+        cut_replies: `"score"` keeps the reward of truncated replies; `"zero"` gives the role a shaped reward of 0,
+            while its contribution still counts in the moments. A reply that does not end in an end token is truncated.
         train_solo: whether the last speaker's replies without the others are also trained on, weighted by 1 - trust.
-        bonus: with that reward, `"events"` for only the sign of the contribution, `"difference"` for its size.
-        bonus_weight: of the bonus.
-        roles: of the team, in their order; filled in by `bind`, like the next.
+        bonus: the bonus depends on the sign of the contribution (`"events"`) or on its size (`"difference"`).
+        bonus_weight: weight of the bonus.
+        roles: the roles of the team, in order; filled in by `bind`, like the next.
         last: the role that cannot be removed, if there is one.
 
     Raises:
-        ValueError: a setting is out of range, in one sentence.
+        ValueError: an option is out of range, or options do not fit each other.
     """
 
     reward: Literal["counterfactual", "shared", "bonus"] = "counterfactual"
@@ -122,61 +123,58 @@ class CounterfactualAdvantages(Options):
         super().__post_init__()
         if self.train_solo and (self.reward, self.solver_signal) != ("counterfactual", "fused"):
             raise ValueError(
-                "train_solo must go with reward='counterfactual' and solver_signal='fused', got "
+                "train_solo needs reward='counterfactual' and solver_signal='fused', got "
                 f"{self.reward!r} and {self.solver_signal!r}; leave it out."
             )
         if self.allocation == "weighted" and self.reward != "counterfactual":
             raise ValueError(
-                f"allocation='weighted' must go with reward='counterfactual', got {self.reward!r}; take 'direct'."
+                f"allocation='weighted' needs reward='counterfactual', got {self.reward!r}; use 'direct'."
             )
         if self.cut_replies == "zero" and (self.reward == "shared" or self.allocation == "weighted"):
             raise ValueError(
-                "cut_replies='zero' must go with rewards of each role's own, got "
-                f"{self.reward!r} and {self.allocation!r}; take 'score'."
+                "cut_replies='zero' needs a separate reward for each role, got "
+                f"reward={self.reward!r} and allocation={self.allocation!r}; use 'score'."
             )
 
     def bind(self, interaction: Interaction[Any]) -> CounterfactualAdvantages:
-        """The same for the roles of one Interaction.
+        """Returns the estimator for the roles of one Interaction.
 
         Raises:
-            ValueError: there are fewer than two roles, more than one cannot be removed, or a setting does not fit the
+            ValueError: there are fewer than two roles, more than one cannot be removed, or an option does not fit the
                 team.
         """
         roles, removable = tuple(interaction.roles), Removable(interaction).removable
         kept = [role for role in roles if role not in removable]
         if len(roles) < 2:
             raise ValueError(
-                f"contributions are of the members of a team, got {interaction.name!r} with the roles "
-                f"{', '.join(roles) or 'none'}; take a collaboration of two or more, or method: grpo."
+                f"contributions need two or more roles, got {interaction.name!r} with {', '.join(roles) or 'none'}; "
+                "use a collaboration, or method: grpo."
             )
         if self.reward == "shared":
             return dataclasses.replace(self, roles=roles)
         if len(kept) > 1:
             raise ValueError(
-                f"all roles but one must be such that the team can do without them, got {interaction.name!r}, which "
-                f"can be played without {', '.join(removable) or 'none'} of {', '.join(roles)}; see "
-                "Removable.without, or take reward: shared."
+                f"all roles but one must be removable, got {interaction.name!r} with {', '.join(removable) or 'none'} "
+                f"of {', '.join(roles)}; implement Removable.without for more, or use reward: shared."
             )
         last = kept[0] if kept else None
         if self.allocation == "weighted" and (last or getattr(interaction, "ties", None) == "expected"):
-            why = (
-                f"the role {last!r} cannot be left out" if last else "ties='expected', where it punishes who is right"
-            )
+            why = f"the role {last!r} cannot be removed" if last else "ties='expected', which penalises correct voters"
             raise ValueError(
-                f"allocation='weighted' must go with a vote whose ties are 'first' or 'none', got "
-                f"{interaction.name!r}, in which {why}; take 'direct'."
+                f"allocation='weighted' needs a vote with ties='first' or 'none', got {interaction.name!r}, in which "
+                f"{why}; use 'direct'."
             )
         for name, chosen in (("reward='bonus'", self.reward == "bonus"), ("train_solo", self.train_solo)):
             if chosen and last is None:
                 raise ValueError(
-                    f"{name} must go with a team in which one role speaks last, got {interaction.name!r}, of which "
-                    "any role can be left out; leave it out."
+                    f"{name} needs a team with a role that cannot be removed, got {interaction.name!r}, in which all "
+                    "roles can; leave it out."
                 )
         return dataclasses.replace(self, roles=roles, last=last)
 
     @property
     def needs(self) -> frozenset[str]:
-        """What `Method.bind` requires of a collector."""
+        """What the collector must give."""
         return frozenset({"groups"} if self.reward == "shared" else {"groups", "removals"})
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: Moments) -> Credit:
@@ -189,20 +187,20 @@ class CounterfactualAdvantages(Options):
             }
             return Credit(decisions=_by_decision(collected, pairs, advantages), memory=memory)
 
-        # What each whole episode was worth, and what it was worth without each role (section 4, eq. 1)
-        pairs = {role: _matched(collected, without(self._left_out(role))) for role in self.roles}
+        # Outcomes of whole episodes, with and without each role (section 4, eq. 1)
+        pairs = {role: _matched(collected, without(self._removed_for(role))) for role in self.roles}
 
-        # What the team remembers of that, over all processes (eqs. 2 and 3)
-        batch = _together(
+        # Running moments over all processes (eqs. 2 and 3)
+        batch = _of_all_processes(
             {name: values for role in self.roles for name, values in self._streams(role, pairs[role])}, context
         )
-        moments = memory.updated(batch, self.decay)
-        known = moments if self.order == "current" else memory
-        self._log(batch, known, context)
+        updated = memory.updated(batch, self.decay)
+        moments = updated if self.order == "current" else memory
+        self._log(batch, moments, context)
 
         # Each role's reward (eq. 4, Appendix B.2), and its advantage within the prompt (eq. 5)
         if self.allocation == "direct":
-            rewards = {role: self._rewards(role, pairs[role], known) for role in self.roles}
+            rewards = {role: self._rewards(role, pairs[role], moments) for role in self.roles}
             if self.cut_replies == "zero":
                 rewards = {
                     role: _zero_where_cut(collected, role, pairs[role], rewards[role], context) for role in rewards
@@ -210,15 +208,15 @@ class CounterfactualAdvantages(Options):
             eps = None if self.reward == "bonus" else self.eps
             advantages = {role: _within_prompt(rewards[role], pairs[role], eps) for role in self.roles}
         else:  # or its share of the team's advantage (Appendix B.3)
-            pairs = _of_all(pairs)
-            advantages = self._allotted(pairs)
+            pairs = _with_all_roles(pairs)
+            advantages = self._allocated(pairs)
         credits = _by_decision(collected, pairs, advantages)
         if self.train_solo:
-            credits |= self._solo(collected, known)
-        return Credit(decisions=credits, memory=moments)
+            credits |= self._solo(collected, moments)
+        return Credit(decisions=credits, memory=updated)
 
-    def _left_out(self, role: str) -> list[str]:
-        """The removed roles for the contribution of a role, or, for the last one, of the others to it."""
+    def _removed_for(self, role: str) -> list[str]:
+        """The roles to remove for the contribution of a role; for the last one, that of all others."""
         return [role] if role != self.last else [one for one in self.roles if one != role]
 
     def _streams(self, role: str, pairs: Sequence[Pair]) -> list[tuple[str, list[float]]]:
@@ -228,70 +226,70 @@ class CounterfactualAdvantages(Options):
             streams.append((f"{role}/solo", [one.other for one in pairs]))
         return streams
 
-    def _rewards(self, role: str, pairs: Sequence[Pair], known: Moments) -> list[float]:
+    def _rewards(self, role: str, pairs: Sequence[Pair], moments: Moments) -> list[float]:
         outcomes, others = _numbers([one.outcome for one in pairs]), _numbers([one.other for one in pairs])
         if self.reward == "bonus":
             weight = 0.0 if role == self.last else self.bonus_weight
             return bonus_rewards(outcomes, others, _groups(pairs), weight, self.bonus == "events").tolist()
-        gain = known.of(f"{role}/contribution")
+        contribution = moments.of(f"{role}/contribution")
         if role != self.last:
             raw = outcomes - others
-            shaped = shaped_contributions(raw, gain.mean, self._spread(gain), self.alpha, self.eps)
-            return (shaped if self._knows_enough(gain) else raw).tolist()
-        if self.solver_signal == "joint" or not self._knows_enough(gain):
+            shaped = shaped_contributions(raw, contribution.mean, self._deviation(contribution), self.alpha, self.eps)
+            return (shaped if self._has_history(contribution) else raw).tolist()
+        if self.solver_signal == "joint" or not self._has_history(contribution):
             return outcomes.tolist()
-        joint, solo = known.of(f"{role}/joint"), known.of(f"{role}/solo")
+        joint, solo = moments.of(f"{role}/joint"), moments.of(f"{role}/solo")
         return fused_scores(
-            standardised(outcomes, joint.mean, self._spread(joint), self.eps),
-            standardised(others, solo.mean, self._spread(solo), self.eps),
-            self._trust(gain),
+            standardised(outcomes, joint.mean, self._deviation(joint), self.eps),
+            standardised(others, solo.mean, self._deviation(solo), self.eps),
+            self._trust(contribution),
         ).tolist()
 
-    def _knows_enough(self, gain: Moment) -> bool:
-        return self.use_history and gain.seen >= self.min_samples
+    def _has_history(self, moment: Moment) -> bool:
+        return self.use_history and moment.seen >= self.min_samples
 
-    def _spread(self, moment: Moment) -> float:
+    def _deviation(self, moment: Moment) -> float:
         return moment.deviation(self.variance_floor)
 
-    def _trust(self, gain: Moment) -> float:
-        return trust(gain.mean, self._spread(gain), self.eta, self.eps)
+    def _trust(self, contribution: Moment) -> float:
+        return trust(contribution.mean, self._deviation(contribution), self.eta, self.eps)
 
-    def _allotted(self, pairs: Mapping[str, Sequence[Pair]]) -> dict[str, list[float | None]]:
-        of_first = pairs[self.roles[0]]  # of the same rollouts as those of every role
+    def _allocated(self, pairs: Mapping[str, Sequence[Pair]]) -> dict[str, list[float | None]]:
+        of_first = pairs[self.roles[0]]  # the same rollouts as for every role
         outcomes = _numbers([one.outcome for one in of_first])
         contributions = _numbers([[one.contribution for one in pairs[role]] for role in self.roles]).T
         shares = allocated_advantages(outcomes, contributions, _groups(of_first), self.eps)
-        return {role: _unless_lone(shares[:, at], of_first) for at, role in enumerate(self.roles)}
+        return {role: _unless_alone(shares[:, index], of_first) for index, role in enumerate(self.roles)}
 
-    def _solo(self, collected: RolloutBatch, known: Moments) -> dict[str, float]:
-        """The last speaker's replies without the others, compared with each other, weighted by its lack of trust."""
+    def _solo(self, collected: RolloutBatch, moments: Moments) -> dict[str, float]:
+        """Credit of the last speaker's replies without the others: their advantage times 1 - trust."""
         assert self.last is not None
-        gain = known.of(f"{self.last}/contribution")
+        contribution = moments.of(f"{self.last}/contribution")
         pairs = [
             Pair(row, rollout.instance, rollout.episode.outcome, 0.0)
             for row, rollout in enumerate(collected.trained)
             if not rollout.counted and rollout.episode.ending != Ending.ERROR
         ]
-        if not self._knows_enough(gain):
-            return {}  # there is nothing to weigh them by, and the last speaker has the team's outcome
+        if not self._has_history(contribution):
+            return {}  # without moments there is no trust, and the last speaker has the team's outcome
         advantages = _within_prompt([one.outcome for one in pairs], pairs, self.eps)
-        weighed = [None if value is None else (1 - self._trust(gain)) * value for value in advantages]
-        return _by_decision(collected, {self.last: pairs}, {self.last: weighed})
+        weighted = [None if value is None else (1 - self._trust(contribution)) * value for value in advantages]
+        return _by_decision(collected, {self.last: pairs}, {self.last: weighted})
 
-    def _log(self, batch: Mapping[str, Sequence[float]], known: Moments, context: MethodContext) -> None:
+    def _log(self, batch: Mapping[str, Sequence[float]], moments: Moments, context: MethodContext) -> None:
         for role in self.roles:
             name, values = f"{role}/contribution", batch[f"{role}/contribution"]
             if not values:
                 continue
-            gain = known.of(name)
+            contribution = moments.of(name)
             metrics = {
                 "mean": sum(values) / len(values),
                 "helped": sum(value > 0 for value in values) / len(values),
                 "hurt": sum(value < 0 for value in values) / len(values),
                 "redundant": sum(value == 0 for value in values) / len(values),
-                "mu": gain.mean,
-                "sigma": self._spread(gain),
-                **({"trust": self._trust(gain)} if role == self.last else {}),
+                "mu": contribution.mean,
+                "sigma": self._deviation(contribution),
+                **({"trust": self._trust(contribution)} if role == self.last else {}),
             }
             for what, value in metrics.items():
                 context.log(f"contribution/{role}/{what}", value)
@@ -303,16 +301,16 @@ def counterfactual_grpo(
     solo_pairing: Literal["index", "mean", "common"] = "index",
     estimator: CounterfactualAdvantages = CounterfactualAdvantages(),
 ) -> Method:
-    """The method. `V1` and `V2` are the options of public code under its name.
+    """Returns the CCPO method. `V1` and `V2` are the options of the public code.
 
     Args:
-        group_size: whole episodes of each task row (N).
-        solo_pairing: of episodes that are played from the start without a role, as many as there are whole ones:
-            `"index"` compares each with one of them; `"mean"` all with all of the task row; `"common"` is `"index"`
-            with the same random draws in both, where the sampler honours seeds.
+        group_size: N, number of whole episodes per task row.
+        solo_pairing: how whole episodes are compared with those that are played from the start without a role, as many
+            per task row: `"index"` compares each with one; `"mean"` each with the mean of all; `"common"` is `"index"`
+            with the same random numbers in both, if the sampler honours seeds.
 
     Raises:
-        ValueError: a setting is out of range, in one sentence.
+        ValueError: an option is out of range, or options do not fit each other.
     """
     collector: Collector = Group(size=group_size)
     if estimator.reward != "shared":
@@ -322,7 +320,7 @@ def counterfactual_grpo(
 
 
 def _whole(collected: RolloutBatch) -> list[Pair]:
-    """The whole episodes that did not fail."""
+    """The whole episodes that did not fail, without other outcomes."""
     return [
         Pair(row, rollout.instance, rollout.episode.outcome, 0.0)
         for row, rollout in enumerate(collected.trained)
@@ -331,40 +329,39 @@ def _whole(collected: RolloutBatch) -> list[Pair]:
 
 
 def _matched(collected: RolloutBatch, kind: str) -> list[Pair]:
-    """The whole episodes that did not fail, each with the outcomes of its rollouts of a kind."""
-    beside: dict[str | int, list[float]] = {}
+    """The whole episodes that did not fail, each with the mean outcome of its rollouts of a kind."""
+    outcomes: dict[str | int, list[float]] = {}
     for rollout in collected.of_kind(kind):
         if rollout.episode.ending != Ending.ERROR:
-            beside.setdefault(rollout.source or rollout.instance, []).append(rollout.episode.outcome)
+            outcomes.setdefault(rollout.source or rollout.instance, []).append(rollout.episode.outcome)
     pairs = []
     for one in _whole(collected):
         first = collected.episodes[one.row].decisions[:1]
-        others = beside.get(one.instance) or [value for decision in first for value in beside.get(decision.id, [])]
+        others = outcomes.get(one.instance) or [value for decision in first for value in outcomes.get(decision.id, [])]
         if others:
             pairs.append(one._replace(other=sum(others) / len(others)))
     return pairs
 
 
-def _of_all(pairs: Mapping[str, Sequence[Pair]]) -> dict[str, list[Pair]]:
-    """Those of the rollouts that have a pair for every role."""
+def _with_all_roles(pairs: Mapping[str, Sequence[Pair]]) -> dict[str, list[Pair]]:
+    """The pairs of rollouts that have one for every role."""
     rows = set.intersection(*({one.row for one in of_role} for of_role in pairs.values()))
     return {role: [one for one in of_role if one.row in rows] for role, of_role in pairs.items()}
 
 
-def _together(streams: Mapping[str, list[float]], context: MethodContext) -> dict[str, list[float]]:
-    """The streams of all processes."""
+def _of_all_processes(streams: Mapping[str, list[float]], context: MethodContext) -> dict[str, list[float]]:
     of_processes = context.gather([streams])
     return {name: [value for of_process in of_processes for value in of_process[name]] for name in streams}
 
 
 def _within_prompt(rewards: Sequence[float], pairs: Sequence[Pair], eps: float | None) -> list[float | None]:
-    """Eq. 5; without `eps`, centred only."""
+    """Advantages by eq. 5; only centred if `eps` is `None`."""
     scale = "none" if eps is None else "group"
-    return _unless_lone(group_advantages(_numbers(rewards), _groups(pairs), scale, eps or 1.0), pairs)
+    return _unless_alone(group_advantages(_numbers(rewards), _groups(pairs), scale, eps or 1.0), pairs)
 
 
-def _unless_lone(values: Tensor, pairs: Sequence[Pair]) -> list[float | None]:
-    """`None` if the instance has no other rollout to compare with."""
+def _unless_alone(values: Tensor, pairs: Sequence[Pair]) -> list[float | None]:
+    """The values, or `None` for the only rollout of an instance."""
     instances = [one.instance for one in pairs]
     return [
         value if instances.count(one.instance) > 1 else None for value, one in zip(values.tolist(), pairs, strict=True)
@@ -374,20 +371,17 @@ def _unless_lone(values: Tensor, pairs: Sequence[Pair]) -> list[float | None]:
 def _zero_where_cut(
     collected: RolloutBatch, role: str, pairs: Sequence[Pair], rewards: Sequence[float], context: MethodContext
 ) -> list[float]:
-    replies = [
-        [decision.action_ids for decision in collected.episodes[one.row].decisions if decision.role == role]
-        for one in pairs
-    ]
-    return [
-        0.0 if any(was_cut(ids, context.end_tokens) for ids in of_rollout) else reward
-        for of_rollout, reward in zip(replies, rewards, strict=True)
-    ]
+    def cut(row: int) -> bool:
+        decisions = [one for one in collected.episodes[row].decisions if one.role == role]
+        return any(was_cut(decision.action_ids, context.end_tokens) for decision in decisions)
+
+    return [0.0 if cut(one.row) else reward for one, reward in zip(pairs, rewards, strict=True)]
 
 
 def _by_decision(
     collected: RolloutBatch, pairs: Mapping[str, Sequence[Pair]], advantages: Mapping[str, Sequence[float | None]]
 ) -> dict[str, float]:
-    """The advantage of a role for each of its decisions (eq. 6), by their ids."""
+    """The credit of decisions, by id: the advantage of their role (eq. 6)."""
     return {
         decision.id: value
         for role, of_role in pairs.items()
@@ -402,8 +396,8 @@ def _refuse_outcomes(collected: RolloutBatch) -> None:
         outcome = rollout.episode.outcome
         if rollout.episode.ending != Ending.ERROR and not 0 <= outcome <= 1:
             raise ValueError(
-                f"what a team achieves must be worth from 0 to 1 (paper CCPO, section 3), got an outcome of "
-                f"{outcome}; scale it in the scorer or the Interaction."
+                f"outcomes must be in [0, 1] (paper CCPO, section 3), got {outcome}; scale them in the scorer or the "
+                "Interaction."
             )
 
 

@@ -1,4 +1,4 @@
-"""GiGPO: episodes compared at equal tasks, and their steps at equal states."""
+"""GiGPO: group-relative advantages of episodes of one task, plus those of their steps from equal states."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ PAPER = paper(
 
 @dataclass(frozen=True, kw_only=True)
 class GroupInGroup(Options):
-    """`group_in_group_advantages`, the steps of an instance compared where their anchors are equal.
+    """`group_in_group_advantages`; the steps of an instance with equal anchors are a group.
 
     Failed episodes get no credit.
 
     Args:
-        anchor: defines equal states, as in `state_numbers`: by the `"observation"`, the last message; the whole
-            `"context"`; or the Interaction's `"state"`.
-        gamma: discount of the next step's return.
-        weight: of the comparison of steps, relative to that of episodes.
-        normalise: whether both are divided by their group's deviation; `mean_std_norm` of the public code.
-        by_steps: whether longer episodes have more weight in the statistics of episodes, as in the public code by
+        anchor: what equal states have in common, as in `state_numbers`: the `"observation"`, which is the last
+            message; the whole `"context"`; or the Interaction's `"state"`.
+        gamma: discount factor per step.
+        weight: the weight of step advantages; that of episode advantages is 1.
+        normalise: whether both are divided by their group's standard deviation; `mean_std_norm` of the public code.
+        by_steps: whether an episode counts once per step in the statistics of episodes, as in the public code by
             default.
-        eps: added to deviations.
+        eps: added to standard deviations.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"groups"})
@@ -69,9 +69,9 @@ class GroupInGroup(Options):
 
 @with_parts
 def gigpo(group_size: GroupSize = 8, estimator: GroupInGroup = GroupInGroup()) -> Method:
-    """The method.
+    """Returns the GiGPO method.
 
     Args:
-        group_size: episodes of each task row.
+        group_size: number of episodes per task row.
     """
     return Method(name="gigpo", collector=Group(size=group_size), estimator=estimator, paper=PAPER)

@@ -1,4 +1,4 @@
-"""GRPO: an episode's outcome in standard deviations of its group, for each of its decisions."""
+"""GRPO: every decision of an episode gets its outcome, normalised by the mean and standard deviation of its group."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class GroupScore(Options):
     """`group_advantages` of the outcomes of each instance. Failed episodes get no credit.
 
     Args:
-        scale: the divisor of outcomes minus their group's mean: the deviation of the `"group"`, that of the `"batch"`
-            over all processes, or nothing (`"none"`). TRL's `scale_rewards`.
-        eps: added to the deviation; TRL has 1e-4.
+        scale: centred outcomes are divided by the standard deviation of the `"group"`, by that of the `"batch"` over
+            all processes, or not divided (`"none"`); TRL's `scale_rewards`.
+        eps: added to the standard deviation; 1e-4 in TRL.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"groups"})
@@ -56,9 +56,9 @@ class GroupScore(Options):
 
 @with_parts
 def grpo(group_size: GroupSize = 8, estimator: GroupScore = GroupScore()) -> Method:
-    """The method.
+    """Returns the GRPO method.
 
     Args:
-        group_size: episodes of each task row.
+        group_size: number of episodes per task row.
     """
     return Method(name="grpo", collector=Group(size=group_size), estimator=estimator, paper=PAPER)

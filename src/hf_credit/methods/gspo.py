@@ -1,4 +1,4 @@
-"""GSPO: the credit of GRPO, with a loss that compares policies by whole episodes."""
+"""GSPO: the credit of GRPO, with a loss that uses the importance ratio of whole episodes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ PAPER = paper("Group Sequence Policy Optimization", arxiv="2507.18071")
 
 @with_parts
 def gspo(group_size: GroupSize = 8, estimator: GroupScore = GroupScore(eps=1e-6)) -> Method:
-    """The method. The ratio of an episode is the trainer's: `importance_sampling_level="sequence"`.
+    """Returns the GSPO method, for a trainer with `importance_sampling_level="sequence"`.
 
     Args:
-        group_size: episodes of each task row.
+        group_size: number of episodes per task row.
     """
     return Method(name="gspo", collector=Group(size=group_size), estimator=estimator, sequence_ratio=True, paper=PAPER)

@@ -1,4 +1,4 @@
-"""MAGRPO: an episode's return minus the mean of its task's, for each of its decisions (a baseline of paper C3)."""
+"""MAGRPO: every decision of an episode gets its return minus the mean of its group (a baseline of paper C3)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from hf_credit.rollouts.method_context import MethodContext
 
 @dataclass(frozen=True, kw_only=True)
 class GroupMean(Options):
-    """A = R - mean of the group's R (paper C3, Appendix H). Failed episodes get no credit.
+    """A = R - mean of R over the group (paper C3, Appendix H). Failed episodes get no credit.
 
     Args:
-        normalise_credit: whether the credits of a group are divided by their standard deviation.
+        normalise_credit: whether credit is divided by its standard deviation within the group.
         return_clip: returns are clipped to [-return_clip, return_clip].
     """
 
@@ -38,9 +38,9 @@ class GroupMean(Options):
 
 @with_parts
 def magrpo(group_size: GroupSize = 8, estimator: GroupMean = GroupMean()) -> Method:
-    """The method.
+    """Returns the MAGRPO method.
 
     Args:
-        group_size: episodes of each task row.
+        group_size: number of episodes per task row.
     """
     return Method(name="magrpo", collector=Group(size=group_size), estimator=estimator)

@@ -1,4 +1,4 @@
-"""MAPPO: whole episodes, with a critic that reads all messages so far (a baseline of paper C3, Appendix H)."""
+"""MAPPO: generalized advantages with a central critic that reads all messages (a baseline of paper C3, Appendix H)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from hf_credit.rollouts.method_context import MethodContext
 
 @dataclass(frozen=True, kw_only=True)
 class DecisionAdvantages(Options):
-    """Generalized advantages over decisions, with the outcome as the reward of the last one (paper C3, eq. 4).
+    """`generalized_advantages` over decisions, with the outcome as the reward of the last one (paper C3, eq. 4).
 
-    The critic's target is the advantage plus its prediction. Failed episodes get no credit.
+    The critic's targets are the advantages plus its predictions. Failed episodes get no credit.
 
     Args:
-        gamma: discount from one decision to the next.
-        lam: decay of the trace.
+        gamma: discount factor per decision.
+        lam: lambda of GAE.
         return_clip: outcomes are clipped to [-return_clip, return_clip].
     """
 
@@ -57,11 +57,11 @@ class DecisionAdvantages(Options):
 def decision_advantages(
     outcomes: Sequence[float], values: Sequence[Sequence[float]], gamma: float, lam: float
 ) -> list[list[float]]:
-    """The advantage of each decision of each episode, by `generalized_advantages` over decisions.
+    """Returns the advantage of each decision of each episode: `generalized_advantages` over decisions.
 
     Args:
-        outcomes: of the episodes, added to their last decision, in the unit of the reward.
-        values: the critic's predictions before each decision of each episode.
+        outcomes: the reward of each episode's last decision.
+        values: the critic's prediction before each decision of each episode, in the unit of the reward.
         gamma, lam: as in `DecisionAdvantages`.
     """
     table, mask = pad_to_matrix(values)
@@ -74,9 +74,9 @@ def decision_advantages(
 
 @with_parts
 def mappo(group_size: GroupSize = 8, estimator: DecisionAdvantages = DecisionAdvantages()) -> Method:
-    """The method.
+    """Returns the MAPPO method.
 
     Args:
-        group_size: episodes of each task row.
+        group_size: number of episodes per task row.
     """
     return Method(name="mappo", collector=Group(size=group_size), estimator=estimator, critics=("critic",))

@@ -1,4 +1,4 @@
-"""MaxRL: an episode's outcome minus the mean of its group, in units of that mean."""
+"""MaxRL: every decision of an episode gets its outcome minus the mean of its group, divided by that mean."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ PAPER = paper("Maximum Likelihood Reinforcement Learning", arxiv="2602.02710")
 
 
 def mean_scaled(outcomes: Float[Tensor, " rollouts"], groups: Int[Tensor, " rollouts"]) -> Float[Tensor, " rollouts"]:
-    """The outcome of a rollout minus the mean of its group, divided by that mean (MaxRL, arXiv:2602.02710).
+    """Returns the advantage of each rollout by MaxRL (arXiv:2602.02710).
 
-        A[i] = (R[i] - mean) / mean,    0 where mean = 0
+        A[i] = (R[i] - mean) / mean,    0 if mean = 0,    mean over the group of i
 
     Args:
-        outcomes: of each rollout, finite and at least 0, in the unit of the reward.
-        groups: which group each belongs to: any integers, in any order.
+        outcomes: R, finite and at least 0, in the unit of the reward.
+        groups: the group of each rollout, any integers.
 
     Returns:
         Without a unit; at least -1 and below the size of the group.
 
     Raises:
-        ValueError: an outcome is below 0 or not finite, or shapes differ.
+        ValueError: an outcome is negative or not finite, or the shapes differ.
     """
     if bool((outcomes < 0).any()):
         raise _below_zero(outcomes.min().item())
@@ -43,7 +43,7 @@ def mean_scaled(outcomes: Float[Tensor, " rollouts"], groups: Int[Tensor, " roll
 
 
 def _below_zero(outcome: float) -> ValueError:
-    return ValueError(f"outcomes must be at least 0 for MaxRL, got {outcome}; shift them, or take the method grpo.")
+    return ValueError(f"outcomes must be at least 0 for MaxRL, got {outcome}; shift them, or use the method grpo.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,14 +53,14 @@ class MeanScaled:
     needs: ClassVar[frozenset[str]] = frozenset({"groups"})
 
     def bind(self, interaction: Interaction[Any]) -> MeanScaled:
-        """The same, unless outcomes may be below 0.
+        """Returns the estimator unchanged.
 
         Raises:
-            ValueError: one may be.
+            ValueError: outcomes of the Interaction may be negative.
         """
-        least, _ = Bounded(interaction).outcome_range or (0.0, 0.0)
-        if least < 0:
-            raise _below_zero(least)
+        minimum, _ = Bounded(interaction).outcome_range or (0.0, 0.0)
+        if minimum < 0:
+            raise _below_zero(minimum)
         return self
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
@@ -69,9 +69,9 @@ class MeanScaled:
 
 @with_parts
 def maxrl(group_size: GroupSize = 8) -> Method:
-    """The method.
+    """Returns the MaxRL method.
 
     Args:
-        group_size: episodes of each task row.
+        group_size: number of episodes per task row.
     """
     return Method(name="maxrl", collector=Group(size=group_size), estimator=MeanScaled(), paper=PAPER)

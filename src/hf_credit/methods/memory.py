@@ -1,4 +1,4 @@
-"""The memory of a method, as checkpoints hold it."""
+"""Conversion of a method's memory for checkpoints."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import torch
 
 
 def to_plain(memory: Any) -> Any:
-    """A method's memory as values for a checkpoint: dataclasses as mappings, everything else unchanged."""
+    """Returns a method's memory for a checkpoint: dataclasses as mappings, copies of tensors, the rest unchanged."""
     if dataclasses.is_dataclass(memory) and not isinstance(memory, type):
-        return {one.name: to_plain(getattr(memory, one.name)) for one in dataclasses.fields(memory)}
+        return {field.name: to_plain(getattr(memory, field.name)) for field in dataclasses.fields(memory)}
     if isinstance(memory, dict):
         return {name: to_plain(value) for name, value in memory.items()}
     if isinstance(memory, tuple | list):
@@ -20,11 +20,11 @@ def to_plain(memory: Any) -> Any:
 
 
 def from_plain(values: Any, like: Any) -> Any:
-    """The inverse of `to_plain`.
+    """Returns the memory from which `to_plain` made `values`.
 
     Args:
-        values: its result.
-        like: the method's memory before the first update, whose dataclasses are made again.
+        values: a result of `to_plain`.
+        like: the method's memory before the first update, which defines the dataclasses.
     """
     if dataclasses.is_dataclass(like) and not isinstance(like, type) and isinstance(values, dict):
         return dataclasses.replace(

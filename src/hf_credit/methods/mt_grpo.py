@@ -1,4 +1,4 @@
-"""MT-GRPO: rewards of turns and of outcomes, each compared within the group."""
+"""MT-GRPO: turn rewards and outcomes, each normalised within the group."""
 
 from __future__ import annotations
 
@@ -23,13 +23,12 @@ class MultiTurn(Options):
     """`multi_turn_advantages` of each instance. Failed episodes get no credit.
 
     Args:
-        turn_scores: the source of the reward of a turn: the Interaction's `"reward"` for the step, or an oracle's
-            `"verdict"`; a turn without a verdict has 0. The outcome is the episode's, whatever the rewards of its
-            turns.
-        turn_weight: of the score of a turn's reward, beside that of the outcome.
-        gamma: discount of later turns, with `all_turns`.
-        all_turns: whether every turn has its reward's score, or only the first.
-        eps: added to deviations.
+        turn_scores: the source of turn rewards: the Interaction's `"reward"` for the step, or an oracle's
+            `"verdict"`, 0 without a verdict. They do not change the outcome.
+        turn_weight: the weight of turn advantages; that of outcome advantages is 1.
+        gamma: discount factor per turn, with `all_turns`.
+        all_turns: whether every turn but the last has a turn advantage, or only the first.
+        eps: added to standard deviations.
     """
 
     turn_scores: Literal["reward", "verdict"] = "reward"
@@ -40,7 +39,7 @@ class MultiTurn(Options):
 
     @property
     def needs(self) -> frozenset[str]:
-        """What `Method.bind` requires of a collector."""
+        """What the collector must give."""
         return frozenset({"groups", "verdicts"} if self.turn_scores == "verdict" else {"groups"})
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
@@ -56,10 +55,10 @@ class MultiTurn(Options):
 
 @with_parts
 def mt_grpo(group_size: GroupSize = 8, estimator: MultiTurn = MultiTurn()) -> Method:
-    """The method.
+    """Returns the MT-GRPO method.
 
     Args:
-        group_size: episodes of each task row.
+        group_size: number of episodes per task row.
     """
     collector, evaluation = scored_group(group_size, estimator.turn_scores)
     return Method(name="mt_grpo", collector=collector, estimator=estimator, evaluation=evaluation, paper=PAPER)

@@ -1,4 +1,4 @@
-"""PPO over many turns: generalized advantages of every token, with a critic that reads the policy's context."""
+"""PPO over many turns: generalized advantages of tokens, with a critic that reads the policy's context."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ PAPER = paper("Proximal Policy Optimization Algorithms", arxiv="1707.06347")
 
 @dataclass(frozen=True, kw_only=True)
 class TokenAdvantages(Options):
-    """`generalized_advantages` over the tokens of an episode's replies, one after another through all its turns.
+    """`generalized_advantages` over the tokens of an episode's replies in all its turns.
 
-    Tokens between the replies, including a judge's, are skipped without a discount. Each step's reward belongs to its
-    last token, and the outcome minus all rewards to the last token of the episode. The critic's targets are the
-    advantages plus its predictions. Replies that are not trained on take part in all of this, and only their own
-    advantages are dropped: the others have those of the whole episode. Failed episodes get no credit.
+    Tokens between replies, including a judge's, are skipped without a discount. A step's reward belongs to its last
+    token, and the outcome minus the sum of rewards to the last token of the episode. The critic's targets are the
+    advantages plus its predictions. Replies that are not trained on count in the advantages of the others, but get no
+    credit. Failed episodes get no credit.
 
     Args:
-        gamma: discount from one action to the next.
-        lam: decay of the trace.
-        gae_level: an action is a `"token"`, or a whole `"decision"`, whose tokens then share its advantage.
+        gamma: discount factor per action.
+        lam: lambda of GAE.
+        gae_level: an action is a `"token"`, or a whole `"decision"`, whose tokens share its advantage.
         whiten: whether advantages are normalised to mean 0 and variance 1 over the trained tokens of all processes.
         cut_value: the value after the last action of a cut episode (`Ending.CUT`): `"zero"`, or `"bootstrap"`, the
-            critic's prediction for the next context. Only the latter is the estimator of paper T3, Corollary 1.
+            critic's prediction for the next context, as in paper T3, Corollary 1.
 
     Raises:
         ValueError: an option is out of range.
@@ -59,108 +59,108 @@ class TokenAdvantages(Options):
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         episodes = [collected.episodes[row] for row in without_errors(collected)]
-        read = [own_readings(one, self.gae_level == "token", self.cut_value == "bootstrap") for one in episodes]
-        predicted = iter(context.values([reading for readings, _ in read for reading in readings]))
-        predictions = [[next(predicted) for _ in readings] for readings, _ in read]
-        walks = [
-            _walk(one, places, values, self.gamma)
-            for one, (_, places), values in zip(episodes, read, predictions, strict=True)
+        inputs = [own_readings(one, self.gae_level == "token", self.cut_value == "bootstrap") for one in episodes]
+        predicted = iter(context.values([text for texts, _ in inputs for text in texts]))
+        predictions = [[next(predicted) for _ in texts] for texts, _ in inputs]
+        actions = [
+            _actions(episode, places, values, self.gamma)
+            for episode, (_, places), values in zip(episodes, inputs, predictions, strict=True)
         ]
-        advantages = _advantages(walks, self.gamma, self.lam)
-        targets = _critic_targets(read, predictions, advantages)
+        advantages = _advantages(actions, self.gamma, self.lam)
+        targets = _critic_targets(inputs, predictions, advantages)
         if self.whiten:
-            advantages = _whitened(walks, advantages, context)
-        given: list[tuple[Decision, DecisionCredit]] = []
-        for episode, walk, of_actions in zip(episodes, walks, advantages, strict=True):
-            for number, pairs in itertools.groupby(
-                zip(walk.owners, of_actions, strict=True), key=lambda pair: pair[0]
+            advantages = _whitened(actions, advantages, context)
+        pairs: list[tuple[Decision, DecisionCredit]] = []
+        for episode, of_episode, row in zip(episodes, actions, advantages, strict=True):
+            for number, group in itertools.groupby(
+                zip(of_episode.decisions, row, strict=True), key=lambda pair: pair[0]
             ):
-                credits = tuple(credit for _, credit in pairs)
+                credits = tuple(credit for _, credit in group)
                 if episode.decisions[number].trained:
-                    given.append((episode.decisions[number], credits if self.gae_level == "token" else credits[0]))
-        return Credit(decisions=mean_by_decision(given), critic_targets=[targets])
+                    pairs.append((episode.decisions[number], credits if self.gae_level == "token" else credits[0]))
+        return Credit(decisions=mean_by_decision(pairs), critic_targets=[targets])
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Walk:
-    """The actions of an episode, in order; all lists have the same length.
+class _Actions:
+    """The actions of an episode, in order: lists of one entry for each.
 
     Attributes:
-        owners: which decision each belongs to.
-        values: before each.
-        rewards: of each.
-        tokens: number of trained tokens of each.
+        decisions: the index of its decision.
+        values: the critic's prediction before it.
+        rewards: its reward.
+        tokens: its number of trained tokens.
     """
 
-    owners: list[int] = field(default_factory=list)
+    decisions: list[int] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
 
 
-def _walk(episode: Episode, places: Places, predictions: Sequence[Sequence[float]], gamma: float) -> _Walk:
-    walk = _Walk()
+def _actions(episode: Episode, places: Places, predictions: Sequence[Sequence[float]], gamma: float) -> _Actions:
+    actions = _Actions()
     number = 0
     for step, reward in zip(episode.steps, step_rewards(episode), strict=True):
         for decision in step:
             at = places.of_decisions[number]
-            walk.owners.extend([number] * len(at))
-            walk.values.extend(predictions[reading][index] for reading, index in at)
-            walk.rewards.extend([0.0] * len(at))
-            walk.tokens.extend([decision.trained * len(decision.action_ids) // max(len(at), 1)] * len(at))
+            actions.decisions.extend([number] * len(at))
+            actions.values.extend(predictions[text][index] for text, index in at)
+            actions.rewards.extend([0.0] * len(at))
+            actions.tokens.extend([decision.trained * len(decision.action_ids) // max(len(at), 1)] * len(at))
             number += 1
-        if walk.rewards:  # what is paid before the first action is nobody's
-            walk.rewards[-1] += reward
-    if places.beyond is not None and walk.rewards:
-        reading, index = places.beyond
-        walk.rewards[-1] += gamma * predictions[reading][index]
-    return walk
+        if actions.rewards:  # a reward before the first action belongs to no action
+            actions.rewards[-1] += reward
+    if places.beyond is not None and actions.rewards:
+        text, index = places.beyond
+        actions.rewards[-1] += gamma * predictions[text][index]
+    return actions
 
 
-def _advantages(walks: Sequence[_Walk], gamma: float, lam: float) -> list[list[float]]:
-    values, mask = pad_to_matrix([walk.values for walk in walks])
-    rewards, _ = pad_to_matrix([walk.rewards for walk in walks])
+def _advantages(actions: Sequence[_Actions], gamma: float, lam: float) -> list[list[float]]:
+    values, mask = pad_to_matrix([one.values for one in actions])
+    rewards, _ = pad_to_matrix([one.rewards for one in actions])
     advantages = generalized_advantages(rewards, values, mask, gamma, lam).tolist()
-    return [row[: len(walk.values)] for row, walk in zip(advantages, walks, strict=True)]
+    return [row[: len(one.values)] for row, one in zip(advantages, actions, strict=True)]
 
 
 def _whitened(
-    walks: Sequence[_Walk], advantages: Sequence[Sequence[float]], context: MethodContext
+    actions: Sequence[_Actions], advantages: Sequence[Sequence[float]], context: MethodContext
 ) -> list[list[float]]:
-    pairs = [pair for walk, row in zip(walks, advantages, strict=True) for pair in zip(row, walk.tokens, strict=True)]
+    pairs = [pair for one, row in zip(actions, advantages, strict=True) for pair in zip(row, one.tokens, strict=True)]
     all_pairs, local = all_gather_with_slice(pairs, context)
-    everyone = torch.tensor(all_pairs, dtype=torch.float64).reshape(-1, 2)
-    rest = iter(whitened(everyone[:, 0], everyone[:, 1])[local].tolist())
+    table = torch.tensor(all_pairs, dtype=torch.float64).reshape(-1, 2)
+    rest = iter(whitened(table[:, 0], table[:, 1])[local].tolist())
     return [[next(rest) for _ in row] for row in advantages]
 
 
 def _critic_targets(
-    read: Sequence[tuple[Sequence[CriticInput], Places]],
+    inputs: Sequence[tuple[Sequence[CriticInput], Places]],
     predictions: Sequence[Sequence[Sequence[float]]],
     advantages: Sequence[Sequence[float]],
 ) -> CriticTargets:
     """The critic's target before each action: the advantage plus its prediction."""
-    inputs: list[CriticInput] = []
+    texts: list[CriticInput] = []
     targets: list[tuple[float, ...]] = []
     values: list[tuple[float, ...]] = []
-    for (readings, places), predicted, credits in zip(read, predictions, advantages, strict=True):
-        wanted: list[dict[int, float]] = [{} for _ in readings]
-        for (reading, index), credit in zip(itertools.chain(*places.of_decisions), credits, strict=True):
-            wanted[reading][index] = credit + predicted[reading][index]
-        for one, known, target in zip(readings, predicted, wanted, strict=True):
-            if target:  # of the context after a cut nothing is learned
-                inputs.append(CriticInput(ids=one.ids, at=tuple(one.at[index] for index in target)))
+    for (of_episode, places), predicted, credits in zip(inputs, predictions, advantages, strict=True):
+        target_at: list[dict[int, float]] = [{} for _ in of_episode]
+        for (text, index), credit in zip(itertools.chain(*places.of_decisions), credits, strict=True):
+            target_at[text][index] = credit + predicted[text][index]
+        for one, value_at, target in zip(of_episode, predicted, target_at, strict=True):
+            if target:  # the context after a cut has no target
+                texts.append(CriticInput(ids=one.ids, at=tuple(one.at[index] for index in target)))
                 targets.append(tuple(target.values()))
-                values.append(tuple(known[index] for index in target))
-    return CriticTargets(inputs=inputs, targets=targets, values=values)
+                values.append(tuple(value_at[index] for index in target))
+    return CriticTargets(inputs=texts, targets=targets, values=values)
 
 
 @with_parts
 def ppo(group_size: Count = 1, estimator: TokenAdvantages = TokenAdvantages()) -> Method:
-    """The method.
+    """Returns the PPO method.
 
     Args:
-        group_size: episodes of each task row; they are not compared with each other.
+        group_size: number of episodes per task row; they are not compared with each other.
     """
     return Method(
         name="ppo",

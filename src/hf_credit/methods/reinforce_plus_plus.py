@@ -1,4 +1,4 @@
-"""REINFORCE++: the discounted outcome from each token on, whitened over all tokens of the update."""
+"""REINFORCE++: the discounted return of each token, whitened over all tokens of the update."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class WhitenedReturns(Options):
     Failed episodes get no credit, and their tokens count in no mean.
 
     Args:
-        gamma: discount from one token to the next. Below 1 each token has its own credit.
-        group_mean: whether the mean of the instance's outcomes is subtracted first (REINFORCE++-baseline).
-        correction: 1 for the sample's variance, 0 for the population's, as OpenRLHF has it.
+        gamma: discount factor per token; below 1 each token has its own credit.
+        group_mean: whether the mean of the group is first subtracted from outcomes (REINFORCE++-baseline).
+        correction: 1 for the unbiased variance; 0 for the biased one, as in OpenRLHF.
     """
 
     gamma: Share = 1.0
@@ -47,7 +47,7 @@ class WhitenedReturns(Options):
 
     @property
     def needs(self) -> frozenset[str]:
-        """What `Method.bind` requires of a collector."""
+        """What the collector must give."""
         return frozenset({"groups"} if self.group_mean else ())
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
@@ -63,20 +63,20 @@ class WhitenedReturns(Options):
         first = int(all_lengths[: local.start].sum())
         rest = iter(whitened(returns, correction=self.correction)[first : first + sum(lengths)].tolist())
         decisions = [decision for row in rows for decision in collected.episodes[row].decisions]
-        tokens = [tuple(itertools.islice(rest, len(decision.action_ids))) for decision in decisions]
-        credits = tokens if self.gamma < 1 else [next(iter(of_decision), None) for of_decision in tokens]
+        by_token = [tuple(itertools.islice(rest, len(decision.action_ids))) for decision in decisions]
+        credits = by_token if self.gamma < 1 else [next(iter(tokens), None) for tokens in by_token]
         return Credit(decisions=mean_by_decision(zip(decisions, credits, strict=True)))
 
 
 @with_parts
 def reinforce_plus_plus(group_size: Count = 1, estimator: WhitenedReturns = WhitenedReturns()) -> Method:
-    """The method.
+    """Returns the REINFORCE++ method.
 
     Args:
-        group_size: episodes of each task row; with `group_mean` at least 2.
+        group_size: number of episodes per task row; at least 2 with `group_mean`.
 
     Raises:
-        ValueError: a group of one with `group_mean`, or a setting is out of range.
+        ValueError: `group_size` is 1 with `group_mean`, or an option is out of range.
     """
     if estimator.group_mean and group_size < 2:
         raise ValueError(f"group_size must be at least 2 with group_mean=True, got {group_size}; raise it.")

@@ -1,4 +1,4 @@
-"""C3: alternatives at a frozen context, replayed, compared leave-one-out (the paper C3)."""
+"""C3: leave-one-out advantages of alternatives that are replayed from the same context (the paper C3)."""
 
 from __future__ import annotations
 
@@ -28,18 +28,19 @@ PAPER = paper(
 
 @dataclass(frozen=True, kw_only=True)
 class LeaveOneOut(Options):
-    """A message's mean return minus that of the others at its context (eqs. 11 to 15); alone, it gets no credit.
+    """The mean return of a message minus that of the other messages at its context (eqs. 11 to 15).
+
+    The only message at a context gets no credit.
 
     Args:
-        match_contexts: `False` is the ablation "w/o replay": whole episodes, messages compared whatever their
-            contexts.
+        match_contexts: `False` is the ablation "w/o replay": whole episodes, and messages of different contexts are
+            compared.
         baseline: `"leave_one_out"`, or `"full_mean"` for the ablation "w/o LOO" (eq. 26).
-        normalise_credit: whether the credits of a context are divided by their standard deviation, as in the public
-            code.
-        value_assistance: the share of a message's baseline that comes from a critic of messages.
+        normalise_credit: whether the credit at a context is divided by its standard deviation, as in the public code.
+        value_assistance: the weight of a critic of messages in the baseline.
         return_clip: returns are clipped to [-return_clip, return_clip] (Appendix D).
         equal_steps: whether decisions are weighted by `step_weights`, so that all steps of a tree have equal weight;
-            otherwise all decisions have, and the weight of a step is its number of alternatives.
+            otherwise all decisions have equal weight.
     """
 
     match_contexts: bool = True
@@ -52,41 +53,41 @@ class LeaveOneOut(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.value_assistance and self.baseline != "leave_one_out":
-            raise ValueError(
-                f"value_assistance must go with baseline='leave_one_out', got {self.baseline!r}; leave it at 0."
-            )
+            raise ValueError(f"value_assistance needs baseline='leave_one_out', got {self.baseline!r}; set it to 0.")
 
     @property
     def needs(self) -> frozenset[str]:
-        """What `Method.bind` requires of a collector."""
+        """What the collector must give."""
         return frozenset({"alternatives" if self.match_contexts else "groups"})
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         compared = alternatives(collected.episodes, self.match_contexts, collected.instances, self.return_clip)
         critic_targets = []
-        expected: list[float] | None = None
+        predicted: list[float] | None = None
         if self.value_assistance:
-            inputs = [_message(collected, alternative) for alternative in compared]
+            inputs = [_critic_input(collected, alternative) for alternative in compared]
             values = context.values(inputs)
             critic_targets.append(
                 CriticTargets(inputs=inputs, targets=[(one.mean_outcome,) for one in compared], values=values)
             )
-            expected = [value for (value,) in values]
-        credits = self._credits(compared, expected)
+            predicted = [value for (value,) in values]
+        credits = self._credits(compared, predicted)
         _log_buckets(compared, credits, context)
-        given = {one.decision.id: credit for one, credit in zip(compared, credits, strict=True)}
-        weights = step_weights(collected) if self.equal_steps else {}
-        return Credit(decisions=given, weights=weights, critic_targets=critic_targets)
+        return Credit(
+            decisions={one.decision.id: credit for one, credit in zip(compared, credits, strict=True)},
+            weights=step_weights(collected) if self.equal_steps else {},
+            critic_targets=critic_targets,
+        )
 
-    def _credits(self, compared: Sequence[Alternative], expected: Sequence[float] | None) -> list[float | None]:
+    def _credits(self, compared: Sequence[Alternative], predicted: Sequence[float] | None) -> list[float | None]:
         if not compared:
             return []
         buckets = torch.tensor([one.bucket for one in compared])
         counts = torch.tensor([one.count for one in compared])
         returns = torch.tensor([one.mean_outcome for one in compared], dtype=torch.float64)
         credits = (leave_one_out if self.baseline == "leave_one_out" else full_mean)(returns, buckets, counts)
-        if expected is not None:
-            values = torch.tensor(expected, dtype=torch.float64)
+        if predicted is not None:
+            values = torch.tensor(predicted, dtype=torch.float64)
             credits = value_assisted(returns, values, buckets, counts, self.value_assistance)
         if self.normalise_credit:
             credits = group_scaled(credits, buckets)
@@ -104,30 +105,30 @@ def replay_loo(
     common_random_numbers: bool = False,
     estimator: LeaveOneOut = LeaveOneOut(),
 ) -> Method:
-    """The method of paper C3.
+    """Returns the C3 method.
 
     Args:
-        budget: number of terminal scores per instance and update (eq. 24). The layout below must use it exactly.
-        alternatives: number of messages sampled at the context of the first step, the second step and so on. Their
-            product is the budget. With `reference_rollouts`, one number: the alternatives at each chosen context.
-        reference_rollouts: with 0 the alternatives of one step are the contexts of the next, as in the paper's
-            experiments (section 5.1). A positive number is exactly Algorithm 1: this many unscored episodes are
-            played, and `contexts` of the contexts they visit are drawn.
-        contexts: drawn from the reference rollouts of an instance; `contexts * alternatives * num_replays = budget`.
-        num_replays: continuations of each alternative at a drawn context.
-        common_random_numbers: whether the alternatives of a context are continued with the same random numbers
-            (Appendix L). It has no effect, which the metrics show, if the sampler does not honour seeds.
+        budget: number of terminal scores per instance and update (eq. 24). The options below must use all of it.
+        alternatives: number of messages sampled at the context of the first step, of the second, and so on; their
+            product is the budget. With `reference_rollouts`, one number: the messages at each drawn context.
+        reference_rollouts: with 0, each message of a step leads to a context of the next, as in the paper's
+            experiments (section 5.1). A positive number is Algorithm 1: this many unscored episodes are played, and
+            `contexts` of the contexts they visit are drawn.
+        contexts: number of contexts drawn per instance; `contexts * alternatives * num_replays = budget`.
+        num_replays: number of continuations of each message at a drawn context.
+        common_random_numbers: whether the messages at a context are continued with the same random numbers
+            (Appendix L). It has no effect if the sampler ignores seeds; the metric `common_random_numbers` is then 0.
 
     Raises:
-        ValueError: a setting is out of range, or the layout does not use the budget.
+        ValueError: an option is out of range, or the options do not use the budget.
     """
     if not estimator.match_contexts and estimator.value_assistance:
-        raise ValueError("value_assistance must go with match_contexts=True, got False; leave it at 0.")
+        raise ValueError("value_assistance needs match_contexts=True, got False; set it to 0.")
     if estimator.match_contexts:
         _refuse_impossible_layout(budget, alternatives, contexts, num_replays, reference_rollouts)
     collector: Collector
     if estimator.match_contexts and reference_rollouts:
-        estimator = dataclasses.replace(estimator, equal_steps=False)  # drawn contexts are no tree
+        estimator = dataclasses.replace(estimator, equal_steps=False)  # drawn contexts are not a tree
         collector = VisitedContexts(
             references=reference_rollouts,
             contexts=contexts,
@@ -148,28 +149,25 @@ def _refuse_impossible_layout(
 ) -> None:
     if not alternatives or min(alternatives) < 1 or max(alternatives) < 2:
         raise ValueError(
-            f"alternatives must be 2 or more at some step and 1 or more at each, got {list(alternatives)}; one "
-            "message alone has nothing to be compared with."
+            f"alternatives must be at least 1 at each step and at least 2 at some step, got {list(alternatives)}; "
+            "raise them."
         )
     if not reference_rollouts:
-        calls, layout = math.prod(alternatives), f"the product of alternatives={list(alternatives)}"
+        scores, layout = math.prod(alternatives), f"the product of alternatives={list(alternatives)}"
     elif len(alternatives) == 1:
-        calls = contexts * alternatives[0] * num_replays
+        scores = contexts * alternatives[0] * num_replays
         layout = f"contexts * alternatives * num_replays = {contexts} * {alternatives[0]} * {num_replays}"
     else:
         raise ValueError(
-            f"alternatives must be one number with reference_rollouts, got {list(alternatives)}; name how many "
-            "messages each drawn context gets."
+            f"alternatives must be one number with reference_rollouts, got {list(alternatives)}; set the number of "
+            "messages at each drawn context."
         )
-    if calls != budget:
-        raise ValueError(
-            f"the layout must use the budget of an instance, got {layout} = {calls} for a budget of {budget}; change "
-            "one."
-        )
+    if scores != budget:
+        raise ValueError(f"budget must equal {layout} = {scores}, got {budget}; change one of them.")
 
 
-def _message(collected: RolloutBatch, alternative: Alternative) -> CriticInput:
-    """All messages up to one, and this message."""
+def _critic_input(collected: RolloutBatch, alternative: Alternative) -> CriticInput:
+    """All messages up to that of an alternative, including it."""
     row, turn = alternative.place
     ids = joint_histories(collected.episodes[row])[turn] + alternative.decision.action_ids
     return CriticInput(ids=ids, at=(len(ids),))

@@ -1,4 +1,4 @@
-"""Where active replay branches: statistics of each state from earlier updates, and its number of branches."""
+"""The plan of active replay: statistics of states from earlier updates, and the number of branches at each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -16,11 +16,11 @@ from hf_credit.rollouts import Decision
 
 StateKey = Literal["depth", "state"]
 START = "start"
-"""The key of the first states of all tasks together."""
+"""The key of the first states of all tasks, pooled."""
 LEAST_VISITS = 4
-"""With fewer visits nothing is planned at a state."""
+"""The minimum number of visits for branches at a state."""
 KEPT_VISITS = 0.5
-"""A state is dropped if decay leaves fewer visits."""
+"""The minimum number of visits, after decay, with which a state is kept."""
 
 Sums = tuple[float, ...]
 
@@ -30,12 +30,12 @@ class Profile:
     """Statistics of a state, as decaying sums over visits.
 
     Attributes:
-        visits: how many.
-        noise: by depth from the state on, the variance that arises there.
-        tokens: by depth from the state on, those generated there.
-        split: visits with several branches.
-        within: of these, the variance of the returns of branches.
-        error: of these, the squared error of the critic, without what that variance explains.
+        visits: number of visits.
+        noise: variance of the gradient by depth, from the state.
+        tokens: generated tokens by depth, from the state.
+        split: number of visits with several branches.
+        within: variance of the returns of branches, in these visits.
+        error: squared error of the critic in these visits, minus the variance of the branches' mean.
     """
 
     visits: float = 0.0
@@ -46,7 +46,7 @@ class Profile:
     error: float = 0.0
 
     def plus(self, other: Profile, kept: float = 1.0) -> Profile:
-        """The sums of both, after a decay of this one."""
+        """Returns `kept` times these sums, plus the others."""
 
         def added(own: Sums, more: Sums) -> Sums:
             return tuple(kept * a + b for a, b in itertools.zip_longest(own, more, fillvalue=0.0))
@@ -62,13 +62,12 @@ class Profile:
 
     @property
     def least_mean(self) -> float:
-        """m(s), the least over k of the mean of noise over that of tokens, from the state to depth k: the first block
-        of their isotonic regression."""
+        """m(s), the minimum over k of noise per token up to depth k: the first block of the isotonic regression."""
         sums = zip(itertools.accumulate(self.noise), itertools.accumulate(self.tokens), strict=True)
-        return min((b / c for b, c in sums if c), default=0.0)
+        return min((noise / tokens for noise, tokens in sums if tokens), default=0.0)
 
     def prefers_siblings(self, branches: int) -> bool:
-        """Whether the mean of the other branches is a better baseline than the critic here."""
+        """Returns whether the mean of the other branches is a better baseline than the critic at the state."""
         return self.split >= LEAST_VISITS and self.error * (branches - 1) > self.within
 
 
@@ -77,10 +76,9 @@ class ReplayMemory:
     """Statistics of earlier updates.
 
     Attributes:
-        states: the key of a state, followed by the fields of its `Profile`.
-        generated: tokens of an update.
-        unbranched: those of as many starts without branches, which gives the cost of branches if states are keyed by
-            their context.
+        states: for each state its key, followed by the fields of its `Profile`.
+        generated: decaying sum of the generated tokens of updates.
+        unbranched: the same for as many starts without branches.
     """
 
     states: tuple[tuple[Any, ...], ...] = ()
@@ -89,20 +87,15 @@ class ReplayMemory:
 
     @property
     def profiles(self) -> dict[str, Profile]:
-        """By the key of the state."""
+        """The statistics by the key of the state."""
         return {key: Profile(*values) for key, *values in self.states}
 
     def plus(self, seen: Mapping[str, Profile], generated: float, unbranched: float, kept: float) -> ReplayMemory:
-        """The decayed sums plus those of an update."""
+        """Returns the memory with an update: `kept` times the sums, plus those of the update."""
         known = self.profiles
         merged = {key: known.get(key, Profile()).plus(seen.get(key, Profile()), kept) for key in {**known, **seen}}
-        states = tuple(
-            (key, one.visits, one.noise, one.tokens, one.split, one.within, one.error)
-            for key, one in merged.items()
-            if one.visits >= KEPT_VISITS
-        )
         return ReplayMemory(
-            states=states,
+            states=tuple((key, *astuple(one)) for key, one in merged.items() if one.visits >= KEPT_VISITS),
             generated=kept * self.generated + generated,
             unbranched=kept * self.unbranched + unbranched,
         )
@@ -110,12 +103,12 @@ class ReplayMemory:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The number of branches of a state. A function of only the state, the path and earlier updates.
+    """The number of branches at a state. It depends only on the state, the path to it and earlier updates.
 
     Attributes:
-        most: maximum number of live branches per start, with a plan.
-        fixed: fixed numbers at each depth in place of a plan.
-        profiles: by the key of a state; empty without a possible gain.
+        most: maximum number of live branches per start.
+        fixed: the number of branches at each depth, in place of a plan.
+        profiles: statistics by the key of the state; empty if no gain is predicted.
     """
 
     most: float
@@ -123,45 +116,45 @@ class Plan:
     profiles: Mapping[str, Profile] = field(default_factory=dict)
 
     def branches(self, key: str, depth: int, alive: float) -> float:
-        """n(s), at least 1: max(1, N* / N), with N* = sqrt(m(s) / m(start)).
+        """Returns n(s) = max(1, min(most, N*) / N), with N* = sqrt(m(s) / m(start)).
 
         Args:
-            key: of the state.
-            depth: number of steps before it.
-            alive: N, the product of n over the path to it.
+            key: the key of the state.
+            depth: number of steps before the state.
+            alive: N, the product of n over the path to the state.
         """
         if self.fixed is not None:
             return self.fixed[depth] if depth < len(self.fixed) else 1.0
-        known = self.profiles.get(key)
-        if known is None or depth == 0 or known.visits < LEAST_VISITS or not known.least_mean:
+        profile = self.profiles.get(key)
+        if profile is None or depth == 0 or profile.visits < LEAST_VISITS or not profile.least_mean:
             return 1.0
         start = self.profiles[START].least_mean
-        wanted = math.sqrt(known.least_mean / start) if start else math.inf
-        return max(1.0, min(self.most, wanted) / alive)
+        target = math.sqrt(profile.least_mean / start) if start else math.inf
+        return max(1.0, min(self.most, target) / alive)
 
     def growth(self, tokens: Sums) -> float:
-        """The tokens of a start divided by those without branches, if states are keyed by depth.
+        """Returns the tokens of a start with branches, divided by those without, if states are keyed by depth.
 
         Args:
-            tokens: by depth, of a start without branches.
+            tokens: tokens by depth of a start without branches.
         """
-        alive, whole = 1.0, 0.0
+        alive, branched = 1.0, 0.0
         for depth, count in enumerate(tokens):
             alive *= self.branches(str(depth), depth, alive)
-            whole += alive * count
-        return whole / sum(tokens) if sum(tokens) else 1.0
+            branched += alive * count
+        return branched / sum(tokens) if sum(tokens) else 1.0
 
 
 def ratio_of(profile: Profile) -> float:
-    """rho, the cost of signal with the best branching divided by that without, from a profile."""
+    """Returns rho, the `replay_ratio` of a profile."""
     return replay_ratio(
         torch.tensor(profile.noise, dtype=torch.float64), torch.tensor(profile.tokens, dtype=torch.float64)
     )
 
 
 def key_of(step: Sequence[Decision], depth: int, kind: StateKey) -> str:
-    """The key of a state: the number of steps before it, or its context."""
+    """Returns the key of a state: the number of steps before it, or a hash of its context."""
     if kind == "depth":
         return str(depth) if depth else START
-    read = repr([(one.event, one.context_ids) for one in step])
-    return hashlib.blake2b(read.encode("utf-8", errors="surrogatepass"), digest_size=8).hexdigest()
+    contexts = repr([(one.event, one.context_ids) for one in step])
+    return hashlib.blake2b(contexts.encode("utf-8", errors="surrogatepass"), digest_size=8).hexdigest()

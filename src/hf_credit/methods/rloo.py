@@ -1,4 +1,4 @@
-"""RLOO: an episode's outcome minus the mean of the others of its task, for each of its decisions."""
+"""RLOO: every decision of an episode gets its outcome minus the mean of the other episodes of its group."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class OthersMean:
 
 @with_parts
 def rloo(group_size: GroupSize = 8) -> Method:
-    """The method.
+    """Returns the RLOO method.
 
     Args:
-        group_size: episodes of each task row.
+        group_size: number of episodes per task row.
     """
     return Method(name="rloo", collector=Group(size=group_size), estimator=OthersMean(), paper=PAPER)

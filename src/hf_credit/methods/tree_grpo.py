@@ -1,4 +1,4 @@
-"""Tree-GRPO: the leaves of several trees of a task, compared with all of the task's and with those of their tree."""
+"""Tree-GRPO: the leaves of several trees of a task, compared within their tree and with all leaves of the task."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ PAPER = paper(
 
 @dataclass(frozen=True, kw_only=True)
 class TreeScore(Options):
-    """`tree_group_advantages` of the leaves; a decision above several of them gets the mean of theirs.
+    """`tree_group_advantages` of the leaves; a decision that several leaves share gets the mean of their advantages.
 
     Failed episodes get no credit.
 
     Args:
-        eps: added to deviations.
+        eps: added to standard deviations.
         equal_steps: whether decisions are weighted by `step_weights`, so that all steps of a tree have equal weight.
     """
 
@@ -49,5 +49,5 @@ class TreeScore(Options):
 
 @with_parts
 def tree_grpo(collector: RandomForks = RandomForks(), estimator: TreeScore = TreeScore()) -> Method:
-    """The method."""
+    """Returns the Tree-GRPO method."""
     return Method(name="tree_grpo", collector=collector, estimator=estimator, paper=PAPER)

@@ -1,4 +1,4 @@
-"""The tree of the episodes of an instance that split: its vertices are steps."""
+"""Trees of steps, from the episodes of an instance that share their first steps."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from hf_credit.rollouts import Decision
 
 
 class StepTrees:
-    """The trees of all instances: a vertex for the start of each, and one for each step; parents before children.
+    """The trees of all instances. The root of an instance and each of its steps are vertices, parents first.
 
     Args:
-        collected: of this process, without failed episodes.
+        collected: the rollouts of this process; failed episodes are left out.
 
     Attributes:
-        rows: the indices of the trained rollouts in them.
-        parents: the parent of each vertex, -1 for a start.
-        ends: the vertex at which the episode of each row ends.
+        rows: the indices of the trained rollouts in the trees.
+        parents: the parent of each vertex; -1 for a root.
+        ends: the last vertex of the episode of each row.
     """
 
     def __init__(self, collected: RolloutBatch) -> None:
@@ -42,31 +42,30 @@ class StepTrees:
         return self._vertices[name]
 
     def decisions(self) -> Iterator[tuple[Decision, int]]:
-        """Every decision once, with the vertex of its step."""
+        """Yields every decision once, with the vertex of its step."""
         return ((decision, vertex) for step, vertex in self._steps.values() for decision in step)
 
 
 def step_weights(collected: RolloutBatch) -> dict[str, float]:
-    """Weights of the decisions of episodes that split, by their id, so that all steps of an instance have equal
-    weight.
+    """Returns the weights of decisions, by id, with which all steps of an instance have equal weight.
 
-        w(step) = w(step before) / number of steps taken from the same state,    w(start) = number of leaves
+        w(step) = w(step before) / number of steps taken from the same state,    w(root) = number of leaves
 
-    The leaves of an instance are its episodes, or as many as there would be if none had ended before its split.
-    Without splits all decisions have weight 1. With these weights, a sum over the decisions of a tree with an unbiased
-    advantage has the expectation of the sum over as many separate episodes.
+    The leaves of an instance are its episodes, where an episode that ended before a planned fork counts as the leaves
+    of that fork. Without forks all weights are 1. With these weights and unbiased advantages, the sum over the
+    decisions of a tree has the expectation of the sum over as many independent episodes.
 
     Args:
-        collected: of this process; failed episodes do not count as alternatives.
+        collected: the rollouts of this process; failed episodes do not count as alternatives.
     """
     trees = StepTrees(collected)
-    start_of: list[int] = []
+    root_of: list[int] = []
     for vertex, parent in enumerate(trees.parents):
-        start_of.append(vertex if parent < 0 else start_of[parent])
+        root_of.append(vertex if parent < 0 else root_of[parent])
     alternatives = Counter(trees.parents)
     weights = [0.0] * len(trees.parents)
     for row, end in zip(trees.rows, trees.ends, strict=True):
-        weights[start_of[end]] += collected.episodes[row].num_leaves
+        weights[root_of[end]] += collected.episodes[row].num_leaves
     for vertex, parent in enumerate(trees.parents):
         if parent >= 0:
             weights[vertex] = weights[parent] / alternatives[parent]

@@ -1,4 +1,4 @@
-"""Two baselines of turns that stay unbiased when the policy decides how many turns there are (verl, issue 7244)."""
+"""Two baselines per turn that are unbiased even if the policy decides the number of turns (verl, issue 7244)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hf_credit.rollouts.method_context import MethodContext
 
 @dataclass(frozen=True, kw_only=True)
 class AliveMean:
-    """`alive_advantages` of each instance: the return from a turn on, minus that of the others that reached the turn.
+    """`alive_advantages` of each instance: the return from a turn, minus that of the others that reached the turn.
 
     Failed episodes get no credit.
     """
@@ -31,7 +31,7 @@ class AliveMean:
 
 @dataclass(frozen=True, kw_only=True)
 class AllTurnsMean:
-    """`all_turns_advantages` of each instance: minus the others' mean at every later turn, reached or not.
+    """`all_turns_advantages` of each instance: the baseline is the others' mean at every later turn, reached or not.
 
     Failed episodes get no credit.
     """
@@ -49,19 +49,19 @@ class AllTurnsMean:
 
 @with_parts
 def alive_baseline(group_size: GroupSize = 8) -> Method:
-    """The method whose baseline is the mean return of the other episodes that reached the same turn.
+    """The baseline of a turn is the mean return of the other episodes that reached it.
 
     Args:
-        group_size: episodes of each task row.
+        group_size: number of episodes per task row.
     """
     return Method(name="alive_baseline", collector=Group(size=group_size), estimator=AliveMean())
 
 
 @with_parts
 def all_turns_baseline(group_size: GroupSize = 8) -> Method:
-    """The method whose baseline is the others' mean reward of every later turn and their mean outcome.
+    """The baseline of a turn is the other episodes' mean reward at this and every later turn plus their mean outcome.
 
     Args:
-        group_size: episodes of each task row.
+        group_size: number of episodes per task row.
     """
     return Method(name="all_turns_baseline", collector=Group(size=group_size), estimator=AllTurnsMean())

@@ -1,4 +1,4 @@
-"""Turn credit: the change of a running score in each turn, distributed over the turns before it (prime-rl)."""
+"""Turn credit: the change of a running score in each turn, distributed over this turn and those before (prime-rl)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class SpreadDeltas(Options):
     """`hf_credit.credit.turn_credit` of each instance. Failed episodes get no credit.
 
     Args:
-        turn_scores: the source of the running score: the Interaction's `"reward"` for a step, interpreted as the score
-            after it, or an oracle's `"verdict"`. A turn without a verdict does not change the score.
-        gamma: the share of a change that is passed to the turn before.
-        beta: weight of the turns' own credit; with 0 only the level of the episode remains, which includes the
-            changes.
+        turn_scores: the source of the running score: the Interaction's `"reward"` for a step, taken as the score after
+            it, or an oracle's `"verdict"`. A turn without a verdict does not change the score.
+        gamma: decay of a change over the turns before it.
+        beta: weight of the differences between turns; with 0 all turns have the advantage of the episode, which
+            includes the changes.
     """
 
     turn_scores: Literal["reward", "verdict"] = "reward"
@@ -31,7 +31,7 @@ class SpreadDeltas(Options):
 
     @property
     def needs(self) -> frozenset[str]:
-        """What `Method.bind` requires of a collector."""
+        """What the collector must give."""
         return frozenset({"groups", "verdicts"} if self.turn_scores == "verdict" else {"groups"})
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
@@ -49,10 +49,10 @@ class SpreadDeltas(Options):
 
 @with_parts
 def turn_credit(group_size: GroupSize = 8, estimator: SpreadDeltas = SpreadDeltas()) -> Method:
-    """The method.
+    """Returns the turn-credit method.
 
     Args:
-        group_size: episodes of each task row.
+        group_size: number of episodes per task row.
     """
     collector, evaluation = scored_group(group_size, estimator.turn_scores)
     return Method(name="turn_credit", collector=collector, estimator=estimator, evaluation=evaluation)

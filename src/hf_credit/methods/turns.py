@@ -1,4 +1,4 @@
-"""Common parts of methods that credit turns: from episodes to matrices of turns, and back."""
+"""Conversions between episodes and matrices of turns, for methods that credit turns."""
 
 from __future__ import annotations
 
@@ -15,47 +15,50 @@ from hf_credit.rollouts.method_context import MethodContext
 
 
 def step_rewards(episode: Episode) -> list[float]:
-    """The reward of each step; the outcome minus their sum is added to the last one.
+    """Returns the reward of each step; the last one includes the outcome minus the sum of all rewards.
 
-    This is 0 if the rewards sum to the outcome, and the whole outcome if there are no other rewards.
+    So the rewards sum to the outcome.
     """
     rewards = [step[0].reward for step in episode.steps]
     return [*rewards[:-1], rewards[-1] + (episode.outcome - sum(rewards))] if rewards else []
 
 
 def scores(episode: Episode, source: str) -> list[float | None]:
-    """The score of each step, the mean over simultaneous decisions; `None` without a verdict.
+    """Returns the score of each step; the mean over simultaneous decisions, `None` without a verdict.
 
     Args:
-        episode: whose steps are scored.
-        source: the Interaction's reward for a step (`"reward"`), or an oracle's score (`"verdict"`).
+        episode: the episode.
+        source: `"reward"`, the Interaction's reward for a step, or `"verdict"`, the score of an oracle.
     """
     if source == "reward":
         return [step[0].reward for step in episode.steps]
-    judged = [[one.verdict.score for one in step if one.verdict is not None] for step in episode.steps]
-    return [sum(of_step) / len(of_step) if of_step else None for of_step in judged]
+    verdicts = [[one.verdict.score for one in step if one.verdict is not None] for step in episode.steps]
+    return [sum(of_step) / len(of_step) if of_step else None for of_step in verdicts]
 
 
 def pad_to_matrix(rows: Sequence[Sequence[float | None]]) -> tuple[Tensor, Tensor]:
-    """Ragged rows as a (rollouts, turns) matrix of 64 bits, and a mask of its values; `None` is missing."""
+    """Returns ragged rows as a float64 matrix of shape (rows, longest row), and the mask of its values.
+
+    Padding and `None` are 0 in the matrix and false in the mask.
+    """
     width = max([len(row) for row in rows] + [1])
     padded = [value for row in rows for value in (*row, *[None] * (width - len(row)))]
     values = torch.tensor([value or 0.0 for value in padded], dtype=torch.float64)
-    there = torch.tensor([value is not None for value in padded], dtype=torch.bool)
-    return values.view(len(rows), width), there.view(len(rows), width)
+    mask = torch.tensor([value is not None for value in padded], dtype=torch.bool)
+    return values.view(len(rows), width), mask.view(len(rows), width)
 
 
 def step_values(collected: RolloutBatch, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """The Monte Carlo value before each step of some of the trained rollouts, as `pad_to_matrix` makes it.
+    """Returns the Monte Carlo value before each step of some trained rollouts, and its mask, as `pad_to_matrix`.
 
-    Simultaneous decisions share one state, and all rollouts from it count.
+    Simultaneous decisions share one state, so their values are averaged.
 
     Args:
-        collected: of this process, with rollouts from the state before each decision.
-        rows: the indices of the rollouts, none of which failed.
+        collected: the rollouts of this process, with continuations from the state before each decision.
+        rows: indices of trained rollouts that did not fail.
     """
-    known = continuation_values(collected)
-    rest = [iter(known[row] or []) for row in rows]
+    decision_values = continuation_values(collected)
+    rest = [iter(decision_values[row] or []) for row in rows]
     return pad_to_matrix(
         [
             [fmean(next(values) for _ in step) for step in collected.episodes[row].steps]
@@ -67,11 +70,11 @@ def step_values(collected: RolloutBatch, rows: Sequence[int]) -> tuple[Tensor, T
 def turn_to_decision_credit(
     collected: RolloutBatch, rows: Sequence[int], advantages: Tensor
 ) -> dict[str, DecisionCredit]:
-    """The credit of turns for their decisions.
+    """Returns the credit of decisions, by id: the advantage of their turn.
 
     Args:
-        collected: of this process.
-        rows: the indices of the credited trained rollouts; the others get no credit.
+        collected: the rollouts of this process.
+        rows: indices of trained rollouts; the others get no credit.
         advantages: of shape (rows, turns).
     """
     return mean_by_decision(
@@ -83,18 +86,18 @@ def turn_to_decision_credit(
 
 
 def state_numbers(collected: RolloutBatch, rows: Sequence[int], anchor: str, context: MethodContext) -> list[int]:
-    """A number for each step of some of the trained rollouts, the same for steps of one instance from equal states.
+    """Returns a number for each step of some trained rollouts, equal for steps of one instance from equal states.
 
     Args:
-        collected: of this process.
-        rows: the indices of the rollouts.
-        anchor: what the decisions of two equal steps have in common, beside their event types: the `"observation"`,
-            the last message; the whole `"context"`, in tokens; or the `"state"` of the Interaction, which must be
+        collected: the rollouts of this process.
+        rows: indices of trained rollouts.
+        anchor: two states are equal if the event types and anchors of their decisions are: the `"observation"`, which
+            is the last message; the `"context"`, in tokens; or the `"state"` of the Interaction, which must be
             hashable.
-        context: with the Interaction.
+        context: the context, for its Interaction.
     """
 
-    def of(decision: Decision) -> Hashable:
+    def anchor_of(decision: Decision) -> Hashable:
         if anchor == "observation":
             requests = context.interaction.pending(decision.state)
             return next(str(one.messages[-1]["content"]) for one in requests if one.event == decision.event)
@@ -102,17 +105,19 @@ def state_numbers(collected: RolloutBatch, rows: Sequence[int], anchor: str, con
 
     numbers: dict[Hashable, int] = {}
     return [
-        numbers.setdefault((collected.instances[row], tuple((one.event, of(one)) for one in step)), len(numbers))
+        numbers.setdefault(
+            (collected.instances[row], tuple((one.event, anchor_of(one)) for one in step)), len(numbers)
+        )
         for row in rows
         for step in collected.episodes[row].steps
     ]
 
 
 def scored_group(size: int, source: str) -> tuple[Collector, Collector]:
-    """A collector of groups of episodes with scored turns, and the collector of evaluations.
+    """Returns the collector of groups with scored turns, and that of evaluations.
 
     Args:
-        size: of the group, at least 2.
+        size: the size of a group, at least 2.
         source: as in `scores`.
     """
     group = Group(size=size)

@@ -1,4 +1,4 @@
-"""VPR: a reward for every turn, normalised over the trajectories still active there (the paper VPR)."""
+"""VPR: process rewards of turns, normalised over the trajectories that are active at the turn (the paper VPR)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PAPER = paper(
 )
 
 TurnRewards = Sequence[Sequence[float | None]]
-"""The reward of each turn of each trained episode; `None` if there is none."""
+"""The reward of each turn of each trained episode; `None` without a reward."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +39,8 @@ class TurnGroup(Options):
     """Discounted returns of turn rewards, normalised over all trajectories of the update at the same turn (eq. 4).
 
     Args:
-        gamma: weight of the next turn's reward in a decision's return.
-        min_active: minimum number of trajectories for a turn's own statistics.
+        gamma: discount factor per turn.
+        min_active: minimum number of active trajectories at a turn for statistics of this turn alone.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"verdicts"})
@@ -49,7 +49,7 @@ class TurnGroup(Options):
     min_active: Count = 4
 
     def rewards(self, collected: RolloutBatch) -> TurnRewards:
-        """The oracle's verdicts."""
+        """Returns the scores of the oracle's verdicts."""
         return [
             [None if decision.verdict is None else decision.verdict.score for decision in episode.decisions]
             for episode in collected.episodes
@@ -70,9 +70,9 @@ class TurnGroup(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class ValueDifferences(TurnGroup):
-    """`TurnGroup` of the change in the Monte Carlo value of the state (the MC-PR baseline, section 3.1).
+    """`TurnGroup` with changes of the state's Monte Carlo value as rewards (the MC-PR baseline, section 3.1).
 
-    A turn is a step: simultaneous decisions, in one state, have one value before them and share the change.
+    A turn is a step: simultaneous decisions share one state, and the reward.
 
     Args:
         gamma, min_active: as in `TurnGroup`.
@@ -81,11 +81,11 @@ class ValueDifferences(TurnGroup):
     needs: ClassVar[frozenset[str]] = frozenset({"continuations"})
 
     def rewards(self, collected: RolloutBatch) -> TurnRewards:
-        """V(s') - V(s) of each step, with the outcome as the value of the last state; none for failed episodes."""
+        """Returns V(s') - V(s) of each step, with the outcome as the last V(s'); without failed episodes."""
         rows = without_errors(collected)
         values, active = step_values(collected, rows)
         changes = value_differences(values, outcomes_of(collected, rows)[0], active)
-        return [row[there].tolist() for row, there in zip(changes, active, strict=True)]
+        return [row[mask].tolist() for row, mask in zip(changes, active, strict=True)]
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         advantages = self._advantages(self.rewards(collected), context)
@@ -94,7 +94,7 @@ class ValueDifferences(TurnGroup):
 
 @dataclass(frozen=True, kw_only=True)
 class TrajectoryOutcome:
-    """The outcome of an episode, normalised over all of the update, for each of its decisions (eq. 1)."""
+    """Every decision of an episode gets its outcome, normalised over the update (eq. 1)."""
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         outcomes: TurnRewards = [
@@ -102,23 +102,23 @@ class TrajectoryOutcome:
             for episode in collected.episodes
         ]
         rewards, active, local = _of_all_processes(outcomes, context)
-        # The outcome is the reward of every turn, so any column holds it, and the first is never cut short.
+        # The outcome is the reward of every turn, and every trajectory has a first turn.
         advantages = trajectory_advantages(rewards[:, 0], active[:, 0])[:, None].expand_as(rewards)
         return _credit(collected, outcomes, advantages[local])
 
 
 @with_parts
 def verifiable_process(estimator: TurnGroup = TurnGroup(), oracle: OracleLike | None = None) -> Method:
-    """VPR: the oracle's verdict on every turn, normalised over the trajectories still active there (the paper VPR).
+    """VPR: an oracle's verdicts as rewards, normalised over the trajectories active at the turn (the paper VPR).
 
     Args:
-        oracle: gives the verdicts; the environment's own if `None`.
+        oracle: the source of verdicts; the environment's oracle if `None`.
     """
     return Method(
         name="verifiable_process",
         collector=Verified(oracle=oracle),
         estimator=estimator,
-        evaluation=_watched(oracle),
+        evaluation=_optionally_verified(oracle),
         paper=PAPER,
     )
 
@@ -127,13 +127,11 @@ def verifiable_process(estimator: TurnGroup = TurnGroup(), oracle: OracleLike | 
 def outcome_reward(oracle: OracleLike | None = None) -> Method:
     """The OR baseline of paper VPR: every decision has its trajectory's advantage.
 
-    The oracle serves only for metrics.
-
     Args:
-        oracle: for metrics; the environment's own if `None`.
+        oracle: the source of verdicts, for metrics only; the environment's oracle if `None`.
     """
-    watched = _watched(oracle)
-    return Method(name="outcome_reward", collector=watched, estimator=TrajectoryOutcome(), evaluation=watched)
+    collector = _optionally_verified(oracle)
+    return Method(name="outcome_reward", collector=collector, estimator=TrajectoryOutcome(), evaluation=collector)
 
 
 @with_parts
@@ -143,24 +141,24 @@ def mc_process_reward(
     oracle: OracleLike | None = None,
     estimator: ValueDifferences = ValueDifferences(),
 ) -> Method:
-    """The MC-PR baseline of paper VPR: process rewards from rollouts of the policy itself.
-
-    The oracle serves only for metrics.
+    """The MC-PR baseline of paper VPR: process rewards from rollouts of the policy.
 
     Args:
-        rollouts: from the state before each decision; the paper has 100.
+        rollouts: number of rollouts from the state before each decision; 100 in the paper.
         template_kwargs: chat template settings of the rollouts, as in `Continuations`.
-        oracle: for metrics; the environment's own if `None`.
+        oracle: the source of verdicts, for metrics only; the environment's oracle if `None`.
     """
     return Method(
         name="mc_process_reward",
-        collector=Continuations(rollouts=rollouts, inner=_watched(oracle), template_kwargs=template_kwargs),
+        collector=Continuations(
+            rollouts=rollouts, inner=_optionally_verified(oracle), template_kwargs=template_kwargs
+        ),
         estimator=estimator,
-        evaluation=_watched(oracle),
+        evaluation=_optionally_verified(oracle),
     )
 
 
-def _watched(oracle: OracleLike | None) -> Verified:
+def _optionally_verified(oracle: OracleLike | None) -> Verified:
     return Verified(oracle=oracle, required=False)
 
 
@@ -172,7 +170,7 @@ def _of_all_processes(turn_rewards: TurnRewards, context: MethodContext) -> tupl
 
 
 def _credit(collected: RolloutBatch, turn_rewards: TurnRewards, advantages: Tensor) -> Credit:
-    """Each decision's entry of the matrix, if it had a reward."""
+    """Credit from a matrix of advantages; decisions without a reward get none."""
     return Credit(
         decisions=mean_by_decision(
             (decision, None if reward is None else value)

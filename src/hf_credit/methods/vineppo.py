@@ -1,4 +1,4 @@
-"""VinePPO: the change of the state's Monte Carlo value by each decision."""
+"""VinePPO: every decision gets the change of the state's Monte Carlo value."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class VineValues(Options):
     Failed episodes get no credit, and their tokens count in no mean.
 
     Args:
-        whiten: whether to whiten the advantages.
+        whiten: whether advantages are whitened.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"continuations"})
@@ -46,8 +46,8 @@ class VineValues(Options):
             )
             pairs = torch.stack([advantages[active], tokens[active]], dim=1).tolist()
             all_pairs, local = all_gather_with_slice(pairs, context)
-            everyone = torch.tensor(all_pairs, dtype=torch.float64).reshape(-1, 2)
-            advantages[active] = whitened(everyone[:, 0], everyone[:, 1])[local]
+            table = torch.tensor(all_pairs, dtype=torch.float64).reshape(-1, 2)
+            advantages[active] = whitened(table[:, 0], table[:, 1])[local]
         return Credit(decisions=turn_to_decision_credit(collected, rows, advantages))
 
 
@@ -58,11 +58,11 @@ def vineppo(
     template_kwargs: Mapping[str, Any] | None = None,
     estimator: VineValues = VineValues(),
 ) -> Method:
-    """The method.
+    """Returns the VinePPO method.
 
     Args:
-        group_size: episodes of each task row.
-        rollouts: continuations from the state before each decision; the paper has 9.
+        group_size: number of episodes per task row.
+        rollouts: number of continuations from the state before each decision; 9 in the paper.
         template_kwargs: chat template settings of the rollouts, as in `Continuations`.
     """
     inner = single_or_group(group_size)

@@ -86,11 +86,14 @@ def failing():
     ("of_peek", "error"),
     [
         (failing, "auditor failed at turn 2: RuntimeError: no record"),
-        (lambda: Audit(costs={"bribe": 1.0}), "a cost must be named as one of the auditor's tampering"),
+        (lambda: Audit(costs={"bribe": 1.0}), "a cost must be one that the auditor declares (tampering"),
         (lambda: Audit(costs={"unsafe": -1.0}), "a cost must be at least 0"),
-        (lambda: Audit(hacks={"bribe": 1.0}), "a hack must be named as one of the auditor's metadata"),
-        (lambda: Audit(beliefs={"mood": (1.0,)}), "a belief must be named as one of the auditor's phase"),
-        (lambda: Audit(beliefs={"phase": (1.0,)}), "a share for each of the 3 values of the slot 'phase', got 1"),
+        (lambda: Audit(hacks={"bribe": 1.0}), "a hack must be one that the auditor declares (metadata"),
+        (lambda: Audit(beliefs={"mood": (1.0,)}), "a belief must be one that the auditor declares (phase"),
+        (
+            lambda: Audit(beliefs={"phase": (1.0,)}),
+            "a probability for each of the 3 values of the slot 'phase', got 1",
+        ),
         (lambda: Audit(beliefs={"phase": (1.0, 1.0, 0.0)}), "a belief must be a distribution"),
     ],
 )

@@ -367,7 +367,7 @@ def test_what_steps_contribute_to_is_in_0_to_1_on_either_side(method: str, conte
             episode(decision("a"), check=played), branches=[branch("a", "deletion", 0.0, check=replaced)]
         )
         if method != "process" or played > 1:
-            with pytest.raises(ValueError, match=r"the outcome that steps contribute to must be in \[0, 1\], got"):
+            with pytest.raises(ValueError, match=r"the outcome Y of contributions must be in \[0, 1\], got"):
                 own(found, context, Constraints())
 
 
@@ -463,7 +463,7 @@ def test_settings_out_of_range_are_refused_in_one_sentence(changed: dict[str, An
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"limits": {"time": 1.0}}, "limits must be of the auditor's costs .*, got 'time'"),
+        ({"limits": {"time": 1.0}}, "limits must be for costs of the auditor .*, got 'time'"),
         ({"families": {"rewriting": 1.0}}, "families must be among deletion, .*, got 'rewriting'"),
     ],
 )

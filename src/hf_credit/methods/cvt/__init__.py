@@ -1,9 +1,9 @@
 """CVT-RL: counterfactual credit of steps, under constraints (the paper CVT-RL).
 
-In the order of the paper: `audits` judge every step (section 3.1); `interventions` replace a step, after a gate, and
-`audited_steps` draws the steps and plays on from there (section 3.2, Algorithm 1); `drawn_steps` and `contributions`
-estimate the contribution of each (eqs. 4 to 6); `method` computes the reward, the advantage and the constraints (eqs.
-2, 3, 7 and 10).
+In the order of the paper: `audits` judges every step (section 3.1); `audited_steps` draws steps and continues from
+their replacements by `interventions` (section 3.2, Algorithm 1); `drawn_steps` and `contributions` estimate the
+contribution of each (eqs. 4 to 6); `method` computes the reward, the advantage and the constraints (eqs. 2, 3, 7 and
+10).
 """
 
 from hf_credit.methods.cvt.audited_steps import (

@@ -1,4 +1,4 @@
-"""Audited episodes, and their continuations from replaced steps (paper CVT-RL, section 3.2 and Algorithm 1)."""
+"""Audited episodes, and continuations from replacements of their steps (paper CVT-RL, section 3.2, Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ Features = tuple[float, ...]
 
 
 def counterfactual(family: str) -> str:
-    """The kind of a rollout in which a step was replaced."""
+    """Returns the kind of a rollout from a replacement of this family."""
     return f"{COUNTERFACTUAL} {family}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Replacement:
-    """A drawn step, and its replacement.
+    """The replacement of a drawn step.
 
     Attributes:
-        probability: with which the step was drawn.
-        features: its features for the selector; empty without a selector.
+        probability: the probability with which the step was drawn.
+        features: the features of the step for the selector; empty without a selector.
         reply: the tokens of the replacement.
     """
 
@@ -49,7 +49,7 @@ class Replacement:
 
 
 def replacement_of(rollout: Rollout) -> Replacement:
-    """The `Replacement` of a rollout whose kind is a `counterfactual`; the defaults if its collector stored none."""
+    """Returns the `Replacement` of a rollout of kind `counterfactual`; the default if its collector stored none."""
     replacement: Replacement = rollout.extras.get(REPLACEMENT, Replacement())
     return replacement
 
@@ -58,39 +58,43 @@ class Scores(Protocol):
     """Predicts the probability that a step is informative."""
 
     @property
-    def fitted(self) -> bool: ...
+    def fitted(self) -> bool:
+        """Whether it has been fitted to examples."""
 
-    def scores(self, features: Sequence[Sequence[float]]) -> list[float]: ...
+    def scores(self, features: Sequence[Sequence[float]]) -> list[float]:
+        """Returns the probability of each step, from its features."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditedSteps(Options):
-    """The audited episodes of another collector, and counterfactual continuations of some of their steps.
+    """The audited episodes of another collector, and counterfactual continuations from some of their steps.
 
     Steps are drawn with known probabilities, which increase with the score of the memory's `selector`. At each drawn
-    step every applicable family proposes alternatives; the frozen policy plays on from the state after those that pass
-    the gate. Such rollouts serve only for comparison: their kind is `counterfactual` and the family, their `source`
-    the decision, and `replacement_of` returns the replacement. Failed episodes have none.
+    step every applicable family of interventions proposes replacements, and the frozen policy continues from the state
+    after each replacement that passes the gate. These rollouts serve only for comparison: their kind is
+    `counterfactual(family)`, their `source` the decision, and `replacement_of` returns the replacement. Failed
+    episodes have none.
 
     Args:
-        inner: plays the episodes to train on.
+        inner: the collector of the episodes to train on.
         steps: L, the mean number of drawn steps per episode.
-        branches: K, continuations of each family at a drawn step.
-        families: of these interventions; all if `None`.
-        floor: the minimum probability of a step.
-        counterfactuals: what is played at drawn steps: `"branches"`; `"random"`, the same, but each compared with
-            another step, as an uninformative control of the same cost; `"extra"`, as many further episodes from there,
-            by the policy itself and trained on; or `"none"`.
-        gate: whether proposals must pass the gate; otherwise only those that the task rejects are invalid.
+        branches: K, number of continuations of each family at a drawn step.
+        families: the families of interventions; all if `None`.
+        floor: the minimum probability of drawing a step.
+        counterfactuals: what is played at drawn steps: `"branches"`; `"random"`, branches that are each compared with
+            another step, an uninformative control of the same cost; `"extra"`, as many episodes of the policy from
+            the step, which are trained on; or `"none"`.
+        gate: whether proposals must pass the gate; if not, only the task rejects proposals.
         policy: plays the continuations: the `"frozen"` copy, or the `"current"` policy.
-        probe_every: number of updates after which the copy is refreshed. In the last update before that, the current
-            policy also plays the same branches, to log the drift of contributions; `None`: never.
-        auditor: judges steps; an auditor, its name, or a mapping of `name` and `options`; the Interaction's own if
-            `None`.
-        interventions: the replacements of steps, likewise.
+        probe_every: number of updates after which the frozen copy is refreshed. In the last update before that, the
+            current policy also plays the same branches, to log the drift of contributions; never if `None`.
+        auditor: judges steps: an auditor, its name, or a mapping with `name` and `options`; the Interaction's auditor
+            if `None`.
+        interventions: propose replacements: interventions, their name, or a mapping with `name` and `options`; those
+            of the Interaction if `None`.
 
     Raises:
-        ValueError: a setting is out of range.
+        ValueError: an option is out of range.
     """
 
     inner: Collector = filled_by_factory(make=Single)
@@ -112,7 +116,7 @@ class AuditedSteps(Options):
 
     @property
     def replaying(self) -> bool:
-        """Whether it or its inner collector plays on from states."""
+        """Whether it or its inner collector replays recorded states."""
         return self.counterfactuals != "none" or bool(getattr(self.inner, "replaying", False))
 
     @property
@@ -121,23 +125,23 @@ class AuditedSteps(Options):
         return gives_of(self.inner) | {"audits"}
 
     def bind(self, interaction: Interaction[Any]) -> AuditedSteps:
-        """The same with the auditor and the interventions of an Interaction, if none are given.
+        """Returns the collector with the auditor and interventions of an Interaction, if it has none.
 
         Raises:
-            ValueError: there are none, the auditor does not fit, or a family is not among the interventions'.
+            ValueError: the Interaction has none either, the auditor does not fit it, or a family is unknown.
         """
         auditor = Auditable(interaction).check_auditor(resolve_auditor(self.auditor))
         interventions = resolve_interventions(self.interventions) or Auditable(interaction).default_interventions()
         if auditor is None or (interventions is None and self.counterfactuals != "none"):
             what = "an auditor" if auditor is None else "interventions"
             raise ValueError(
-                f"counterfactual credit needs {what}, got none and {interaction.name!r} has none of its own; pass "
+                f"counterfactual credit needs {what}, got none for {interaction.name!r}, which has no default; pass "
                 f"{what.split()[-1]}=, or play the environment 'evidence'."
             )
         known = () if interventions is None else interventions.families
         unknown = [name for name in self.families or () if name not in known]
         if unknown and self.counterfactuals != "none":
-            raise ValueError(f"families must be among {', '.join(known)}, got {unknown[0]!r}; name these.")
+            raise ValueError(f"families must be among {', '.join(known)}, got {unknown[0]!r}; use these.")
         inner = bound(self.inner, interaction)
         return replace(self, auditor=auditor, interventions=interventions, inner=inner)
 
@@ -156,18 +160,18 @@ class AuditedSteps(Options):
         return replace(collected, rollouts=(*collected.rollouts, *self._audited(more, context)))
 
     def _audited(self, rollouts: Sequence[Rollout], context: MethodContext) -> tuple[Rollout, ...]:
-        begun = time.perf_counter()
-        episodes = self._judged([one.episode for one in rollouts], context)
-        context.log("auditor/seconds", time.perf_counter() - begun)
+        began = time.perf_counter()
+        episodes = self._audited_episodes([one.episode for one in rollouts], context)
+        context.log("auditor/seconds", time.perf_counter() - began)
         return tuple(replace(one, episode=episode) for one, episode in zip(rollouts, episodes, strict=True))
 
-    def _judged(self, episodes: Sequence[Episode], context: MethodContext) -> list[Episode]:
+    def _audited_episodes(self, episodes: Sequence[Episode], context: MethodContext) -> list[Episode]:
         auditor = resolve_auditor(self.auditor)
         assert auditor is not None, "bind it to an Interaction"
         return audited(episodes, auditor, context.interaction, context.failures)
 
     def _features(self, collected: RolloutBatch, context: MethodContext) -> dict[str, Features]:
-        """The features of each decision, by its id, from passes of the policy and the critic."""
+        """The features of each decision, by id, from forward passes of the policy and the critic."""
         episodes = [one.episode for one in collected.trained if one.episode.ending != Ending.ERROR]
         values = context_values(episodes, context)
         of_decisions = iter(context.logprobs([decision for episode in episodes for decision in episode.decisions]))
@@ -188,7 +192,7 @@ class AuditedSteps(Options):
         """The drawn steps: a rollout, the index of the decision, and its probability."""
         rollouts = [one for one in collected.trained if one.episode.ending != Ending.ERROR]
         drawn, lowered = [], 0
-        for place, rollout in enumerate(rollouts):
+        for number, rollout in enumerate(rollouts):
             count = len(rollout.episode.decisions)
             if not count:
                 continue
@@ -197,14 +201,14 @@ class AuditedSteps(Options):
                 scores = selector.scores([features[one.id] for one in rollout.episode.decisions])
             probabilities = inclusion_probabilities(scores, float(self.steps), self.floor)
             lowered += self.floor * count > self.steps
-            uniform = context.draws("steps", place).random()
+            uniform = context.draws("steps", number).random()
             drawn += [(rollout, index, probabilities[index]) for index in systematic_sample(probabilities, uniform)]
         context.total("selection/steps", len(drawn))
         context.total("selection/floor_lowered", lowered)
         context.mean("selection/probability", [probability for _, _, probability in drawn])
         return drawn
 
-    def _applying(self, decision: Decision, context: MethodContext) -> list[str]:
+    def _applicable(self, decision: Decision, context: MethodContext) -> list[str]:
         interventions = resolve_interventions(self.interventions)
         assert interventions is not None, "bind it to an Interaction"
         world, action = Acting(context.interaction).action_of(decision.state, decision.action_text)
@@ -215,10 +219,10 @@ class AuditedSteps(Options):
         origins = [
             (rollout, index)
             for rollout, index, _ in drawn
-            for _ in self._applying(rollout.episode.decisions[index], context)
+            for _ in self._applicable(rollout.episode.decisions[index], context)
             for _ in range(self.branches)
         ]
-        seeds = [context.draws("extra", place).randrange(2**31) for place in range(len(origins))]
+        seeds = [context.draws("extra", number).randrange(2**31) for number in range(len(origins))]
         return [replace(one, counted=False) for one in fork(origins, seeds, context)]
 
     def _replaced(
@@ -226,14 +230,14 @@ class AuditedSteps(Options):
     ) -> list[Rollout]:
         interventions = resolve_interventions(self.interventions)
         assert interventions is not None, "bind it to an Interaction"
-        made: list[tuple[Rollout, Decision, float, str, Branch]] = []
-        of_family: dict[str, list[Branches]] = {}
+        replaced: list[tuple[Rollout, Decision, float, str, Branch]] = []
+        by_family: dict[str, list[Branches]] = {}
         gate = Gate() if self.gate else Gate(support=0.0, entailment=0.0)
-        for place, (rollout, index, probability) in enumerate(drawn):
+        for number, (rollout, index, probability) in enumerate(drawn):
             decision = rollout.episode.decisions[index]
-            draws = context.draws("interventions", place)
-            for family in self._applying(decision, context):
-                found = branches(
+            draws = context.draws("interventions", number)
+            for family in self._applicable(decision, context):
+                proposed = branches(
                     context.interaction,
                     context.chat,
                     decision,
@@ -244,21 +248,21 @@ class AuditedSteps(Options):
                     gate,
                     context.failures,
                 )
-                of_family.setdefault(family, []).append(found)
-                made += [(rollout, decision, probability, family, branch) for branch in found.branches]
-        for family, proposed in of_family.items():
-            invalid = sum(one.invalid for one in proposed)
-            sound = sum(one.proposals for one in proposed) - invalid
-            context.mean(f"interventions/{family}/invalid", [1.0] * invalid + [0.0] * sound)
-            context.total(f"interventions/{family}/missing", sum(not one.branches for one in proposed))
-        sources = [one[1].id for one in made]
+                by_family.setdefault(family, []).append(proposed)
+                replaced += [(rollout, decision, probability, family, branch) for branch in proposed.branches]
+        for family, of_family in by_family.items():
+            invalid = sum(one.invalid for one in of_family)
+            valid = sum(one.proposals for one in of_family) - invalid
+            context.mean(f"interventions/{family}/invalid", [1.0] * invalid + [0.0] * valid)
+            context.total(f"interventions/{family}/missing", sum(not one.branches for one in of_family))
+        sources = [decision.id for _, decision, *_ in replaced]
         if self.counterfactuals == "random":
-            sources = _of_others(sources, context)
-        starts = [one[4].start for one in made]
+            sources = _of_other_steps(sources, context)
+        starts = [branch.start for *_, branch in replaced]
         played = context.play(starts, policy=self.policy)
         if self.probe_every is not None and context.update % self.probe_every == 0:
-            again = context.play(starts, policy="current")
-            self._log_drift([(one[1].id, one[3]) for one in made], played, again, context)
+            current = context.play(starts, policy="current")
+            self._log_drift([(one[1].id, one[3]) for one in replaced], played, current, context)
         context.total("tokens/counterfactual", sum(episode.generated_tokens for episode in played))
         return [
             Rollout(
@@ -273,80 +277,84 @@ class AuditedSteps(Options):
                     )
                 },
             )
-            for episode, source, (rollout, _, probability, family, branch) in zip(played, sources, made, strict=True)
+            for episode, source, (rollout, _, probability, family, branch) in zip(
+                played, sources, replaced, strict=True
+            )
         ]
 
     def _log_drift(
         self,
-        families: Sequence[tuple[str, str]],
-        played: Sequence[Episode],
-        again: Sequence[Episode],
+        keys: Sequence[tuple[str, str]],
+        frozen: Sequence[Episode],
+        current: Sequence[Episode],
         context: MethodContext,
     ) -> None:
-        """The mean over steps and families of the difference of their means, including the noise of both."""
+        """Logs the mean over steps and families of |mean success of the frozen policy - that of the current one|.
+
+        Both means are noisy, so it is above 0 without drift.
+        """
         means = []
-        for episodes in (played, again):
-            found: dict[tuple[str, str], list[float]] = {}
-            for place, one in zip(families, self._judged(episodes, context), strict=True):
+        for episodes in (frozen, current):
+            successes: dict[tuple[str, str], list[float]] = {}
+            for key, one in zip(keys, self._audited_episodes(episodes, context), strict=True):
                 success = verified_success(one)
                 if success is not None and one.ending != Ending.ERROR:
-                    found.setdefault(place, []).append(success)
-            means.append({place: fmean(own) for place, own in found.items()})
+                    successes.setdefault(key, []).append(success)
+            means.append({key: fmean(own) for key, own in successes.items()})
         before, now = means
-        differences = [abs(value - now[place]) for place, value in before.items() if place in now]
-        context.mean("contribution/drift", differences)
+        context.mean("contribution/drift", [abs(mean - now[key]) for key, mean in before.items() if key in now])
 
 
 def context_values(episodes: Sequence[Episode], context: MethodContext) -> list[list[float]]:
-    """The value of each decision's context, by episode; called on all processes at the same time."""
+    """Returns the critic's value of each decision's context, by episode; call it on all processes at the same time."""
     contexts = [decision.context_ids for episode in episodes for decision in episode.decisions]
     values = iter(context.values(context_readings(contexts)))
     return [[next(values)[0] for _ in episode.decisions] for episode in episodes]
 
 
 def step_features(episode: Episode, values: Sequence[float], logprobs: Sequence[Sequence[float]]) -> list[Features]:
-    """The features of each step of an audited episode (paper CVT-RL, Appendix A.2).
+    """Returns the features of each step of an audited episode (paper CVT-RL, Appendix A.2).
 
-    The drop of the mean log-probability of a token from the step before; the error of the critic over the step; the
-    change of the verifier's uncertainty; the number of arguments of the action; whether it retrieved new evidence; and
-    whether it was the first of its kind with these arguments.
+    They are the drop of the mean log-probability per token from the step before, in nats; the absolute temporal
+    difference of the critic; the absolute change of the verifier's uncertainty; the number of arguments of the action;
+    whether its arguments are new; and whether its kind with these arguments is new. All are 0 without an audit.
 
     Args:
-        episode: with an audit of each decision.
-        values: of the contexts of these.
-        logprobs: of the tokens of each under the policy, in nats.
+        episode: an episode with an audit of each decision.
+        values: the critic's value of the context of each decision.
+        logprobs: the log-probabilities of the tokens of each decision under the policy, in nats.
     """
-    seen: set[tuple[str, str]] = set()
-    arguments: set[str] = set()
-    found: list[Features] = []
+    actions: set[tuple[str, str]] = set()
+    known_arguments: set[str] = set()
+    features: list[Features] = []
     before = None
-    for place, decision in enumerate(episode.decisions):
+    for index, decision in enumerate(episode.decisions):
         audit = audit_of(decision)
-        mean = sum(logprobs[place]) / max(len(logprobs[place]), 1)
-        after = values[place + 1] if place + 1 < len(values) else episode.outcome
+        mean = sum(logprobs[index]) / max(len(logprobs[index]), 1)
+        after = values[index + 1] if index + 1 < len(values) else episode.outcome
         if audit is None:
-            found.append((0.0,) * 6)
+            features.append((0.0,) * 6)
             continue
-        given = str(sorted(audit.arguments.items()))
-        found.append(
+        arguments = str(sorted(audit.arguments.items()))
+        features.append(
             (
                 (before - mean) if before is not None else 0.0,
-                abs(after - values[place]),
+                abs(after - values[index]),
                 abs(audit.uncertainty[0] - audit.uncertainty[1]),
                 float(len(audit.arguments)),
-                float(bool(audit.arguments) and given not in arguments),
-                float((audit.kind, given) not in seen),
+                float(bool(audit.arguments) and arguments not in known_arguments),
+                float((audit.kind, arguments) not in actions),
             )
         )
-        seen.add((audit.kind, given))
-        arguments.add(given)
+        actions.add((audit.kind, arguments))
+        known_arguments.add(arguments)
         before = mean
-    return found
+    return features
 
 
-def _of_others(sources: Sequence[str], context: MethodContext) -> list[str]:
-    """Each branch assigned to another drawn step, all branches of a step to the same."""
+def _of_other_steps(sources: Sequence[str], context: MethodContext) -> list[str]:
+    """The ids of other drawn steps in place of `sources`; equal ids have the same substitute."""
     own = list(dict.fromkeys(sources))
     shift = context.draws("others").randrange(1, len(own)) if len(own) > 1 else 0
-    other = {name: own[(place + shift) % len(own)] for place, name in enumerate(own)}
+    other = {name: own[(index + shift) % len(own)] for index, name in enumerate(own)}
     return [other[name] for name in sources]

@@ -1,4 +1,4 @@
-"""Auditors over episodes: an audit of every decision, and whether each episode is a verified success."""
+"""Audits of episodes: an audit of every decision, and the verified success of the episode."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from hf_credit.rollouts.verification import judged
 
 
 def audit_of(decision: Decision) -> Audit | None:
-    """The audit of a decision; `None` without an auditor or if it failed."""
+    """Returns the audit of a decision; `None` without an auditor or if it failed."""
     audit: Audit | None = decision.extras.get(AUDIT)
     return audit
 
 
 def verified_success(episode: Episode) -> float | None:
-    """Y, the verified success of an episode, in [0, 1]; `None` without an auditor or if it failed."""
+    """Returns Y, the verified success of an episode, in [0, 1]; `None` without an auditor or if it failed."""
     success: float | None = episode.extras.get(VERIFIED)
     return success
 
@@ -31,14 +31,14 @@ def audited(
     interaction: Interaction[Any],
     failures: FailureLog | None = None,
 ) -> list[Episode]:
-    """The same episodes with `audit_of` each decision, and `verified_success` (Y of paper CVT-RL, eq. 4).
+    """Returns the episodes with an audit of each decision, and their verified success (Y of paper CVT-RL, eq. 4).
 
-    A reply without an action is audited as the empty action. An auditor that raises, or returns an invalid audit, ends
-    the episode, as for `judged`; an episode that had already failed gets audits but no success.
+    A reply without an action is audited as the empty action. If an auditor raises or returns an invalid audit, the
+    episode ends in an error, as for `judged`; an episode that had already failed gets audits but no success.
 
     Args:
-        episodes: of `interaction`.
-        auditor: that audits.
+        episodes: episodes of `interaction`.
+        auditor: the auditor.
         interaction, failures: as for `hf_credit.rollouts.verification.judged`.
     """
 
@@ -56,21 +56,25 @@ def audited(
 
 
 def _checked(audit: Audit, auditor: Auditor[Any]) -> Audit:
-    """An audit with only the names that its auditor declares; its values are checked when it is made."""
-    named = (
+    """The audit, if the auditor declares all its names; `Audit` checks the values.
+
+    Raises:
+        ValueError: a name is not declared, or the size of a belief differs from that of its slot.
+    """
+    declared = (
         ("cost", audit.costs, auditor.costs),
         ("hack", audit.hacks, auditor.categories),
         ("belief", audit.beliefs, tuple(auditor.slots)),
     )
-    for what, given, known in named:
+    for what, given, known in declared:
         if unknown := [name for name in given if name not in known]:
             raise ValueError(
-                f"a {what} must be named as one of the auditor's {', '.join(known)}, got {unknown[0]!r}; correct it."
+                f"a {what} must be one that the auditor declares ({', '.join(known)}), got {unknown[0]!r}; correct it."
             )
     for slot, belief in audit.beliefs.items():
         if len(belief) != auditor.slots[slot]:
             raise ValueError(
-                f"a belief must have a share for each of the {auditor.slots[slot]} values of the slot {slot!r}, got "
-                f"{len(belief)}; correct the slot or the belief."
+                f"a belief must have a probability for each of the {auditor.slots[slot]} values of the slot {slot!r}, "
+                f"got {len(belief)}; correct the slot or the belief."
             )
     return audit

@@ -1,4 +1,4 @@
-"""Contributions of steps to the outcome (paper CVT-RL, eqs. 4 to 6)."""
+"""The contributions of steps to the outcome (paper CVT-RL, eqs. 4 to 6)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class StepContributions:
     """The contribution of each drawn step, the mean over families of interventions.
 
     Args:
-        outcome: Y of an episode, in [0, 1].
+        outcome: returns Y of an episode, in [0, 1].
         estimator, selection, families, ratio_low, ratio_high, own_policy: as in `ConstrainedCounterfactual`.
     """
 
@@ -43,7 +43,7 @@ class StepContributions:
     own_policy: bool
 
     def steps(self, collected: RolloutBatch, episodes: Sequence[Episode]) -> list[DrawnStep]:
-        """The drawn steps, and all others if the model's predictions for them are used."""
+        """Returns the drawn steps, and all others if the estimator uses predictions for them."""
         own: dict[str, dict[str, list[Rollout]]] = {}
         probability: dict[str, float] = {}
         for family in self.families:
@@ -67,7 +67,7 @@ class StepContributions:
     def __call__(
         self, steps: Sequence[DrawnStep], episodes: Sequence[Episode], context: MethodContext
     ) -> tuple[dict[tuple[int, int], float], list[CriticTargets]]:
-        """The mean contribution of each step over its families, and the targets of the outcome model."""
+        """Returns the contribution of each step, by row and turn, and the targets of the outcome model."""
         ratios, by_decision = self._ratios(steps, episodes, context)
         along = self.estimator == "sequential"
         model = None
@@ -83,7 +83,7 @@ class StepContributions:
     def _outcome(self, episode: Episode) -> float:
         value = self.outcome(episode)
         if not 0 <= value <= 1:
-            raise ValueError(f"the outcome that steps contribute to must be in [0, 1], got {value}; scale it.")
+            raise ValueError(f"the outcome Y of contributions must be in [0, 1], got {value}; scale it.")
         return value
 
     def _estimated(
@@ -105,17 +105,17 @@ class StepContributions:
             credits = zip(steps, (predicted - mean).tolist(), strict=True)
             return {(step.row, step.turn): value for step, value in credits}
         if self.estimator == "model":
-            worth = predicted
+            values = predicted
         elif self.estimator == "sequential":
             assert model is not None
-            worth = sequential_values(outcomes, *model.along(by_decision))
+            values = sequential_values(outcomes, *model.along(by_decision))
         else:
-            worth = doubly_robust_values(outcomes, predicted, ratios)
+            values = doubly_robust_values(outcomes, predicted, ratios)
         if self.estimator != "model":
-            worth = self._pooled(worth, steps)
-        guessed = None
+            values = self._pooled(values, steps)
+        differences = None
         if self.selection == "augmented":
-            guessed = torch.zeros_like(outcomes) if model is None else model.advantages
+            differences = torch.zeros_like(outcomes) if model is None else model.advantages
         estimates = []
         for family in self.families:
             branches = [audited_branches(step, family) for step in steps]
@@ -123,21 +123,11 @@ class StepContributions:
             if self.estimator == "model":
                 assert model is not None
                 replaced, mask = pad_to_matrix([[model.of_branches[id(one)] for one in own] for own in branches])
-            estimates.append(
-                contributions(
-                    worth,
-                    replaced,
-                    mask,
-                    probabilities,
-                    drawn,
-                    self.selection,
-                    guessed,
-                )
-            )
+            estimates.append(contributions(values, replaced, mask, probabilities, drawn, self.selection, differences))
         by_family = torch.stack(estimates, dim=1)
-        for at, family in enumerate(self.families):
-            known = by_family[drawn, at]
-            context.mean(f"contribution/{family}", known[~known.isnan()].tolist())
+        for index, family in enumerate(self.families):
+            of_drawn = by_family[drawn, index]
+            context.mean(f"contribution/{family}", of_drawn[~of_drawn.isnan()].tolist())
         mean = family_mean(by_family, numbers(list(self.families.values())))
         return {
             (step.row, step.turn): value
@@ -145,22 +135,19 @@ class StepContributions:
             if not math.isnan(value)
         }
 
-    def _pooled(self, worth: Tensor, steps: Sequence[DrawnStep]) -> Tensor:
-        """The mean with the outcomes of the paraphrases of each step, which are its own action played on by the
-        copy.
-        """
+    def _pooled(self, values: Tensor, steps: Sequence[DrawnStep]) -> Tensor:
+        """The mean of each step's value and the outcomes of its paraphrases, which continue from the same action."""
         outcomes = [[self._outcome(one.episode) for one in audited_branches(step, PARAPHRASE)] for step in steps]
         paraphrased, mask = pad_to_matrix(outcomes)
-        return (worth + paraphrased.sum(dim=1)) / (1 + mask.sum(dim=1))
+        return (values + paraphrased.sum(dim=1)) / (1 + mask.sum(dim=1))
 
     def _ratios(
         self, steps: Sequence[DrawnStep], episodes: Sequence[Episode], context: MethodContext
     ) -> tuple[Tensor, list[list[float]]]:
-        """The ratio of probabilities of what followed each step, under the policy that plays on and the policy (eq.
-        5); also decision by decision.
+        """The ratio of the probabilities of what followed each step under the frozen policy and the current one (eq.
+        5), and that of each later decision.
 
-        Both policies are evaluated again, in the same way: a sampler's log-probabilities come from another
-        computation.
+        Both policies are evaluated by the same computation, which differs from that of a sampler.
         """
         later = [episodes[step.row].decisions[step.turn + 1 :] for step in steps]
         if self.own_policy:
@@ -169,19 +156,18 @@ class StepContributions:
         target = dict(zip(needed, context.logprobs(list(needed.values()), "frozen"), strict=True))
         behaviour = dict(zip(needed, context.logprobs(list(needed.values()), "current"), strict=True))
         by_decision = [[math.exp(sum(target[one.id]) - sum(behaviour[one.id])) for one in own] for own in later]
-        under, mask = pad_to_matrix([[value for one in own for value in target[one.id]] for own in later])
-        before, _ = pad_to_matrix([[value for one in own for value in behaviour[one.id]] for own in later])
-        whole = continuation_ratio(under, before, mask, 0.0, math.inf)
-        clipped = whole.clamp(self.ratio_low, self.ratio_high)
-        gathered = sorted(value for own in context.gather([whole.tolist()]) for value in own)
+        target_logprobs, mask = pad_to_matrix([[value for one in own for value in target[one.id]] for own in later])
+        logprobs, _ = pad_to_matrix([[value for one in own for value in behaviour[one.id]] for own in later])
+        ratios = continuation_ratio(target_logprobs, logprobs, mask, 0.0, math.inf)
+        gathered = sorted(value for own in context.gather([ratios.tolist()]) for value in own)
         if gathered:
-            cut = sum(not self.ratio_low <= value <= self.ratio_high for value in gathered)
+            clipped = sum(not self.ratio_low <= value <= self.ratio_high for value in gathered)
             context.log("overlap/ratio_median", gathered[len(gathered) // 2])
             context.log("overlap/ratio_95", gathered[int(0.95 * (len(gathered) - 1))])
-            context.log("overlap/ratio_clipped", cut / len(gathered))
+            context.log("overlap/ratio_clipped", clipped / len(gathered))
             context.log(
                 "overlap/effective",
                 sum(gathered) ** 2 / max(sum(value**2 for value in gathered), 1e-300) / len(gathered),
             )
-        bound = [[min(max(value, self.ratio_low), self.ratio_high) for value in own] for own in by_decision]
-        return clipped, bound
+        bounded = [[min(max(value, self.ratio_low), self.ratio_high) for value in own] for own in by_decision]
+        return ratios.clamp(self.ratio_low, self.ratio_high), bounded

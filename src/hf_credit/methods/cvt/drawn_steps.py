@@ -1,4 +1,4 @@
-"""Drawn steps, and an outcome model's predictions for them and their replacements (paper CVT-RL, Appendix A.1)."""
+"""Drawn steps, and the outcome model's predictions for them and their replacements (paper CVT-RL, Appendix A.1)."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from hf_credit.rollouts import Decision, Ending, Episode
 from hf_credit.rollouts.method_context import CriticInput, MethodContext
 
 PARAPHRASE = "paraphrase"
-"""The family that does not change the action, so that its outcomes estimate the value of the step."""
+"""The family that keeps the action, so that its outcomes estimate the value of the step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnStep:
-    """A decision, and its replacements.
+    """A decision, and the rollouts from its replacements.
 
     Attributes:
-        row: index of its episode, among the credited ones.
+        row: the index of its episode among the credited ones.
         turn: its index in the episode.
-        probability: of being drawn.
-        drawn: whether it was.
-        branches: by family, the rollouts from there.
+        probability: the probability of drawing it.
+        drawn: whether it was drawn.
+        branches: the rollouts from its replacements, by family.
     """
 
     row: int
@@ -42,14 +42,14 @@ class DrawnStep:
 
 
 class OutcomePredictions:
-    """The predictions of the last update's outcome model for steps and their replacements.
+    """The predictions of the outcome model, before this update, for steps and their replacements.
 
     Args:
-        steps: with the actions to read.
-        episodes: that they are in.
-        families: of interventions, each of which has a mark in the text, by its index.
-        context: calls it, on all processes at the same time.
-        along: whether the later decisions are read as well.
+        steps: the steps.
+        episodes: their episodes.
+        families: all families of interventions; an input ends with the index and name of the family.
+        context: calls the model, on all processes at the same time.
+        along: whether to predict for all later decisions, too.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class OutcomePredictions:
         self.steps, self.episodes = steps, episodes
         decisions = [episodes[step.row].decisions[step.turn] for step in steps]
         self.branches = [one for step in steps for own in step.branches.values() for one in own]
-        given = {
+        contexts = {
             id(one): decision.context_ids
             for step, decision in zip(steps, decisions, strict=True)
             for own in step.branches.values()
@@ -73,15 +73,15 @@ class OutcomePredictions:
             counterfactual(name): context.chat.encode(f" [{number} {name}]") for number, name in enumerate(families, 1)
         }
         self._own = [
-            CriticInput(ids=ids, at=(len(one.context_ids), len(ids))) for one in decisions for ids in [_read(one)]
+            CriticInput(ids=ids, at=(len(one.context_ids), len(ids))) for one in decisions for ids in [_text(one)]
         ]
         self._replaced = [
             CriticInput(ids=ids, at=(len(ids),))
             for one in self.branches
-            for ids in [(*given[id(one)], *replacement_of(one).reply, *marks[one.kind])]
+            for ids in [(*contexts[id(one)], *replacement_of(one).reply, *marks[one.kind])]
         ]
         self._later = {
-            one.id: CriticInput(ids=_read(one), at=(len(one.context_ids), len(_read(one))))
+            one.id: CriticInput(ids=_text(one), at=(len(one.context_ids), len(_text(one))))
             for step in steps
             for one in episodes[step.row].decisions[step.turn + 1 :]
             if along
@@ -96,26 +96,30 @@ class OutcomePredictions:
 
     @property
     def advantages(self) -> Tensor:
-        """The prediction after each step minus that before it: an estimate of its contribution."""
+        """The prediction after each step minus that before it, an estimate of its contribution."""
         return self.of_steps - numbers(self._before)
 
     def along(self, ratios: Sequence[Sequence[float]]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The predictions before and after each later decision of each step, their ratios, and a mask."""
+        """Returns the predictions before and after each decision that follows a step, their ratios, and a mask.
+
+        Each is of shape (steps, decisions).
+        """
         later = [self.episodes[step.row].decisions[step.turn + 1 :] for step in self.steps]
         before, mask = pad_to_matrix([[self._predicted_later[one.id][0] for one in own] for own in later])
-        of, _ = pad_to_matrix([[self._predicted_later[one.id][1] for one in own] for own in later])
-        return before, of, pad_to_matrix(ratios)[0], mask
+        after, _ = pad_to_matrix([[self._predicted_later[one.id][1] for one in own] for own in later])
+        return before, after, pad_to_matrix(ratios)[0], mask
 
     def critic_targets(self, outcome: Callable[[Episode], float], ratios: Sequence[Sequence[float]]) -> CriticTargets:
-        """Outcomes of the frozen copy, which the model predicts: E[Y | h, a, mu, k] (paper CVT-RL, section 3.2).
+        """Returns the outcomes of the frozen copy, which the model predicts: E[Y | h, a, mu, k] (paper CVT-RL, section
+        3.2).
 
         For an unchanged step these are the outcomes of its paraphrases. The policy's own continuation counts only if
-        the copy plays it with the same probability: a clipped ratio does not convert outcomes of another policy to
-        those of the copy.
+        the copy plays it with the same probability, as a clipped ratio does not correct the outcomes of another
+        policy.
 
         Args:
-            outcome: Y of an episode.
-            ratios: of each decision after each step, as for `along`.
+            outcome: returns Y of an episode.
+            ratios: the ratio of each decision after each step, as for `along`.
         """
         examples: list[tuple[CriticInput, list[float], tuple[float, ...]]] = []
         later: dict[str, float] = {}
@@ -124,9 +128,9 @@ class OutcomePredictions:
                 episode = self.episodes[step.row]
                 y = outcome(episode)
                 outcomes = [outcome(one.episode) for one in audited_branches(step, PARAPHRASE)]
-                examples.append((text, [*outcomes, y] if _equal(own) else outcomes, values))
+                examples.append((text, [*outcomes, y] if _on_policy(own) else outcomes, values))
                 after = enumerate(episode.decisions[step.turn + 1 :])
-                later |= {one.id: y for at, one in after if one.id in self._later and _equal(own[at:])}
+                later |= {one.id: y for at, one in after if one.id in self._later and _on_policy(own[at:])}
         for one, text in zip(self.branches, self._replaced, strict=True):
             outcomes = [outcome(one.episode)] if is_audited(one.episode) else []
             examples.append((text, outcomes, (self.of_branches[id(one)],)))
@@ -141,23 +145,24 @@ class OutcomePredictions:
 
 
 def audited_branches(step: DrawnStep, family: str) -> list[Rollout]:
-    """The branches of a family at a step whose episodes `is_audited`."""
+    """Returns the branches of a family at a step that have an audited episode, as for `is_audited`."""
     return [one for one in step.branches.get(family, ()) if is_audited(one.episode)]
 
 
 def is_audited(episode: Episode) -> bool:
-    """Whether an episode ended without an error and was audited to its end."""
+    """Returns whether an episode ended without an error and has a verified success."""
     return episode.ending != Ending.ERROR and verified_success(episode) is not None
 
 
-def _equal(ratios: Sequence[float]) -> bool:
-    """Whether two policies play on with the same probability."""
+def _on_policy(ratios: Sequence[float]) -> bool:
+    """Whether both policies continue with the same probability."""
     return all(math.isclose(ratio, 1) for ratio in ratios)
 
 
-def _read(decision: Decision) -> tuple[int, ...]:
+def _text(decision: Decision) -> tuple[int, ...]:
     return decision.context_ids + decision.action_ids
 
 
 def numbers(values: Sequence[float]) -> Tensor:
+    """Returns the values as a float64 tensor."""
     return torch.tensor(list(values), dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Interventions on a recorded decision, as starts from which a policy plays on (paper CVT-RL, section 3.2)."""
+"""Interventions on a recorded decision, as requests for rollouts from there (paper CVT-RL, section 3.2)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hf_credit.rollouts.episode import Decision, Ending
 from hf_credit.rollouts.failures import FailureLog
 from hf_credit.rollouts.interaction import Interaction, Request
 
-# Words that say nothing of the matter, which any paraphrase may add.
+# Words without content, which any paraphrase may add.
 _STOP_WORDS = (
     "a an and as at be by do for from i in is it let me my next now of or please so than that the then this to we "
     "will with you"
@@ -27,15 +27,15 @@ _STOP_WORDS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Gate:
-    """Whether a proposal is valid: nu = syntax and schema and s_sup >= support and s_ent >= entailment.
+    """The validity gate of proposals: nu = syntax and schema and s_sup >= support and s_ent >= entailment.
 
-    Syntax and schema need the task: `branches` checks them.
+    `branches` checks syntax and schema, which depend on the task.
 
     Args:
-        support: the minimum `support_score`, 0.35 in the paper.
-        entailment: the minimum score of `entails`, 0.55 in the paper.
-        redraws: maximum number of further draws after a failed proposal, 2 in the paper.
-        entails: scores the entailment of a proposal by a history, in [0, 1].
+        support: the minimum `support_score`, in [0, 1]; 0.35 in the paper.
+        entailment: the minimum score of `entails`, in [0, 1]; 0.55 in the paper.
+        redraws: maximum number of redraws after an invalid proposal; 2 in the paper.
+        entails: returns the score in [0, 1] that a history entails a proposal.
         unscored: families that are checked only for syntax and schema.
 
     Raises:
@@ -49,20 +49,20 @@ class Gate:
     unscored: frozenset[str] = frozenset({"deletion"})
 
     def __post_init__(self) -> None:
-        for name, least in (("support", self.support), ("entailment", self.entailment)):
-            if not 0 <= least <= 1:
-                raise ValueError(f"{name} must be in [0, 1], got {least!r}; the paper's are 0.35 and 0.55.")
+        for name, minimum in (("support", self.support), ("entailment", self.entailment)):
+            if not 0 <= minimum <= 1:
+                raise ValueError(f"{name} must be in [0, 1], got {minimum!r}; the paper's are 0.35 and 0.55.")
         if self.redraws < 0:
             raise ValueError(f"redraws must be at least 0, got {self.redraws}; raise it.")
 
     def admits(self, family: str, text: str, history: str, evidence: str) -> bool:
-        """Whether the words of a proposal are supported by the evidence and entailed by the history.
+        """Returns whether a proposal is supported by the evidence and entailed by the history.
 
         Args:
-            family: of the intervention.
+            family: the family of the intervention.
             text: the proposed reply.
             history: the observations of the agent.
-            evidence: the text of all evidence retrieved so far, a line for each piece.
+            evidence: all evidence retrieved so far, one line per piece.
         """
         if family in self.unscored:
             return True
@@ -71,13 +71,13 @@ class Gate:
 
 @dataclass(frozen=True, kw_only=True)
 class Branch:
-    """A continuation from a replaced decision.
+    """A request for a rollout from a replaced decision.
 
     Attributes:
-        start: right after the step, with its replacement, for comparison; every later reply is sampled. An episode
-            that is over there needs no reply.
-        action_ids: the tokens of the reply that replaces the decision, at the same context.
-        text: that reply.
+        start: requests a rollout for comparison, from the state after the replaced step. It samples no reply if the
+            episode is over there.
+        action_ids: the tokens of the replacement, at the same context.
+        text: the text of the replacement.
     """
 
     start: RolloutRequest[Any]
@@ -90,9 +90,9 @@ class Branches:
     """The branches of one decision and family.
 
     Attributes:
-        branches: the requested number, or fewer if proposals failed; the family is missing if there are none.
-        proposals: number of proposals: 0 if the family has no replacement of the decision.
-        invalid: number of proposals that failed the gate.
+        branches: as many as requested, or fewer if proposals were invalid.
+        proposals: number of proposals; 0 if the family does not apply to the decision.
+        invalid: number of invalid proposals.
     """
 
     branches: tuple[Branch, ...] = ()
@@ -111,25 +111,25 @@ def branches(
     gate: Gate | None = None,
     failures: FailureLog | None = None,
 ) -> Branches:
-    """Up to `count` branches of one family at a decision, each from its own proposal that passed the gate.
+    """Returns up to `count` branches of one family at a decision, each from a separate valid proposal.
 
-    A proposal is invalid if its text does not have its action, if the task or the gate rejects it, or if the task
-    fails on it. It is then drawn again, at most `gate.redraws` times. An intervention on a tool's result keeps the
-    reply and starts at the changed state after it.
+    A proposal is invalid if its text does not parse to its action, if the task or the gate rejects it, or if the task
+    fails on it. It is then redrawn, at most `gate.redraws` times. An intervention on a tool's result keeps the reply
+    and changes the state after it.
 
     Args:
-        interaction: that the decision was made in.
-        chat: that rendered its context.
-        decision: to intervene on; it must be the only one of its step.
-        interventions: the possible replacements.
+        interaction: the Interaction of the decision.
+        chat: the chat that rendered its context.
+        decision: the decision to intervene on; it must be the only one of its step.
+        interventions: propose replacements.
         family: one of `interventions.families`.
-        count: branches, K of the paper, at least 1.
-        draws: of the proposals and of the seeds of the continuations.
-        gate: the paper's if `None`.
-        failures: logs the first failure of each kind; one of this call if `None`.
+        count: number of branches, K in the paper, at least 1.
+        draws: random numbers for proposals and for the seeds of the continuations.
+        gate: the gate; the paper's if `None`.
+        failures: logs the first failure of each kind; a new log if `None`.
 
     Raises:
-        ValueError: the family is unknown, `count` is below 1, or several roles decided in that step.
+        ValueError: the family is unknown, `count` is below 1, or several roles decided in the step.
     """
     if family not in interventions.families:
         raise ValueError(f"family must be one of {', '.join(interventions.families)}, got {family!r}; pick one.")
@@ -165,8 +165,8 @@ def _only_request(interaction: Interaction[Any], decision: Decision) -> Request:
     requests = interaction.pending(decision.state)
     if len(requests) != 1 or requests[0].event != decision.event:
         raise ValueError(
-            "an intervention needs a step in which one role decides, got "
-            f"{', '.join(request.event for request in requests) or 'nobody'} for a decision of {decision.event!r}; "
+            "an intervention needs a step in which only one role decides, got the events "
+            f"{', '.join(request.event for request in requests) or 'none'} for a decision of {decision.event!r}; "
             "select other steps."
         )
     return requests[0]
@@ -180,7 +180,9 @@ def _branch(
     proposal: Proposal,
     draws: random.Random,
 ) -> Branch | None:
-    """The branch of a proposal; `None` if its text does not have its action (syntax) or it is rejected (schema)."""
+    """The branch of a proposal; `None` if its text does not parse to its action (syntax) or the task rejects it
+    (schema).
+    """
     if proposal.state is not None:
         text, ids = decision.action_text, decision.action_ids
     else:
@@ -201,19 +203,19 @@ def _branch(
 
 
 def support_score(text: str, evidence: str) -> float:
-    """The share of a text's words that are in the evidence, each weighted by its rarity there.
+    """Returns the share of a text's words that are in the evidence, weighted by the document frequencies of BM25.
 
         s_sup = sum of idf(w) over words w of the text that are in the evidence / sum of idf(w) over all its words
         idf(w) = log(1 + (N - n(w) + 1/2) / (n(w) + 1/2)),   N pieces of evidence, n(w) of them with w
 
-    The weights are those of BM25. Tags and stop words do not count; a text without other words is supported.
+    Tags and stop words do not count.
 
     Args:
-        text: any.
-        evidence: a line for each piece.
+        text: the text.
+        evidence: the evidence, one line per piece.
 
     Returns:
-        In [0, 1].
+        In [0, 1]; 1 for a text without words that count.
     """
     pieces = [frozenset(_words(line)) for line in evidence.splitlines() if line.strip()]
     found = Counter(word for piece in pieces for word in piece)
@@ -223,10 +225,10 @@ def support_score(text: str, evidence: str) -> float:
 
 
 def word_overlap(history: str, proposal: str) -> float:
-    """The share of a proposal's words that are in the history: a scorer without a model. 1 if there are no words.
+    """Returns the share of a proposal's words that are in the history, an entailment score without a model.
 
     Returns:
-        In [0, 1].
+        In [0, 1]; 1 for a proposal without words.
     """
     proposed, known = set(_words(proposal)), set(_words(history))
     return len(proposed & known) / len(proposed) if proposed else 1.0

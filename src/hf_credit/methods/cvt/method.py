@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -91,7 +92,7 @@ BASELINES: Mapping[str, Mapping[str, Any]] = {
     "compute_matched": {"contribution": 0.0, "contribution_advantage": 0.0, "counterfactuals": "extra"},
     "information_matched": {"estimator": "process"},
 }
-"""Options for the paper's baselines. TROLL-style is `ppo_rlvr` with the trainer's `trust_region`,
+"""Options for the paper's baselines. The TROLL-style baseline is `ppo_rlvr` with the trainer's `trust_region`,
 `trust_region_projection="interpolation"` and `trust_region_regression=1`.
 """
 
@@ -104,8 +105,8 @@ class Constraints:
     """The method's memory.
 
     Attributes:
-        multipliers: lambda of each cost with a limit, by name.
-        selector: scores steps for the selection.
+        multipliers: name and lambda of each cost with a limit.
+        selector: predicts which steps are informative.
         updates: number of updates so far.
     """
 
@@ -122,35 +123,35 @@ class ConstrainedCounterfactual(Options):
 
     Args:
         rewards: the weights of eq. 3.
-        answer_by: the judge of the answer in eq. 3: the `"check"`, which is the outcome of the Interaction and may be
-            passed by a hack, or the `"verified"` success of the auditor.
+        answer_by: the reward of the answer in eq. 3: the `"check"`, which is the outcome of the Interaction and which
+            hacks may pass, or the `"verified"` success of the auditor.
         contribution_to: Y of eqs. 4 and 6: the `"verified"` success, or the `"check"`, which rewards hacks.
-        estimator: of contributions: `"dr"`, eq. 6; `"ips"`, without the model; `"model"`, only the model;
-            `"sequential"`, corrected decision by decision (Jiang and Li, 2016), which is doubly robust; `"process"`,
-            without a contrast: the model's prediction for each step, drawn or not, minus its mean over them, the
-            information-matched baseline.
-        selection: the correction for the drawing of steps: `"inverse"`, the paper's; `"augmented"`; or `"none"`.
-        families: the weight of each family of interventions, at least 0. `paraphrase` must not change the action: its
-            outcomes count for the step itself as well, except with the estimators `"model"` and `"process"`.
-        ratio_low: the lower end of the clip of eq. 5.
-        ratio_high: the upper end of the clip of eq. 5.
-        reward_scale: inside the tanh of the reward, 2 in the paper.
+        estimator: the estimator of contributions: `"dr"`, eq. 6; `"ips"`, without the outcome model; `"model"`, only
+            the model; `"sequential"`, doubly robust with a correction per decision (Jiang and Li, 2016); `"process"`,
+            the information-matched baseline: the model's prediction for each step, drawn or not, minus their mean.
+        selection: the correction for the probability of drawing a step: `"inverse"`, the paper's; `"augmented"`; or
+            `"none"`.
+        families: the weight of each family of interventions, at least 0. `paraphrase` must keep the action: its
+            outcomes also count for the original step, except with the estimators `"model"` and `"process"`.
+        ratio_low: the lower bound of the clip of eq. 5.
+        ratio_high: the upper bound of the clip of eq. 5.
+        reward_scale: the factor inside the tanh of the reward, 2 in the paper.
         contribution_advantage: the weight of the contribution in eq. 7.
         hack_advantage: the weight of detected hacks in eq. 7.
-        gamma: the discount of generalized advantages, from decision to decision, and of costs.
-        lam: the decay of generalized advantages.
+        gamma: discount factor per decision of generalized advantages and costs.
+        lam: lambda of GAE.
         limits: the limit of each mean cost, by name.
         constrained: whether costs affect the credit.
         penalty: rho of eq. 10.
-        rate: the step of the multipliers.
-        rule: `"paper"` steps by `rate`; `"textbook"` by `penalty`.
+        rate: the step size of the multipliers.
+        rule: the step size of the multipliers is `rate` (`"paper"`) or `penalty` (`"textbook"`).
         believes: whether there is a belief head.
-        own_policy: whether the policy itself plays on, so that every ratio is 1.
+        own_policy: whether the current policy plays the continuations, so that every ratio is 1.
         auditor: judges steps, as in `AuditedSteps`.
-        slots: of its beliefs; filled in by `bind`.
+        slots: name and size of the auditor's belief slots; filled in by `bind`.
 
     Raises:
-        ValueError: a setting is out of range, in one sentence.
+        ValueError: an option is out of range, or options do not fit each other.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"audits"})
@@ -184,54 +185,53 @@ class ConstrainedCounterfactual(Options):
         weights = [finite_number(f"the weight of {name}", weight, 0) for name, weight in self.families.items()]
         if not any(weights):
             raise ValueError(
-                f"the weights of families must not all be 0, got {dict(self.families)}; the paper's add to 1."
+                f"the weights of families must not all be 0, got {dict(self.families)}; the paper's sum to 1."
             )
         if self.estimator == "process" and self.selection == "augmented":
-            raise ValueError("estimator='process' has nothing to augment, got selection='augmented'; take 'inverse'.")
+            raise ValueError("estimator='process' excludes selection='augmented', got both; use selection='inverse'.")
         for name, limit in self.limits.items():
             finite_number(f"the limit of {name}", limit, 0)
-        self.multipliers(())  # refuses its own settings
+        self.multipliers(())  # validates penalty and rate
 
     def bind(self, interaction: Interaction[Any]) -> ConstrainedCounterfactual:
-        """The same for the slots of an auditor, by default the Interaction's own.
+        """Returns the estimator for the belief slots of its auditor, by default the Interaction's.
 
         Raises:
-            ValueError: there is none, it does not fit, or it does not know a cost that has a limit.
+            ValueError: there is no auditor, it does not fit the Interaction, or it lacks a cost with a limit.
         """
         auditor = Auditable(interaction).check_auditor(resolve_auditor(self.auditor))
         if auditor is None:
             raise ValueError(
-                f"constraints need an auditor, got none and {interaction.name!r} has none of its own; pass auditor=, "
-                "or play the environment 'evidence'."
+                f"constraints need an auditor, got none for {interaction.name!r}, which has no default; pass "
+                "auditor=, or play the environment 'evidence'."
             )
         unknown = [name for name in self.limits if name not in auditor.costs]
         if unknown and self.constrained:
             raise ValueError(
-                f"limits must be of the auditor's costs ({', '.join(auditor.costs)}), got {unknown[0]!r}; name these."
+                f"limits must be for costs of the auditor ({', '.join(auditor.costs)}), got {unknown[0]!r}; use these."
             )
         return dataclasses.replace(self, slots=tuple(auditor.slots.items()))
 
     def critic_specs(self) -> dict[str, CriticSpec]:
-        """What its critics predict, by name."""
-        found = {"critic": CriticSpec()}
-        if self._contrasts and self.estimator != "ips":
-            found["outcome"] = CriticSpec(output="probability")
+        """Returns what each critic predicts, by name."""
+        specs = {"critic": CriticSpec()}
+        if self._uses_contributions and self.estimator != "ips":
+            specs["outcome"] = CriticSpec(output="probability")
         if self.believes and self.slots:
-            found["belief"] = CriticSpec(output="beliefs", slots=tuple(size for _, size in self.slots))
-        return found
+            specs["belief"] = CriticSpec(output="beliefs", slots=tuple(size for _, size in self.slots))
+        return specs
 
     def multipliers(self, remembered: Sequence[tuple[str, float]]) -> Multipliers:
-        """The multipliers from memory for costs that still have a limit; 0 for others."""
-        known = {**dict.fromkeys(self.limits, 0.0), **{name: one for name, one in remembered if name in self.limits}}
-        return Multipliers(limits=self.limits, penalty=self.penalty, rate=self.rate, rule=self.rule, values=known)
+        """Returns the multipliers of `limits`, with values from memory; 0 if missing there."""
+        values = {**dict.fromkeys(self.limits, 0.0), **{name: one for name, one in remembered if name in self.limits}}
+        return Multipliers(limits=self.limits, penalty=self.penalty, rate=self.rate, rule=self.rule, values=values)
 
     @property
-    def _contrasts(self) -> bool:
-        """Whether contributions are part of the credit."""
+    def _uses_contributions(self) -> bool:
         return self.rewards.contribution > 0 or self.contribution_advantage > 0
 
     @property
-    def _of_steps(self) -> StepContributions:
+    def _step_contributions(self) -> StepContributions:
         return StepContributions(
             outcome=functools.partial(_result, which=self.contribution_to),
             estimator=self.estimator,
@@ -247,72 +247,73 @@ class ConstrainedCounterfactual(Options):
         episodes = [collected.episodes[row] for row in rows]
         values = context_values(episodes, context)
 
-        # What the drawn steps contributed (eqs. 4 to 6)
-        of_steps = self._of_steps
-        steps = of_steps.steps(collected, episodes)
-        found, critic_targets = of_steps(steps, episodes, context) if self._contrasts else ({}, [])
+        # Contributions of the drawn steps (eqs. 4 to 6)
+        step_contributions = self._step_contributions
+        steps = step_contributions.steps(collected, episodes)
+        contributions, critic_targets = (
+            step_contributions(steps, episodes, context) if self._uses_contributions else ({}, [])
+        )
 
         # Reward (eq. 3), its generalized advantage, and the rest of eq. 7
         beliefs = self._beliefs(episodes, context)
         rewards = [
             [
-                self._reward(episode, turn, found.get((row, turn), 0.0), self._held(beliefs, row, turn))
+                self._reward(episode, turn, contributions.get((row, turn), 0.0), self._by_slot(beliefs, row, turn))
                 for turn in range(len(episode.decisions))
             ]
             for row, episode in enumerate(episodes)
         ]
-        table, there = pad_to_matrix(rewards)
-        known, _ = pad_to_matrix(values)
-        advantages = generalized_advantages(table, known, there, self.gamma, self.lam)
+        padded_rewards, mask = pad_to_matrix(rewards)
+        padded_values, _ = pad_to_matrix(values)
+        advantages = generalized_advantages(padded_rewards, padded_values, mask, self.gamma, self.lam)
         critic_targets.insert(0, _value_targets(episodes, values, advantages))
         for row, episode in enumerate(episodes):
             for turn, decision in enumerate(episode.decisions):
-                contributed = found.get((row, turn), 0.0)
-                advantages[row, turn] += self.contribution_advantage * contributed
+                advantages[row, turn] += self.contribution_advantage * contributions.get((row, turn), 0.0)
                 advantages[row, turn] -= self.hack_advantage * _hack(decision)
 
-        # Constraints (eqs. 2 and 10): advantages in each cost, weighed by multipliers that this update still uses
-        remembered = self.multipliers(memory.multipliers)
+        # Constraints (eqs. 2 and 10): advantages in each cost, weighted by the multipliers before this update
+        multipliers = self.multipliers(memory.multipliers)
         counted = [collected.trained[row].counted for row in rows]
         if self.constrained:
-            weighed, remembered = self._constrained(episodes, counted, remembered, context)
-            advantages -= weighed[:, : advantages.shape[1]]
+            penalties, multipliers = self._constrained(episodes, counted, multipliers, context)
+            advantages -= penalties[:, : advantages.shape[1]]
 
-        given: list[list[float | None]] = [[None] * len(one.decisions) for one in collected.episodes]
+        credits: list[list[float | None]] = [[None] * len(one.decisions) for one in collected.episodes]
         for row, own in zip(rows, advantages.tolist(), strict=True):
-            given[row] = own[: len(collected.episodes[row].decisions)]
+            credits[row] = own[: len(collected.episodes[row].decisions)]
         if beliefs is not None:
             critic_targets.append(self._belief_targets(episodes, beliefs))
-        whole = [place for place, one in enumerate(counted) if one]
-        self._log([episodes[place] for place in whole], [rewards[place] for place in whole], found, context)
-        assert remembered.values is not None
+        whole = [index for index, one in enumerate(counted) if one]
+        self._log([episodes[index] for index in whole], [rewards[index] for index in whole], contributions, context)
+        assert multipliers.values is not None
         return Credit(
-            decisions=mean_over_shared(collected, given),
+            decisions=mean_over_shared(collected, credits),
             memory=Constraints(
-                multipliers=tuple(remembered.values.items()),
-                selector=self._learned(memory.selector, steps, episodes, context),
+                multipliers=tuple(multipliers.values.items()),
+                selector=self._updated_selector(memory.selector, steps, episodes, context),
                 updates=memory.updates + 1,
             ),
             critic_targets=critic_targets,
         )
 
-    # What is remembered -----------------------------------------------------------------------------------------
+    # Memory -----------------------------------------------------------------------------------------------------
 
-    def _learned(
+    def _updated_selector(
         self,
         selector: StepSelector,
         steps: Sequence[DrawnStep],
         episodes: Sequence[Episode],
         context: MethodContext,
     ) -> StepSelector:
-        """The selector fitted to whether deleting a step changed a verifier's result (Appendix A.2)."""
+        """The selector, fitted to predict whether deleting a step changes the result of a verifier (Appendix A.2)."""
         examples = []
         for step in steps:
             without = [one for one in step.branches.get("deletion", ()) if is_audited(one.episode)]
             features = replacement_of(without[0]).features if without else ()
             if features:
-                before, verdict = episodes[step.row].decisions[: step.turn], _verdict(episodes[step.row])
-                changed = any(_verdict(one.episode, before) != verdict for one in without)
+                before, results = episodes[step.row].decisions[: step.turn], _results(episodes[step.row])
+                changed = any(_results(one.episode, before) != results for one in without)
                 examples.append((features, float(changed)))
         return selector.updated(all_gather_with_slice(examples, context)[0])
 
@@ -322,8 +323,8 @@ class ConstrainedCounterfactual(Options):
         self,
         episode: Episode,
         turn: int,
-        contributed: float,
-        held: Mapping[str, Sequence[float]] | None,
+        contribution: float,
+        belief: Mapping[str, Sequence[float]] | None,
     ) -> float:
         audit = audit_of(episode.decisions[turn])
         assert audit is not None
@@ -333,8 +334,8 @@ class ConstrainedCounterfactual(Options):
             answer=_result(episode, self.answer_by) if last else 0.0,
             evidence=harmonic_mean(audit.evidence or 0.0, audit.entailment or 0.0) if audit.final else 0.0,
             meta=max(0.0, before - after) if audit.kind in _META else 0.0,
-            belief=0.0 if held is None else belief_reward(audit.beliefs, held),
-            contribution=math.tanh(self.reward_scale * contributed),
+            belief=0.0 if belief is None else belief_reward(audit.beliefs, belief),
+            contribution=math.tanh(self.reward_scale * contribution),
             hack=_hack(episode.decisions[turn]),
         )
 
@@ -345,32 +346,26 @@ class ConstrainedCounterfactual(Options):
         beliefs = iter(context.values(context_readings(contexts), "belief"))
         return [[next(beliefs) for _ in episode.decisions] for episode in episodes]
 
-    def _held(
+    def _by_slot(
         self, beliefs: Sequence[Sequence[tuple[float, ...]]] | None, row: int, turn: int
     ) -> dict[str, Sequence[float]] | None:
         """The predictions of the belief head before a decision, by slot."""
         if beliefs is None:
             return None
-        held: dict[str, Sequence[float]] = {}
-        at = 0
-        for name, size in self.slots:
-            held[name] = beliefs[row][turn][at : at + size]
-            at += size
-        return held
+        rest = iter(beliefs[row][turn])
+        return {name: tuple(itertools.islice(rest, size)) for name, size in self.slots}
 
     def _belief_targets(
         self, episodes: Sequence[Episode], beliefs: Sequence[Sequence[tuple[float, ...]]]
     ) -> CriticTargets:
-        """The probabilities of each slot, one after the other; NaN in an undefined slot."""
+        """The probabilities of all slots, concatenated; NaN in an undefined slot."""
         targets = []
         for episode in episodes:
             for decision in episode.decisions:
                 audit = audit_of(decision)
                 assert audit is not None
-                wanted: list[float] = []
-                for name, size in self.slots:
-                    wanted += audit.beliefs.get(name, (math.nan,) * size)
-                targets.append(tuple(wanted))
+                slots = (audit.beliefs.get(name, (math.nan,) * size) for name, size in self.slots)
+                targets.append(tuple(itertools.chain.from_iterable(slots)))
         inputs = context_readings([decision.context_ids for episode in episodes for decision in episode.decisions])
         values = [belief for own in beliefs for belief in own]
         return CriticTargets(inputs=inputs, targets=targets, values=values, critic="belief")
@@ -378,41 +373,40 @@ class ConstrainedCounterfactual(Options):
     # Constraints --------------------------------------------------------------------------------------------------
 
     def _constrained(
-        self, episodes: Sequence[Episode], counted: Sequence[bool], known: Multipliers, context: MethodContext
+        self, episodes: Sequence[Episode], counted: Sequence[bool], multipliers: Multipliers, context: MethodContext
     ) -> tuple[Tensor, Multipliers]:
-        """The reduction of each decision's advantage by costs, and the multipliers of the next update.
+        """The amount by which costs reduce each advantage, and the multipliers of the next update.
 
-        The means are over whole episodes of the policy: continuations from a drawn step do not begin at the start.
+        Mean costs are over episodes from the start, without continuations from drawn steps.
         """
         names = tuple(self.limits)
         own = [[[_cost(one, name) for name in names] for one in episode.decisions] for episode in episodes]
         gathered, local = all_gather_with_slice(own, context)
         whole = torch.tensor(all_gather_with_slice(counted, context)[0], dtype=torch.bool)
         if not whole.any():
-            return torch.zeros(len(own), max(map(len, gathered), default=1), dtype=torch.float64), known
+            return torch.zeros(len(own), max(map(len, gathered), default=1), dtype=torch.float64), multipliers
         width = max(map(len, gathered))
-        weighed = torch.zeros(len(gathered), max(width, 1), dtype=torch.float64)
+        penalties = torch.zeros(len(gathered), max(width, 1), dtype=torch.float64)
         tables = {
             name: pad_to_matrix([[turn[at] for turn in rows] for rows in gathered]) for at, name in enumerate(names)
         }
         discount = self.gamma ** torch.arange(max(width, 1), dtype=torch.float64)
         means = {name: float((table[whole] * discount).sum() / whole.sum()) for name, (table, _) in tables.items()}
-        for name, weight in known.weights(means).items():
-            weighed += weight * cost_advantages(*tables[name], gamma=self.gamma)
-        following = known.updated(means)
-        assert known.values is not None
+        for name, weight in multipliers.weights(means).items():
+            penalties += weight * cost_advantages(*tables[name], gamma=self.gamma)
+        assert multipliers.values is not None
         for name in names:
             context.log(f"costs/{name}", means[name])
-            context.log(f"multipliers/{name}", known.values[name])
-        return weighed[local], following
+            context.log(f"multipliers/{name}", multipliers.values[name])
+        return penalties[local], multipliers.updated(means)
 
-    # What is logged -----------------------------------------------------------------------------------------------
+    # Metrics ------------------------------------------------------------------------------------------------------
 
     def _log(
         self,
         episodes: Sequence[Episode],
         rewards: Sequence[Sequence[float]],
-        found: Mapping[tuple[int, int], float],
+        contributions: Mapping[tuple[int, int], float],
         context: MethodContext,
     ) -> None:
         audits = [[audit for audit in map(audit_of, episode.decisions) if audit] for episode in episodes]
@@ -425,8 +419,8 @@ class ConstrainedCounterfactual(Options):
             "hacks/true": true,
             "evidence/f1": finals,
             "rewards/shaped": [sum(own) for own in rewards],
-            "contribution/mean": list(found.values()),
-            "contribution/size": [abs(value) for value in found.values()],
+            "contribution/mean": list(contributions.values()),
+            "contribution/size": [abs(value) for value in contributions.values()],
         }
         for name, values in lists.items():
             context.mean(name, values)
@@ -444,19 +438,19 @@ def constrained_counterfactual(
     limits: Mapping[str, float] | None = None,
     baseline: str | None = None,
 ) -> Method:
-    """The method of paper CVT-RL. `BASELINES` has the options of its baselines.
+    """Returns the CVT-RL method, or one of the paper's `BASELINES`.
 
     Args:
-        group_size: G, episodes of each task row.
+        group_size: G, number of episodes per task row.
         families: the weight of each family of interventions; the paper's if `None`. Missing families are not played.
-        refresh_every: number of updates after which the frozen copy that plays on is refreshed. With 1 it is the
-            policy of the update itself, and there is no copy.
-        ema: instead, the copy is a moving average of the policy with this decay.
+        refresh_every: number of updates after which the frozen copy that plays continuations is refreshed; with 1 the
+            current policy plays them.
+        ema: in place of `refresh_every`, the decay of a frozen copy that is a moving average of the policy.
         limits: the limit of each mean cost, by name; the paper's if `None`.
-        baseline: one of `BASELINES`, whose options override the others.
+        baseline: one of `BASELINES`; its options override all others.
 
     Raises:
-        ValueError: a setting is out of range, in one sentence.
+        ValueError: an option is out of range, or options do not fit each other.
     """
     if baseline is not None:
         options = BASELINES[one_of("baseline", baseline, BASELINES)]
@@ -493,7 +487,7 @@ def constrained_counterfactual(
 
 
 def _changed(part: P, options: Mapping[str, Any]) -> P:
-    """A part with its own options changed."""
+    """A part, with those of the options that it has."""
     return dataclasses.replace(part, **{name: options[name] for name in vars(part) if name in options})  # type: ignore[type-var]
 
 
@@ -506,7 +500,7 @@ def _result(episode: Episode, which: str) -> float:
 
 
 def _hack(decision: Decision) -> float:
-    """The maximum detector score of a decision as a hack (section 3.1)."""
+    """The maximum hack score of a decision over categories (section 3.1)."""
     audit = audit_of(decision)
     return 0.0 if audit is None else max(audit.hacks.values(), default=0.0)
 
@@ -520,8 +514,8 @@ def _cost(decision: Decision, name: str) -> float:
     return 0.0 if audit is None else audit.costs.get(name, 0.0)
 
 
-def _verdict(episode: Episode, before: Sequence[Decision] = ()) -> tuple[Any, ...]:
-    """All results of verifiers for an episode as a whole, including those of earlier decisions."""
+def _results(episode: Episode, before: Sequence[Decision] = ()) -> tuple[Any, ...]:
+    """The results of all verifiers for an episode, including those for earlier decisions."""
     audits = [audit for audit in map(audit_of, (*before, *episode.decisions)) if audit]
     hacks = frozenset(name for one in audits for name, score in one.hacks.items() if score >= 0.5)
     finals = [one.evidence for one in audits if one.final]

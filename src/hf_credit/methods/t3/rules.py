@@ -1,4 +1,4 @@
-"""Truncation rules: when to cut, and what counts as progress (paper T3, Definition 2, sections 3.1 and 3.3.3)."""
+"""Truncation rules: the progress of a step, and when to cut (paper T3, Definition 2, sections 3.1 and 3.3.3)."""
 
 from __future__ import annotations
 
@@ -25,20 +25,19 @@ S = TypeVar("S")
 def first_cut(
     progress: Sequence[float | None], window: int, min_progress: float, consecutive: bool = True
 ) -> int | None:
-    """The first step at which a truncation rule cuts (paper T3, Def. 2).
+    """Returns the first step at which a truncation rule cuts (paper T3, Def. 2).
 
         min { t : p[s] < min_progress for all s in (t - window, t] },   t counted from 1
 
     Args:
-        progress: of each step so far, in the unit of `min_progress`; `None` if unknown, which does not count as a
-            step.
-        window: number of steps that must stall, at least 1.
-        min_progress: minimum progress of a step that does not stall.
-        consecutive: whether they must be the last ones. If not, all stalls so far count, as in the public code for
-            circuits.
+        progress: p, the progress of each step, in the unit of `min_progress`; steps with `None` are ignored.
+        window: number of stalled steps after which to cut, at least 1.
+        min_progress: a step stalls if its progress is below this.
+        consecutive: whether stalled steps must be consecutive; if not, all of them count, as in the public code for
+            CircuitDecoding.
 
     Returns:
-        In [1, len(progress)], or `None` if no step cuts.
+        In [1, len(progress)], or `None` if the rule does not cut.
 
     Raises:
         ValueError: `window` is below 1, or a number is NaN.
@@ -47,7 +46,7 @@ def first_cut(
     stalls = 0
     for step, value in enumerate(progress, start=1):
         if value is not None and math.isnan(value):
-            raise ValueError(f"progress must be a number, got NaN at step {step}; say None where nothing can be said.")
+            raise ValueError(f"progress must be a number, got NaN at step {step}; return None if it is unknown.")
         if value is None:
             continue
         stalls = stalls + 1 if value < min_progress else stalls * (not consecutive)
@@ -59,20 +58,20 @@ def first_cut(
 def _refuse_window(window: int, min_progress: float) -> None:
     whole_number("the window of a rule", window, 1)
     if math.isnan(min_progress):
-        raise ValueError("min_progress must be a number, got NaN; say what a step must reach.")
+        raise ValueError("min_progress must be a number, got NaN; set the minimum progress of a step.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step(Generic[S]):
-    """One turn of an episode, as a rule sees it: a step, with the replies of untrained roles to it.
+    """One turn of an episode: a step of trained roles and the replies of untrained roles that follow it.
 
     Attributes:
-        interaction: the Interaction, uncut.
+        interaction: the Interaction without truncation.
         before: its state before the step.
-        replies: to what was pending there.
-        after: its state when a trained role is to reply again.
-        turn: number of the turn, counted from 1.
-        seed: of the episode, for random draws of a rule.
+        replies: the replies to the requests pending in `before`.
+        after: its state before the next reply of a trained role.
+        turn: the number of the turn, counted from 1.
+        seed: the seed of the episode, for random draws of a rule.
     """
 
     interaction: Interaction[S]
@@ -84,7 +83,7 @@ class Step(Generic[S]):
 
     @property
     def action(self) -> str:
-        """The plain action, in an environment."""
+        """The action, parsed from the first reply, in an environment."""
         return Acting(self.interaction).action_of(self.before, self.replies[0])[1]
 
     @property
@@ -100,16 +99,16 @@ class Step(Generic[S]):
 
 @dataclass(frozen=True, kw_only=True)
 class Rule(ABC):
-    """When to cut: after too many steps made too little progress (paper T3, Def. 2).
+    """Cuts an episode after too many steps with too little progress (paper T3, Def. 2).
 
-    Your own rule is a frozen dataclass that defines the progress of a step. It is a value: its random draws come from
-    the step's seed and turn.
+    To define a rule, derive a frozen dataclass and implement `progress`. It must be deterministic: take random draws
+    from the seed and turn of the step.
 
     Args:
         window, min_progress, consecutive: as for `first_cut`.
 
     Class attributes:
-        name: its name in the log; its class if empty.
+        name: the name of the rule in metrics; that of its class if empty.
 
     Raises:
         ValueError: `window` is below 1, or `min_progress` is NaN.
@@ -125,25 +124,22 @@ class Rule(ABC):
 
     @abstractmethod
     def progress(self, step: Step[Any]) -> float | None:
-        """The progress of a step; `None` if unknown.
-
-        It is called on steps after which the episode continues, not on an answer or an invalid reply.
-        """
+        """Returns the progress of a step after which the episode continues; `None` if it is unknown."""
 
     def bind(self, interaction: Interaction[Any]) -> Self:
-        """The rule for one Interaction.
+        """Returns the rule for one Interaction.
 
         Raises:
-            ValueError: it is a rule for another task.
+            ValueError: the rule does not support it.
         """
         return self
 
     def stalls(self, progress: float | None) -> bool:
-        """Whether a step of this progress stalled."""
+        """Returns whether a step with this progress stalls."""
         return progress is not None and progress < self.min_progress
 
     def cuts(self, progress: Sequence[float | None]) -> bool:
-        """Whether to cut after the last of these steps, without a cut before."""
+        """Returns whether to cut after these steps."""
         return first_cut(progress, self.window, self.min_progress, self.consecutive) is not None
 
 
@@ -157,35 +153,35 @@ RULES = {
     "similarity": "hf_credit.methods.t3.rules:SimilarityRule",
     "unknown": "hf_credit.methods.t3.rules:UnknownRule",
 }
-"""The rules of this library, as for `make_rule`."""
+"""The rules of this library, by name."""
 
 
 def make_rule(name: str, **options: Any) -> Rule:
-    """The rule called `name`, with its options.
+    """Returns the rule `name` with the given options.
 
     Args:
-        name: one of `RULES`, the entry point of an installed package in the group `hf_credit.rules`, or
-            `"package.module:factory"`, which is imported and must be code that you trust.
-        **options: of the rule.
+        name: one of `RULES`, an entry point of an installed package in the group `hf_credit.rules`, or
+            `"package.module:factory"`, which is imported and must be trusted code.
+        **options: options of the rule.
 
     Raises:
-        ValueError: the name, an option or its value is invalid, in one sentence.
+        ValueError: the name, an option or its value is invalid.
     """
     rule = build("rule", RULES, name, options)
     if not isinstance(rule, Rule):
         raise ValueError(
-            f"a rule must be a hf_credit.methods.t3.Rule, got a {type(rule).__name__} from {name!r}; derive yours "
-            "from it."
+            f"a rule must be a hf_credit.methods.t3.Rule, got a {type(rule).__name__} from {name!r}; derive it from "
+            "Rule."
         )
     return rule
 
 
 @dataclass(frozen=True, kw_only=True)
 class RandomRule(Rule):
-    """Cuts after each step with one probability, independently of the step (paper T3, section 3.3.3).
+    """Cuts after each step with a constant probability (paper T3, section 3.3.3).
 
     Args:
-        probability: of a cut after a step, in [0, 1]; beta in the paper.
+        probability: beta, the probability of a cut after a step, in [0, 1].
     """
 
     name: ClassVar[str] = "random"
@@ -204,8 +200,8 @@ class MetricRule(Rule):
     """Progress is the increase of a metric of the Interaction, such as `completion`.
 
     Args:
-        metric: its name; if an Interaction does not report it, no step stalls.
-        falling: whether a decrease is progress, such as for a distance.
+        metric: the name of the metric; without it in an Interaction no step stalls.
+        falling: whether progress is the decrease instead, as for a distance.
     """
 
     name: ClassVar[str] = "metric"
@@ -222,10 +218,10 @@ class MetricRule(Rule):
 
 @dataclass(frozen=True, kw_only=True)
 class _TaskRule(Rule):
-    """A rule that reads the states of some environments.
+    """A rule for the states of certain environments.
 
     Class attributes:
-        tasks: their classes, as `"module:class"`.
+        tasks: the classes of the environments, as `"module:class"`.
     """
 
     tasks: ClassVar[tuple[str, ...]]
@@ -236,8 +232,8 @@ class _TaskRule(Rule):
         if not classes & set(self.tasks):
             known = ", ".join(one.rpartition(":")[2] for one in self.tasks)
             raise ValueError(
-                f"the rule {self.name!r} is for {known}, got {interaction.name!r}; take another, such as 'metric' or "
-                "'random'."
+                f"the rule {self.name!r} is for {known}, got {interaction.name!r}; use another rule, such as 'metric' "
+                "or 'random'."
             )
         return self
 
@@ -252,8 +248,8 @@ _PUZZLES = "hf_credit.environments.situation_puzzles:SituationPuzzles"
 class OutsideRule(_TaskRule):
     """A guess stalls if the earlier feedback rules it out (paper T3, section 3.1, on GuessNumbers).
 
-    The paper identifies this with a guess that leaves the number of hypotheses unchanged, but they differ: many such
-    guesses leave fewer, and a possible guess made again leaves the number unchanged. `shrink` counts them.
+    The paper equates this with a guess that leaves the number of hypotheses unchanged. They differ: a guess that is
+    ruled out often leaves fewer hypotheses, and a repeated guess leaves as many. The rule `shrink` counts hypotheses.
     """
 
     name: ClassVar[str] = "outside"
@@ -267,7 +263,7 @@ class OutsideRule(_TaskRule):
 class ShrinkRule(_TaskRule):
     """Progress is the number of hypotheses that a step rules out (paper T3, section 3.1, on CircuitDecoding).
 
-    The public code also counts stalls that are not consecutive: `consecutive=False`.
+    The public code also counts stalled steps that are not consecutive: `consecutive=False`.
     """
 
     name: ClassVar[str] = "shrink"
@@ -280,9 +276,9 @@ class ShrinkRule(_TaskRule):
 
 @dataclass(frozen=True, kw_only=True)
 class UnknownRule(_TaskRule):
-    """A question stalls if the judge has no answer to it (paper T3, section 3.1, on SituationPuzzles).
+    """A question stalls if the judge answers "Unknown" (paper T3, section 3.1, on SituationPuzzles).
 
-    A reply that the judge rejects as a question stalls as well; the paper does not specify this.
+    A reply that the judge rejects as a question also stalls; the paper does not specify this case.
     """
 
     name: ClassVar[str] = "unknown"
@@ -295,13 +291,11 @@ class UnknownRule(_TaskRule):
 
 @dataclass(frozen=True, kw_only=True)
 class SimilarityRule(_TaskRule):
-    """Progress is the sign of the change of the cosine between a guess and the hidden preferences, from the guess
-    before it (paper T3, section 3.1, on PreferenceEstimation and MovieRecommendation).
+    """Progress is the sign of the change, from one guess to the next, of the cosine between the guess and the hidden
+    preferences (paper T3, section 3.1, on PreferenceEstimation and MovieRecommendation).
 
-    The computation is exact: equal guesses are a tie, without rounding errors. Progress is unknown for the first
-    guess, and for a guess of zeros and the one after it, which have no cosine.
-
-    A tie is not a decrease, so it does not stall; with `min_progress=1` it does.
+    The comparison is exact, without rounding errors. Progress is unknown for the first guess, and for a zero vector
+    and the guess after it, which have no cosine. An unchanged cosine does not stall; with `min_progress=1` it does.
     """
 
     name: ClassVar[str] = "similarity"
@@ -326,11 +320,11 @@ def _squared_cosine(guess: Sequence[int], weights: Sequence[int]) -> Fraction | 
 
 @dataclass(frozen=True, kw_only=True)
 class MovementRule(_TaskRule):
-    """Progress is the recent movement of the guess: the mean length of its last steps (the public code of paper T3, on
+    """Progress is the mean distance between consecutive guesses, over the last ones (public code of paper T3, on
     PreferenceEstimation).
 
     Args:
-        over: number of steps of the mean; with fewer, progress is unknown.
+        over: number of distances in the mean; with fewer, progress is unknown.
     """
 
     name: ClassVar[str] = "movement"
@@ -350,7 +344,7 @@ class MovementRule(_TaskRule):
 
 
 Embedder = Callable[[Sequence[str]], Sequence[Sequence[float]]]
-"""Maps texts to one vector each."""
+"""Maps each text to a vector."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -358,9 +352,9 @@ class SimilarQuestionRule(_TaskRule):
     """A question stalls if it is similar to an earlier one (paper T3, section 3.3.3, on SituationPuzzles).
 
     Args:
-        embedder: from texts to vectors, or the `"module:function"` of one, which must be code that you trust. The
-            paper uses E5-large-v2.
-        alpha: the cosine above which two questions are similar, in [-1, 1].
+        embedder: maps texts to vectors; a function, or `"module:function"`, which must be trusted code. The paper uses
+            E5-large-v2.
+        alpha: the cosine above which questions are similar, in [-1, 1].
     """
 
     name: ClassVar[str] = "similar_question"
@@ -389,14 +383,14 @@ def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def hypotheses_left(interaction: Interaction[Any], episodes: Sequence[Episode]) -> list[int]:
-    """Number of hypotheses possible before the last reply of each episode, in tasks where it is known.
+    """Returns the number of hypotheses before the last reply of each episode; empty if the task does not define it.
 
     Args:
-        interaction: that was played.
-        episodes: those without a reply are skipped.
+        interaction: the Interaction of the episodes.
+        episodes: the episodes; those without a reply are skipped.
     """
     try:
         worlds = [Acting(interaction).action_of(one.decisions[-1].state, "")[0] for one in episodes if one.decisions]
         return [hypotheses.size(world) for world in worlds]
-    except ValueError:  # no environment, or one whose hypotheses nobody counts
+    except ValueError:  # not an environment, or one without a count of hypotheses
         return []

@@ -1,4 +1,4 @@
-"""An Interaction that a rule stops, asks for the answer, or excludes from training (paper T3)."""
+"""An Interaction that is truncated by a rule (paper T3)."""
 
 from __future__ import annotations
 
@@ -34,9 +34,7 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 
 CUTS = ("hard", "soft", "mask")
-"""The effect of a cut: the episode stops; it is asked for its answer; or it continues, and its later replies are not
-in the loss.
-"""
+"""The effect of a cut: the episode ends; the agent is asked for its answer; or later replies are not in the loss."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,13 +42,13 @@ class TruncatedState(Generic[S]):
     """The state of a `Truncated`.
 
     Attributes:
-        inner: of what is truncated.
-        seed: for random draws of the rule.
-        turns: number of turns begun. A turn is a step, with those of `Learned.untrained` roles that follow.
-        progress: of each turn on which the rule was called.
-        cut: the turn after which the episode was cut, counted from 1.
+        inner: the state of the inner Interaction.
+        seed: the seed of the rule's random draws.
+        turns: number of turns so far. A turn is a step, with those of `Learned.untrained` roles that follow it.
+        progress: the progress of each turn that the rule measured.
+        cut: the turn after which the episode was cut, counted from 1; `None` without a cut.
         stalled: whether the last turn stalled.
-        begun: for an unfinished turn, the inner state at its beginning, and the replies there.
+        begun: for an unfinished turn, the inner state before it and the replies to its first requests.
     """
 
     inner: S
@@ -63,62 +61,61 @@ class TruncatedState(Generic[S]):
 
 
 class Truncated(Wrapper[TruncatedState[S], S]):
-    """An Interaction that a rule cuts. For training: an evaluation plays the inner one.
+    """An Interaction that a rule truncates in training; an evaluation plays the inner one.
 
-    An answer or an invalid reply never causes a cut, nor does the end of the episode. Everything else is the inner
-    Interaction's, including `spec`, since policies trained on it are evaluated uncut.
+    The rule is not called on a step that ends the episode, such as an answer or an invalid reply. Everything but the
+    cut is that of the inner Interaction, including `spec`, since evaluations are not truncated.
 
-    Beside the inner metrics it reports `cut/ratio` and `cut/<rule>` (0 or 1), and for a cut episode `cut/turn`. Turns
-    are those of trained roles: a judge's reply is part of the turn before it.
+    It adds the metrics `cut/ratio` and `cut/<rule>` (0 or 1), and `cut/turn` for a cut episode. Turns are those of
+    trained roles: a judge's reply is part of the turn before it.
 
     Args:
-        inner: what is played.
-        rule: when to cut.
-        cut: `"hard"` stops; the outcome is that of the state. `"soft"` asks for the answer at once: one more reply,
-            which scores 0 if it is not an answer. `"mask"` continues to the end, and the outcome counts, while replies
-            after the cut are not in the loss, which separates the cost of the tail from its training signal.
-        train_stalled: whether replies that stalled are trained on, before a cut or without one.
+        inner: the Interaction to truncate.
+        rule: decides when to cut.
+        cut: `"hard"` ends the episode, with the outcome of its state. `"soft"` asks for the answer: one more reply,
+            with outcome 0 if it is not an answer. `"mask"` continues, and the outcome counts, but later replies are
+            not in the loss, which separates the cost of the tail from its training signal.
+        train_stalled: whether replies in stalled turns are trained on.
 
     Raises:
-        ValueError: `cut` is unknown, the rule is for another task, or the task has no way to ask for the answer of a
-            soft cut.
+        ValueError: `cut` is unknown, the rule does not support the Interaction, or a soft cut needs an
+            `answer_prompt` that the Interaction lacks.
     """
 
     def __init__(self, inner: Interaction[S], rule: Rule, cut: str = "hard", train_stalled: bool = True) -> None:
         one_of("cut", cut, CUTS)
         if not isinstance(rule, Rule):
             raise ValueError(
-                f"a rule must be a hf_credit.methods.t3.Rule, got a {type(rule).__name__}; derive yours from it, or "
+                f"a rule must be a hf_credit.methods.t3.Rule, got a {type(rule).__name__}; derive it from Rule, or "
                 "make one with hf_credit.methods.t3.make_rule."
             )
         if cut == "soft" and not Interruptible(inner).asks_for_answers:
             raise ValueError(
-                f"a soft cut asks for the answer, got {inner.name!r}, which has no answer_prompt; give it one, or "
-                "take a hard cut."
+                f"a soft cut needs an answer_prompt, got {inner.name!r} without one; implement it, or use a hard cut."
             )
         super().__init__(inner)
         self.rule = rule.bind(inner)
         self.cut = cut
         self.train_stalled = train_stalled
-        self._of_inner = Interruptible(inner)
+        self._interruptible = Interruptible(inner)
         self._untrained = Learned(inner).untrained
-        self._logged = f"cut/{rule.name or type(rule).__name__}"
+        self._rule_metric = f"cut/{rule.name or type(rule).__name__}"
 
-    # What the cut changes -----------------------------------------------------------------------------------------
+    # Changed by a cut ---------------------------------------------------------------------------------------------
 
     def start(self, task: Mapping[str, Any], seed: int) -> TruncatedState[S]:
-        return self._begun(self.inner.start(task, seed), seed)
+        return self._started(self.inner.start(task, seed), seed)
 
     def start_many(
         self, tasks: Sequence[Mapping[str, Any]], seeds: Sequence[int]
     ) -> list[TruncatedState[S] | Exception]:
-        made = Batched(self.inner).start_many(tasks, seeds)
+        states = Batched(self.inner).start_many(tasks, seeds)
         return [
-            state if isinstance(state, Exception) else self._begun(state, seed)
-            for state, seed in zip(made, seeds, strict=True)
+            state if isinstance(state, Exception) else self._started(state, seed)
+            for state, seed in zip(states, seeds, strict=True)
         ]
 
-    def _begun(self, state: S, seed: int) -> TruncatedState[S]:
+    def _started(self, state: S, seed: int) -> TruncatedState[S]:
         return TruncatedState(inner=state, seed=derive(seed, "cut"))
 
     def pending(self, state: TruncatedState[S]) -> tuple[Request, ...]:
@@ -126,56 +123,58 @@ class Truncated(Wrapper[TruncatedState[S], S]):
             return self.inner.pending(state.inner)
         if self.cut == "hard" or state.turns > state.cut:
             return ()
-        prompt = self._of_inner.answer_prompt(state.inner) or ""
+        prompt = self._interruptible.answer_prompt(state.inner) or ""
         return tuple(
-            dataclasses.replace(request, messages=_asking(request.messages, prompt))
+            dataclasses.replace(request, messages=_with_prompt(request.messages, prompt))
             for request in self.inner.pending(state.inner)
         )
 
     def advance(self, state: TruncatedState[S], replies: Sequence[str]) -> TruncatedState[S]:
-        return self._judged(state, replies, self.inner.advance(state.inner, replies))
+        return self._measured(state, replies, self.inner.advance(state.inner, replies))
 
     def advance_many(
         self, states: Sequence[TruncatedState[S]], replies: Sequence[Sequence[str]]
     ) -> list[TruncatedState[S] | Exception]:
-        made = Batched(self.inner).advance_many([state.inner for state in states], replies)
+        inner_states = Batched(self.inner).advance_many([state.inner for state in states], replies)
         return [
-            after if isinstance(after, Exception) else self._judged_or_error(state, own, after)
-            for state, own, after in zip(states, replies, made, strict=True)
+            after if isinstance(after, Exception) else self._measured_or_error(state, own, after)
+            for state, own, after in zip(states, replies, inner_states, strict=True)
         ]
 
-    def _judged_or_error(
+    def _measured_or_error(
         self, state: TruncatedState[S], replies: Sequence[str], after: S
     ) -> TruncatedState[S] | Exception:
         try:
-            return self._judged(state, replies, after)
-        except Exception as error:  # of a rule
+            return self._measured(state, replies, after)
+        except Exception as error:  # raised by the rule
             return error
 
-    def _judged(self, state: TruncatedState[S], replies: Sequence[str], after: S) -> TruncatedState[S]:
-        begins = not self._observes(self.inner.pending(state.inner))
+    def _measured(self, state: TruncatedState[S], replies: Sequence[str], after: S) -> TruncatedState[S]:
+        """The state after a step, with the progress of the turn if it is complete, and a cut if the rule cuts."""
+        begins = not self._only_untrained(self.inner.pending(state.inner))
         begun = (state.inner, tuple(replies)) if begins else state.begun
         turns, pending = state.turns + begins, self.inner.pending(after)
-        if self._observes(pending):
+        if self._only_untrained(pending):
             return dataclasses.replace(state, inner=after, turns=turns, stalled=False, begun=begun)
         state = dataclasses.replace(state, inner=after, turns=turns, stalled=False, begun=None)
         if state.cut is not None or begun is None or not pending:
             return state
-        before, said = begun
-        step = Step(interaction=self.inner, before=before, replies=said, after=after, turn=turns, seed=state.seed)
-        made = self.rule.progress(step)
-        progress = (*state.progress, made)
-        cuts = self.rule.cuts(progress)
+        before, first_replies = begun
+        step = Step(
+            interaction=self.inner, before=before, replies=first_replies, after=after, turn=turns, seed=state.seed
+        )
+        progress = self.rule.progress(step)
+        cuts = self.rule.cuts((*state.progress, progress))
         return dataclasses.replace(
             state,
-            inner=self._of_inner.force_answer(after) if cuts and self.cut == "soft" else after,
-            progress=progress,
+            inner=self._interruptible.force_answer(after) if cuts and self.cut == "soft" else after,
+            progress=(*state.progress, progress),
             cut=turns if cuts else None,
-            stalled=self.rule.stalls(made),
+            stalled=self.rule.stalls(progress),
         )
 
-    def _observes(self, pending: Sequence[Request]) -> bool:
-        """Whether only untrained roles are to reply."""
+    def _only_untrained(self, pending: Sequence[Request]) -> bool:
+        """Whether only untrained roles have pending requests."""
         return bool(pending) and all(request.role in self._untrained for request in pending)
 
     def scores(self, state: TruncatedState[S]) -> int:
@@ -198,7 +197,7 @@ class Truncated(Wrapper[TruncatedState[S], S]):
     def metrics(self, state: TruncatedState[S]) -> Mapping[str, float]:
         was_cut = float(state.cut is not None)
         turn = {} if state.cut is None else {"cut/turn": float(state.cut)}
-        return {**self.inner.metrics(state.inner), "cut/ratio": was_cut, self._logged: was_cut, **turn}
+        return {**self.inner.metrics(state.inner), "cut/ratio": was_cut, self._rule_metric: was_cut, **turn}
 
     def reseed(self, state: TruncatedState[S], seed: int) -> TruncatedState[S]:
         inner = self.inner.reseed(state.inner, seed)
@@ -221,15 +220,15 @@ class Truncated(Wrapper[TruncatedState[S], S]):
             return TruncatedState(**{**values, "inner": inner, "progress": tuple(values["progress"])})
 
     def _unanswered(self, state: TruncatedState[S]) -> bool:
-        """Whether the answer was requested, and the reply is not one."""
+        """Whether the reply to the request for the answer is not an answer."""
         if self.cut != "soft" or state.cut is None or state.turns == state.cut:
             return False
         return self.ending(state) in (Ending.CUT, Ending.TURN_LIMIT)
 
-    # What is beside the walk ---------------------------------------------------------------------------------------
+    # Other capabilities --------------------------------------------------------------------------------------------
 
     enumerable = False
-    asks_for_answers = False  # of what is cut already
+    asks_for_answers = False  # an episode is cut at most once
 
     def within(self, value: Any) -> Any:
         return value.inner if isinstance(value, TruncatedState) else value
@@ -260,8 +259,8 @@ class Truncated(Wrapper[TruncatedState[S], S]):
         return play
 
 
-def _asking(messages: Sequence[Message], prompt: str) -> list[Message]:
-    """The conversation with a request for the answer at its end: in the last message, if there is no reply yet."""
+def _with_prompt(messages: Sequence[Message], prompt: str) -> list[Message]:
+    """The conversation with the answer prompt at its end, in the last message if that is the user's."""
     *earlier, last = messages
     if last["role"] == "user":
         return [*earlier, {**last, "content": f"{last['content']}\n\n{prompt}"}]
@@ -270,7 +269,7 @@ def _asking(messages: Sequence[Message], prompt: str) -> list[Message]:
 
 @dataclass(frozen=True, kw_only=True)
 class Truncation:
-    """The Interaction for training, for `Method.wrap`: the same, cut by a rule.
+    """Truncates an Interaction for training; a value for `Method.wrap`.
 
     Args:
         rule, cut, train_stalled: as for `Truncated`.
@@ -287,10 +286,10 @@ class Truncation:
         one_of("cut", self.cut, CUTS)
 
     def __call__(self, interaction: Interaction[Any]) -> Truncated[Any]:
-        """The Interaction, truncated.
+        """Returns the truncated Interaction.
 
         Raises:
-            ValueError: the rule is for another task, or the task has no way to ask for the answer of a soft cut.
+            ValueError: as for `Truncated`.
         """
         return Truncated(interaction, self.rule, self.cut, self.train_stalled)
 
@@ -304,15 +303,15 @@ def truncation(
     train_stalled: bool = True,
     **options: Any,
 ) -> Truncation:
-    """The truncation by the rule called `name`, for `Method.wrap`: it works with any method.
+    """Returns the truncation by the rule `name`, for `Method.wrap` of any method.
 
     Args:
         name, options: as for `make_rule`.
-        window, min_progress: of the rule, in place of its own.
+        window, min_progress: replace the defaults of the rule.
         cut, train_stalled: as for `Truncated`.
 
     Raises:
-        ValueError: the name, an option or its value is invalid, in one sentence.
+        ValueError: the name, an option or its value is invalid.
     """
     settings = {"window": window, "min_progress": min_progress}
     options |= {setting: value for setting, value in settings.items() if value is not None}
