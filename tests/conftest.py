@@ -56,8 +56,9 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 1) + 1
 
 
-def pytest_collection_finish() -> None:
-    # Every training collects garbage, and would look through all that was imported to collect tests each time.
+@pytest.fixture(scope="module", autouse=True)
+def _frozen_garbage() -> None:
+    """Every training collects garbage; it need not look through what was imported, or kept, before this module."""
     gc.collect()
     gc.freeze()
 

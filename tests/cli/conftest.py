@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import typer
 import yaml
 from small_runs import RECIPE, SAMPLED
 
 from hf_credit.cli import main
+
+_command_of = functools.cache(typer.main.get_command)  # a process builds its commands once
 
 
 class Outcome(NamedTuple):
@@ -31,6 +34,7 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
         capsys.readouterr()
         monkeypatch.setattr(sys, "path", list(sys.path))  # a command may add the current folder
         monkeypatch.setenv("PYTHONSAFEPATH", "1")  # and sets this
+        monkeypatch.setattr(typer.main, "get_command", _command_of)
         with pytest.raises(SystemExit) as ended:
             main([str(argument) for argument in arguments])
         code = ended.value.code
