@@ -780,7 +780,7 @@ MUTANTS = [
     ),
     Mutant(
         "masked replies are left out of PPO's advantages",
-        "src/hf_credit/critics/readings.py",
+        "src/hf_credit/critics/inputs.py",
         "[] if decision.observed else actions",
         "actions if decision.trained else []",
         [

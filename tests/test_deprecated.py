@@ -80,6 +80,8 @@ def test_an_argument_is_given_by_the_name_it_had() -> None:
         ("rollouts", "Runner", "rollouts.MethodContext"),
         ("rollouts", "Start", "rollouts.RolloutRequest"),
         ("rollouts", "TruncatedTurn", "methods.t3.TruncatedState"),
+        ("critics.readings", "context_readings", "critics.inputs.context_inputs"),
+        ("critics.readings", "own_readings", "critics.inputs.policy_inputs"),
     ],
 )
 def test_a_name_that_was_changed_is_found_and_warns(module: str, before: str, now: str) -> None:
@@ -93,6 +95,7 @@ MOVED = [
     ("rollouts", ["Branch", "Branches", "Gate", "audited", "branches"], "methods.cvt"),
     ("rollouts", ["RULES", "Rule", "Step", "Truncated", "TruncatedState", "first_cut", "make_rule"], "methods.t3"),
     ("methods.constrained_counterfactual", ["LIMITS", "PAPER", "Constraints"], "methods.cvt"),
+    ("critics.readings", ["Places", "joint_histories"], "critics.inputs"),
 ]
 
 

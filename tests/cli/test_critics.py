@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hf_credit.collaborations.relay import relay, relay_tasks
-from hf_credit.critics.readings import context_readings, joint_histories
+from hf_credit.critics.inputs import context_inputs, joint_histories
 from hf_credit.critics.saved import SavedCritic, has_critic
 from hf_credit.policies.generation import sampler
 from hf_credit.rollouts import Chat, Engine, RolloutRequest
@@ -38,7 +38,7 @@ def mappo_run(tmp_path_factory, relay_policy):
 def said(critic, episodes):
     """What a critic says before each decision of each episode."""
     own = [joint_histories(episode) for episode in episodes]
-    told = iter(critic(context_readings([history for histories in own for history in histories])))
+    told = iter(critic(context_inputs([history for histories in own for history in histories])))
     return [[next(told)[0] for _ in histories] for histories in own]
 
 
@@ -84,7 +84,7 @@ def test_a_critic_of_other_weights_is_refused_in_one_sentence(mappo_run, tmp_pat
     save_file({**weights, "head.weight": torch.zeros(1, 3)}, other / "critic" / "critic.safetensors")
     engine = Engine(relay(4), Chat(tokenizer), sampler(policy, tokenizer, max_new_tokens=3))
     critic = SavedCritic(other, policy, tokenizer)
-    with pytest.raises(ValueError, match=r"a critic must be loaded from one of the same backbone, got .*head.weight"):
+    with pytest.raises(ValueError, match=r"a saved critic must have the same backbone, got .*head.weight"):
         said(critic, engine.run([RolloutRequest(task=row) for row in relay_tasks("held_out", 1, 4)]))
 
 

@@ -170,18 +170,20 @@ def test_a_layer_that_the_policy_trains_whole_is_left_alone(tokenizer):
 
 
 def test_an_adapter_beside_a_whole_model_is_refused(model):
-    with pytest.raises(ValueError, match="only beside a policy that is one too, got a whole model as policy"):
+    with pytest.raises(ValueError, match="only if the policy is one of the same type, got a whole model as policy"):
         adapter_backbone(LoraConfig(r=4), model, seed=0)
 
 
 def test_an_adapter_of_another_type_is_refused(model):
-    with pytest.raises(ValueError, match="only beside a policy that is one too, got an adapter of another type"):
+    with pytest.raises(ValueError, match="only if the policy is one of the same type, got an adapter of another type"):
         adapter_backbone(LoraConfig(r=4), get_peft_model(model, IA3Config(task_type="CAUSAL_LM")), seed=0)
 
 
 def test_a_second_critic_on_one_policy_is_refused(policy):
     adapter_backbone(LoraConfig(r=4), policy, seed=0)
-    with pytest.raises(ValueError, match=r"no adapter named 'critic' before the critic, got \['critic', 'default'\]"):
+    with pytest.raises(
+        ValueError, match=r"no adapter named 'critic', which is the critic's, got \['critic', 'default'\]"
+    ):
         adapter_backbone(LoraConfig(r=4), policy, seed=0)
 
 
@@ -241,7 +243,7 @@ def test_weights_in_half_precision_are_refused(model, policy, tokenizer):
 
 def test_a_model_of_another_vocabulary_is_refused(policy, tokenizer, other_tokenizer, tmp_path):
     other = build_model(other_tokenizer, MicroConfig(**SIZES))
-    expected = rf"with {len(other_tokenizer)} tokens for {len(tokenizer)} of the policy; take a model"
+    expected = rf"with {len(other_tokenizer)} tokens for {len(tokenizer)} of the policy; use a model"
     with pytest.raises(ValueError, match=rf"must have the policy's vocabulary, got Qwen3ForCausalLM {expected}"):
         own_backbone(other, policy, tokenizer, CPU, checkpointing=False)
     # Of the right size, but with other words.
@@ -269,7 +271,7 @@ def test_sharded_training_is_refused(kind):
 
 
 def test_fp16_is_refused():
-    with pytest.raises(ValueError, match=r"bf16 or float32, got fp16, whose gradients vanish"):
+    with pytest.raises(ValueError, match=r"bf16 or float32, got fp16, whose gradients underflow"):
         refuse_training_that(DistributedType.NO, "fp16")
 
 

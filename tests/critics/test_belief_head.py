@@ -78,7 +78,9 @@ def test_nothing_to_learn_leaves_it_as_it_was(head, tmp_path):
 
 def test_slots_go_with_beliefs_alone():
     for wrong in ({"output": "beliefs"}, {"slots": (2,)}, {"output": "beliefs", "slots": (1,)}):
-        with pytest.raises(ValueError, match="slots are of beliefs, each of 2 values or more"):
+        with pytest.raises(
+            ValueError, match="slots must be numbers of at least 2 with output='beliefs' and empty otherwise"
+        ):
             CriticSpec(**wrong)
     with pytest.raises(ValueError, match="output of a critic must be one of value"):
         CriticSpec(output="truth")

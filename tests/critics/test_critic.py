@@ -135,7 +135,7 @@ def test_the_value_of_a_context_is_that_of_the_decision_taken_on_it(build, batch
 
 
 def test_a_sequence_without_context_is_refused(build):
-    with pytest.raises(ValueError, match="a sequence must have a context for a critic to read"):
+    with pytest.raises(ValueError, match="the prompt of a critic's sequence must not be empty"):
         build().values(pad_rows([row([5], [6]), row([], [6])], 0))
 
 
@@ -279,10 +279,10 @@ def test_targets_that_are_not_finite_are_refused(build, batch, value):
 
 def test_targets_laid_out_otherwise_are_refused(build, batch):
     with pytest.raises(
-        ValueError, match=r"each of \(4, 4\) completion tokens, got \(4, 3\), \(4, 4\) and \(4, 4\); lay"
+        ValueError, match=r"the shape of completion_ids, \(4, 4\), got \(4, 3\), \(4, 4\) and \(4, 4\); pass"
     ):
         build().fit(batch, RETURNS[:, :3], batch["tool_mask"])
-    with pytest.raises(ValueError, match=r"got \(4, 4\), \(4, 4\) and \(4,\); lay them"):
+    with pytest.raises(ValueError, match=r"got \(4, 4\), \(4, 4\) and \(4,\); pass"):
         build().fit(batch, RETURNS, batch["tool_mask"], old_values=RETURNS[:, 0])
 
 
@@ -350,7 +350,7 @@ def test_new_moments_leave_what_a_whitened_critic_says(build, batch):
     critic = disturbed(build(whiten=True))
     critic.fits = 1
     before = critic.values(batch)
-    critic._whiten_by(3.0, 25.0)
+    critic._update_scale(3.0, 25.0)
     # Half of the way, as after one fit: from mean 0 and square 1 to mean 1.5 and square 13.
     assert (critic.mean, critic.scale) == (pytest.approx(1.5), pytest.approx((13 - 2.25) ** 0.5))
     torch.testing.assert_close(critic.values(batch), before)
@@ -504,7 +504,9 @@ def test_a_critic_of_probabilities_learns_how_often_a_rare_event_occurs(build, t
 
 def test_a_critic_of_probabilities_refuses_targets_that_are_none(build):
     critic = build(loss="cross_entropy")
-    with pytest.raises(ValueError, match=r"must have targets in \[0, 1\], got 0.5 to 2.0"):
+    with pytest.raises(
+        ValueError, match=r"targets of a critic with cross-entropy must be in \[0, 1\], got 0.5 to 2.0"
+    ):
         critic.fit_contexts([[5], [6]], torch.tensor([0.5, 2.0]))
     with pytest.raises(ValueError, match="loss of a critic must be one of squared, cross_entropy, got 'log'"):
         CriticConfig(loss="log")

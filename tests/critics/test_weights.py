@@ -123,11 +123,13 @@ def test_a_file_holds_the_weights_and_loading_it_starts_the_optimizer_anew(build
 def test_other_weights_are_refused(build, tmp_path):
     path = tmp_path / "critic" / "critic.safetensors"
     build((2, 4)).save(path)
-    with pytest.raises(ValueError, match=r"one of the same backbone, got .*safetensors, which differs in matrix; bui"):
+    with pytest.raises(
+        ValueError, match=r"must have the same backbone, got .*safetensors, which differs in matrix; use"
+    ):
         build().load(path)
     state = build().state()
     state["weights"] = {"head": torch.zeros(1)}
-    with pytest.raises(ValueError, match="got a checkpoint, which differs in bias and 2 more; build it"):
+    with pytest.raises(ValueError, match="got a checkpoint, which differs in bias and 2 more; use"):
         build().load_state(state)
 
 

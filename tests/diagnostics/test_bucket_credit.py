@@ -12,7 +12,7 @@ from hf_credit.collaborations.exact_values import exact_values
 from hf_credit.collaborations.relay import relay, relay_task
 from hf_credit.collectors import Single
 from hf_credit.credit import full_mean, leave_one_out, trajectory_advantages, turn_group_advantages
-from hf_credit.critics.readings import joint_histories
+from hf_credit.critics.inputs import joint_histories
 from hf_credit.diagnostics import FidelityStatus
 from hf_credit.diagnostics.bucket_credit import (
     OnlyInTrainingError,

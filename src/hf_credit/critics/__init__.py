@@ -1,1 +1,1 @@
-"""Critics: what an episode will still pay, estimated from the text so far."""
+"""Critics: learned models that predict the return of an episode from its text so far."""

@@ -1,4 +1,4 @@
-"""What a critic reads a text with: a model of its own, or an adapter of its own on the policy's base."""
+"""The backbone of a critic: a separate model, or an adapter on the policy's base."""
 
 from __future__ import annotations
 
@@ -17,18 +17,23 @@ from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTo
 from hf_credit.loading import require_whole
 
 ADAPTER = "critic"
-"""The name of a critic's adapter on the policy's base."""
+"""The default name of a critic's adapter on the policy's base."""
 
 _SHARDED = (DistributedType.DEEPSPEED, DistributedType.FSDP, DistributedType.MEGATRON_LM)
 
 
 class Backbone:
-    """A causal model without its head, and those of its parameters that a critic trains.
+    """A causal model without its head, and the parameters of it that a critic trains.
+
+    Args:
+        root: the model, or one with adapters.
+        adapter: the adapter that is active and trained; `None` for no change, and for all parameters that require a
+            gradient.
 
     Attributes:
-        model: reads token ids, and gives a hidden state for each.
-        width: of a hidden state.
-        trained: the parameters that are trained, by name.
+        model: maps token ids to hidden states.
+        width: the size of a hidden state.
+        trained: the trained parameters, by name.
     """
 
     def __init__(self, root: PreTrainedModel | PeftModel, adapter: str | None = None) -> None:
@@ -44,7 +49,7 @@ class Backbone:
         }
 
     def hidden_states(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """The last hidden state of each token, of shape (rows, tokens, width); call it within `reading`."""
+        """Returns the last layer's hidden states, of shape (rows, tokens, width); call it inside `reading`."""
         positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
         return self.model(
             input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False
@@ -52,9 +57,10 @@ class Backbone:
 
     @contextmanager
     def reading(self, training: bool) -> Iterator[None]:
-        """Within it the critic's weights read, and they alone are trained; afterwards the model is as it was.
+        """Activates the critic's adapter and, with `training`, the gradients of only its parameters.
 
-        That holds for each module's mode, for what is trained and for the active adapter, after an error as well.
+        On exit, including after an error, it restores the mode of each module, the `requires_grad` of each parameter
+        and the active adapter.
         """
         modes = [(module, module.training) for module in self._root.modules()]
         trained = [(parameter, parameter.requires_grad) for parameter in self._root.parameters()]
@@ -77,16 +83,16 @@ class Backbone:
             yield
             return
         tuner = self._root.base_model
-        chosen, active = self._root.active_adapter, tuner.active_adapters
-        off = any(layer.disable_adapters for layer in tuner.modules() if isinstance(layer, BaseTunerLayer))
+        active_adapter, active = self._root.active_adapter, tuner.active_adapters
+        disabled = any(layer.disable_adapters for layer in tuner.modules() if isinstance(layer, BaseTunerLayer))
         try:
             self._root.set_adapter(self._adapter)
             tuner.enable_adapter_layers()
             yield
         finally:
             tuner.set_adapter(active)
-            self._root.active_adapter = chosen
-            if off:
+            self._root.active_adapter = active_adapter
+            if disabled:
                 tuner.disable_adapter_layers()
 
 
@@ -98,18 +104,20 @@ def own_backbone(
     checkpointing: bool,
     model_init_kwargs: dict[str, Any] | None = None,
 ) -> Backbone:
-    """A backbone that shares nothing with the policy.
+    """Returns a backbone that shares no weights with the policy.
 
     Args:
-        source: a model id or folder, loaded in float32, or a model; whatever of it asks for a gradient is trained.
-        policy: must not share weights with it.
-        tokenizer: the policy's.
-        device: where it goes.
-        checkpointing: whether activations are computed anew in the backward pass, to save memory.
-        model_init_kwargs: for `from_pretrained`, if `source` is an id.
+        source: a model id or folder, loaded in float32, or a model; its parameters that require a gradient are
+            trained.
+        policy: the policy.
+        tokenizer: the tokenizer of the policy.
+        device: the device of the backbone.
+        checkpointing: whether activations are recomputed in the backward pass to save memory.
+        model_init_kwargs: arguments of `from_pretrained`, if `source` is an id or folder.
 
     Raises:
-        ValueError: the source is the policy, is of another vocabulary, or would be trained in half precision.
+        ValueError: the source shares weights with the policy, has another vocabulary, or would be trained in half
+            precision.
     """
     options = dict(model_init_kwargs or {})
     name = source if isinstance(source, str) else getattr(source.config, "_name_or_path", "")
@@ -117,24 +125,24 @@ def own_backbone(
     if isinstance(source, str):
         loading = {"dtype": torch.float32, **options, "output_loading_info": True, "ignore_mismatched_sizes": True}
         model, found = AutoModel.from_pretrained(source, **loading)
-        require_whole(source, found["missing_keys"], mismatched=found["mismatched_keys"])  # heads are left out
-    theirs = set(map(id, policy.parameters()))
-    if any(id(parameter) in theirs for parameter in model.parameters()):
+        require_whole(source, found["missing_keys"], mismatched=found["mismatched_keys"])  # without heads
+    of_policy = set(map(id, policy.parameters()))
+    if any(id(parameter) in of_policy for parameter in model.parameters()):
         raise ValueError(
-            f"a critic's backbone must share no weights with the policy, got {type(model).__name__} of the policy "
-            "itself; give a model of its own, or a LoraConfig for an adapter on the policy's base."
+            f"a critic's backbone must share no weights with the policy, got {type(model).__name__} of the policy; "
+            "pass a separate model, or a LoraConfig for an adapter on the policy's base."
         )
     trusted = bool(options.get("trust_remote_code", False))
     _refuse_other_vocabulary(model, name, options.get("revision"), trusted, policy, tokenizer)
     backbone = Backbone(cast(Any, model).to(device))
-    halved = {str(parameter.dtype) for parameter in backbone.trained.values()} - {"torch.float32", "torch.float64"}
-    if halved:
+    half = {str(parameter.dtype) for parameter in backbone.trained.values()} - {"torch.float32", "torch.float64"}
+    if half:
         raise ValueError(
-            f"the trained weights of a critic must be float32, got {', '.join(sorted(halved))}, in which small "
+            f"the trained weights of a critic must be float32, got {', '.join(sorted(half))}, in which small "
             "updates are lost; load its backbone in float32 and set bf16=True, which computes in half precision."
         )
     if checkpointing and backbone.model.supports_gradient_checkpointing:
-        # The former name is the only one of transformers before 5.23.
+        # transformers before 5.23 has only the second name.
         enable = getattr(backbone.model, "activation_checkpointing_enable", None)
         (enable or backbone.model.gradient_checkpointing_enable)({"use_reentrant": False})
     return backbone
@@ -143,33 +151,33 @@ def own_backbone(
 def adapter_backbone(
     config: LoraConfig, policy: PreTrainedModel | PeftModel, seed: int, name: str = ADAPTER
 ) -> Backbone:
-    """An adapter of a critic's name beside the policy's own, on the same base.
+    """Adds an adapter for a critic to the base of a policy, and returns it as a backbone.
 
-    The policy keeps its outputs, its weights and what of it is trained.
+    The outputs, the weights and the trained parameters of the policy do not change.
 
     Args:
-        config: of the adapter.
-        policy: has an adapter of the same kind, so that its base stays what it is.
-        seed: of the adapter's weights.
-        name: of the adapter.
+        config: the configuration of the adapter.
+        policy: a policy with an adapter of the same type, so that its base is frozen.
+        seed: the seed of the adapter's initial weights.
+        name: the name of the adapter.
 
     Raises:
-        ValueError: the policy has no such adapter, or already one of this name.
+        ValueError: the policy has no adapter of this type, or already an adapter of this name.
     """
     if not isinstance(policy, PeftModel) or policy.peft_type != config.peft_type:
         got = "an adapter of another type" if isinstance(policy, PeftModel) else "a whole model"
         raise ValueError(
-            f"a critic can be an adapter only beside a policy that is one too, got {got} as policy, whose base would "
-            "change under the critic; train the policy with a LoraConfig, or give the critic a backbone of its own."
+            f"a critic can be an adapter only if the policy is one of the same type, got {got} as policy, whose "
+            "training would change the base; train the policy with a LoraConfig, or use a separate critic model."
         )
     if name in policy.peft_config:
         raise ValueError(
-            f"the policy must have no adapter named {name!r} before the critic, got {sorted(policy.peft_config)}; "
-            "delete it with policy.delete_adapter."
+            f"the policy must have no adapter named {name!r}, which is the critic's, got "
+            f"{sorted(policy.peft_config)}; delete it with policy.delete_adapter."
         )
     trained = [(parameter, parameter.requires_grad) for parameter in policy.parameters()]
     modes = {id(module): module.training for module in policy.modules()}
-    with torch.random.fork_rng(devices=[]):  # the policy's own random numbers go on as they would
+    with torch.random.fork_rng(devices=[]):  # does not change the random numbers of the policy
         torch.manual_seed(seed)
         policy.add_adapter(name, config)
     backbone = Backbone(policy, name)
@@ -183,22 +191,22 @@ def adapter_backbone(
 
 
 def refuse_training_that(distributed_type: DistributedType, mixed_precision: str) -> None:
-    """Refuses training set-ups that a critic, of which every process holds a copy, does not go with.
+    """Rejects training set-ups that a replicated critic does not support.
 
     Args:
-        distributed_type, mixed_precision: as the accelerator says.
+        distributed_type, mixed_precision: as in `Accelerator`.
 
     Raises:
         ValueError: DeepSpeed, FSDP or Megatron, or fp16.
     """
     if distributed_type in _SHARDED:
         raise ValueError(
-            f"a critic must be replicated on every process, got {distributed_type.value}, which shards models as they "
-            "are loaded; train on several GPUs without it, with LoRA if memory is short."
+            f"a critic must be replicated on every process, got {distributed_type.value}, which shards models; train "
+            "with data parallelism only, and with LoRA if memory is short."
         )
     if mixed_precision == "fp16":
         raise ValueError(
-            "a critic must be trained in bf16 or float32, got fp16, whose gradients vanish; set bf16=True."
+            "a critic must be trained in bf16 or float32, got fp16, whose gradients underflow; set bf16=True."
         )
 
 
@@ -210,10 +218,10 @@ def _refuse_other_vocabulary(
     policy: Any,
     tokenizer: PreTrainedTokenizerBase,
 ) -> None:
-    """Refuses a backbone that would read other words than the policy writes."""
+    """Rejects a backbone with another vocabulary than the policy."""
     try:
         own = AutoTokenizer.from_pretrained(name, revision=revision, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError):  # weights without a tokenizer: only the size can be compared
+    except (OSError, ValueError):  # without a tokenizer only sizes can be compared
         size, expected = (part.config.get_text_config().vocab_size for part in (model, policy))
         fits = size == expected
     else:
@@ -222,5 +230,5 @@ def _refuse_other_vocabulary(
     if not fits:
         raise ValueError(
             f"a critic's backbone must have the policy's vocabulary, got {name or type(model).__name__} with {size} "
-            f"tokens for {expected} of the policy; take a model of the policy's family."
+            f"tokens for {expected} of the policy; use a model of the policy's family."
         )

@@ -1,4 +1,4 @@
-"""Critics as a method asks for them: new ones, and those that training saved beside a policy, to be asked again."""
+"""New critics for a method, and critics that training saved in a policy's folder."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ def make_critic(
     accelerator: Accelerator | None = None,
     model_init_kwargs: dict[str, Any] | None = None,
 ) -> Critic | BeliefHead:
-    """A new critic that says what a method's spec of it asks for.
+    """Returns a new critic for a spec of a method.
 
     Args:
-        spec, name: of the critic, as in `Method`.
+        spec, name: as in `Method.critic_specs`.
         backbone, policy, tokenizer, max_tokens, model_init_kwargs: as for `Critic`.
-        config: how it is trained; its loss is that of the spec.
-        accelerator: of the run; `None` for a process that is alone with the policy, and stays where that is.
+        config: the training settings; the spec determines the loss.
+        accelerator: the accelerator of the run; `None` for a single process on the device of the policy.
 
     Raises:
         ValueError: as for `Critic`.
     """
-    accelerator = accelerator or cast(Accelerator, _Alone(policy.device))
+    accelerator = accelerator or cast(Accelerator, _SingleProcess(policy.device))
     if spec.output == "beliefs":
         return BeliefHead(policy, cast(int, tokenizer.pad_token_id), accelerator, config, spec.slots, max_tokens)
     if spec.output == "probability":
@@ -56,18 +56,16 @@ def make_critic(
 
 
 class SavedCritic:
-    """Says what a saved critic says of inputs, as for `hf_credit.rollouts.LocalContext`; loaded when first asked.
-
-    It lies where the policy lies.
+    """A saved critic for `hf_credit.rollouts.LocalContext`, loaded on first use onto the device of the policy.
 
     Args:
-        folder: of a policy.
-        policy: the policy itself, loaded.
-        tokenizer: the policy's.
-        name: of the critic, as in `Method.critics`.
-        kind: what it says, as in `Method.critic_specs`.
-        model: the backbone, where it was named in training.
-        max_tokens: of a text it reads the last so many, as in training; all if `None`.
+        folder: the folder of the policy.
+        policy: the loaded policy.
+        tokenizer: the tokenizer of the policy.
+        name: the name of the critic, as in `Method.critics`.
+        kind: what it predicts, as in `Method.critic_specs`; a value if `None`.
+        model: the id or folder of its backbone, if training was given one.
+        max_tokens: only the last so many tokens of a text are read, as in training; all if `None`.
     """
 
     def __init__(
@@ -86,15 +84,16 @@ class SavedCritic:
         self._critic: Critic | BeliefHead | None = None
 
     def __call__(self, inputs: Sequence[CriticInput]) -> list[tuple[float, ...]]:
+        """Returns the predictions at each position of each input."""
         if self._critic is None:
             self._critic = self._load()
         return self._critic(inputs)
 
     def _load(self) -> Critic | BeliefHead:
-        # The weights of a backbone are saved whole, so any model of its kind will hold them: the policy is one.
+        # All weights of a backbone are saved, so any model of its architecture, such as the policy, can load them.
         policy, backbone = self.policy, cast(Any, self.model or str(self.folder))
         if self._is_adapter():
-            # What transformers loads with an adapter is no PEFT model, to which another adapter could be added.
+            # transformers loads an adapter without a PeftModel, which a second adapter needs.
             policy = policy if isinstance(policy, PeftModel) else self._peft_policy()
             backbone = policy.peft_config[policy.active_adapter]
         config = CriticConfig(gradient_checkpointing=False)
@@ -115,16 +114,15 @@ class SavedCritic:
 
 
 def has_critic(folder: str | Path, name: str = "critic") -> bool:
-    """Whether a folder holds a critic of this name; an id on the Hub does not."""
+    """Returns whether a local folder holds a critic of this name."""
     return weights_file(folder, name).is_file()
 
 
-class _Alone:
-    """What critics ask of accelerate, for a process that is alone with one policy, on any device.
+class _SingleProcess:
+    """The members of `Accelerator` that critics use, for a single process on any device.
 
-    accelerate itself knows one device a process and one way to train, which whoever came first has chosen: a policy
-    that is diagnosed on another device, after a training in the same process, would be met by critics that lie on the
-    first.
+    An `Accelerator` shares its state with all others of the process, so a policy that is diagnosed after a training in
+    the same process could not use another device.
     """
 
     distributed_type = DistributedType.NO

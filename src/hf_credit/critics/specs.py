@@ -1,4 +1,4 @@
-"""What a critic says of a text: a value, a probability, or what is believed."""
+"""The kinds of predictions of critics."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ OUTPUTS = ("value", "probability", "beliefs")
 
 @dataclass(frozen=True, kw_only=True)
 class CriticSpec:
-    """What a critic says at each place of a reading.
+    """What a critic predicts at each position of an input.
 
     Args:
-        output: a `"value"` in the unit of the reward, learned by its squared error; a `"probability"`, by
-            cross-entropy; or `"beliefs"`, a distribution over the values of each slot, one after the other, by a
-            linear head on the policy's own hidden states.
-        slots: of beliefs: how many values each has, at least 2.
+        output: a `"value"` in the unit of the reward, trained by squared error; a `"probability"`, by cross-entropy;
+            or `"beliefs"`, a distribution over the values of each slot, by a linear head on the policy's hidden
+            states.
+        slots: number of values of each belief slot, at least 2; empty for other outputs.
 
     Raises:
-        ValueError: `output` is unknown, or beliefs have no slots, or others have some.
+        ValueError: `output` is unknown, or `slots` do not fit it.
     """
 
     output: str = "value"
@@ -30,6 +30,6 @@ class CriticSpec:
         one_of("output of a critic", self.output, OUTPUTS)
         if (self.output == "beliefs") != bool(self.slots) or any(size < 2 for size in self.slots):
             raise ValueError(
-                f"slots are of beliefs, each of 2 values or more, got {list(self.slots)} with output={self.output!r}; "
-                "change one."
+                "slots must be numbers of at least 2 with output='beliefs' and empty otherwise, got "
+                f"{list(self.slots)} with output={self.output!r}; change one."
             )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from hf_credit.critics.readings import own_readings
+from hf_credit.critics.inputs import policy_inputs
 from hf_credit.diagnostics.policy import Critic, Subject
 from hf_credit.diagnostics.replays import ReplayGain, replay_gain
 from hf_credit.methods.turns import step_rewards
@@ -153,11 +153,11 @@ def _predicted(
     episodes: Sequence[Episode], walks: Sequence[Sequence[Sequence[Decision]]], critic: Critic
 ) -> list[list[float]]:
     """Returns the critic's value before each step."""
-    read = [own_readings(one, tokens=False) for one in episodes]
-    predictions = iter(critic([reading for readings, _ in read for reading in readings]))
+    inputs = [policy_inputs(one, tokens=False) for one in episodes]
+    predictions = iter(critic([text for texts, _ in inputs for text in texts]))
     found = []
-    for episode, walk, (readings, places) in zip(episodes, walks, read, strict=True):
-        own = [next(predictions) for _ in readings]
+    for episode, walk, (texts, places) in zip(episodes, walks, inputs, strict=True):
+        own = [next(predictions) for _ in texts]
         values = {
             one.id: [own[a][b] for a, b in at] for one, at in zip(episode.decisions, places.of_decisions, strict=True)
         }

@@ -23,7 +23,7 @@ from typing import Annotated, Any, ClassVar
 from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.collectors.base import TaskRow, played
 from hf_credit.collectors.forks import fork
-from hf_credit.critics.readings import own_readings
+from hf_credit.critics.inputs import policy_inputs
 from hf_credit.methods.base import Credit, CriticTargets, Method
 from hf_credit.methods.replay_plan import (
     LEAST_VISITS,
@@ -253,7 +253,7 @@ class BranchAdvantages(Options):
         state_of = {one.id: vertex for vertex in vertices for child in vertex.children[:1] for one in child.step}
         for episode in collected.episodes:
             decisions = tuple(one for one in episode.decisions if one.id in state_of and not one.observed)
-            texts, places = own_readings(replace(episode, decisions=decisions), tokens=False)
+            texts, places = policy_inputs(replace(episode, decisions=decisions), tokens=False)
             of_episode: list[list[_Vertex]] = [[] for _ in texts]
             for decision, ((text, _),) in zip(decisions, places.of_decisions, strict=True):
                 of_episode[text].append(state_of.pop(decision.id))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hf_credit.collectors import Group, RolloutBatch
 from hf_credit.credit import generalized_advantages
-from hf_credit.critics.readings import context_readings, joint_histories
+from hf_credit.critics.inputs import context_inputs, joint_histories
 from hf_credit.methods.base import Credit, CriticTargets, Method, mean_by_decision, without_errors
 from hf_credit.methods.turns import pad_to_matrix
 from hf_credit.options import GroupSize, Options, Positive, Share, with_parts
@@ -33,7 +33,7 @@ class DecisionAdvantages(Options):
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         episodes = [collected.episodes[row] for row in without_errors(collected)]
         histories = [joint_histories(episode) for episode in episodes]
-        inputs = context_readings([history for episode in histories for history in episode])
+        inputs = context_inputs([history for episode in histories for history in episode])
         predicted = context.values(inputs)
         rest = (value for (value,) in predicted)
         values = [[next(rest) for _ in episode] for episode in histories]

@@ -11,7 +11,7 @@ import torch
 
 from hf_credit.collectors import RolloutBatch, single_or_group
 from hf_credit.credit import generalized_advantages, whitened
-from hf_credit.critics.readings import Places, own_readings
+from hf_credit.critics.inputs import Places, policy_inputs
 from hf_credit.methods.base import (
     Credit,
     CriticTargets,
@@ -59,7 +59,7 @@ class TokenAdvantages(Options):
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         episodes = [collected.episodes[row] for row in without_errors(collected)]
-        inputs = [own_readings(one, self.gae_level == "token", self.cut_value == "bootstrap") for one in episodes]
+        inputs = [policy_inputs(one, self.gae_level == "token", self.cut_value == "bootstrap") for one in episodes]
         predicted = iter(context.values([text for texts, _ in inputs for text in texts]))
         predictions = [[next(predicted) for _ in texts] for texts, _ in inputs]
         actions = [

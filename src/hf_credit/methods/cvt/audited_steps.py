@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Protocol
 from hf_credit.collectors.base import Collector, Rollout, RolloutBatch, Single, TaskRow, bound, gives_of
 from hf_credit.collectors.forks import fork
 from hf_credit.credit import inclusion_probabilities, systematic_sample
-from hf_credit.critics.readings import context_readings
+from hf_credit.critics.inputs import context_inputs
 from hf_credit.methods.cvt.audits import audit_of, audited, verified_success
 from hf_credit.methods.cvt.interventions import Branch, Branches, Gate, branches
 from hf_credit.options import Count, Options, Positive, Range, filled_by_factory
@@ -308,7 +308,7 @@ class AuditedSteps(Options):
 def context_values(episodes: Sequence[Episode], context: MethodContext) -> list[list[float]]:
     """Returns the critic's value of each decision's context, by episode; call it on all processes at the same time."""
     contexts = [decision.context_ids for episode in episodes for decision in episode.decisions]
-    values = iter(context.values(context_readings(contexts)))
+    values = iter(context.values(context_inputs(contexts)))
     return [[next(values)[0] for _ in episode.decisions] for episode in episodes]
 
 

@@ -23,7 +23,7 @@ from hf_credit.credit import (
     generalized_advantages,
     harmonic_mean,
 )
-from hf_credit.critics.readings import context_readings
+from hf_credit.critics.inputs import context_inputs
 from hf_credit.critics.specs import CriticSpec
 from hf_credit.methods.base import Credit, CriticTargets, Method, all_gather_with_slice, mean_over_shared, paper
 from hf_credit.methods.cvt.audited_steps import AuditedSteps, context_values, replacement_of
@@ -343,7 +343,7 @@ class ConstrainedCounterfactual(Options):
         if not (self.believes and self.slots):
             return None
         contexts = [decision.context_ids for episode in episodes for decision in episode.decisions]
-        beliefs = iter(context.values(context_readings(contexts), "belief"))
+        beliefs = iter(context.values(context_inputs(contexts), "belief"))
         return [[next(beliefs) for _ in episode.decisions] for episode in episodes]
 
     def _by_slot(
@@ -366,7 +366,7 @@ class ConstrainedCounterfactual(Options):
                 assert audit is not None
                 slots = (audit.beliefs.get(name, (math.nan,) * size) for name, size in self.slots)
                 targets.append(tuple(itertools.chain.from_iterable(slots)))
-        inputs = context_readings([decision.context_ids for episode in episodes for decision in episode.decisions])
+        inputs = context_inputs([decision.context_ids for episode in episodes for decision in episode.decisions])
         values = [belief for own in beliefs for belief in own]
         return CriticTargets(inputs=inputs, targets=targets, values=values, critic="belief")
 
@@ -528,7 +528,7 @@ def _value_targets(
     """The critic's target before each decision: the advantage plus its prediction."""
     pairs = zip(values, advantages.tolist(), strict=True)
     return CriticTargets(
-        inputs=context_readings([one.context_ids for episode in episodes for one in episode.decisions]),
+        inputs=context_inputs([one.context_ids for episode in episodes for one in episode.decisions]),
         targets=[(value + credit,) for own, credits in pairs for value, credit in zip(own, credits, strict=False)],
         values=[(value,) for own in values for value in own],
     )

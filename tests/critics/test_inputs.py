@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hf_credit.critics.readings import joint_histories
+from hf_credit.critics.inputs import joint_histories
 from hf_credit.rollouts import Decision, Ending, Episode
 
 
