@@ -70,14 +70,14 @@ MUTANTS = [
         "src/hf_credit/evaluation/traces.py",
         "context = digest([context, shown])",
         'context = "0"',
-        ["tests/evaluation/test_traces.py::test_equal_contexts_are_known_without_tokens"],
+        ["tests/evaluation/test_traces.py::test_equal_contexts_are_found_without_tokens"],
     ),
     Mutant(
         "a message that was shown before is new again",
         "src/hf_credit/evaluation/credited.py",
         "messages=messages[shared:]",
         "messages=messages",
-        ["tests/evaluation/test_credited.py::test_where_tools_are_offered_calls_and_new_messages_are_told_apart"],
+        ["tests/evaluation/test_credited.py::test_with_tools_calls_and_new_messages_are_shown_separately"],
     ),
     Mutant(
         "branches of a state do not share its weight",
@@ -468,7 +468,7 @@ MUTANTS = [
         "src/hf_credit/diagnostics/influence.py",
         "for symbol in own if symbol != EMPTY)",
         "for symbol in own)",
-        ["tests/diagnostics/test_influence.py::test_empty_takes_no_place_in_the_vocabulary"],
+        ["tests/diagnostics/test_influence.py::test_empty_does_not_count_in_the_vocabulary"],
     ),
     Mutant(
         "an order of mini-batches that never changes",

@@ -82,6 +82,9 @@ def test_an_argument_is_given_by_the_name_it_had() -> None:
         ("rollouts", "TruncatedTurn", "methods.t3.TruncatedState"),
         ("critics.readings", "context_readings", "critics.inputs.context_inputs"),
         ("critics.readings", "own_readings", "critics.inputs.policy_inputs"),
+        ("evaluation.credit_tables", "said", "evaluation.credit_tables.short_reply"),
+        ("evaluation.credited", "asked_anew", "evaluation.credited.new_requests"),
+        ("evaluation.traces", "Asked", "evaluation.traces.RecordedState"),
     ],
 )
 def test_a_name_that_was_changed_is_found_and_warns(module: str, before: str, now: str) -> None:

@@ -1,4 +1,4 @@
-"""Commands as a user runs them, and one small run that several test modules look at."""
+"""Runs commands as a user does, and a small training run that several test modules share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _command_of = functools.cache(typer.main.get_command)  # a process builds its co
 
 
 class Outcome(NamedTuple):
-    """What a command left behind."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -66,7 +66,7 @@ def micro_recipe(policy: Path, output: Path, **changed: Any) -> dict[str, Any]:
 
 
 def written(path: Path, recipe: Callable[..., dict[str, Any]], policy: Path, **changed: Any) -> Path:
-    """The file of a recipe, whose run goes beside it."""
+    """Writes a recipe, with its run in the same folder."""
     path.write_text(yaml.safe_dump(recipe(policy, path.with_name("run"), **changed)))
     return path
 

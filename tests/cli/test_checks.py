@@ -16,7 +16,7 @@ def log(report: ReportChecks, arguments: TrainingArguments) -> dict[str, Any]:
     return logs
 
 
-def test_the_log_says_what_checks_came_to_since_the_last_entry(tmp_path: Any) -> None:
+def test_the_log_has_the_results_of_checks_since_the_last_entry(tmp_path: Any) -> None:
     arguments = TrainingArguments(str(tmp_path), use_cpu=True, bf16=False)
     report = ReportChecks()
     log(report, arguments)  # whatever other tests have checked
@@ -31,7 +31,7 @@ def test_the_log_says_what_checks_came_to_since_the_last_entry(tmp_path: Any) ->
     assert log(report, arguments) == {"reward": 1.0}
 
 
-def test_what_was_checked_before_training_is_none_of_the_run(tmp_path: Any) -> None:
+def test_checks_before_training_do_not_count(tmp_path: Any) -> None:
     arguments = TrainingArguments(str(tmp_path), use_cpu=True, bf16=False)
     score("2", "2")  # the dry run of a trainer's construction
     report = ReportChecks()
@@ -39,7 +39,7 @@ def test_what_was_checked_before_training_is_none_of_the_run(tmp_path: Any) -> N
     assert log(report, arguments) == {"reward": 1.0}
 
 
-def test_a_run_without_mathematics_has_nothing_to_add(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_without_mathematics_logs_no_checks(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "hf_credit.verifiers.math")
     arguments = TrainingArguments(str(tmp_path), use_cpu=True, bf16=False)
     assert log(ReportChecks(), arguments) == {"reward": 1.0}

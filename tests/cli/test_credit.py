@@ -34,4 +34,4 @@ def test_traces_are_credited_shown_and_written(command: Callable[..., Any], tmp_
     assert "&lt;script&gt;alert(1)" in page.read_text()
     assert command("credit", str(file), "--method", "rloo", "--line", "4")[0] == 1
     code, _, err = command("credit", str(file), "--method", "vineppo")
-    assert (code, "needs continuations and replays; take alive_baseline" in err) == (1, True)
+    assert (code, "needs continuations and replays; use one of alive_baseline" in err) == (1, True)

@@ -17,7 +17,7 @@ from hf_credit.rollouts import Chat, Engine, RolloutRequest
 
 @pytest.fixture(scope="module")
 def mappo_run(tmp_path_factory, relay_policy):
-    """A run of an update of MAPPO, whose critic's head is made to say something else than 0."""
+    """A run of one update of MAPPO, with a changed critic head, so that its values are not 0."""
     from hf_credit.cli import main
 
     from .conftest import relay_recipe
@@ -35,26 +35,26 @@ def mappo_run(tmp_path_factory, relay_policy):
     return folder / "run"
 
 
-def said(critic, episodes):
-    """What a critic says before each decision of each episode."""
+def predicted(critic, episodes):
+    """Returns the values of a critic before each decision of each episode."""
     own = [joint_histories(episode) for episode in episodes]
-    told = iter(critic(context_inputs([history for histories in own for history in histories])))
-    return [[next(told)[0] for _ in histories] for histories in own]
+    predictions = iter(critic(context_inputs([history for histories in own for history in histories])))
+    return [[next(predictions)[0] for _ in histories] for histories in own]
 
 
 def loaded(folder):
     return AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
 
 
-def test_a_saved_critic_says_what_its_weights_say(mappo_run) -> None:
+def test_a_saved_critic_predicts_as_its_weights(mappo_run) -> None:
     policy, tokenizer = loaded(mappo_run)
     engine = Engine(relay(4), Chat(tokenizer), sampler(policy, tokenizer, max_new_tokens=3))
     episodes = engine.run([RolloutRequest(task=row) for row in relay_tasks("held_out", 3, 4)])
     assert has_critic(mappo_run)
-    values = said(SavedCritic(mappo_run, policy, tokenizer), episodes)
+    values = predicted(SavedCritic(mappo_run, policy, tokenizer), episodes)
     assert [len(own) for own in values] == [2, 2, 2]
 
-    # The same by hand: the saved backbone on everything said so far, and the saved head at its last token.
+    # The same by hand: the saved backbone on all messages so far, and the saved head at the last token.
     weights = load_file(mappo_run / "critic" / "critic.safetensors")
     bare = AutoModelForCausalLM.from_pretrained(mappo_run).model
     bare.load_state_dict({k.removeprefix("backbone."): v for k, v in weights.items() if k.startswith("backbone.")})
@@ -85,10 +85,10 @@ def test_a_critic_of_other_weights_is_refused_in_one_sentence(mappo_run, tmp_pat
     engine = Engine(relay(4), Chat(tokenizer), sampler(policy, tokenizer, max_new_tokens=3))
     critic = SavedCritic(other, policy, tokenizer)
     with pytest.raises(ValueError, match=r"a saved critic must have the same backbone, got .*head.weight"):
-        said(critic, engine.run([RolloutRequest(task=row) for row in relay_tasks("held_out", 1, 4)]))
+        predicted(critic, engine.run([RolloutRequest(task=row) for row in relay_tasks("held_out", 1, 4)]))
 
 
-def test_an_adapter_s_critic_reads_beside_the_policy_s_own_adapter(relay_policy, tmp_path) -> None:
+def test_the_adapters_of_critic_and_policy_share_a_model(relay_policy, tmp_path) -> None:
     from accelerate import Accelerator
     from peft import LoraConfig, get_peft_model
 
@@ -112,6 +112,6 @@ def test_an_adapter_s_critic_reads_beside_the_policy_s_own_adapter(relay_policy,
     expected = [critic.context_values(joint_histories(episode)).tolist() for episode in episodes]
 
     again, _ = loaded(folder)  # as the command loads it: transformers with an adapter in it
-    values = said(SavedCritic(folder, again, tokenizer), episodes)
+    values = predicted(SavedCritic(folder, again, tokenizer), episodes)
     assert values == [pytest.approx(own, abs=1e-5) for own in expected]
     assert any(abs(value) > 1e-3 for own in values for value in own)

@@ -18,7 +18,7 @@ from hf_credit.tasks.spec import TaskSpec
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Enough warm-up for a valid action now and then, without which there is nothing to learn from.
+# Enough warm-up for some valid actions, without which nothing can be learned.
 TINY = DemoRecipe(
     blanks=2,
     hidden_size=32,
@@ -43,7 +43,7 @@ def report(output: Path) -> Any:
     return one
 
 
-def test_both_trainings_differ_in_the_reward_and_the_learning_rate_alone(report: Any, output: Path) -> None:
+def test_trainings_differ_only_in_reward_and_learning_rate(report: Any, output: Path) -> None:
     vpr, outcome = (yaml.safe_load((output / f"{name}.yaml").read_text()) for name in ("vpr", "outcome"))
     assert (vpr.pop("method"), outcome.pop("method")) == ("verifiable_process", "outcome_reward")
     assert vpr.pop("output_dir") != outcome.pop("output_dir")
@@ -68,7 +68,7 @@ def test_all_policies_meet_the_same_held_out_tasks(report: Any, output: Path) ->
     assert tasks[1:] == tasks[:-1]
 
 
-def test_differences_with_verdicts_are_told(report: Any, output: Path) -> None:
+def test_differences_are_reported_with_their_verdicts(report: Any, output: Path) -> None:
     pairs = {(one.of, one.minus, one.metric) for one in report.comparisons}
     assert pairs == {(VPR, other, metric) for other in (OUTCOME, BASE) for metric in ("success", "completion")} | {
         (OUTCOME, BASE, metric) for metric in ("success", "completion")
@@ -99,10 +99,10 @@ def test_a_recipe_out_of_range_is_refused(tmp_path: Path) -> None:
         run_demo(DemoRecipe(quality=2), tmp_path)
 
 
-def test_one_seed_says_what_its_intervals_cover(report: Any, output: Path) -> None:
-    said = "The intervals cover only the draw of the 24 held-out tasks. Each method was trained once"
-    assert any(note.startswith(said) for note in report.notes)
-    assert said in (output / "report.md").read_text()
+def test_the_report_of_one_seed_explains_its_intervals(report: Any, output: Path) -> None:
+    sentence = "The intervals cover only the draw of the 24 held-out tasks. Each method was trained once"
+    assert any(note.startswith(sentence) for note in report.notes)
+    assert sentence in (output / "report.md").read_text()
 
 
 def test_an_update_is_cut_into_gradient_steps(report: Any, output: Path) -> None:
@@ -118,7 +118,7 @@ def test_the_recipe_of_the_documents_trains_as_the_demo_does() -> None:
 
 
 def evaluated(right: int, completed: float) -> EvalResults:
-    """Of four tasks, so many solved, the others filled so far."""
+    """Results on four tasks, of which `right` are solved and the others have this completion."""
     records = [
         EpisodeRecord(
             seed=task,
@@ -132,7 +132,7 @@ def evaluated(right: int, completed: float) -> EvalResults:
 
 
 def test_several_seeds_are_compared_run_by_run(tmp_path: Path) -> None:
-    # Success of VPR less that of outcome reward: 0.5, 0.25, 0.75; mean 0.5, standard deviation 0.25,
+    # Success of VPR minus that of outcome reward: 0.5, 0.25, 0.75; mean 0.5, standard deviation 0.25,
     # t(0.975; 2) = 4.3027, so the half width is 4.3027 * 0.25 / sqrt(3) = 0.6210.
     reports = [
         Report(title="Both", results={BASE: evaluated(0, 0.5), OUTCOME: evaluated(b, 0.5), VPR: evaluated(a, 0.5)})
@@ -144,12 +144,12 @@ def test_several_seeds_are_compared_run_by_run(tmp_path: Path) -> None:
     assert "| VPR | 75.0% [12.9, 100.0] |" in page
     assert (
         "- VPR minus outcome reward, success rate: +50.0 points; the 95% interval [-12.1, +112.1] includes 0, so "
-        "these seeds do not tell the two apart." in page
+        "the difference is not significant over these seeds." in page
     )
     assert "outcome reward minus base, success rate: +25.0 points; the 95% interval [+25.0, +25.0] excludes 0" in page
 
 
-def test_what_the_command_offers_is_what_the_recipe_says() -> None:
+def test_defaults_of_the_command_are_those_of_the_recipe() -> None:
     offered = {name: parameter.default for name, parameter in inspect.signature(demo).parameters.items()}
     recipe = DemoRecipe()
     assert (offered["updates"], offered["episodes"], offered["seed"]) == (recipe.updates, recipe.held_out, recipe.seed)

@@ -23,7 +23,7 @@ def test_a_policy_is_diagnosed_and_the_folder_written(command, relay_policy, tmp
     assert {bucket.event for bucket in load_buckets(buckets)} == {"reasoner"}
 
 
-def test_policies_stand_side_by_side_as_json(command, trained_run, micro_policy, tmp_path) -> None:
+def test_several_policies_are_diagnosed_as_json(command, trained_run, micro_policy, tmp_path) -> None:
     code, out, err = command(
         "diagnose",
         trained_run,
@@ -46,7 +46,7 @@ def test_policies_stand_side_by_side_as_json(command, trained_run, micro_policy,
     assert "Wrote" in err
 
 
-def test_the_credit_of_training_is_measured_by_a_method_that_is_named(command, relay_policy, tmp_path) -> None:
+def test_the_credit_of_training_is_measured_with_the_named_method(command, relay_policy, tmp_path) -> None:
     training = ("--protocol", "training", "--method", "magrpo", "--method-option", "group_size=3")
     code, out, err = command("diagnose", relay_policy, *training, *SMALL, "--output", tmp_path)
     assert code == 0, err
@@ -62,7 +62,7 @@ def test_the_credit_of_training_is_measured_by_a_method_that_is_named(command, r
     assert json.loads(out)[0]["cost"]["scoring_events"] == 6 * 3  # no replay is needed
 
 
-def test_what_replays_could_gain_is_told_without_any(command, relay_policy, tmp_path) -> None:
+def test_the_possible_gain_of_replays_is_measured_without_replays(command, relay_policy, tmp_path) -> None:
     asked = ("--protocol", "replays", "--episodes", 12, "--branches", 4, "--output", tmp_path)
     code, out, err = command("diagnose", relay_policy, *asked)
     assert code == 0, err
@@ -74,7 +74,7 @@ def test_what_replays_could_gain_is_told_without_any(command, relay_policy, tmp_
     assert found["gain"]["most"] == 4
 
 
-def test_a_method_that_is_named_stands_beside_the_usual_ones_and_one_that_cannot_says_so(
+def test_a_named_method_is_measured_besides_the_default_ones_or_reported_as_not_measured(
     command, relay_policy, tmp_path
 ) -> None:
     named = ("--method", "mc_process_reward", "--attempts", 0, "--json")

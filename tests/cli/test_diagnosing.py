@@ -16,26 +16,26 @@ TASKS = Tasks(episodes=6)
 
 
 def test_a_collaboration_s_policy_is_diagnosed_and_played(relay_policy) -> None:
-    told: list[int] = []
+    replies: list[int] = []
     setup = TaskSpec.load(relay_policy)
     found = diagnose_model(
-        str(relay_policy), setup, PLAN, tasks=TASKS, attempts=2, device="cpu", on_replies=told.append
+        str(relay_policy), setup, PLAN, tasks=TASKS, attempts=2, device="cpu", on_replies=replies.append
     )
     assert len(found.buckets) == PLAN.buckets
     assert set(found.success) == {"greedy", "pass@1", "pass@2"}
     assert found.success["pass@1"].mean <= found.success["pass@2"].mean
     assert {interval.n for interval in found.success.values()} == {6}
-    assert sum(told) == sum(found.cost.decisions.values()) <= replies_at_most(6, 2, PLAN, 2)
+    assert sum(replies) == sum(found.cost.decisions.values()) <= replies_at_most(6, 2, PLAN, 2)
     assert found.cost.scoring_events == 6 * 3 + sum(2 * (len(one.candidates) + 2) for one in found.buckets)
     assert found.about["plan"]["buckets"] == PLAN.buckets
     again = diagnose_model(str(relay_policy), setup, PLAN, tasks=TASKS, attempts=2, device="cpu", name="p")
     again = replace(again, name=found.name)
-    # As written, where what is not defined is null: NaN is not equal to itself.
+    # Compared as written, with null for undefined numbers, since NaN does not equal itself.
     assert numbers([again]) == numbers([found])
     assert again.buckets == found.buckets
 
 
-def test_exact_values_stand_beside_the_estimates(relay_policy) -> None:
+def test_exact_values_are_shown_with_the_estimates(relay_policy) -> None:
     setup = TaskSpec.load(relay_policy)
     short = replace(setup, sampling=replace(setup.sampling, max_new_tokens=2))
     found = diagnose_model(str(relay_policy), short, PLAN, tasks=TASKS, exact_floor=1e-2, device="cpu")
@@ -44,7 +44,7 @@ def test_exact_values_stand_beside_the_estimates(relay_policy) -> None:
     assert not math.isnan(found.events[0].mean_return.mean)
 
 
-def test_a_game_s_policy_is_judged_by_the_game_s_oracle(trained_run) -> None:
+def test_the_oracle_of_an_environment_judges_its_policy(trained_run) -> None:
     found = diagnose_model(str(trained_run), TaskSpec.load(trained_run), PLAN, tasks=TASKS, device="cpu")
     assert [credit.method for credit in found.events[0].credits] == [
         "verifiable_process",

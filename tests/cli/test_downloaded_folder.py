@@ -1,4 +1,4 @@
-"""A command in a folder of somebody else's: whatever its files name, no code that lies there runs."""
+"""Commands in a downloaded folder run no code from it, whatever its files name."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 
 @pytest.fixture
 def folder(tmp_path: Path, micro_policy: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A policy with code beside it under every name that something here imports or looks up; one is in it."""
+    """A folder of a policy with code under every name that is imported or looked up."""
     folder = tmp_path / "downloaded"
     shutil.copytree(micro_policy, folder)
     for info in ("evil-1.0.dist-info", "evil.egg-info"):
@@ -97,7 +97,7 @@ def test_no_command_runs_code_that_lies_in_the_current_folder(
 
 
 @pytest.mark.parametrize("attack", TASKS)
-def test_nor_does_a_program_that_looks_for_modules_there(
+def test_no_program_imports_modules_of_the_current_folder(
     attack: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name_in_file(folder, TASKS[attack])
@@ -118,8 +118,10 @@ def test_nor_does_a_program_that_looks_for_modules_there(
     ],
     ids=["script", "empty entry of PYTHONPATH", "module"],
 )
-def test_a_process_does_not_either(words: list[str], environment: dict[str, str], folder: Path) -> None:
-    (folder / "sitecustomize.py").unlink()  # which Python itself imports, where it is told to look here
+def test_no_child_process_imports_modules_of_the_current_folder(
+    words: list[str], environment: dict[str, str], folder: Path
+) -> None:
+    (folder / "sitecustomize.py").unlink()  # Python imports it if the folder is on its path
     name_in_file(folder, {"environment": "scienceworld"})
     done = subprocess.run(
         [*words, "evaluate", ".", "--episodes", "2"],
@@ -133,7 +135,7 @@ def test_a_process_does_not_either(words: list[str], environment: dict[str, str]
     assert not (folder / "ran").exists()
 
 
-def test_code_that_a_person_names_is_found_there(folder: Path, command: Callable[..., Any]) -> None:
+def test_code_that_the_user_names_is_found_in_the_current_folder(folder: Path, command: Callable[..., Any]) -> None:
     name_in_file(folder, SUDOKU)
     for words in (
         ("evaluate", ".", "--task", "evil:make"),
@@ -149,7 +151,7 @@ def test_code_that_a_person_names_is_found_there(folder: Path, command: Callable
     assert (folder / "ran").exists()
 
 
-def test_a_name_that_is_installed_brings_the_folder_nowhere(folder: Path, command: Callable[..., Any]) -> None:
+def test_an_installed_name_does_not_add_the_folder_to_the_path(folder: Path, command: Callable[..., Any]) -> None:
     name_in_file(folder, {"environment": "scienceworld"})
     code, _, err = command("evaluate", ".", "--option", "task=hf_credit.verifiers.math:score_task")
     assert (code, "scienceworld, got none" in err) == (1, True), err

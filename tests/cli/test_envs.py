@@ -36,6 +36,6 @@ def test_what_needs_no_model_imports_nothing_heavy(arguments: list[str]) -> None
         f"try:\n    main({arguments})\nfinally:\n    print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    # The chat that a collaboration is shown in knows the type of a tokenizer.
+    # The chat of a collaboration imports the type of tokenizers.
     heavy = HEAVY if arguments == ["envs"] else HEAVY | {"transformers", "numpy"}
     assert heavy.isdisjoint(json.loads(result.stderr))

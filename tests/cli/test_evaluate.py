@@ -13,7 +13,9 @@ from hf_credit.evaluation.results import EvalResults
 from hf_credit.tasks.spec import Sampling, TaskSpec
 
 
-def test_a_trained_policy_knows_its_game(command: Callable[..., Any], trained_run: Path, tmp_path: Path) -> None:
+def test_a_trained_policy_is_evaluated_on_its_task(
+    command: Callable[..., Any], trained_run: Path, tmp_path: Path
+) -> None:
     output = tmp_path / "evaluation.json"
     code, out, err = command("evaluate", trained_run, "--episodes", 8, "--json", "--output", output)
     assert code == 0
@@ -31,7 +33,7 @@ def test_a_trained_policy_knows_its_game(command: Callable[..., Any], trained_ru
     assert kept.summary()["completion"].mean == numbers["metrics"]["completion"]["mean"]
 
 
-def test_people_get_a_table(command: Callable[..., Any], trained_run: Path) -> None:
+def test_results_are_shown_as_a_table(command: Callable[..., Any], trained_run: Path) -> None:
     code, out, _ = command("evaluate", trained_run, "--episodes", 4, "--temperature", 0, "--batch-size", 2)
     assert code == 0
     assert "mean [95% interval]" in out
@@ -39,7 +41,7 @@ def test_people_get_a_table(command: Callable[..., Any], trained_run: Path) -> N
     assert "oracle-valid actions" in out
 
 
-def test_a_policy_without_a_note_is_told_its_game(command: Callable[..., Any], micro_policy: Path) -> None:
+def test_a_policy_without_a_recorded_task_needs_a_task(command: Callable[..., Any], micro_policy: Path) -> None:
     game = ("--environment", "sudoku", "--option", "size=4", "--option", "blanks=4")
     shown = ("--history", "current", "--no-instructions", "--max-turns", 2)
     drawn = ("--max-new-tokens", 12, "--temperature", 1, "--top-p", 1, "--top-k", 0)
@@ -54,23 +56,21 @@ def test_a_policy_without_a_note_is_told_its_game(command: Callable[..., Any], m
     assert 0 < numbers["metrics"]["turns"]["mean"] <= 2
 
 
-def test_replies_that_leave_no_room_for_a_context_are_refused(
+def test_replies_too_long_for_any_context_are_refused(
     command: Callable[..., Any], micro_policy: Path, trained_run: Path
 ) -> None:
-    # Nothing beside the policy says how long its replies are, and the papers' 4096 are all that it has.
+    # The policy has no recorded reply length, so it is the papers' 4096, which is its whole context.
     game = ("--task", "sudoku", "--option", "size=4", "--option", "blanks=4", "--episodes", 2)
     code, out, err = command("evaluate", micro_policy, *game)
     assert (code, out) == (1, "")
     assert "got replies of up to 4096 tokens for a model of 4096 positions, so that no reply fits" in err
     code, out, err = command("evaluate", micro_policy, *game, "--max-new-tokens", 4090)
     assert (code, out) == (1, "")
-    assert "got 2 tasks whose contexts are longer than the 6 tokens beside it" in err
+    assert "got 2 tasks, all above 6 tokens" in err
     assert command("evaluate", trained_run, "--episodes", 2, "--max-new-tokens", 4096).code == 1
 
 
-def test_a_task_that_is_shown_otherwise_than_in_training_is_told(
-    command: Callable[..., Any], trained_run: Path
-) -> None:
+def test_prompts_that_differ_from_training_cause_a_warning(command: Callable[..., Any], trained_run: Path) -> None:
     code, _, err = command("evaluate", trained_run, "--episodes", 2, "--history", "append", "--instructions")
     assert code == 0
     assert "Warning: the policy" in err
@@ -104,7 +104,7 @@ def test_what_cannot_be_played_is_refused(
     assert complaint in err
 
 
-# Which game
+# The task
 
 
 @pytest.fixture
@@ -113,12 +113,12 @@ def noted(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-def test_options_change_the_noted_game(noted: str) -> None:
+def test_options_change_the_recorded_task(noted: str) -> None:
     assert spec_for(noted, None, {"blanks": 6}).environment_options == {"size": 4, "blanks": 6}
     assert spec_for(noted, "sudoku", {}).environment_options == {"size": 4, "blanks": 5}
 
 
-def test_another_game_has_options_of_its_own_and_is_shown_alike(noted: str) -> None:
+def test_another_task_has_its_options_and_the_same_prompts(noted: str) -> None:
     setup = spec_for(noted, "minesweeper", {"rows": 4})
     assert (setup.environment, setup.environment_options) == ("minesweeper", {"rows": 4})
     assert setup.history == "current"

@@ -32,7 +32,7 @@ def test_the_same_seed_gives_the_same_games(micro_policy: Path) -> None:
     assert other.records != first.records
 
 
-def test_results_say_what_was_played(micro_policy: Path) -> None:
+def test_results_record_the_task(micro_policy: Path) -> None:
     results = evaluate_model(str(micro_policy), SETUP, 2, first_task=5)
     assert results.about == {"model": str(micro_policy), "setup": SETUP.to_dict(), "first_task": 5, "seed": 0}
     assert [one.seed for one in results.records] == [2**31 + 5, 2**31 + 6]
@@ -59,7 +59,7 @@ def test_an_oracle_of_another_game_is_refused_before_the_games(micro_policy: Pat
 
 
 @pytest.mark.parametrize("model", ["no/such/folder", "nobody/nothing"])
-def test_a_model_that_is_nowhere_is_named(model: str) -> None:
+def test_a_missing_model_is_named(model: str) -> None:
     with pytest.raises(ValueError, match=f"must be a folder with a saved policy or an id on the Hub, got '{model}'"):
         load_policy(model)
 

@@ -1,4 +1,4 @@
-"""Files that were made to hang or to crash their reader end a command in one sentence."""
+"""Files made to hang or crash their reader end a command with an error of one sentence."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_problems(tmp_path: Path, value: str, ending: str) -> None:
 @pytest.mark.parametrize("value", [DEEP, LONG], ids=["deep", "long"])
 def test_buckets(tmp_path: Path, value: str) -> None:
     (tmp_path / "buckets.jsonl").write_text(f'{{"candidates": {value}}}\n')
-    with pytest.raises(ValueError, match="line 1: a bucket must be what"):
+    with pytest.raises(ValueError, match="line 1: a bucket must be written by"):
         load_buckets(tmp_path / "buckets.jsonl")
 
 

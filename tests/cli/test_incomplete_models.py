@@ -1,4 +1,4 @@
-"""Files that lack a tensor, or hold another: no part of a policy is made of random numbers."""
+"""Files with missing or other tensors are errors: no part of a policy is initialised at random."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def changed(source: Path, target: Path, change: Callable[[Tensors], Tensors], na
 
 
 @CHANGES
-def test_a_policy_is_played_and_trained_from_whole_files_alone(
+def test_a_policy_is_played_and_trained_only_from_complete_files(
     change: Any, named: str, micro_policy: Path, tmp_path: Path
 ) -> None:
     folder = changed(micro_policy, tmp_path / "policy", change)
@@ -105,7 +105,7 @@ def test_an_adapter_has_every_tensor(micro_policy: Path, tmp_path: Path) -> None
         load_adapter(AutoModelForCausalLM.from_pretrained(micro_policy), other)
 
 
-def test_so_has_that_of_each_role_and_so_has_their_base(micro_policy: Path, tmp_path: Path) -> None:
+def test_adapters_of_roles_and_their_base_have_every_tensor(micro_policy: Path, tmp_path: Path) -> None:
     whole = adapter_of(micro_policy, tmp_path / "adapter")
     run = tmp_path / "run"
     shutil.copytree(whole, run / "actor")
@@ -119,7 +119,7 @@ def test_so_has_that_of_each_role_and_so_has_their_base(micro_policy: Path, tmp_
         load_policy(str(whole))
 
 
-def test_and_a_critics_backbone(micro_policy: Path, tmp_path: Path) -> None:
+def test_the_backbone_of_a_critic_has_every_tensor(micro_policy: Path, tmp_path: Path) -> None:
     policy, tokenizer = load_policy(str(micro_policy))
     own_backbone(str(micro_policy), policy, tokenizer, torch.device("cpu"), False)  # without its head
     lacks = changed(micro_policy, tmp_path / "lacks", without_a_layer)

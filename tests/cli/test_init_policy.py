@@ -25,7 +25,7 @@ def test_the_command_takes_every_setting_with_its_default() -> None:
         assert taken[setting.name] == setting.default
 
 
-def test_a_policy_is_made_with_its_game_beside_it(command: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_policy_is_saved_with_its_task(command: Callable[..., Any], tmp_path: Path) -> None:
     folder = tmp_path / "policy"
     code, out, err = command("init-policy", "sudoku", folder, "--option", "size=4", *SMALL)
     assert code == 0
@@ -39,7 +39,7 @@ def test_a_policy_is_made_with_its_game_beside_it(command: Callable[..., Any], t
     assert (setup.history, setup.instructions, setup.sampling.temperature) == ("current", False, 1.0)
 
 
-def test_a_policy_for_a_collaboration_knows_it(relay_policy: Path) -> None:
+def test_a_policy_for_a_collaboration_is_saved_with_its_task(relay_policy: Path) -> None:
     setup = TaskSpec.load(relay_policy)
     assert setup is not None
     assert (setup.collaboration, setup.options, setup.environment) == ("relay", {"size": 4, "speakers": 2}, None)
@@ -70,9 +70,7 @@ def test_every_action_of_every_game_fits_a_reply() -> None:
         assert longest + 1 <= MICRO_SAMPLING.max_new_tokens
 
 
-def test_a_policy_that_python_made_is_evaluated_as_it_knows_its_task(
-    command: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_policy_from_python_is_evaluated_on_its_recorded_task(command: Callable[..., Any], tmp_path: Path) -> None:
     environment = make("sudoku", size=4, blanks=2)
     oracle = default_oracle(environment)
     assert oracle is not None

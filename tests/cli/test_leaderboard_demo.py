@@ -41,7 +41,7 @@ TINY = BoardDemo(
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+def printed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     """The lines that the command prints without a page, until it ends."""
     output = tmp_path_factory.mktemp("board") / "new"
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as printed:
@@ -54,9 +54,9 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
 
 
 @pytest.fixture(scope="module")
-def commands(told: list[str]) -> list[list[str]]:
+def commands(printed: list[str]) -> list[list[str]]:
     """The words of the two commands that it ends with."""
-    return [shlex.split(line) for line in told if "serve" in line][-2:]
+    return [shlex.split(line) for line in printed if "serve" in line][-2:]
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def test_training_runs_of_the_library_are_entered_with_method_and_cost_and_verif
     assert rows[VPR].entry.ledger["scoring_events"] == rows[OUTCOME].entry.ledger["scoring_events"] == 32
 
 
-def test_seed_and_command_of_a_published_run_are_read_beside_it(board: Any) -> None:
+def test_seed_and_command_are_read_from_a_published_run(board: Any) -> None:
     hub, benchmark, _ = board
     entry = make_submission(hub, benchmark, TINY.board, ["me/sudoku-vpr-7"]).entry
     assert [one.seed for one in entry.checkpoints] == [7]
@@ -92,11 +92,11 @@ def test_seed_and_command_of_a_published_run_are_read_beside_it(board: Any) -> N
     assert entry.command.endswith("vpr.yaml")
 
 
-def test_the_credit_of_methods_is_entered_where_they_fit_the_task(results: Any, told: list[str]) -> None:
+def test_the_credit_of_methods_is_entered_where_they_fit_the_task(results: Any, printed: list[str]) -> None:
     (row,) = [row for row in results.rows if row.entry.kind == "credit"]
     assert (row.entry.board, row.entry.name, row.record.badge) == ("relay credit", "replay_loo", "verified")
-    assert any(line.startswith("verifiable_process on relay credit: not measured") for line in told)
-    assert not any("refused" in line for line in told)
+    assert any(line.startswith("verifiable_process on relay credit: not measured") for line in printed)
+    assert not any("rejected" in line for line in printed)
 
 
 def test_a_folder_with_files_is_refused_before_anything_is_trained(tmp_path: Path) -> None:

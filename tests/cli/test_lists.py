@@ -1,4 +1,4 @@
-"""What can be named, in lists: `hf-credit recipes`, `methods`, `metrics`, and the fields of a recipe."""
+"""The commands that list names: `hf-credit recipes`, `methods`, `metrics`, and the fields of a recipe."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_help_of_a_recipe_has_its_values_beside_the_defaults(command: Callab
     assert command("train", "--method", "ppo", "--help")[1].count('  gae_level "token"') == 1
 
 
-def test_the_options_of_a_method_are_listed_and_the_page_of_all_is_as_they_are(command: Callable[..., Any]) -> None:
+def test_the_options_of_a_method_are_listed_as_on_the_page_of_options(command: Callable[..., Any]) -> None:
     code, out, _ = command("methods", "ppo")
     assert code == 0
     assert "lam  (number in [0, 1]; default: 1.0)\n      lambda of GAE.\n" in out
@@ -62,7 +62,7 @@ def test_the_options_of_a_method_are_listed_and_the_page_of_all_is_as_they_are(c
     assert command("methods", "--markdown")[1] == page.read_text(encoding="utf-8")
 
 
-def test_the_options_of_no_method_are_refused(command: Callable[..., Any]) -> None:
+def test_an_unknown_method_has_no_options(command: Callable[..., Any]) -> None:
     code, _, err = command("methods", "ppp")
     assert code == 1
     assert "did you mean 'ppo'?" in err

@@ -74,7 +74,7 @@ def test_the_version_is_shown(command: Callable[..., Any]) -> None:
         (("play", "sudoku", "--option", "size"), "an option must be name=value, got 'size'"),
         (("play", "sudoku", "--option", "sise=4"), "options size, blanks, notation, got 'sise'; did you mean 'size'?"),
         (("play", "minesweeper", "--option", "mines=25"), "mines must be a whole number from 1 to"),
-        (("report", "nowhere"), "a run's folder must hold metrics.jsonl"),
+        (("report", "nowhere"), "a run's folder must have metrics.jsonl"),
         (("evaluate", "nowhere"), "got 'nowhere', which is no folder, and the Hub cannot be asked"),
     ],
 )

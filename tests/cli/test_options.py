@@ -27,7 +27,7 @@ def test_no_options_are_none() -> None:
 
 
 @given(st.dictionaries(st.from_regex(r"[a-z_]+", fullmatch=True), st.booleans() | st.integers() | st.none()))
-def test_what_json_writes_is_read_back(options: dict[str, object]) -> None:
+def test_json_values_are_read(options: dict[str, object]) -> None:
     assert parse_options([f"{name}={json.dumps(value)}" for name, value in options.items()]) == options
 
 
@@ -42,11 +42,11 @@ def test_an_option_given_twice_is_refused() -> None:
         parse_options(["size=4", "size=6"])
 
 
-def test_what_was_left_out_is_not_given() -> None:
+def test_given_drops_none() -> None:
     assert those_given(one=None, two=0, three=False) == {"two": 0, "three": False}
 
 
-def test_options_of_no_oracle_are_refused() -> None:
+def test_options_without_an_oracle_are_refused() -> None:
     assert named_oracle(None, None) is None
     assert type(named_oracle("mcts", ["simulations=3"])).__name__ == "MCTSOracle"
     with pytest.raises(ValueError, match="--oracle-option needs --oracle, got"):

@@ -7,7 +7,7 @@ from hf_credit.cli import progress as module
 from hf_credit.cli.progress import Progress, print_table
 
 
-def test_outside_a_terminal_the_beginning_and_the_end_are_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_outside_a_terminal_start_and_end_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with Progress() as progress:
         task = progress.task("games", 3)
         task.advance()
@@ -17,7 +17,7 @@ def test_outside_a_terminal_the_beginning_and_the_end_are_lines(capsys: pytest.C
     assert err == "games ...\ngames: 3/3 all won\n"
 
 
-def test_a_task_may_take_fewer_steps_than_it_might_have(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_task_may_take_fewer_steps_than_its_total(capsys: pytest.CaptureFixture[str]) -> None:
     with Progress() as progress:
         task = progress.task("turns", 10)
         task.update(4, "fast")
@@ -26,7 +26,7 @@ def test_a_task_may_take_fewer_steps_than_it_might_have(capsys: pytest.CaptureFi
     assert capsys.readouterr().err == "turns ...\nturns: 10/10 fast\n"
 
 
-def test_a_line_under_way_says_how_much_time_is_left(
+def test_a_progress_line_has_the_remaining_time(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = iter([100.0, 100.0, 220.0])  # begun, taken up at update 10, and 20 updates later
@@ -38,7 +38,7 @@ def test_a_line_under_way_says_how_much_time_is_left(
     assert capsys.readouterr().err == "updates ...\nupdates: 30/100 (7 min left) loss 1\n"
 
 
-def test_a_table_that_nobody_sees_is_as_wide_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_outside_a_terminal_is_not_narrowed(capsys: pytest.CaptureFixture[str]) -> None:
     table = Table("x" * 90, "y" * 90)
     table.add_row("[-0.068, 0.068]" * 8, "z")
     print_table(table)

@@ -1,4 +1,4 @@
-"""A run that pushes what it trained, to a Hub of its own, and what a stock client makes of it."""
+"""A run pushes its policy to a local Hub, from which a standard client loads it."""
 
 from __future__ import annotations
 

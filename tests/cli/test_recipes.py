@@ -11,7 +11,7 @@ from hf_credit.recipes import RECIPES
 from hf_credit.trainers.recipes import PRESETS, read_job
 
 PATHS = list(RECIPES.values())
-# Tests have no GPU; half precision wants one, or to be told that there is none.
+# Tests have no GPU, which half precision needs unless use_cpu is set.
 ON_CPU = ("--use_cpu", "true")
 
 
@@ -76,7 +76,7 @@ def test_the_papers_settings_of_c3_are_in_its_recipes() -> None:
         assert job.model.use_peft == stem.endswith("_lora")
 
 
-def test_the_relays_baselines_differ_from_it_in_the_method_alone() -> None:
+def test_the_baselines_of_relay_differ_only_in_the_method() -> None:
     micro = {path.stem: read_job(["--config", str(path)]).config() for path in PATHS if path.stem.startswith("relay")}
     assert {name: config["method"] for name, config in micro.items()} == {
         "relay_micro": "replay_loo",
@@ -85,14 +85,14 @@ def test_the_relays_baselines_differ_from_it_in_the_method_alone() -> None:
     }
     for config in micro.values():
         different = {name for name, value in config.items() if micro["relay_micro"].get(name, value) != value}
-        epochs = {"num_train_epochs"}  # max_steps says how long
+        epochs = {"num_train_epochs"}  # max_steps determines the length
         assert different <= {"method", "method_options", "output_dir", "critic_learning_rate", "logging_dir"} | epochs
 
 
 # Overriding
 
 
-def test_what_stands_behind_the_recipe_wins(recipe: Callable[..., Path]) -> None:
+def test_flags_override_the_recipe(recipe: Callable[..., Path]) -> None:
     job = read_job(
         [
             "--config",
@@ -171,7 +171,7 @@ def test_a_wrong_recipe_is_refused(recipe: Callable[..., Path], tmp_path: Path) 
     assert "name a file, or a recipe that" in problem(tmp_path / "nowhere.yaml")
 
 
-def test_the_method_may_be_left_to_the_command_line(recipe: Callable[..., Path]) -> None:
+def test_the_method_may_be_a_flag(recipe: Callable[..., Path]) -> None:
     values = yaml.safe_load(recipe().read_text())
     del values["method"]
     recipe().write_text(yaml.safe_dump(values))
@@ -180,7 +180,7 @@ def test_the_method_may_be_left_to_the_command_line(recipe: Callable[..., Path])
     assert read_job(["--config", str(path)]).game.method == "verifiable_process"
 
 
-def test_checkpoints_that_nobody_would_save_are_refused(recipe: Callable[..., Path]) -> None:
+def test_save_steps_need_a_save_strategy(recipe: Callable[..., Path]) -> None:
     path = str(recipe())
     with pytest.raises(ValueError, match="save_steps needs save_strategy 'steps', got 'no'"):
         read_job(["--config", path, "--save_steps", "10"])

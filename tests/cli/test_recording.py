@@ -39,7 +39,7 @@ def recorder() -> RunRecorder:
 
 
 def train(recorder: RunRecorder, args: TrainingArguments, first: int, last: int, is_main: bool = True) -> None:
-    """What a trainer tells a callback over a run from step `first` to step `last`."""
+    """Calls a callback as a trainer does in a run from step `first` to step `last`."""
     state = TrainerState(global_step=first - 1, is_world_process_zero=is_main, max_steps=last)
     recorder.on_train_begin(args, state, TrainerControl())
     for step in range(first, last + 1):
@@ -47,7 +47,7 @@ def train(recorder: RunRecorder, args: TrainingArguments, first: int, last: int,
         recorder.on_log(args, state, TrainerControl(), logs={"reward": step / 10, "epoch": 1.0})
 
 
-def test_a_run_leaves_settings_facts_and_log(recorder: RunRecorder, args: TrainingArguments) -> None:
+def test_a_run_writes_settings_facts_and_log(recorder: RunRecorder, args: TrainingArguments) -> None:
     train(recorder, args, 1, 3)
     run = read_run(Path(args.output_dir or ""))
     assert run.config == {"max_steps": 3}
@@ -62,7 +62,7 @@ def test_a_new_run_in_the_same_folder_starts_a_new_log(recorder: RunRecorder, ar
     assert [entry["step"] for entry in read_log(Path(args.output_dir or "") / "metrics.jsonl")] == [1, 2]
 
 
-def test_a_resumed_run_forgets_what_came_after_its_checkpoint(recorder: RunRecorder, args: TrainingArguments) -> None:
+def test_a_resumed_run_drops_entries_after_its_checkpoint(recorder: RunRecorder, args: TrainingArguments) -> None:
     train(recorder, args, 1, 5)
     train(recorder, args, 4, 4)
     assert [entry["step"] for entry in read_log(Path(args.output_dir or "") / "metrics.jsonl")] == [1, 2, 3, 4]
@@ -73,11 +73,11 @@ def test_only_the_main_process_writes(recorder: RunRecorder, args: TrainingArgum
     assert not Path(args.output_dir or "").exists()
 
 
-# What training plays
+# Recorded episodes
 
 
 def played(recorder: EpisodeRecorder, args: TrainingArguments, first: int, last: int, every: int = 1) -> list[int]:
-    """The updates in the file, once a trainer has told the recorder of updates `first` to `last` of two tasks each."""
+    """Returns the updates in the file after the recorder has received updates `first` to `last`, of two tasks each."""
     state = TrainerState(global_step=first - 1, logging_steps=every, is_world_process_zero=True)
     recorder.on_train_begin(args, state, TrainerControl())
     made = Decision(role="a", state=None, context_ids=(10,), action_ids=(11,), logprobs=None, action_text="x" * 3_000)
@@ -106,7 +106,7 @@ def test_the_file_is_bounded_by_recording_half_as_often(args: TrainingArguments,
     assert (Path(args.output_dir or "") / EPISODES_FILE).stat().st_size <= 20_000
 
 
-def test_nothing_is_recorded_where_nobody_wants_it(args: TrainingArguments, tokenizer: Any) -> None:
+def test_no_episode_is_recorded_with_log_episodes_0(args: TrainingArguments, tokenizer: Any) -> None:
     assert played(EpisodeRecorder(tokenizer, 0), args, 1, 3) == []
 
 
@@ -116,7 +116,7 @@ def test_a_damaged_record_does_not_stop_a_run(args: TrainingArguments, tokenizer
     assert played(EpisodeRecorder(tokenizer, 1), args, 3, 4) == [3, 4]
 
 
-def test_a_checkpoint_is_complete_only_with_its_game(trained_run: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_is_complete_only_with_its_task(trained_run: Path, tmp_path: Path) -> None:
     checkpoint = shutil.copytree(trained_run / "checkpoint-1", tmp_path / "checkpoint-1")
     assert flaw(checkpoint) is None
     assert TaskSpec.load(checkpoint) == TaskSpec.load(trained_run)
@@ -138,7 +138,7 @@ def test_progress_shows_the_update_and_the_latest_numbers(
     assert capsys.readouterr().err == "updates ...\nupdates: 2/2 loss 1.000, reward 0.250, oracle/valid 0.500\n"
 
 
-def test_an_evaluation_is_a_line_of_its_own(args: TrainingArguments, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_evaluation_has_a_separate_line(args: TrainingArguments, capsys: pytest.CaptureFixture[str]) -> None:
     state = TrainerState(global_step=0, max_steps=2)
     with Progress() as progress:
         shown = ShowProgress(progress)
@@ -148,11 +148,11 @@ def test_an_evaluation_is_a_line_of_its_own(args: TrainingArguments, capsys: pyt
         shown.on_evaluate(args, state, TrainerControl(), metrics={"eval_reward": 0.5, "eval_success": 0.25})
         state.global_step = 2
         shown.on_step_end(args, state, TrainerControl())
-    told = "update 1, evaluated: eval_reward 0.500, eval_success 0.250"
-    assert capsys.readouterr().err == f"updates ...\n{told}\nupdates: 2/2\n"
+    line = "update 1, evaluated: eval_reward 0.500, eval_success 0.250"
+    assert capsys.readouterr().err == f"updates ...\n{line}\nupdates: 2/2\n"
 
 
-def test_a_note_is_made_of_what_is_there() -> None:
+def test_a_note_contains_the_logged_metrics() -> None:
     assert note({"success": 0.5, "loss": 3, "reward": "none", "kl": 1.0}) == "loss 3.000, success 0.500"
     assert note({"endings/error": 0.0, "reward": 1.0}) == "reward 1.000"
     assert note({"endings/error": 0.25, "reward": 1.0}) == "reward 1.000, endings/error 0.250"
@@ -171,16 +171,16 @@ def credited(*decisions: CreditedDecision, **changes: Any) -> CreditedEpisode:
     return CreditedEpisode(**{"decisions": decisions, "outcome": 0.5, "ending": "finished"} | changes)
 
 
-def test_an_episode_is_told_decision_by_decision() -> None:
+def test_an_episode_is_logged_decision_by_decision() -> None:
     first = CreditedDecision(
         role="smith", event="draft", context="Which word?", reply="attic", reward=0.25, credit=-1.0
     )
     other = CreditedReply(reply="cellar", outcomes=(1.0, 0.0), credit=0.5)
     second = replace(first, role="poet", reply="end", credit=None, verdict=1.0, valid=True, alternatives=(other,))
-    told, last = log_rows(credited(first, second, ending="truncated"), 7)
-    assert (told["prompt"], told["completion"], told["advantage"]) == ("Which word?", "attic", -1.0)
-    assert told["rewards"] == pytest.approx({"reward": 0.25, "verdict": math.nan, "outcome": 0.5}, nan_ok=True)
-    assert told["extra"] == {
+    row, last = log_rows(credited(first, second, ending="truncated"), 7)
+    assert (row["prompt"], row["completion"], row["advantage"]) == ("Which word?", "attic", -1.0)
+    assert row["rewards"] == pytest.approx({"reward": 0.25, "verdict": math.nan, "outcome": 0.5}, nan_ok=True)
+    assert row["extra"] == {
         "episode": 7, "turn": 0, "role": "smith", "event": "draft", "ending": "truncated", "alternatives": "",
     }  # fmt: skip
     assert math.isnan(last["advantage"])
@@ -188,7 +188,7 @@ def test_an_episode_is_told_decision_by_decision() -> None:
     assert last["extra"]["alternatives"] == "'cellar': outcomes 1, 0, advantage +0.5"
 
 
-def test_a_decision_that_an_earlier_episode_holds_is_told_there_alone() -> None:
+def test_a_shared_decision_is_logged_once() -> None:
     own = CreditedDecision(role="agent", event="agent", context="", reply="here")
     assert [row["completion"] for row in log_rows(credited(replace(own, reply="there", inherited=True), own), 0)] == [
         "here"

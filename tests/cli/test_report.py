@@ -18,7 +18,7 @@ def run(trained_run: Path, tmp_path: Path) -> Path:
     return shutil.copytree(trained_run, tmp_path / "my_run")
 
 
-def test_a_run_becomes_a_page(command: Callable[..., Any], run: Path) -> None:
+def test_a_report_of_a_run_is_written(command: Callable[..., Any], run: Path) -> None:
     code, out, _ = command("report", run)
     assert code == 0
     assert "report.md" in out
@@ -44,7 +44,7 @@ def test_an_episode_is_shown_with_its_credit(command: Callable[..., Any], run: P
     assert f"outcomes</dt><dd>{recorded[2].outcome:.3g}</dd>" in shown
     assert f"<dd>{read_run(run).config['method']}</dd>" in shown
     first = recorded[2].decisions[0]
-    assert set(first.beside) >= {"outcome_reward"}  # what it would have got from another method
+    assert set(first.beside) >= {"outcome_reward"}  # the credit that another method assigns
     assert "<dt>outcome_reward</dt>" in shown
     # The other episodes of the update are a step away, and lead back.
     pages = re.findall('href="([^"]*)"', shown)
@@ -55,8 +55,8 @@ def test_an_episode_is_shown_with_its_credit(command: Callable[..., Any], run: P
 @pytest.mark.parametrize(
     ("wanted", "error"),
     [
-        (("--update", 7), "one of those recorded, 1, 2, got 7"),
-        (("--episode", 5), "the episodes 1 to 4 recorded, got 5"),
+        (("--update", 7), "one of the recorded 1, 2, got 7"),
+        (("--episode", 5), "must be from 1 to 4, got 5"),
     ],
 )
 def test_an_episode_that_was_not_recorded_is_refused(
@@ -76,7 +76,7 @@ def test_a_run_without_recorded_episodes_has_a_report_without_a_page(command: Ca
     assert "--update and --episode need a run with episodes.jsonl" in err
 
 
-def test_evaluations_in_the_folder_are_told_and_compared(
+def test_evaluations_in_the_folder_are_reported_and_compared(
     command: Callable[..., Any], run: Path, micro_policy: Path, tmp_path: Path
 ) -> None:
     for name, model, episodes in (
@@ -100,7 +100,7 @@ def test_evaluations_in_the_folder_are_told_and_compared(
     assert {(one["of"], one["minus"]) for one in numbers["differences"]} == {("evaluation", "evaluation_greedy")}
 
 
-def test_runs_side_by_side_are_told_with_what_each_cost(
+def test_several_runs_are_reported_with_their_costs(
     command: Callable[..., Any], run: Path, trained_run: Path, tmp_path: Path
 ) -> None:
     other = shutil.copytree(trained_run, tmp_path / "other")
@@ -115,7 +115,7 @@ def test_runs_side_by_side_are_told_with_what_each_cost(
     assert numbers["ledgers"]["my_run"]["scoring_events"] == 16
 
 
-def test_a_run_beside_itself_is_refused(command: Callable[..., Any], run: Path) -> None:
+def test_comparing_a_run_with_itself_is_refused(command: Callable[..., Any], run: Path) -> None:
     code, _, err = command("report", run, "--beside", run)
     assert code == 1
     assert "runs must be different folders" in err
@@ -125,4 +125,4 @@ def test_a_damaged_evaluation_is_refused(command: Callable[..., Any], run: Path)
     (run / "evaluation.json").write_text("{}")
     code, _, err = command("report", run)
     assert code == 1
-    assert "results must be what EvalResults.to_json writes" in err
+    assert "results must be written by EvalResults.to_json" in err

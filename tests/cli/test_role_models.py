@@ -26,7 +26,7 @@ from hf_credit.collaborations.judged_puzzles import JudgedPuzzles
 
 def asking():
     puzzles = make("situation_puzzles", turns=2, wording="brief")
-    puzzles.read_action = lambda reply: f"interact {reply or '?'}"  # whatever is said is a question
+    puzzles.read_action = lambda reply: f"interact {reply or '?'}"  # any reply is a question
     return JudgedPuzzles(puzzles, instructions=False)
 """
 SPEC = TaskSpec(collaboration="asking:asking", sampling=Sampling(max_new_tokens=4), trusted=True)
@@ -34,7 +34,7 @@ SPEC = TaskSpec(collaboration="asking:asking", sampling=Sampling(max_new_tokens=
 
 @pytest.fixture
 def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Folders of a policy, of a judge that has its vocabulary, and of a stranger that has another."""
+    """Folders of a policy, of a judge with the same vocabulary, and of a model with another."""
     (tmp_path / "asking.py").write_text(ASKING)
     monkeypatch.syspath_prepend(tmp_path)
     rows = SPEC.build().tasks("held_out", 2)
@@ -45,18 +45,18 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_named_model_is_asked_greedily_and_the_policy_everything_else(models: Path) -> None:
+def test_the_named_model_replies_greedily_for_its_role_and_the_policy_for_the_others(models: Path) -> None:
     played: list[Any] = []
 
     def played_with(**speakers: str) -> dict[str, Any]:
-        told = evaluate_model(
+        results = evaluate_model(
             str(models / "policy"),
             SPEC,
             4,
             role_models=speakers,
             on_episodes=lambda _, episodes: played.append(episodes),
         )
-        return told.about["role_models"]
+        return results.about["role_models"]
 
     assert played_with(judge=str(models / "judge")) == {"judge": str(models / "judge")}
     assert played_with() == {"judge": None}
@@ -77,7 +77,7 @@ def test_the_named_model_is_asked_greedily_and_the_policy_everything_else(models
     assert first[0] == first[1]
 
 
-def test_a_role_that_is_learned_from_and_another_vocabulary_are_refused(models: Path) -> None:
+def test_a_trained_role_and_another_vocabulary_are_refused(models: Path) -> None:
     policy = str(models / "policy")
     with pytest.raises(
         ValueError, match="got one for 'agent', where 'judged_puzzles' has judge; leave it to the policy"
@@ -89,7 +89,7 @@ def test_a_role_that_is_learned_from_and_another_vocabulary_are_refused(models: 
         evaluate_model(policy, SPEC, 4, role_models={"judge": str(models / "stranger")})
 
 
-def test_the_command_line_names_one_and_warns_where_nobody_is_named(
+def test_the_command_line_takes_a_role_model_and_warns_without_one(
     models: Path, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(models)
@@ -103,7 +103,7 @@ def test_the_command_line_names_one_and_warns_where_nobody_is_named(
     assert "Warning: the policy itself played the role 'judge'; set --role-model judge=MODEL." in err
 
 
-def test_a_diagnosis_asks_the_named_model_and_looks_at_no_decision_of_its(
+def test_a_diagnosis_uses_the_named_model_and_skips_its_decisions(
     models: Path, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(models)
@@ -111,10 +111,10 @@ def test_a_diagnosis_asks_the_named_model_and_looks_at_no_decision_of_its(
     asked += ["--buckets", 3, "--candidates", 2, "--replays", 1, "--value-actions", 0, "--attempts", 0]
     code, _, err = command(*asked, "--role-model", "judge=judge")
     assert code == 0, err
-    (told,) = json.loads(Path("policy/diagnosis/diagnosis.json").read_text())
-    assert told["about"]["role_models"] == {"judge": "judge"}
-    assert [one["event"] for one in told["events"]] == ["agent"]
-    assert told["cost"]["decisions"]["judge"] > 0
+    (results,) = json.loads(Path("policy/diagnosis/diagnosis.json").read_text())
+    assert results["about"]["role_models"] == {"judge": "judge"}
+    assert [one["event"] for one in results["events"]] == ["agent"]
+    assert results["cost"]["decisions"]["judge"] > 0
     assert "Warning" not in err
     code, _, err = command(*asked, "--event", "judge")
     assert code == 1
@@ -122,7 +122,7 @@ def test_a_diagnosis_asks_the_named_model_and_looks_at_no_decision_of_its(
 
 
 def job(models: Path, **changes: Any) -> Any:
-    """What a recipe with a judge says."""
+    """The fields of a recipe with a judge."""
     values = {
         "method": "truncated_ppo",
         "algorithm": "grpo",
@@ -145,7 +145,7 @@ def job(models: Path, **changes: Any) -> Any:
     return read_job(["--config", str(models / "recipe.yaml")])
 
 
-def test_a_recipe_names_one_and_is_resumed_with_no_other(models: Path) -> None:
+def test_a_recipe_names_a_role_model_and_is_resumed_only_with_it(models: Path) -> None:
     first = job(models)
     assert first.config()["role_models"] == {"judge": str(models / "judge")}
     trainer = build_trainer(first)

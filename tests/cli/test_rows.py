@@ -1,4 +1,4 @@
-"""The recipes' way from sets of problems to the trainer's rows, with real files in place of the Hub."""
+"""The problem sets of recipes become the trainer's rows, with local files instead of the Hub."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def own(path: Path, *problems: str) -> str:
 
 
 @pytest.mark.parametrize("recipe", ["qwen3_4b_math", "qwen3_4b_math_lora"])
-def test_the_recipe_for_mathematics_trains_on_what_no_evaluation_holds(recipe: str) -> None:
+def test_the_recipe_for_mathematics_trains_on_no_evaluation_problem(recipe: str) -> None:
     rows = load_rows(read_job(local(recipe, MATHEMATICS)))
     assert isinstance(rows.train, Dataset)
     facts = rows.facts["problems"]
@@ -81,14 +81,14 @@ def test_the_recipe_for_mathematics_scores_its_rows() -> None:
     WORKER.close()
 
 
-def test_the_recipe_for_code_trains_on_what_no_evaluation_holds() -> None:
+def test_the_recipe_for_code_trains_on_no_evaluation_problem() -> None:
     rows = load_rows(read_job(local("qwen2_5_coder_3b_code", CODE)))
     assert rows.facts["problems"]["overlap_dropped"] == {"mbpp/test": 3}
     assert len(rows.train) == 374 - 3
     assert all("Implement this signature:\n\ndef " in row["problem"] and row["tests"] for row in rows.train)
 
 
-def test_without_leave_to_drop_the_overlap_is_refused() -> None:
+def test_overlap_is_refused_unless_it_may_be_dropped() -> None:
     with pytest.raises(OverlapError, match=r"got 3 of its 374 rows \(3 in mbpp/test\)"):
         load_rows(read_job(local("qwen2_5_coder_3b_code", CODE, "--on_overlap", "refuse")))
     with pytest.raises(ValueError, match=r"must have a gold answer, got none in row 1634"):
@@ -130,13 +130,13 @@ def test_a_dataset_is_kept_apart_from_the_evaluation_too(reasoning: Callable[...
     assert list(load_rows(job).train["problem"]) == ["1 + 1"]
 
 
-def test_rows_without_evaluation_sets_are_left_alone(together: Callable[..., Path]) -> None:
+def test_rows_without_evaluation_sets_are_unchanged(together: Callable[..., Path]) -> None:
     rows = load_rows(read_job(["--config", str(together())]))
     assert rows.facts == {}
     assert len(rows.train) == 8
 
 
-def test_what_does_not_fit_is_told(reasoning: Callable[..., Path], tmp_path: Path) -> None:
+def test_what_does_not_fit_is_refused(reasoning: Callable[..., Path], tmp_path: Path) -> None:
     train, test = own(tmp_path / "train.jsonl", "1 + 1"), own(tmp_path / "test.jsonl", "2 + 2")
     path = str(reasoning(problem_sets=[train]))
     with pytest.raises(ValueError, match="draws its tasks from evaluation_problem_sets, got none; name a set"):

@@ -29,7 +29,7 @@ def training(recipe: Callable[..., Path], tmp_path: Path) -> Callable[..., Train
     return make
 
 
-def test_a_training_that_fails_ends_all_and_shows_its_last_lines(training: Callable[..., Training]) -> None:
+def test_a_failed_training_stops_all_and_shows_its_last_lines(training: Callable[..., Training]) -> None:
     before = set(psutil.Process().children(recursive=True))
     long, wrong = training("long", max_steps=10**6), training("wrong")
     wrong.recipe.unlink()
@@ -49,7 +49,7 @@ from hf_credit.cli.progress import Progress
 from hf_credit.evaluation.runs import LOG_FILE
 from hf_credit.cli.side_by_side import Training, train_side_by_side
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # shells switch it off for what runs in the background
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by shells in the background
 recipes = [Path(path) for path in sys.argv[1:]]
 trainings = [Training(name=path.stem, recipe=path, folder=path.with_suffix(""), updates=9) for path in recipes]
 with Progress() as progress:
@@ -57,7 +57,7 @@ with Progress() as progress:
     train_side_by_side(trainings, progress)
 """
 
-# Before it: told to stop when it comes to a certain step (event of sys.setprofile, function, how often).
+# Prefix of _PARENT: sends SIGTERM at the n-th occurrence of a step (event of sys.setprofile, function, n).
 _AT = """
 import os, signal, sys
 
@@ -74,7 +74,7 @@ del sys.argv[1:4]
 
 
 def of(recipes: list[str]) -> list[psutil.Process]:
-    """The processes that have one of the recipes in their command."""
+    """Returns the processes with one of the recipes in their command."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -84,7 +84,7 @@ def of(recipes: list[str]) -> list[psutil.Process]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "termination"])
-def test_none_is_left_behind_when_the_user_stops(training: Callable[..., Training], number: signal.Signals) -> None:
+def test_a_signal_stops_all_processes(training: Callable[..., Training], number: signal.Signals) -> None:
     recipes = [str(training(name, max_steps=10**6).recipe) for name in ("one", "other")]
     parent = subprocess.Popen([sys.executable, "-c", _PARENT, *recipes], stderr=subprocess.DEVNULL)
     while len(of(recipes)) < 3:  # with the parent
@@ -105,9 +105,9 @@ def test_none_is_left_behind_when_the_user_stops(training: Callable[..., Trainin
         (("call", "poll", "1"), False),
         (("call", "wait", "1"), True),
     ],
-    ids=["first is started", "second is started", "others stop", "told again", "they are looked at", "others end"],
+    ids=["first starts", "second starts", "others stop", "second signal", "poll", "others end"],
 )
-def test_none_is_left_behind_at_whatever_moment_the_process_is_told_to_stop(
+def test_a_signal_at_any_moment_stops_all_processes(
     training: Callable[..., Training], step: tuple[str, str, str], wrong: bool
 ) -> None:
     trainings = [training(name, max_steps=10**6) for name in ("one", "other")]
@@ -124,7 +124,7 @@ def test_none_is_left_behind_at_whatever_moment_the_process_is_told_to_stop(
     assert of(recipes) == []
 
 
-def test_none_outlives_a_parent_that_is_killed(training: Callable[..., Training]) -> None:
+def test_killing_the_parent_stops_all_processes(training: Callable[..., Training]) -> None:
     recipes = [str(training(name, max_steps=10**6).recipe) for name in ("one", "other")]
     parent = subprocess.Popen([sys.executable, "-c", _PARENT, *recipes], stderr=subprocess.DEVNULL)
     while len(of(recipes)) < 3:
@@ -132,7 +132,7 @@ def test_none_outlives_a_parent_that_is_killed(training: Callable[..., Training]
         time.sleep(0.05)
     parent.kill()
     parent.wait()
-    while left := of(recipes):  # what outlived it would stay for ever
+    while left := of(recipes):  # a process that outlived the parent would never end
         psutil.wait_procs(left)
 
 

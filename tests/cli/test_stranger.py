@@ -1,4 +1,4 @@
-"""A stranger's task and method, one file in a folder of theirs: everything that works with ours works with these."""
+"""A user's own task and method, in one file of their folder, work with every command."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Heap(State):
 
 
 class Nim(Environment):
-    """Take 1 or 2 stones a turn until exactly none is left; fewer turns are better."""
+    """Take 1 or 2 stones per turn until exactly none is left; fewer turns are better."""
 
     name, state_type, task_columns = "nim", Heap, ("stones",)
 
@@ -115,7 +115,7 @@ def pair(answerer="solver"):
 
 @dataclass(frozen=True, kw_only=True)
 class Best:
-    """The best episode of a task is credited with what it beats the last update's mean by."""
+    """Credits the best episode of a task with its outcome minus the mean of the last update."""
 
     scale: float
 
@@ -137,7 +137,7 @@ PROGRAM = Path(sys.executable).parent / "hf-credit"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The stranger's folder, with a policy for their environment."""
+    """The user's folder, with a policy for their environment."""
     folder = tmp_path_factory.mktemp("stranger")
     (folder / "of_a_stranger.py").write_text(FILE)
     small = ["--episodes", "64", "--hidden-size", "16", "--layers", "1", "--heads", "2", "--option", "most=3"]
@@ -174,13 +174,13 @@ def recipe(folder: Path, name: str = "recipe", **changed: Any) -> Path:
 
 @pytest.fixture(scope="module")
 def run(folder: Path) -> Path:
-    """A run of two updates, trained from the command line in the stranger's folder."""
+    """A run of two updates, trained from the command line in the user's folder."""
     log = folder / "train.log"
     finish(start(PROGRAM, "train", recipe(folder), log=log, folder=folder), log)
     return folder / "run"
 
 
-def test_a_run_says_what_was_played_and_by_which_method(run: Path) -> None:
+def test_a_run_records_its_task_and_its_method(run: Path) -> None:
     for saved in (run, run / "checkpoint-1"):
         spec = TaskSpec.load(saved)
         assert spec is not None
@@ -206,7 +206,7 @@ def test_it_is_evaluated_and_diagnosed_without_naming_the_task(
     assert [one["method"] for one in json.loads(out)] == ["of_a_stranger:best"]
 
 
-def test_the_code_that_a_folder_names_is_not_run_unasked(
+def test_the_code_that_a_folder_names_is_run_only_with_consent(
     run: Path, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(run.parent)
@@ -218,7 +218,7 @@ def test_the_code_that_a_folder_names_is_not_run_unasked(
     assert code == 0, err  # the user named it
 
 
-def test_a_method_that_a_person_names_may_stand_in_the_files_too(
+def test_a_method_that_the_user_names_may_be_named_in_the_files(
     run: Path, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(run.parent)
@@ -235,7 +235,7 @@ def test_it_resumes_and_refuses_another_game_and_another_method(
     monkeypatch.chdir(run.parent)
     shutil.copytree(run / "checkpoint-1", tmp_path / "again" / "checkpoint-1")
     again = {"output_dir": str(tmp_path / "again"), "resume_from_checkpoint": str(tmp_path / "again" / "checkpoint-1")}
-    for changed, told in (
+    for changed, reason in (
         ({"environment_options": {"most": 4}}, "task.environment_options.most 4 in place of 3"),
         ({"environment": "tic_tac_toe", "environment_options": {}}, "task.environment 'tic_tac_toe' in place of"),
         ({"history": "append"}, "task.history 'append' in place of 'current'"),
@@ -244,7 +244,7 @@ def test_it_resumes_and_refuses_another_game_and_another_method(
         code, _, err = command(
             "train", recipe(tmp_path, model_name_or_path=str(run.parent / "base"), **again, **changed)
         )
-        assert (code, told in err) == (1, True), err
+        assert (code, reason in err) == (1, True), err
     code, _, err = command("train", recipe(tmp_path, model_name_or_path=str(run.parent / "base"), **again))
     assert code == 0, err
     whole, resumed = (
@@ -255,7 +255,7 @@ def test_it_resumes_and_refuses_another_game_and_another_method(
     assert resumed[0]["reward"] == whole[1]["reward"]
 
 
-def test_a_collaboration_of_a_stranger_is_trained_on_and_evaluated(
+def test_a_users_collaboration_is_trained_on_and_evaluated(
     run: Path, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(run.parent)
@@ -283,7 +283,7 @@ def test_a_collaboration_of_a_stranger_is_trained_on_and_evaluated(
     assert code == 0, err
 
 
-def test_an_oracle_of_a_stranger_verifies(run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_users_oracle_verifies(run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(run.parent)
     for method in ("verifiable_process", "outcome_reward"):
         path = recipe(tmp_path, method=method, method_options=None, oracle="of_a_stranger:Greedy")
@@ -296,7 +296,7 @@ def test_an_oracle_of_a_stranger_verifies(run: Path, monkeypatch: pytest.MonkeyP
         assert saved["options"]["oracle"]["name"] == "of_a_stranger:Greedy"
 
 
-def test_a_person_plays_it(folder: Path) -> None:
+def test_a_users_environment_is_played(folder: Path) -> None:
     words = [sys.executable, "-m", "hf_credit.cli", "play", "of_a_stranger:Nim", "--seed", "0"]
     done = subprocess.run(words, cwd=folder, input="?\ntake 2\n", capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -304,7 +304,7 @@ def test_a_person_plays_it(folder: Path) -> None:
     assert "finished: success 1" in done.stdout
 
 
-def test_what_a_package_brings_by_entry_points_is_listed_and_made(
+def test_entry_points_of_a_package_are_listed_and_made(
     folder: Path, tmp_path: Path, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed = tmp_path / "of_a_stranger-1.0.dist-info"

@@ -22,7 +22,7 @@ from hf_credit.tasks.spec import Sampling, TaskSpec
 from hf_credit.trainers.recipes import read_job
 
 
-def test_a_run_leaves_a_policy_and_all_that_tells_how_it_came_about(trained_run: Path, micro_policy: Path) -> None:
+def test_a_run_saves_the_policy_and_its_settings(trained_run: Path, micro_policy: Path) -> None:
     run = read_run(trained_run)
     assert (run.updates, run.episodes, run.facts["processes"]) == (2, 16, 1)
     assert run.facts["parameters"] == run.facts["trained_parameters"] > 0
@@ -37,7 +37,7 @@ def test_a_run_leaves_a_policy_and_all_that_tells_how_it_came_about(trained_run:
     assert TaskSpec.load(trained_run) == TaskSpec.load(trained_run / "checkpoint-1")
 
 
-def test_a_run_goes_on_from_its_checkpoint(command: Callable[..., Any], trained_run: Path, tmp_path: Path) -> None:
+def test_a_run_resumes_from_its_checkpoint(command: Callable[..., Any], trained_run: Path, tmp_path: Path) -> None:
     run = shutil.copytree(trained_run, tmp_path / "run")
     arguments = ("--output_dir", run, "--resume_from_checkpoint", run / "checkpoint-1", "--save_strategy", "no")
     code, _, err = command("train", trained_run.parent / "recipe.yaml", *arguments)
@@ -48,7 +48,7 @@ def test_a_run_goes_on_from_its_checkpoint(command: Callable[..., Any], trained_
     assert read_run(run).episodes == 16
 
 
-def test_a_disk_too_full_for_the_trained_policy_is_told_in_one_line(
+def test_a_full_disk_is_an_error_of_one_line(
     command: Callable[..., Any], recipe: Callable[..., Path], micro_policy: Path
 ) -> None:
     path, before = recipe(max_steps=1), resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -58,9 +58,9 @@ def test_a_disk_too_full_for_the_trained_policy_is_told_in_one_line(
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert code == 1
-    (told,) = [line for line in err.splitlines() if line.startswith("Error: ")]
-    assert told.startswith("Error: a checkpoint must be written to its end, got ")
-    assert f"in {path.parent / 'run'} with" in told
+    (complaint,) = [line for line in err.splitlines() if line.startswith("Error: ")]
+    assert complaint.startswith("Error: a checkpoint must be written to its end, got ")
+    assert f"in {path.parent / 'run'} with" in complaint
 
 
 def test_an_adapter_is_trained_and_evaluated(command: Callable[..., Any], recipe: Callable[..., Path]) -> None:
@@ -75,13 +75,13 @@ def test_an_adapter_is_trained_and_evaluated(command: Callable[..., Any], recipe
     assert len(EvalResults.load(run / "evaluation.json").records) == 4
 
 
-def test_a_flag_that_is_nearly_right_is_told(command: Callable[..., Any], recipe: Callable[..., Path]) -> None:
+def test_a_misspelt_flag_gets_a_suggestion(command: Callable[..., Any], recipe: Callable[..., Path]) -> None:
     code, _, err = command("train", recipe(), "--max_step", 3)
     assert code == 1
     assert "got --max_step; did you mean 'max_steps'?" in err
 
 
-def test_a_tracker_that_is_not_installed_is_told_before_anything_is_loaded(
+def test_a_missing_tracker_is_an_error_before_loading(
     command: Callable[..., Any], recipe: Callable[..., Path]
 ) -> None:
     code, _, err = command("train", recipe(model_name_or_path="nowhere"), "--report_to", "neptune")
@@ -90,17 +90,17 @@ def test_a_tracker_that_is_not_installed_is_told_before_anything_is_loaded(
     assert err.count("\n") == 1
 
 
-def test_a_run_in_which_nothing_can_be_learned_says_why_once(
+def test_a_run_that_cannot_learn_warns_once(
     command: Callable[..., Any], recipe: Callable[..., Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     code, _, err = command("train", recipe(max_completion_length=1, log_completions=False))
     assert code == 0, err
-    (told,) = [message for message in caplog.messages if message.startswith("nothing was learned")]
-    assert told.endswith("100% of replies reached the length limit; raise max_completion_length.")
+    (complaint,) = [message for message in caplog.messages if message.startswith("nothing was learned")]
+    assert complaint.endswith("100% of replies reached the length limit; raise max_completion_length.")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed")
-def test_vllm_that_is_not_installed_is_told_with_our_extra(
+def test_missing_vllm_is_an_error_with_the_extra_to_install(
     command: Callable[..., Any], recipe: Callable[..., Path]
 ) -> None:
     code, _, err = command("train", recipe(use_vllm=True))
@@ -108,7 +108,7 @@ def test_vllm_that_is_not_installed_is_told_with_our_extra(
     assert "Error: use_vllm needs vLLM, got none installed; run pip install 'hf-credit[vllm]'" in err
 
 
-def test_the_end_says_what_was_written_and_what_to_do_with_it(
+def test_the_last_line_names_the_output_and_the_next_commands(
     command: Callable[..., Any], recipe: Callable[..., Path]
 ) -> None:
     path = recipe(max_steps=1, eval_strategy="steps", eval_steps=1, held_out_tasks=8, per_device_eval_batch_size=8)

@@ -35,7 +35,7 @@ def played(trainer: Any) -> TaskSpec:
     return dataclasses.replace(trainer.task_spec(), method=None)
 
 
-def test_a_job_becomes_a_trainer_and_the_setup_that_evaluation_needs(recipe: Callable[..., Path]) -> None:
+def test_a_job_has_a_trainer_and_the_spec_for_evaluation(recipe: Callable[..., Path]) -> None:
     trainer = build_trainer(
         read_job(["--config", str(recipe(oracle="sudoku_constraints", max_turns=3)), "--use_peft", "--lora_r", "2"])
     )
@@ -62,7 +62,7 @@ def test_a_run_builds_its_task_once(recipe: Callable[..., Path], monkeypatch: py
     assert trainer.interaction is job.interaction
 
 
-def test_a_collector_and_a_rule_are_put_under_any_method(
+def test_a_collector_and_a_truncation_rule_combine_with_any_method(
     recipe: Callable[..., Path], together: Callable[..., Path]
 ) -> None:
     flags = ["--method", "rloo", "--collector", "tree", "--collector_options", '{"fanout": [2, 2]}']
@@ -77,7 +77,7 @@ def test_a_collector_and_a_rule_are_put_under_any_method(
     assert saved.build_method().collector == Tree(fanout=(2, 2))
     assert saved.build_method().wrap == trainer.method.wrap
     path = str(together(collector="group", collector_options={"size": 3}))
-    assert build_trainer(read_job(["--config", path])).method.collector.size == 3  # a method with a trainer of its own
+    assert build_trainer(read_job(["--config", path])).method.collector.size == 3  # a method with a preset trainer
     plain = build_trainer(read_job(["--config", str(recipe()), *flags[:2], *cut, "--truncation", "none"]))
     assert not isinstance(plain.interaction, Truncated)
 
@@ -94,14 +94,14 @@ def test_a_collector_and_a_rule_are_put_under_any_method(
         (["--collector", "group"], "a collector must give what the estimator needs, verdicts"),
     ],
 )
-def test_a_part_that_does_not_fit_is_refused_before_a_model_is_loaded(
+def test_a_component_that_does_not_fit_is_refused_before_a_model_is_loaded(
     recipe: Callable[..., Path], flags: list[str], complaint: str
 ) -> None:
     with pytest.raises(ValueError, match=complaint):
         build_trainer(read_job(["--config", str(recipe()), *flags]))
 
 
-def test_a_policy_that_meets_its_game_otherwise_than_before_is_told(
+def test_prompts_that_differ_from_the_base_policys_cause_a_warning(
     recipe: Callable[..., Path], trained_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = str(recipe(model_name_or_path=str(trained_run), instructions=True))
@@ -111,7 +111,7 @@ def test_a_policy_that_meets_its_game_otherwise_than_before_is_told(
     assert "was shown its task otherwise" not in capsys.readouterr().err
 
 
-def test_a_collaboration_becomes_a_trainer_on_tasks_of_its_own(together: Callable[..., Path]) -> None:
+def test_a_collaboration_is_trained_on_its_tasks(together: Callable[..., Path]) -> None:
     trainer = build_trainer(read_job(["--config", str(together()), "--alternatives", "4", "2"]))
     assert isinstance(trainer, ReplayLOOTrainer)
     assert trainer.method.collector.fanout == (4, 2)
@@ -128,7 +128,7 @@ def test_without_max_steps_an_epoch_has_as_many_tasks_as_asked_for(together: Cal
     assert len(trainer.train_dataset) == 16
 
 
-def test_a_game_can_be_trained_on_by_replay(recipe: Callable[..., Path]) -> None:
+def test_an_environment_is_trained_with_replays(recipe: Callable[..., Path]) -> None:
     path = recipe(method="replay_loo", max_turns=2, alternatives=[2, 4])
     trainer = build_trainer(read_job(["--config", str(path)]))
     assert isinstance(trainer, ReplayLOOTrainer)
@@ -137,7 +137,7 @@ def test_a_game_can_be_trained_on_by_replay(recipe: Callable[..., Path]) -> None
     assert (saved.environment, saved.history, saved.max_turns) == ("sudoku", "current", 2)
 
 
-def test_what_a_collaboration_lacks_is_told_before_a_model_is_loaded(
+def test_what_a_collaboration_lacks_is_an_error_before_a_model_is_loaded(
     together: Callable[..., Path], tmp_path: Path, micro_policy: Path
 ) -> None:
     def refuses(complaint: str, **changed: Any) -> None:
@@ -194,7 +194,7 @@ def test_a_dataset_without_the_split_or_of_an_unknown_kind_is_refused(
         build_trainer(read_job(["--config", str(recipe(dataset_name=str(tmp_path / "rows.txt")))]))
 
 
-def test_no_file_of_a_run_or_of_its_report_holds_a_secret(
+def test_no_file_of_a_run_or_its_report_contains_a_secret(
     recipe: Callable[..., Path], command: Callable[..., Any], tmp_path: Path
 ) -> None:
     path = recipe(
@@ -216,7 +216,7 @@ def test_no_file_of_a_run_or_of_its_report_holds_a_secret(
     assert [name for name, content in written.items() if b"hf_secret" in content] == []
 
 
-# What Python trains
+# Trained in Python
 
 
 def on_a_processor(output: Path, **changed: Any) -> CreditConfig:
@@ -245,7 +245,7 @@ def test_what_python_trains_the_command_line_evaluates(
     assert code == 0, err
 
 
-def test_what_nobody_can_build_again_is_saved_without_its_task_and_with_a_warning(
+def test_a_task_that_cannot_be_rebuilt_is_not_saved_with_a_warning(
     relay_policy: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     team = Collaboration(

@@ -1,4 +1,4 @@
-"""Beliefs against what the transcript implies."""
+"""Beliefs compared with labels from the transcript."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_the_divergence_is_from_the_label_to_the_belief():
     assert belief_deviation([[0.25, 0.75]], [[0.25, 0.75]]).deviation == 0
 
 
-def test_what_was_held_impossible_is_clipped():
+def test_an_infinite_divergence_is_clipped():
     assert belief_deviation([[1.0, 0.0]], [[0.0, 1.0]]).deviation == 2
     assert belief_deviation([[1.0, 0.0]], [[0.5, 0.5]], most=1.0).deviation == 1
     assert belief_deviation([[0.99, 0.01]], [[0.0, 1.0]]).deviation == 2

@@ -1,4 +1,4 @@
-"""Beliefs and cuts, by hand; cut episodes played on in a real game."""
+"""Beliefs and cuts, by hand; cut episodes continued in an environment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hf_credit.methods.t3 import Truncated, make_rule
 from hf_credit.rollouts import Ending, Engine, EnvironmentInteraction, Generation, RolloutRequest
 
 
-def test_the_potential_of_answers_beside_that_of_what_is_possible() -> None:
+def test_the_potentials_of_agent_and_oracle() -> None:
     found = belief_potential([["a", "a", "b", "c"]], [["a", "b"]], ["a"], alpha=0)
     assert found.by_state == ((pytest.approx(math.log(2)), pytest.approx(math.log(2)), pytest.approx(0.5)),)
     assert belief_potential([["b"]], [["a", "b"]], ["a"], alpha=0).potential == math.inf
@@ -33,19 +33,19 @@ def test_the_potential_of_answers_beside_that_of_what_is_possible() -> None:
         (([["a"]], [["a"]], ["a"], -1.0), "beliefs need alpha >= 0"),
     ],
 )
-def test_beliefs_that_are_none_are_refused(inputs: tuple[Any, ...], message: str) -> None:
+def test_invalid_beliefs_are_refused(inputs: tuple[Any, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         belief_potential(*inputs)
 
 
-def test_stalls_are_compared_with_steps_that_lowered_nothing() -> None:
+def test_stalls_are_compared_with_steps_without_progress() -> None:
     found = cut_quality([[True, True, False], [False]], [[0.0, 0.3, -0.1], [0.2]], [1.0, 0.0])
     assert (found.precision, found.recall, found.lost) == (0.5, 0.5, 0.5)
     with pytest.raises(ValueError, match="finite, got inf"):
         cut_quality([[True]], [[math.inf]])
 
 
-def test_episodes_that_were_cut_go_on_from_there_uncut(tokenizer: Any, chat: Any) -> None:
+def test_cut_episodes_are_continued(tokenizer: Any, chat: Any) -> None:
     class Says:
         def __init__(self, *words: str) -> None:
             self.words = list(words)

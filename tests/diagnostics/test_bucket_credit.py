@@ -35,7 +35,7 @@ BY_RETURNS = ("replay_loo", "magrpo", "outcome_reward")
 
 
 def bucket(*returns, value_only=(), verdicts=None, turn=0, **others) -> Bucket:
-    """A bucket of returns alone."""
+    """A bucket with returns but without replays."""
     verdicts = verdicts or [None] * len(returns)
     return Bucket(
         event="agent",
@@ -68,7 +68,7 @@ def decision(context, action, event="agent", verdict=None, reward=0.0) -> Decisi
 
 
 def whole(*replays, before=(), verdicts=None, later=()) -> Bucket:
-    """A bucket of whole replays: of each candidate the outcomes, the decisions before it, and verdicts after it."""
+    """A bucket with replays: outcomes of each candidate, decisions before it, and later verdicts."""
     history = [*before[-1].context_ids, *before[-1].action_ids, 8] if before else [8]
     candidates = []
     for place, outcomes in enumerate(replays):
@@ -93,7 +93,7 @@ def whole(*replays, before=(), verdicts=None, later=()) -> Bucket:
 
 
 def critic(readings):
-    """Says how many tokens it read, times a tenth."""
+    """A critic that predicts a tenth of the number of tokens it read."""
     return [tuple(at / 10 for at in reading.at) for reading in readings]
 
 
@@ -101,19 +101,19 @@ ONE = bucket([1, 1], [0, 0], [1, 0], value_only=([0, 1], [0, 0]))
 TWO = bucket([0.5], [0.5, 0.5], value_only=([1],), turn=1)
 
 
-def test_c3_s_credit_weighs_the_others_by_their_replays() -> None:
+def test_the_credit_of_c3_weights_other_candidates_by_their_replays() -> None:
     # 1 - 1/4; 0 - 3/4; 1/2 - 1/2. Equal returns have credit 0.
     assert assigned_credit([ONE, TWO], "replay_loo") == [pytest.approx([0.75, -0.75, 0]), [0, 0]]
-    # Of one replay for 1.0 and three for 0: the third's baseline is (1 + 0 * 3) / 4.
+    # One replay of 1.0 and three of 0: the baseline of the third candidate is (1 + 0 * 3) / 4.
     uneven = bucket([1], [0, 0, 0], [1, 1])
     assert assigned_credit([uneven], "replay_loo")[0][2] == pytest.approx(1 - 1 / 4)
 
 
-def test_magrpo_s_credit_counts_a_candidate_in_its_own_baseline() -> None:
+def test_the_baseline_of_magrpo_includes_the_candidate() -> None:
     assert assigned_credit([ONE], "magrpo") == [pytest.approx([0.5, -0.5, 0])]
 
 
-def test_mappo_s_credit_is_against_what_the_critic_says_of_everything_said_so_far() -> None:
+def test_the_baseline_of_mappo_is_the_critics_value_of_all_messages() -> None:
     context = LocalContext(critics={"critic": critic})
     first, second = whole([1, 1], [0, 1]), whole([0.5], [0], before=[decision([8], [5, 5])])
     # 1 token is read before the first, 4 before the second.
@@ -121,12 +121,12 @@ def test_mappo_s_credit_is_against_what_the_critic_says_of_everything_said_so_fa
     assert found == [pytest.approx([0.9, 0.4]), pytest.approx([0.1, -0.4])]
 
 
-def test_what_follows_a_candidate_counts_where_the_method_says_so() -> None:
+def test_later_decisions_count_if_the_method_uses_them() -> None:
     context = LocalContext(critics={"critic": critic})
     long = whole([1.0], [0.0], later=(1.0, 0.0))
     # Paid two decisions later: 0.25 of it, and the critic's values on the way cancel with lam = 1.
     assert assigned_credit([long], make("mappo", gamma=0.5), context) == [pytest.approx([0.25 - 0.1, -0.1])]
-    # The verdicts 1 and 0 that follow: 1 + 0.5 and 0 + 0.5 at the turn, whose mean is 1 and deviation 0.5.
+    # The verdicts 1 and 0 that follow: 1 + 0.5 and 0 + 0.5 at the turn, with mean 1 and deviation 0.5.
     judged = whole([0], [0], verdicts=[1, 0], later=(1.0, 0.0))
     found = assigned_credit([judged], make("verifiable_process", gamma=0.5, min_active=2))
     assert found == [pytest.approx([1, -1])]
@@ -139,18 +139,18 @@ def test_outcome_credit_is_normalised_over_all_replays() -> None:
 
 
 def test_normalisation_and_clipping_are_those_of_training() -> None:
-    # Clipped to 10, leave-one-out gives 10 and -10, whose population deviation is 10.
+    # Clipped to 10, leave-one-out gives 10 and -10, with population deviation 10.
     wide = bucket([30], [0])
     assert assigned_credit([wide], "replay_loo") == [[10, -10]]
     assert assigned_credit([wide], make("replay_loo", normalise_credit=True)) == [pytest.approx([1, -1])]
     assert assigned_credit([wide], make("magrpo", return_clip=4)) == [[2, -2]]
 
 
-def test_a_candidate_without_others_has_no_credit_of_c3_s() -> None:
+def test_a_single_candidate_has_no_credit_of_c3() -> None:
     assert math.isnan(assigned_credit([bucket([1])], "replay_loo")[0][0])
 
 
-def test_vpr_s_credit_is_normalised_over_all_candidates_of_a_turn() -> None:
+def test_the_credit_of_vpr_is_normalised_over_all_candidates_of_a_turn() -> None:
     # Turn 0 has verdicts 1 0 1 and 1: mean 3/4, variance 3/16. Turn 1 has two, fewer than four, so it takes the mean
     # of all six, 5/6, and their variance 5/36.
     first = bucket([0], [0], [0], verdicts=[1, 0, 1])
@@ -163,7 +163,7 @@ def test_vpr_s_credit_is_normalised_over_all_candidates_of_a_turn() -> None:
     assert found[2] == pytest.approx([1 / 6 / all_spread] * 2)
 
 
-def test_what_nobody_judged_has_no_credit() -> None:
+def test_candidates_without_a_verdict_have_no_credit_of_vpr() -> None:
     mixed = bucket([1], [0], [0], [0], [0], verdicts=[1, None, 0, 0, 0])
     found = assigned_credit([mixed], "verifiable_process")[0]
     assert [math.isnan(credit) for credit in found] == [False, True, False, False, False]
@@ -182,19 +182,19 @@ def test_no_buckets_and_buckets_without_returns_have_no_credit(name) -> None:
 
 
 @pytest.mark.parametrize("name", BY_RETURNS)
-def test_candidates_that_failed_are_passed_over(name) -> None:
+def test_failed_candidates_are_skipped(name) -> None:
     assert assigned_credit([bucket([1], [], [0])], name) == assigned_credit([bucket([1], [0])], name)
 
 
-def test_buckets_of_one_episode_do_not_count_as_each_other_s_replays() -> None:
-    """The real candidate of the first bucket is a decision before the second one."""
-    said = decision([8], [20])
-    first, second = whole([1], [0]), whole([0], [0], before=[said])
+def test_buckets_of_one_episode_are_not_replays_of_each_other() -> None:
+    """The real candidate of the first bucket is an earlier decision of the second bucket."""
+    earlier = decision([8], [20])
+    first, second = whole([1], [0]), whole([0], [0], before=[earlier])
     apart = [assigned_credit([one], "replay_loo")[0] for one in (first, second)]
     assert assigned_credit([first, second], "replay_loo") == apart == [[1, -1], [0, 0]]
 
 
-def test_an_update_is_made_up_as_training_would_have_played_it() -> None:
+def test_buckets_become_an_update_as_in_training() -> None:
     before = [decision([8], [5]), decision([8, 5, 9], [6])]
     found = collected_from([whole([1, 0], [0], before=before, later=(None,)), ONE])
     assert (found.rows, found.instances) == (2, [0] * 3 + [1] * 6)
@@ -213,7 +213,7 @@ outcomes = st.lists(st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1,
 
 
 @given(st.lists(st.tuples(outcomes, st.integers(0, 2), st.data()), min_size=1, max_size=4))
-def test_credit_is_what_the_formulas_of_appendix_i_say(drawn) -> None:
+def test_credit_follows_the_formulas_of_appendix_i(drawn) -> None:
     """The credit that diagnosis wrote down by itself before it asked the methods."""
     buckets = [
         whole(
@@ -242,7 +242,7 @@ def test_credit_is_what_the_formulas_of_appendix_i_say(drawn) -> None:
     expected = torch.tensor([lengths[name] for own in collected.candidates for name in own], dtype=torch.float64)
     torch.testing.assert_close(flat("mappo"), means - expected)
 
-    # Outcome reward and VPR take their statistics over all replays now, candidates' means before: the same order.
+    # Outcome reward and VPR normalise over all replays instead of the candidates' means: the same order.
     old = trajectory_advantages(means, torch.ones_like(means, dtype=torch.bool))
     assert same_order(flat("outcome_reward"), old)
     verdicts = torch.tensor([[action.verdict] for _, action in every], dtype=torch.float64)
@@ -253,13 +253,13 @@ def test_credit_is_what_the_formulas_of_appendix_i_say(drawn) -> None:
 
 
 def same_order(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether no two are the other way round: equal ones of one may differ by rounding in the other."""
+    """Returns whether both have the same order, up to rounding."""
     up, other = a[:, None] - a[None], b[:, None] - b[None]
     return not bool(((up > 1e-9) & (other < -1e-9)).any() | ((up < -1e-9) & (other > 1e-9)).any())
 
 
 @pytest.mark.parametrize("replays", [None, 1])
-def test_credit_of_a_file_is_that_of_the_buckets_it_holds(tmp_path, replays) -> None:
+def test_credit_of_saved_buckets_is_that_of_the_originals(tmp_path, replays) -> None:
     context = LocalContext(critics={"critic": critic})
     before = [decision([8], [5])]
     buckets = [
@@ -271,7 +271,7 @@ def test_credit_of_a_file_is_that_of_the_buckets_it_holds(tmp_path, replays) -> 
         assert assigned_credit(read, method, context, replays) == assigned_credit(buckets, method, context, replays)
 
 
-def test_a_method_that_needs_its_own_collector_says_so() -> None:
+def test_a_method_that_needs_its_own_collector_is_refused() -> None:
     with pytest.raises(OnlyInTrainingError, match="of kind 'continuation', which only its own collector plays"):
         assigned_credit([ONE], "mc_process_reward")
     with pytest.raises(OnlyInTrainingError, match="with a critic needs buckets with replays, got some without"):
@@ -280,7 +280,7 @@ def test_a_method_that_needs_its_own_collector_says_so() -> None:
         assigned_credit([whole([1], [0])], "mappo")
 
 
-def test_a_critic_is_asked_about_a_text_once() -> None:
+def test_predictions_of_a_critic_are_cached() -> None:
     asked: list[CriticInput] = []
 
     def counting(readings):
@@ -295,7 +295,7 @@ def test_a_critic_is_asked_about_a_text_once() -> None:
     assert len(asked) == len(set(asked)) == 4  # before, the candidates' context, and after each of the two
 
 
-def test_targets_are_of_value_only_actions() -> None:
+def test_targets_need_value_only_actions() -> None:
     assert bucket_targets([ONE, TWO]) == [pytest.approx([0.75, -0.25, 0.25]), [-0.5, -0.5]]
     assert all(map(math.isnan, bucket_targets([bucket([1], [0])])[0]))
 
@@ -304,7 +304,7 @@ def test_credit_and_target_can_be_of_different_replays() -> None:
     assert assigned_credit([ONE], "replay_loo", replays=1) == [pytest.approx([0.5, -1, 0.5])]
     assert bucket_targets([ONE], skip=1) == [pytest.approx([0.75, -0.25, -0.25])]
     assert all(map(math.isnan, bucket_targets([ONE], skip=2)[0]))
-    # Credits 0.5 -1 0.5 against targets 0.75 -0.25 -0.25: ranks 2.5 1 2.5 and 3 1.5 1.5, whose correlation is 1/2.
+    # Credits 0.5 -1 0.5 against targets 0.75 -0.25 -0.25: ranks 2.5 1 2.5 and 3 1.5 1.5, with correlation 1/2.
     assert bucket_fidelity([ONE], "replay_loo", replays=1).rho == pytest.approx(0.5)
 
 
@@ -326,11 +326,11 @@ def test_exact_targets_are_those_of_enumeration() -> None:
     assert bucket_targets([known], "exact")[0][:2] == pytest.approx([0.25, 0.125])
     assert math.isnan(bucket_targets([known], "exact")[0][2])
     found = bucket_fidelity([known], "replay_loo", "exact")
-    assert (found.rho, found.candidates) == (pytest.approx(1), 2)  # the third is left out
+    assert (found.rho, found.candidates) == (pytest.approx(1), 2)  # the third is omitted
     assert math.isnan(bucket_fidelity([bucket([1], [0])], "replay_loo", "exact").rho)
 
 
-def test_exact_values_are_put_beside_the_candidates() -> None:
+def test_candidates_get_exact_values() -> None:
     chat = Chat(tokenizer_of(["0", "1", " ", "tell secret answer mod add Problem: Context: \n"]))
     model = build_model(chat.tokenizer, MicroConfig(hidden_size=8, layers=1, heads=2))
     state = relay(2).start(relay_task(0, 1, 2), 0)
@@ -339,7 +339,7 @@ def test_exact_values_are_put_beside_the_candidates() -> None:
     (truth,) = exact_values(relay(2), chat, model, [state], max_new_tokens=1)
     assert found.exact == truth.value
     assert [action.exact for action in found.candidates] == [truth.values["0"], truth.values["1"]]
-    assert found.value_only[0].exact is None  # a reply that nobody can give
+    assert found.value_only[0].exact is None  # an impossible reply
     assert with_exact_values([], relay(2), chat, model, max_new_tokens=1) == []
 
 
@@ -348,7 +348,7 @@ def test_exact_values_of_buckets_from_a_file_are_refused() -> None:
         with_exact_values([ONE], relay(2), None, None, max_new_tokens=1)
 
 
-def test_a_method_of_one_s_own_is_measured_like_the_others() -> None:
+def test_a_users_method_is_measured_like_the_others() -> None:
     def outcome_of_each_token(collected, context, memory):
         given = mean_over_shared(
             collected, [[(2 * one.outcome, 0.0)] * len(one.decisions) for one in collected.episodes]

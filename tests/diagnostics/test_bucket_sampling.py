@@ -1,4 +1,4 @@
-"""Buckets of small policies: a warmed-up one with seeds, and functions of the context where a reader must predict."""
+"""Buckets of small policies: a warmed-up one that honours seeds, and functions of the context with known results."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def starts(rows: int) -> list[RolloutRequest]:
 
 
 class Speaker:
-    """Says, in turn for each context, what a list for its system prompt says; counts what it is asked."""
+    """Replies with the texts of a list for the system prompt, in turn, and counts the contexts."""
 
     def __init__(self, says: dict[str, Sequence[str]]) -> None:
         self.chat = Chat(tokenizer_of([string.printable]))
@@ -68,7 +68,7 @@ class Speaker:
         return Generation(ids=[*ids, self.chat.tokenizer.eos_token_id])
 
 
-def test_a_bucket_holds_what_the_plan_asks_for(policy, sampled) -> None:
+def test_a_bucket_follows_the_plan(policy, sampled) -> None:
     buckets, _ = sampled
     assert len(buckets) == PLAN.buckets
     assert len({(bucket.event, bucket.key) for bucket in buckets}) == PLAN.buckets
@@ -113,8 +113,8 @@ def test_another_seed_gives_other_buckets(policy, sampled) -> None:
     assert other != sampled[0]
 
 
-def test_with_common_random_numbers_the_same_message_is_answered_the_same(policy) -> None:
-    """Of replay t, the answer depends on the message alone; two value-only actions of one text are such a pair."""
+def test_with_common_random_numbers_the_same_message_gets_the_same_response(policy) -> None:
+    """The response in replay t depends only on the message, as two value-only actions with the same text show."""
     plan = BucketPlan(buckets=4, candidates=1, replays=4, value_actions=12, events=("reasoner",))
     common, _ = diagnostic_buckets(policy, starts(12), plan)
     apart, _ = diagnostic_buckets(policy, starts(12), BucketPlan(**{**vars(plan), "common_random_numbers": False}))
@@ -153,7 +153,7 @@ def test_candidates_are_drawn_until_there_are_enough_different_ones() -> None:
     assert bucket.value is None
 
 
-def test_a_policy_that_says_only_one_thing_has_a_bucket_of_one() -> None:
+def test_a_deterministic_policy_has_buckets_with_one_candidate() -> None:
     speaker = Speaker({"plan": ["a"], "act": ["x"]})
     engine = Engine(plan_and_act(lambda task, text: 1.0), speaker.chat, speaker)
     plan = BucketPlan(buckets=1, candidates=4, replays=2, value_actions=3, events=("plan",), draws=10)
@@ -163,7 +163,7 @@ def test_a_policy_that_says_only_one_thing_has_a_bucket_of_one() -> None:
     assert cost.decisions["plan"] == 1 + 10 + 3
 
 
-def test_the_cost_is_what_was_asked_of_policy_and_scorer() -> None:
+def test_the_cost_counts_tokens_and_scores() -> None:
     scored = []
     speaker = Speaker({"plan": list("abcdefg"), "act": list("xyz")})
     engine = Engine(plan_and_act(lambda task, text: scored.append(text) or 0.0), speaker.chat, speaker)
@@ -176,7 +176,7 @@ def test_the_cost_is_what_was_asked_of_policy_and_scorer() -> None:
     assert cost.completion_tokens == 2 * sum(cost.decisions.values())  # a letter and the end
 
 
-def test_what_comes_before_a_decision_is_not_said_again() -> None:
+def test_decisions_before_the_bucket_are_not_sampled_again() -> None:
     speaker = Speaker({"plan": ["a"], "act": list("xyz")})
     engine = Engine(plan_and_act(lambda task, text: 0.0), speaker.chat, speaker)
     plan = BucketPlan(buckets=1, candidates=3, replays=5, value_actions=2, events=("act",))
@@ -206,7 +206,7 @@ def test_equal_contexts_are_one_bucket() -> None:
     assert sorted(bucket.event for bucket in buckets) == ["act", "plan"]
 
 
-def test_a_scorer_that_fails_costs_the_replay_and_nothing_else() -> None:
+def test_a_failed_scorer_loses_only_its_replay() -> None:
     def scorer(task, text):
         if text == "bad":
             raise RuntimeError("no tests")
@@ -222,7 +222,7 @@ def test_a_scorer_that_fails_costs_the_replay_and_nothing_else() -> None:
     assert bucket.value == pytest.approx(0.5)
 
 
-def test_a_role_that_speaks_at_the_same_time_is_no_teammate_downstream() -> None:
+def test_a_simultaneous_role_is_not_downstream() -> None:
     events = [Event("left", "l"), Event("right", "r"), Event("join", "j", after=("left", "right"))]
     team = Collaboration({name: name for name in "lrj"}, events, "join", lambda task, text: 1.0)
     speaker = Speaker({"l": ["a", "b"], "r": ["c"], "j": ["d"]})
@@ -236,7 +236,7 @@ def test_a_role_that_speaks_at_the_same_time_is_no_teammate_downstream() -> None
         assert dict(speaker.asked - before) == dict(cost.decisions)
 
 
-def test_a_game_s_buckets_carry_the_oracle_s_verdicts(micro_policy) -> None:
+def test_buckets_of_an_environment_have_verdicts(micro_policy) -> None:
     environment = make("sudoku", size=4, blanks=4)
     oracle = default_oracle(environment)
     model, tokenizer = AutoModelForCausalLM.from_pretrained(micro_policy), AutoTokenizer.from_pretrained(micro_policy)
@@ -248,7 +248,7 @@ def test_a_game_s_buckets_carry_the_oracle_s_verdicts(micro_policy) -> None:
     for bucket in buckets:
         for action in bucket.candidates:
             assert action.verdict == oracle.score(bucket.state.world, action.text)
-            assert set(action.responses) == {None}  # nobody else plays
+            assert set(action.responses) == {None}  # there is no other role
             verdicts.add(action.verdict)
             for decision in (decision for replay in action.replays for decision in replay.decisions):
                 assert decision.verdict.score == oracle.score(decision.state.world, decision.action_text)
@@ -258,7 +258,7 @@ def test_a_game_s_buckets_carry_the_oracle_s_verdicts(micro_policy) -> None:
     assert again == buckets
 
 
-def test_replays_of_a_game_meet_another_opponent_each_and_every_action_the_same_ones() -> None:
+def test_replays_have_different_opponents_which_all_actions_share() -> None:
     environment = make("tic_tac_toe", opponent="random")
     chat = Chat(tokenizer_of([string.printable]))
 
@@ -281,7 +281,7 @@ def test_replays_of_a_game_meet_another_opponent_each_and_every_action_the_same_
     assert max(len(set(bucket.real.returns)) for bucket in buckets) > 1
 
 
-def test_a_bucket_keeps_whole_replays_and_what_came_before(policy, sampled) -> None:
+def test_a_bucket_keeps_whole_replays_and_earlier_decisions(policy, sampled) -> None:
     for bucket in sampled[0]:
         assert len(bucket.before) == bucket.turn
         assert bucket.before == () or bucket.before[0].event == "reasoner"
@@ -294,8 +294,8 @@ def test_a_bucket_keeps_whole_replays_and_what_came_before(policy, sampled) -> N
         assert all(action.replays == () for action in bucket.value_only)
 
 
-def test_decisions_that_were_made_are_worth_what_replays_of_them_return(policy) -> None:
-    """Two actors' answers at one context and state share a bucket, the reasoner's message has its own."""
+def test_the_values_of_given_decisions_are_the_returns_of_their_replays(policy) -> None:
+    """Two replies of the actor at the same context and state share a bucket; the reasoner's message has another."""
     episodes = policy.run([RolloutRequest(task=row, fanout=(1, 6)) for row in relay_tasks("held_out", 3, SIZE)])
     decisions = [(episode, turn) for episode in episodes for turn in (0, 1) if turn or not episode.prefix_length]
     buckets, places, cost = decision_buckets(policy, decisions, PLAN)
@@ -323,7 +323,7 @@ def test_a_plan_out_of_range_is_refused(numbers) -> None:
         BucketPlan(**numbers)
 
 
-def test_an_event_that_never_comes_up_is_refused(policy) -> None:
+def test_an_event_type_that_does_not_occur_is_refused(policy) -> None:
     with pytest.raises(ValueError, match="got critic; the episodes have reasoner, actor"):
         diagnostic_buckets(policy, starts(2), BucketPlan(events=("critic",)))
 
@@ -337,12 +337,12 @@ def test_no_tasks_give_no_buckets(policy) -> None:
     assert diagnostic_buckets(policy, [], PLAN)[0] == []
 
 
-def test_a_diagnosis_of_which_nothing_came_is_no_empty_table(policy):
+def test_a_diagnosis_in_which_all_episodes_fail_is_an_error(policy):
     with pytest.raises(EveryEpisodeFailedError, match="some episode of a diagnosis must come to an end, got 2 of 2"):
         diagnostic_buckets(policy, [RolloutRequest(task={"question": "?"}, seed=seed) for seed in range(2)], PLAN)
 
 
-def test_a_diagnosis_without_room_for_a_reply_is_no_empty_table(policy):
+def test_a_diagnosis_with_contexts_too_long_for_a_reply_is_an_error(policy):
     narrow = Engine(policy.interaction, policy.chat, policy.generate, max_context_tokens=3)
     with pytest.raises(ValueError, match="got 2 tasks whose contexts are longer than the 3 tokens beside it"):
         diagnostic_buckets(narrow, starts(2), PLAN)

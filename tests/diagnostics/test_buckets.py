@@ -29,7 +29,7 @@ BUCKET = Bucket(
 )
 
 
-def test_what_is_read_of_a_bucket() -> None:
+def test_the_properties_of_a_bucket() -> None:
     assert BUCKET.real.text == "3"
     assert [action.text for action in BUCKET.replayed] == ["3", "7 \ud83d"]
     assert BUCKET.best is BUCKET.candidates[1]
@@ -37,7 +37,7 @@ def test_what_is_read_of_a_bucket() -> None:
     assert BUCKET.failure == Failure.CREDIT_SHIFT
 
 
-def test_a_bucket_in_which_everything_failed() -> None:
+def test_a_bucket_with_only_failed_replays() -> None:
     failed = replace(BUCKET, candidates=(Action(text="3", failed=2),), value_only=())
     assert (failed.best, failed.value, failed.replayed, failed.failure) == (None, None, (), Failure.UNKNOWN)
 
@@ -47,7 +47,7 @@ def test_of_equally_good_candidates_the_first_is_the_best() -> None:
     assert same.best is same.candidates[0]
 
 
-def test_a_file_gives_equal_buckets_back_without_their_states(tmp_path) -> None:
+def test_loaded_buckets_equal_the_saved_ones_without_states(tmp_path) -> None:
     other = replace(BUCKET, key=3, exact=None, value_only=())
     path = save_buckets([BUCKET, other], tmp_path / "buckets.jsonl")
     assert len(path.read_text(encoding="utf-8").splitlines()) == 2

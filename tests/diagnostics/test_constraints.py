@@ -29,6 +29,6 @@ def test_the_violation_is_that_of_the_mean():
         ([0.5], -0.1, "a limit must be at least 0, got -0.1"),
     ],
 )
-def test_what_is_no_cost_is_refused(costs, limit, message):
+def test_an_invalid_cost_is_refused(costs, limit, message):
     with pytest.raises(ValueError, match=message):
         constraint_violation(costs, limit)

@@ -9,7 +9,7 @@ import pytest
 from hf_credit.diagnostics import free_rider_index, vote_contribution
 
 
-def test_the_index_is_the_share_of_praise_for_nothing():
+def test_the_index_is_the_share_of_credit_without_contribution():
     assert free_rider_index([1.0, 0.5, -1.0], [0.4, 0.0, -0.2]) == pytest.approx(1 / 3)
     assert free_rider_index([1.0, 1.0], [0.1, 0.2]) == 0.0
     assert math.isnan(free_rider_index([-1.0], [0.5]))
@@ -23,10 +23,10 @@ def test_numbers_that_do_not_match_are_refused():
         free_rider_index([math.inf], [1.0])
 
 
-def test_the_votes_of_two_who_are_right_and_one_who_is_wrong():
+def test_votes_of_two_right_voters_and_a_wrong_one():
     found = vote_contribution([["4", "4", "5"]], ["4"])
     assert (found.accuracy, found.voters, found.contributions) == (1.0, [1.0, 1.0, 0.0], [0.5, 0.5, 0.0])
-    # Of the third: with one of the others it makes a tie out of a right answer, in a third of all orders.
+    # The third voter turns a right answer into a tie after one of the others, in a third of all orders.
     assert found.shapley == pytest.approx([7 / 12, 7 / 12, -1 / 6])
     assert (found.tied, found.abstained) == (0.0, 0.0)
 
@@ -34,7 +34,7 @@ def test_the_votes_of_two_who_are_right_and_one_who_is_wrong():
 def test_means_are_over_instances():
     found = vote_contribution([["4", None], ["4", "5"]], ["4", "5"], ties="none")
     assert found.accuracy == 0.5
-    # The first instance needs its first voter; in the second, each alone would settle the tie, which is worth nothing.
+    # The first instance needs its first voter; in the second, each voter alone would resolve a tie that scores 0.
     assert found.contributions == [0.5 * (1 + (0 - 1)), 0.5 * (0 + (0 - 0))]
     assert (found.tied, found.abstained) == (0.5, 0.25)
 

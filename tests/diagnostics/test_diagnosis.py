@@ -25,16 +25,16 @@ def bucket(event="plan", key=0, responses=None, exact=None, verdicts=(None, None
         turn=0,
         candidates=tuple(
             Action(
-                text=str(place), returns=own, responses=said, verdict=verdict, exact=None if exact is None else own[0]
+                text=str(place), returns=own, responses=texts, verdict=verdict, exact=None if exact is None else own[0]
             )
-            for place, (own, said, verdict) in enumerate(zip(returns, responses, verdicts, strict=True))
+            for place, (own, texts, verdict) in enumerate(zip(returns, responses, verdicts, strict=True))
         ),
         value_only=(Action(text="v", returns=(0.0, 0.5)),),
         exact=exact,
     )
 
 
-def test_every_event_is_told_apart_and_all_together_come_first() -> None:
+def test_results_are_by_event_type_after_all_together() -> None:
     found = diagnose("p", [bucket("plan"), bucket("act", 1), bucket("plan", 2)], cost=Ledger(scoring_events=3))
     assert [(one.event, one.buckets) for one in found.events] == [(ALL, 3), ("plan", 2), ("act", 1)]
     assert [one.event for one in diagnose("p", [bucket("act")]).events] == ["act"]
@@ -44,7 +44,7 @@ def test_every_event_is_told_apart_and_all_together_come_first() -> None:
     assert found.events[0].candidates == 6
 
 
-def test_credit_is_held_against_every_truth_that_is_known() -> None:
+def test_credit_is_compared_with_every_known_target() -> None:
     (plain,) = diagnose("p", [bucket()]).events
     assert {one.method: set(one.fidelity) for one in plain.credits} == {
         name: {"shared", "apart"} for name in BY_RETURNS
@@ -58,7 +58,7 @@ def test_credit_is_held_against_every_truth_that_is_known() -> None:
         assert set(one.status.values()) == {FidelityStatus.OK}
 
 
-def test_what_is_not_defined_is_nan_and_says_why() -> None:
+def test_an_undefined_fidelity_is_nan_with_its_reason() -> None:
     (found,) = diagnose("p", [bucket(returns=((1, 1), (1, 1)))]).events
     c3 = next(one for one in found.credits if one.method == "replay_loo")
     assert math.isnan(c3.fidelity["shared"].mean)
@@ -66,7 +66,7 @@ def test_what_is_not_defined_is_nan_and_says_why() -> None:
     assert c3.variance.within == 0
 
 
-def test_influence_is_of_the_buckets_that_somebody_answers() -> None:
+def test_influence_is_over_buckets_with_a_response() -> None:
     answered = bucket("plan", responses=(("a", "a"), ("b", "b")))
     found = diagnose("p", [answered, bucket("act", 1)])
     by_event = {one.event: one for one in found.events}
@@ -97,7 +97,7 @@ def test_no_bucket_is_refused() -> None:
         diagnose("p", [])
 
 
-def test_a_mean_of_little_has_no_ends() -> None:
+def test_a_mean_of_one_value_has_no_interval() -> None:
     assert math.isnan(mean_with_interval([]).mean)
     one = mean_with_interval([2.0])
     assert one.mean == 2
@@ -107,7 +107,7 @@ def test_a_mean_of_little_has_no_ends() -> None:
     assert (two.low, two.mean, two.high) == pytest.approx((2 - 12.7062, 2, 2 + 12.7062), rel=1e-4)
 
 
-def test_a_method_that_buckets_cannot_be_credited_with_is_told_and_the_others_measured() -> None:
+def test_a_method_that_cannot_credit_buckets_is_reported_and_the_others_are_measured() -> None:
     found = diagnose("p", [bucket(), bucket("act", 1)], {name: make(name) for name in ("mc_process_reward", "magrpo")})
     assert list(found.not_measured) == ["mc_process_reward"]
     assert (

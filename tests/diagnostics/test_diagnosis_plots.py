@@ -44,7 +44,7 @@ def test_any_buckets_can_be_drawn_for_one_policy_and_for_two(buckets, tmp_path) 
         assert path.read_bytes()[1:4] == b"PNG"
 
 
-def test_a_panel_that_would_tell_nothing_is_left_out(tmp_path, monkeypatch) -> None:
+def test_an_empty_panel_is_omitted(tmp_path, monkeypatch) -> None:
     from matplotlib.figure import Figure
 
     drawn = []

@@ -48,7 +48,7 @@ def found() -> Diagnosis:
     return diagnose("runs/p", buckets, success=success, cost=Ledger(scoring_events=1234), about={"seed": 7})
 
 
-def test_a_folder_holds_tables_plots_numbers_examples_and_buckets(found, tmp_path) -> None:
+def test_a_folder_has_tables_plots_numbers_examples_and_buckets(found, tmp_path) -> None:
     path = write_diagnosis([found], tmp_path / "deep" / "diagnosis")
     assert path.read_text(encoding="utf-8") == markdown([found])
     folder = path.parent
@@ -58,7 +58,7 @@ def test_a_folder_holds_tables_plots_numbers_examples_and_buckets(found, tmp_pat
     assert load_buckets(folder / bucket_file(0, "runs/p")) == list(found.buckets)
 
 
-def test_the_tables_hold_every_policy_event_and_credit(found) -> None:
+def test_the_tables_have_every_policy_event_and_credit(found) -> None:
     other = replace(found, name="runs/q")
     shown = tables([found, other])
     assert list(shown) == ["Policies", "Decisions", "Credit", "Failures"]
@@ -66,7 +66,7 @@ def test_the_tables_hold_every_policy_event_and_credit(found) -> None:
     assert header[:3] == ["policy", "greedy", "pass@1"]
     assert [row[0] for row in rows] == ["runs/p", "runs/q"]
     assert rows[0][1].startswith("0.667 [")
-    assert rows[0][2] == "0.5"  # of one task there is no interval
+    assert rows[0][2] == "0.5"  # one task has no interval
     assert "1,234" in rows[0]
     _, rows = shown["Decisions"]
     assert [row[:3] for row in rows][:3] == [
@@ -85,7 +85,7 @@ def test_the_tables_hold_every_policy_event_and_credit(found) -> None:
     assert "- (constant credits)" in next(row for row in rows if row[1:3] == ["act", "replay_loo"])
 
 
-def test_numbers_are_strict_json_with_none_for_what_is_not_defined(found) -> None:
+def test_undefined_numbers_are_null_in_strict_json(found) -> None:
     (values,) = json.loads(json.dumps(numbers([found]), allow_nan=False))
     assert values["about"] == {"seed": 7}
     assert values["success"]["pass@1"]["low"] is None
@@ -97,7 +97,7 @@ def test_numbers_are_strict_json_with_none_for_what_is_not_defined(found) -> Non
     assert act["failures"] == {"misleading plan": 1}
 
 
-def test_examples_take_the_categories_in_turn(found) -> None:
+def test_examples_alternate_between_categories(found) -> None:
     text = examples_markdown([found], examples=3)
     heads = [line for line in text.splitlines() if line.startswith("### ")]
     assert heads == [
@@ -108,7 +108,7 @@ def test_examples_take_the_categories_in_turn(found) -> None:
     assert len([line for line in examples_markdown([found]).splitlines() if line.startswith("### ")]) == 4
 
 
-def test_an_example_tells_what_was_said_what_would_have_been_better_and_why(found) -> None:
+def test_an_example_shows_the_reply_and_better_alternatives(found) -> None:
     text = examples_markdown([found], examples=1)
     assert "Real action (mean return 0, replay_loo credit -1, oracle 0, exact value 0):\n\n```text\nreal\n```" in text
     assert "Best alternative (mean return 1, replay_loo credit +1, oracle 1, exact value 1):" in text
@@ -116,7 +116,7 @@ def test_an_example_tells_what_was_said_what_would_have_been_better_and_why(foun
     assert "context 0" in text
 
 
-def test_an_example_shows_the_answer_and_a_reply_without_a_return(found) -> None:
+def test_an_example_shows_the_response_and_a_reply_without_a_return(found) -> None:
     answered = bucket(0, ((1.0,), (0.0,)), responses=("the answer",))
     broken = replace(answered, key=1, candidates=(Action(text="real", failed=2),))
     text = examples_markdown([replace(found, buckets=(answered, broken))])
@@ -134,7 +134,7 @@ def test_hostile_text_can_neither_end_its_block_nor_break_the_file(found, tmp_pa
     assert {one.parent for one in path.parent.glob("buckets_*")} == {tmp_path}
 
 
-def test_long_texts_lose_their_middle() -> None:
+def test_long_texts_are_cut_in_the_middle() -> None:
     text = readable("a" * 3000 + "b" * 3000, most=100)
     assert text.startswith("a" * 50 + "\n... (5900 characters left out) ...\n")
     assert text.endswith("b" * 50)

@@ -17,7 +17,7 @@ def test_means_over_answers():
     assert found.reward == pytest.approx((4 / 5 + 2 / 3 + 0) / 3)  # 2 f / (f + 1)
 
 
-def test_what_is_not_entailed_earns_nothing_and_without_answers_there_is_no_mean():
+def test_without_entailment_the_reward_is_0_and_without_answers_there_is_no_mean():
     assert evidence_f1([{1}], [{1}], [0.0]).reward == 0
     assert math.isnan(evidence_f1([{1}], [{1}]).reward)
     assert math.isnan(evidence_f1([], []).f1)

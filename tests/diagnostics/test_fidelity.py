@@ -25,7 +25,7 @@ def by_definition(a, b):
     return top / math.sqrt(sum((p - mx) ** 2 for p in x) * sum((q - my) ** 2 for q in y))
 
 
-def test_targets_are_means_beyond_the_mean_of_the_value_only_actions() -> None:
+def test_targets_are_means_minus_the_mean_of_value_only_actions() -> None:
     # V pools the returns: (0 + 0 + 1 + 1 + 1) / 5 = 0.6, not the mean of the two actions' means.
     targets = target_advantages([[1, 1, 0, 0], [1]], [[0, 0], [1, 1, 1]])
     assert targets.tolist() == pytest.approx([-0.1, 0.4])
@@ -57,7 +57,7 @@ def test_pairs_of_all_buckets_are_one_pool() -> None:
     assert (found.status, found.candidates, found.buckets, found.alone) == (FidelityStatus.OK, 4, 2, 0)
 
 
-def test_inside_each_bucket_the_order_may_be_right_and_the_pool_wrong() -> None:
+def test_the_order_can_be_right_in_each_bucket_and_wrong_in_the_pool() -> None:
     found = credit_fidelity([[0, 1], [10, 11]], [[10, 11], [0, 1]])
     assert found.rho == pytest.approx(-0.6)  # ranks 1 2 3 4 against 3 4 1 2
 
@@ -74,7 +74,7 @@ def test_it_is_spearman_s_correlation_with_tied_ranks_averaged(buckets) -> None:
         assert found.status in (FidelityStatus.CONSTANT_CREDITS, FidelityStatus.CONSTANT_TARGETS)
 
 
-def test_values_that_only_rounding_tells_apart_are_tied() -> None:
+def test_values_that_differ_only_by_rounding_are_tied() -> None:
     apart = [0.3, 0.1 + 0.2, 0.5]
     assert apart[0] != apart[1]
     assert credit_fidelity([apart], [[1, 2, 4]]).rho == credit_fidelity([[0.3, 0.3, 0.5]], [[1, 2, 4]]).rho
@@ -91,7 +91,7 @@ def test_values_that_only_rounding_tells_apart_are_tied() -> None:
         ([], [], FidelityStatus.TOO_FEW),
     ],
 )
-def test_what_has_no_correlation_is_nan_and_says_why(credits, targets, status) -> None:
+def test_an_undefined_correlation_is_nan_with_its_reason(credits, targets, status) -> None:
     found = credit_fidelity(credits, targets)
     assert math.isnan(found.rho)
     assert found.status == status
@@ -102,7 +102,7 @@ def test_a_bucket_of_one_candidate_is_left_out_and_counted() -> None:
     assert (found.rho, found.candidates, found.buckets, found.alone) == (pytest.approx(1), 2, 1, 2)
 
 
-def test_targets_centred_on_the_candidates_themselves_are_told() -> None:
+def test_targets_centred_on_the_candidates_have_a_status() -> None:
     returns = [[0.0, 1.0], [0.25, 0.5]]
     centred = [[value - sum(own) / 2 for value in own] for own in returns]
     leave_one_out = [[own[0] - own[1], own[1] - own[0]] for own in returns]
@@ -126,8 +126,8 @@ def test_what_cannot_be_paired_is_refused(credits, targets, complaint) -> None:
         credit_fidelity(credits, targets)
 
 
-def test_the_interval_holds_the_correlation_and_narrows_with_buckets() -> None:
-    # One bucket in four has its candidates the wrong way round.
+def test_the_interval_contains_the_correlation_and_narrows_with_buckets() -> None:
+    # One bucket in four has its candidates in the wrong order.
     few = ([[0, 1], [2, 3], [4, 5], [7, 6]] * 2, [[0, 1], [2, 3], [4, 5], [6, 7]] * 2)
     many = tuple(side * 8 for side in few)
     wide, narrow = (fidelity_interval(*side) for side in (few, many))
@@ -139,7 +139,7 @@ def test_the_interval_holds_the_correlation_and_narrows_with_buckets() -> None:
 
 
 @pytest.mark.parametrize("credits", [[], [[1, 2]], [[1, 1], [1, 1]]])
-def test_an_interval_of_too_little_has_no_ends(credits) -> None:
+def test_too_few_buckets_have_no_interval(credits) -> None:
     found = fidelity_interval(credits, [[1, 2]] * len(credits))
     assert math.isnan(found.low)
     assert math.isnan(found.high)
@@ -147,5 +147,5 @@ def test_an_interval_of_too_little_has_no_ends(credits) -> None:
 
 @pytest.mark.parametrize("options", [{"confidence": 1.0}, {"resamples": 0}])
 def test_options_out_of_range_are_refused(options) -> None:
-    with pytest.raises(ValueError, match=r"confidence must lie between 0 and 1|resamples must be at least 1"):
+    with pytest.raises(ValueError, match=r"confidence must be in \(0, 1\)|resamples must be at least 1"):
         fidelity_interval([[1, 2]], [[1, 2]], **options)

@@ -19,12 +19,12 @@ def test_error_rates_are_shares_of_the_clean_and_of_the_hacked():
     assert math.isnan(detector_errors([True], [False]).false_negative_rate)
 
 
-def test_a_detector_without_error_is_taken_at_its_word():
+def test_without_detector_errors_the_rate_is_the_flagged_share():
     found = hack_rate([True, False, False, False])
     assert (found.apparent, found.corrected, found.n) == (0.25, 0.25, 4)
 
 
-def test_no_hack_seen_is_not_no_hack():
+def test_without_a_flag_the_interval_does_not_vanish():
     found = hack_rate([False] * 20)
     # (0 + 1.9207) / 23.8415 = .08056; .08056 + 1.959964 sqrt(.08056 * .91944 / 23.8415) = .1898
     assert (found.apparent, found.corrected, found.low) == (0.0, 0.0, 0.0)
@@ -33,7 +33,7 @@ def test_no_hack_seen_is_not_no_hack():
 
 
 @given(st.integers(1, 200), st.floats(0, 1), st.floats(0, 0.4), st.floats(0, 0.4))
-def test_the_interval_has_the_corrected_share_in_it(n, share, fpr, fnr):
+def test_the_interval_contains_the_corrected_share(n, share, fpr, fnr):
     found = hack_rate([place < share * n for place in range(n)], fpr, fnr)
     assert found.low - 1e-9 <= found.corrected <= found.high + 1e-9
 
@@ -68,7 +68,7 @@ def test_the_correction_finds_the_true_rate_of_an_erring_detector():
         (([True], math.nan, 0.5), "must be at least 0 and sum to less than 1"),
     ],
 )
-def test_what_says_nothing_is_refused(arguments, message):
+def test_a_useless_detector_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         hack_rate(*arguments)
     with pytest.raises(ValueError, match="confidence must be in"):

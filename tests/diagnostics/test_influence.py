@@ -27,7 +27,7 @@ def test_the_symbol_of_a_message() -> None:
 
 
 @pytest.mark.parametrize("message", [None, "", " \n\t ", "　"])
-def test_nothing_said_is_empty(message) -> None:
+def test_a_missing_message_is_empty(message) -> None:
     assert response_symbol(message) == "EMPTY"
 
 
@@ -35,7 +35,7 @@ def test_half_of_a_surrogate_pair_has_a_symbol() -> None:
     assert len(response_symbol("\ud83d")) == 16
 
 
-def test_two_candidates_that_decide_the_answer_by_hand() -> None:
+def test_two_candidates_that_determine_the_response_by_hand() -> None:
     # One symbol each, two replays each, two active symbols: p = 2.01 / 2.02 and 0.01 / 2.02; p(y) = 1/2.
     high, low = 2.01 / 2.02, 0.01 / 2.02
     expected = high * math.log(high / 0.5) + low * math.log(low / 0.5)
@@ -44,7 +44,7 @@ def test_two_candidates_that_decide_the_answer_by_hand() -> None:
     assert found.mean < math.log(2)
 
 
-def test_candidates_weigh_the_same_however_often_they_were_replayed() -> None:
+def test_candidates_have_equal_weights_for_any_number_of_replays() -> None:
     # Candidate 1: four times a; candidate 2: b once. Active: a, b. p(a|1) = 4.01/4.02, p(b|2) = 1.01/1.02.
     one, two = 4.01 / 4.02, 1.01 / 1.02
     p_a, p_b = (one + 1 - two) / 2, (1 - one + two) / 2
@@ -65,12 +65,12 @@ def test_candidates_weigh_the_same_however_often_they_were_replayed() -> None:
         [[None, None], [None, None]],  # no response
     ],
 )
-def test_answers_that_do_not_depend_on_the_candidate_have_influence_0(bucket) -> None:
+def test_independent_responses_have_influence_0(bucket) -> None:
     assert influence([bucket]).mean == pytest.approx(0, abs=1e-12)
 
 
 @given(buckets)
-def test_it_lies_between_0_and_the_logarithm_of_the_candidates(bucket) -> None:
+def test_it_is_between_0_and_the_logarithm_of_the_candidates(bucket) -> None:
     assert 0 <= influence([bucket]).mean <= math.log(len(bucket)) + 1e-12
 
 
@@ -80,7 +80,7 @@ def test_the_order_of_candidates_and_the_names_of_symbols_do_not_matter(bucket) 
     assert influence([renamed]).mean == pytest.approx(influence([bucket]).mean, abs=1e-12)
 
 
-def test_being_silent_is_an_answer() -> None:
+def test_a_missing_response_is_a_symbol() -> None:
     assert influence([[[None, None], ["a", "a"]]]).mean == influence([[["b", "b"], ["a", "a"]]]).mean
 
 
@@ -99,9 +99,9 @@ def test_of_equally_frequent_symbols_the_first_in_order_are_kept() -> None:
     assert influence([[[first], [third]], [[second]]], vocabulary=1).mean > 0.5
 
 
-def test_empty_takes_no_place_in_the_vocabulary() -> None:
+def test_empty_does_not_count_in_the_vocabulary() -> None:
     assert influence([[[None] * 9, ["a"]]], vocabulary=1).mean > 0.5
-    # "a" is the one symbol told apart from the others, however often nothing was said.
+    # "a" is the only symbol that is kept, however frequent the missing responses are.
     assert influence([[[None] * 9, ["a"]], [["a"], ["b"]]], vocabulary=1).by_bucket[1] > 0.5
 
 
@@ -118,7 +118,7 @@ def test_without_anything_to_measure_it_is_nan(responses) -> None:
     assert math.isnan(influence_by_chance(responses))
 
 
-def test_where_no_two_answers_are_equal_chance_explains_it_all() -> None:
+def test_if_all_responses_differ_influence_equals_chance() -> None:
     bucket = [[f"{candidate} {replay}" for replay in range(3)] for candidate in range(4)]
     assert influence([bucket]).mean > 0.8 * math.log(4)
     assert influence_by_chance([bucket]) == pytest.approx(influence([bucket]).mean)

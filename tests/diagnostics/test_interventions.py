@@ -17,7 +17,7 @@ def test_shares_are_of_each_family():
     assert math.isnan(found["deletion"].out_of_distribution)
 
 
-def test_a_proposal_is_unusual_among_the_replies_of_its_kind():
+def test_a_proposal_is_compared_with_replies_of_its_kind():
     sampled = [-1.0] * 19 + [-5.0]  # the 5th percentile lies between the last two
     found = intervention_validity(
         ["own"] * 5,
@@ -27,7 +27,7 @@ def test_a_proposal_is_unusual_among_the_replies_of_its_kind():
         ["read"] * 20 + ["final"],
         [*sampled, -8.0],
     )["own"]
-    # The 5th percentile of the reads is -5 + .95 * 4 = -1.2; nothing is known of the last one's kind.
+    # The 5th percentile of the reads is -5 + .95 * 4 = -1.2; the kind of the last one was never sampled.
     assert (found.judged, found.out_of_distribution) == (3, pytest.approx(1 / 3))
 
 

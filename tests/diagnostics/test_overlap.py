@@ -9,7 +9,7 @@ import pytest
 from hf_credit.diagnostics import overlap
 
 
-def test_ratios_that_are_all_alike_are_worth_all_continuations() -> None:
+def test_equal_ratios_have_the_full_effective_sample_size() -> None:
     found = overlap([2.0, 2.0, 2.0])
     assert (found.median, found.p95, found.ratio_clipped, found.n) == (2.0, 2.0, 0.0, 3)
     assert found.effective == pytest.approx(1.0)
@@ -17,7 +17,7 @@ def test_ratios_that_are_all_alike_are_worth_all_continuations() -> None:
     assert math.isnan(found.selection_at_floor)
 
 
-def test_one_large_ratio_leaves_few() -> None:
+def test_one_large_ratio_lowers_the_effective_sample_size() -> None:
     found = overlap([9.0, 1.0, 0.0, 0.1], [0.15, 0.6])
     assert found.effective == pytest.approx(10.1**2 / (4 * 82.01))
     assert found.ratio_clipped == 0.75

@@ -1,4 +1,4 @@
-"""Estimates against what steps do contribute, by hand."""
+"""Estimated and exact contributions of steps, by hand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hf_credit.diagnostics import pccc_fidelity
 
 
-def test_estimates_are_held_to_what_is_exact() -> None:
+def test_estimates_are_compared_with_exact_contributions() -> None:
     found = pccc_fidelity([0.4, -0.2, 0.1], [0.5, -0.1, 0.0])
     assert found.rank_correlation == pytest.approx(1.0)
     assert found.squared_error == pytest.approx(0.01)
@@ -17,7 +17,7 @@ def test_estimates_are_held_to_what_is_exact() -> None:
     assert (found.sign_agreement, found.n) == (1.0, 3)
 
 
-def test_what_is_the_same_for_all_steps_has_no_rank() -> None:
+def test_constant_contributions_have_no_rank_correlation() -> None:
     found = pccc_fidelity([0.1, 0.2], [0.0, 0.0])
     assert math.isnan(found.rank_correlation)
     assert math.isnan(found.sign_agreement)
@@ -31,8 +31,6 @@ def test_what_is_the_same_for_all_steps_has_no_rank() -> None:
         ([math.nan], [0.0], "must be a finite number, got nan"),
     ],
 )
-def test_numbers_that_do_not_belong_together_are_refused(
-    estimates: list[float], exact: list[float], message: str
-) -> None:
+def test_unpaired_numbers_are_refused(estimates: list[float], exact: list[float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         pccc_fidelity(estimates, exact)

@@ -1,4 +1,4 @@
-"""A policy with a method of a stranger, by both protocols."""
+"""Diagnoses of a policy with a user's method, by both protocols."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hf_credit.methods import Credit, Method
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """The outcome, shared out among the decisions of the episode, the same on each of three tokens."""
+    """Divides the outcome among the decisions of an episode, equally on each of three tokens."""
 
     weight: float
 
@@ -47,19 +47,19 @@ STARTS = [RolloutRequest(task={"problem": name}) for name in "pq"]
 
 
 class Alphabet:
-    """Says the letters in turn; the greedy one says always the first."""
+    """Replies with the letters in turn; the greedy engine always with the first."""
 
     def __init__(self, greedy: bool = False) -> None:
         self.chat = Chat(tokenizer_of([string.printable]))
         self.letters = "z" if greedy else string.ascii_lowercase
-        self.said = 0
+        self.count = 0
 
     def __call__(self, contexts: Sequence[Sequence[int]]) -> list[Generation]:
         return [self._reply() for _ in contexts]
 
     def _reply(self) -> Generation:
-        letter = self.letters[self.said % len(self.letters)]
-        self.said += 1
+        letter = self.letters[self.count % len(self.letters)]
+        self.count += 1
         ids = self.chat.tokenizer(letter, add_special_tokens=False)["input_ids"]
         return Generation(ids=[*ids, self.chat.tokenizer.eos_token_id])
 
@@ -91,19 +91,19 @@ def stranger(tmp_path, monkeypatch):
     return make("strangers_method:share", weight=3.0)
 
 
-def test_a_method_of_a_stranger_is_measured_on_buckets(stranger) -> None:
+def test_a_users_method_is_measured_on_buckets(stranger) -> None:
     found = diagnose_policy(subject(), STARTS, PLAN, methods={"share": stranger}, attempts=2)
     by_event = {event.event: {credit.method for credit in event.credits} for event in found.events}
     assert set(by_event) == {"all events", "plan", "act"}
     assert by_event["act"] == {"share", "replay_loo", "magrpo", "outcome_reward"}
     (act,) = [event for event in found.events if event.event == "act"]
     (share,) = [credit for credit in act.credits if credit.method == "share"]
-    assert share.fidelity["shared"].mean > 0  # a multiple of what the actor's letter scores
+    assert share.fidelity["shared"].mean > 0  # a multiple of the score of the actor's letter
     assert found.about["methods"]["share"] == {"name": "strangers_method:share", "options": {"weight": 3.0}}
     assert found.success["greedy"].mean == 1
 
 
-def test_a_method_of_a_stranger_is_measured_in_an_update_of_its_own(stranger) -> None:
+def test_a_users_method_is_measured_on_its_update(stranger) -> None:
     (found,) = diagnose_training(subject(), STARTS, PLAN, {"share": stranger})
     # Two tasks of two episodes of two decisions.
     assert (found.decisions, found.events[0].credited, found.events[0].measured) == (8, 8, 6)
@@ -112,7 +112,7 @@ def test_a_method_of_a_stranger_is_measured_in_an_update_of_its_own(stranger) ->
     assert found.cost.scoring_events > 4
 
 
-def test_the_method_that_a_policy_was_trained_with_is_measured_by_itself() -> None:
+def test_the_method_of_training_is_measured_by_default() -> None:
     trained = make("magrpo", normalise_credit=True)
     found = diagnose_policy(subject(trained=trained), STARTS, PLAN)
     assert found.about["methods"]["magrpo"]["options"] == {"normalise_credit": True}
@@ -122,7 +122,7 @@ def test_the_method_that_a_policy_was_trained_with_is_measured_by_itself() -> No
         diagnose_training(subject(), STARTS, PLAN)
 
 
-def test_a_critic_that_was_trained_beside_the_policy_is_asked() -> None:
+def test_the_critic_of_the_policy_is_used() -> None:
     def critic(readings):
         return [(0.5,) * len(reading.at) for reading in readings]
 
@@ -133,7 +133,7 @@ def test_a_critic_that_was_trained_beside_the_policy_is_asked() -> None:
     assert measured.events[0].credited == 2 * 8 * 2
 
 
-def test_a_game_s_task_seeds_reach_the_collector() -> None:
+def test_task_seeds_reach_the_collector() -> None:
     environment = make_environment("sudoku", size=4, blanks=4)
     chat = Chat(tokenizer_of([string.printable]))
     played = []
@@ -167,4 +167,4 @@ def test_what_cannot_be_diagnosed_is_refused_before_anything_is_played() -> None
         diagnose_policy(without, STARTS, PLAN, attempts=1)
     with pytest.raises(ValueError, match="this method needs an oracle, got none"):
         diagnose_policy(without, STARTS, PLAN, methods={"VPR": make("verifiable_process")})
-    assert speaker.said == 0
+    assert speaker.count == 0

@@ -39,7 +39,7 @@ def test_all_noise_at_the_last_step(steps):
     assert gain.branches == (*[1.0] * (steps - 1), 2.0)
 
 
-def test_noise_that_falls_leaves_nothing_and_every_resample_agrees():
+def test_decreasing_noise_leaves_no_gain_in_any_resample():
     gain = replay_gain([[2, 0]] * 6, [[1, 1]] * 6, [[1, 1]] * 6)
     assert (gain.ratio.mean, gain.ratio.low, gain.ratio.high, gain.capped) == (1, 1, 1, 1)
     assert gain.branches == (1.0, 1.0)
@@ -61,7 +61,7 @@ def test_episodes_of_unequal_length_and_the_interval():
         ({"most": 0.5}, "most must be"),
     ],
 )
-def test_what_is_not_possible_is_refused(changed, sentence):
+def test_invalid_arguments_are_refused(changed, sentence):
     given = {"deltas": [[1.0], [1.0]], "spreads": [[1.0], [1.0]], "tokens": [[1.0], [1.0]], **changed}
     most = given.pop("most", 2.0)
     with pytest.raises(ValueError, match=sentence):
@@ -84,7 +84,7 @@ def walk(outcome, *contexts):
     return Episode(decisions=tuple(map(decision, contexts)), outcome=outcome, ending=Ending.FINISHED)
 
 
-def test_the_values_of_a_critic_are_asked_where_a_speaker_reads():
+def test_the_critic_predicts_values_at_contexts():
     # V = .5, .5: all noise at the second step, .25 each, with a spread of 1 there.
     episodes = [walk(1.0, 1, 2), walk(0.0, 1, 2)]
     gain, explained = episodes_gain(episodes, lambda inputs: [tuple(0.5 for _ in one.at) for one in inputs])
@@ -92,7 +92,7 @@ def test_the_values_of_a_critic_are_asked_where_a_speaker_reads():
     assert explained == pytest.approx(0)
 
 
-def test_without_a_critic_the_others_at_a_context_are_its_value():
+def test_without_a_critic_values_are_means_at_the_same_context():
     # The first decision settles all, and context 2 or 3 tells: no noise is left behind it.
     episodes = [walk(1.0, 1, 2) for _ in range(20)] + [walk(0.0, 1, 3) for _ in range(20)]
     gain, explained = episodes_gain(episodes)
@@ -100,13 +100,13 @@ def test_without_a_critic_the_others_at_a_context_are_its_value():
     assert explained == pytest.approx(0.5, abs=0.05)  # nothing at the start, all behind it
 
 
-def test_contexts_that_never_return_make_noise_seem_late():
+def test_contexts_that_do_not_recur_make_noise_seem_late():
     episodes = [walk(float(place % 2), 1, 100 + place) for place in range(40)]
     gain, _ = episodes_gain(episodes)
     assert gain.ratio.mean == pytest.approx(0.5, abs=0.01)
 
 
-def test_failed_episodes_are_left_out_and_observed_steps_are_part_of_the_one_before():
+def test_failed_episodes_are_omitted_and_observed_steps_count_to_the_previous_step():
     failed = replace(walk(9.0, 1), ending=Ending.ERROR)
     observed = replace(walk(1.0), decisions=(decision(1), decision(5, observed=True), decision(2)))
     plain = [walk(1.0, 1, 2), walk(0.0, 1, 2)]
@@ -131,20 +131,20 @@ def late():
     return diagnose_replays(subject, [RolloutRequest(task={"seed": seed}) for seed in range(200)])
 
 
-def test_a_policy_is_played_once_a_task_without_replays(late: ReplayDiagnosis):
+def test_each_task_is_played_once_without_replays(late: ReplayDiagnosis):
     assert late.cost.completion_tokens == 800
     assert late.critic == "means"
     assert late.gain.ratio.mean == pytest.approx(1 / 4, abs=0.02)
     assert late.gain.capped == pytest.approx(5 / 8, abs=0.02)
 
 
-def test_values_that_explain_little_are_warned_of(late: ReplayDiagnosis):
+def test_values_that_explain_little_cause_a_warning(late: ReplayDiagnosis):
     assert replace(late, explained=0.2).warning == ""
     assert "rho is a lower bound" in replace(late, explained=0.19).warning
     assert "all returns are equal" in replace(late, explained=math.nan).warning
 
 
-def test_it_is_written_for_people_and_machines(late: ReplayDiagnosis, tmp_path):
+def test_replays_are_written_as_markdown_and_json(late: ReplayDiagnosis, tmp_path):
     path = write_replays([late], tmp_path)
     assert "## Where to branch" in path.read_text(encoding="utf-8")
     assert [len(row) for row in replay_tables([late])["Gain of replays"][1]] == [7]

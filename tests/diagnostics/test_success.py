@@ -65,7 +65,7 @@ def test_attempts_that_could_not_be_scored_are_incorrect() -> None:
     assert mean_score([1.0, None, math.nan, 0.5]) == pytest.approx(0.375)
 
 
-def test_partly_right_is_not_correct_unless_asked_for() -> None:
+def test_a_partial_score_is_correct_only_above_a_threshold() -> None:
     assert mean_pass_at_k([[0.5], [1.0]], 1) == pytest.approx(0.5)
     assert mean_pass_at_k([[0.5], [1.0]], 1, threshold=0.5) == 1
     assert mean_score([0.5, 1.0]) == pytest.approx(0.75)
@@ -94,7 +94,7 @@ def test_of_one_seed_it_is_the_paired_difference() -> None:
     assert seed_averaged_difference([a], [b], seed=3) == paired_difference(a, b, seed=3)
 
 
-def test_instances_are_redrawn_within_each_seed() -> None:
+def test_instances_are_resampled_within_each_seed() -> None:
     """All difference lies between seeds, so redrawing instances changes nothing."""
     found = seed_averaged_difference([[1, 1], [0, 0]], [[0, 0], [0, 0]])
     assert (found.low, found.mean, found.high) == (0.5, 0.5, 0.5)

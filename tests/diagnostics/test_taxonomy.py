@@ -10,7 +10,7 @@ from hf_credit.diagnostics import Failure, failure_category
 @pytest.mark.parametrize(
     ("returns", "category"),
     [
-        # The paper's cases: one of twelve was right and the real one was not; both right; all plans fail.
+        # The paper's cases: one of twelve is right but not the real one; both are right; all plans fail.
         ([[0.0], [1.0], *[[0.0]] * 10], Failure.CREDIT_SHIFT),
         ([[1.0], [1.0]], Failure.AMBIGUITY),
         ([[0.0]] * 8, Failure.MISLEADING_PLAN),
@@ -21,9 +21,9 @@ from hf_credit.diagnostics import Failure, failure_category
         ([[0.4], [0.5]], Failure.NONE),
         ([[0.9], [0.91]], Failure.NONE),
         ([[0.9], [0.909]], Failure.AMBIGUITY),
-        # A shift counts although all fail mostly.
+        # A shift counts even if all candidates mostly fail.
         ([[0.0], [0.3]], Failure.CREDIT_SHIFT),
-        # The real action is the best, and what others do is not why.
+        # The real action is the best, and the replays of a candidate do not differ.
         ([[1.0, 1.0], [0.0, 0.0]], Failure.NONE),
         # Means 1/2 and 3/4 with variances 1/4 and 3/16 inside: the replays differ more than the candidates.
         ([[1.0, 0.0, 1.0, 1.0], [1.0, 0.0, 1.0, 0.0]], Failure.OVER_COUPLING),
@@ -39,7 +39,7 @@ def test_the_real_action_need_not_come_first() -> None:
 
 
 @pytest.mark.parametrize("returns", [[], [[1.0]], [[1.0], []], [[], [1.0], [0.0]]])
-def test_without_two_that_were_replayed_there_is_nothing_to_compare(returns) -> None:
+def test_fewer_than_two_replayed_candidates_cannot_be_compared(returns) -> None:
     assert failure_category(returns) == Failure.UNKNOWN
 
 
@@ -47,7 +47,7 @@ def test_a_candidate_that_was_not_replayed_is_not_compared() -> None:
     assert failure_category([[0.0], [], [1.0]]) == Failure.CREDIT_SHIFT
 
 
-def test_every_category_says_when_it_holds() -> None:
+def test_the_categories_include_those_of_the_paper() -> None:
     assert {str(one) for one in Failure} >= {"successful credit shift", "evaluator ambiguity", "misleading plan"}
 
 

@@ -37,18 +37,18 @@ def credited(credit, instance=0, context=(1,), event="plan") -> TrainedDecision:
 
 
 class Counting:
-    """Says the letters of the alphabet in turn, so that no two messages are the same."""
+    """Replies with the letters of the alphabet in turn, so that all messages differ."""
 
     def __init__(self) -> None:
         self.chat = Chat(tokenizer_of([string.printable]))
-        self.said = 0
+        self.count = 0
 
     def __call__(self, contexts: Sequence[Sequence[int]]) -> list[Generation]:
         return [self._reply() for _ in contexts]
 
     def _reply(self) -> Generation:
-        letter = string.ascii_lowercase[self.said % 26]
-        self.said += 1
+        letter = string.ascii_lowercase[self.count % 26]
+        self.count += 1
         ids = self.chat.tokenizer(letter, add_special_tokens=False)["input_ids"]
         return Generation(ids=[*ids, self.chat.tokenizer.eos_token_id])
 
@@ -67,7 +67,7 @@ ROWS = [{"problem": "p"}, {"problem": "q"}]
 PLAN = BucketPlan(buckets=6, replays=2, value_actions=2)
 
 
-def test_decisions_with_credit_are_taken_once_each() -> None:
+def test_each_decision_with_credit_counts_once() -> None:
     one, two = (credited(0.0).decision for _ in "ab")
     episodes = [Episode(decisions=own, outcome=0.0, ending=Ending.FINISHED) for own in ((one,), (one, two))]
     collected = RolloutBatch(
@@ -100,14 +100,14 @@ def test_quality_is_of_one_pool_of_all_measured_decisions() -> None:
     assert math.isnan(without.fidelity.low)
 
 
-def test_events_are_told_apart_and_all_together_come_first() -> None:
+def test_credit_is_by_event_type_after_all_together() -> None:
     decisions = [credited(1.0), credited(0.0, event="act"), credited(0.0)]
     assert [(one.event, one.credited) for one in by_event(decisions, [0, 0, 0])] == [(ALL, 3), ("plan", 2), ("act", 1)]
     assert [one.event for one in by_event(decisions[:1], [0])] == ["plan"]
 
 
-def test_credit_of_an_update_is_held_against_replays_of_its_decisions(context) -> None:
-    """What the actor says is its score, so replays of its messages return that again."""
+def test_credit_of_an_update_is_compared_with_replays_of_its_decisions(context) -> None:
+    """The actor's message is its score, so replays of the message return the same."""
     found = training_credit(make("replay_loo"), context, ROWS, replace(PLAN, buckets=100, events=("act",)))
     assert [one.event for one in found.events] == ["act"]
     (act,) = found.events
@@ -127,7 +127,7 @@ def test_only_as_many_decisions_as_asked_for_are_measured(context) -> None:
     assert found.method == "magrpo"
 
 
-def test_credit_of_an_update_is_held_against_exact_advantages() -> None:
+def test_credit_of_an_update_is_compared_with_exact_advantages() -> None:
     chat = Chat(tokenizer_of(["0", "1", " ", "tell secret answer mod add Problem: Context: \n"]))
     model = build_model(chat.tokenizer, MicroConfig(hidden_size=8, layers=1, heads=2))
     engine = Engine(relay(2), chat, sampler(model, chat.tokenizer, max_new_tokens=1, top_p=1.0, top_k=0))
@@ -153,7 +153,7 @@ def test_credit_of_an_update_is_held_against_exact_advantages() -> None:
     assert exact_advantages(relay(2), chat, model, [], max_new_tokens=1) == []
 
 
-def test_decisions_of_episodes_that_began_midway_are_measured(context) -> None:
+def test_decisions_of_episodes_from_a_recorded_state_are_measured(context) -> None:
     method = make("replay_loo", reference_rollouts=2, alternatives=[2], contexts=2, num_replays=2)
     assert isinstance(method.collector, VisitedContexts)
     found = training_credit(method, context, ROWS, replace(PLAN, buckets=100))
@@ -173,7 +173,7 @@ def test_what_cannot_be_measured_is_refused(context) -> None:
         training_credit(make("mappo"), context, ROWS, PLAN)
 
 
-def test_a_method_that_credits_nothing_is_measured_as_such(context) -> None:
+def test_a_method_without_credit_is_measured(context) -> None:
     def nothing(collected, context, memory):
         return Credit(decisions={})
 

@@ -24,7 +24,7 @@ def found() -> TrainingDiagnosis:
     )
 
 
-def test_a_folder_holds_the_table_and_the_numbers(found, tmp_path) -> None:
+def test_a_folder_has_the_table_and_the_numbers(found, tmp_path) -> None:
     path = write_training_credit([found], tmp_path / "deep")
     text = path.read_text(encoding="utf-8")
     assert "| runs/p | magrpo | plan | 3 of 3 | 1 [" in text

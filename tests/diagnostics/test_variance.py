@@ -13,7 +13,7 @@ from hf_credit.diagnostics import context_variance
 finite = st.floats(-5, 5, allow_nan=False)
 
 
-def test_variance_inside_and_between_contexts() -> None:
+def test_variance_within_and_between_contexts() -> None:
     # Inside: (1/4, 1), mean 5/8. Means 1/2 and 3, about 7/4: (5/4)^2.
     found = context_variance([[0.0, 1.0], [2.0, 4.0]])
     assert found.within == pytest.approx(5 / 8)
@@ -22,14 +22,14 @@ def test_variance_inside_and_between_contexts() -> None:
     assert (found.buckets, found.alone) == (2, 0)
 
 
-def test_a_shift_of_a_whole_context_moves_only_what_is_between() -> None:
+def test_a_shift_of_a_whole_context_changes_only_the_variance_between() -> None:
     plain, shifted = context_variance([[0, 1], [0, 1]]), context_variance([[0, 1], [10, 11]])
     assert plain.within == shifted.within
     assert plain.between == 0 < shifted.between
 
 
 @given(st.lists(st.lists(finite, min_size=3, max_size=3), min_size=1, max_size=4))
-def test_leave_one_out_has_the_full_mean_s_variance_by_a_factor(returns) -> None:
+def test_leave_one_out_scales_the_variance_by_a_factor(returns) -> None:
     flat = torch.tensor(returns, dtype=torch.float64).flatten()
     groups = torch.arange(len(returns)).repeat_interleave(3)
     within = [

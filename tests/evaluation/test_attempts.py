@@ -32,7 +32,7 @@ def test_every_task_has_as_many_scores_as_samples() -> None:
     assert (cost.scoring_events, cost.decisions) == (6, {"a": 6})
 
 
-def test_a_score_that_failed_or_is_no_number_is_none() -> None:
+def test_a_failed_or_nan_score_is_none() -> None:
     engine = engine_that_says("0x1", lambda task, text: float(text))
     assert attempt(engine, [RolloutRequest(task={"problem": "p"})], samples=3)[0] == [[0, None, 1]]
     engine = engine_that_says("01", lambda task, text: math.nan if text == "0" else 1.0)
@@ -48,16 +48,16 @@ def test_attempts_that_all_fail_are_raised() -> None:
 def test_attempts_at_a_task_differ_and_the_same_seed_repeats_them() -> None:
     chat = Chat(tokenizer_of(["0123456789", "tell secret answer mod add Problem: Context: \n"]))
     model = build_model(chat.tokenizer, MicroConfig(hidden_size=8, layers=1, heads=2))
-    said: list[str] = []
+    messages: list[str] = []
     team = relay(10)
-    team.scorer = lambda task, text: said.append(text) or 0.0
+    team.scorer = lambda task, text: messages.append(text) or 0.0
     engine = Engine(team, chat, sampler(model, chat.tokenizer, max_new_tokens=3))
     starts = [RolloutRequest(task=relay_task(1, 2), seed=0), RolloutRequest(task=relay_task(3, 4), seed=1)]
     runs = []
     for seed in (0, 0, 1):
-        said.clear()
+        messages.clear()
         attempt(engine, starts, samples=4, seed=seed)
-        runs.append(sorted(said))
+        runs.append(sorted(messages))
     assert runs[0] == runs[1] != runs[2]
     assert len(set(runs[0])) > 2
 
@@ -66,9 +66,9 @@ def test_no_tasks_have_no_scores() -> None:
     assert attempt(engine_that_says("", lambda task, text: 0.0), [])[0] == []
 
 
-def test_what_cannot_be_attempted_is_refused() -> None:
+def test_invalid_attempts_are_refused() -> None:
     engine = engine_that_says("", lambda task, text: 0.0)
     with pytest.raises(ValueError, match="samples of a task must be at least 1, got 0"):
         attempt(engine, [], samples=0)
-    with pytest.raises(ValueError, match="must be one episode, got a start with alternatives"):
+    with pytest.raises(ValueError, match="must have no fanout, got one with alternatives"):
         attempt(engine, [RolloutRequest(task={}, fanout=(2,))])

@@ -1,4 +1,4 @@
-"""What paper T3 claims of belief traps, against enumeration; and what of it does not hold."""
+"""The claims of paper T3 on belief traps, checked by enumeration, including those that fail."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def world(seed: int, states: int = 4) -> tuple[np.random.Generator, np.ndarray, 
 def test_the_posterior_is_that_of_the_joint_distribution(seed: int) -> None:
     draws, channel, _ = world(seed)
     prior = draws.dirichlet(np.ones(4))
-    told = [(0, 1), (2, 0), (1, 2)]
-    joint = {s: prior[s] * math.prod(channel[a, s, o] for a, o in told) for s in range(4)}
+    observed = [(0, 1), (2, 0), (1, 2)]
+    joint = {s: prior[s] * math.prod(channel[a, s, o] for a, o in observed) for s in range(4)}
     belief = prior
-    for action, observation in told:
+    for action, observation in observed:
         belief = traps.posterior(belief, channel, action, observation)
     assert belief == pytest.approx([joint[s] / sum(joint.values()) for s in range(4)])
 
@@ -66,12 +66,12 @@ def test_informativeness_is_the_expected_fall_of_the_potential_and_bounded(seed:
 def test_informativeness_is_lipschitz_in_the_belief_and_in_the_policy(seed: int) -> None:
     draws, channel, truth = world(seed)
     one, other = draws.dirichlet(np.ones(4), size=2)
-    told = [[traps.informativeness(belief, channel, action, truth) for action in range(3)] for belief in (one, other)]
-    for mine, theirs in zip(*told, strict=True):  # Lemma 1
+    gains = [[traps.informativeness(belief, channel, action, truth) for action in range(3)] for belief in (one, other)]
+    for mine, theirs in zip(*gains, strict=True):  # Lemma 1
         assert abs(mine - theirs) <= np.abs(one - other).sum() / LEAST + 1e-12
     policy, another = draws.dirichlet(np.ones(3), size=2)
     distance = np.abs(policy - another).sum() / 2
-    assert abs((policy - another) @ told[0]) <= -math.log(LEAST) * distance + 1e-12  # Lemma 2
+    assert abs((policy - another) @ gains[0]) <= -math.log(LEAST) * distance + 1e-12  # Lemma 2
 
 
 # The trap
@@ -103,7 +103,7 @@ def test_beyond_the_threshold_there_is_no_progress_on_average(seed: int, beyond:
     assert drift(belief, channel, truth) >= 0
 
 
-def test_the_trap_absorbs_in_the_mean_alone_as_noisy_updates_leave_it() -> None:
+def test_the_trap_absorbs_only_on_average_as_noisy_updates_leave_it() -> None:
     draws, channel, truth = world(5)
     threshold = traps.trap_threshold(math.log(4), LEAST, 0.0, GROWTH, OFFSET)
     first = np.full(4, (1 - math.exp(-threshold)) / 3)
@@ -129,11 +129,11 @@ def test_numbers_of_the_threshold_and_of_the_entry_time_by_hand() -> None:
 @given(SEEDS)
 def test_the_expected_potential_has_reached_the_threshold_by_the_bound(seed: int) -> None:
     draws = np.random.default_rng(seed)
-    states, least = 40, 0.45  # answers that say little, so that the oracle is slow
+    states, least = 40, 0.45  # uninformative observations, so that the oracle is slow
     channel = traps.random_channel(states, 2, 2, least, draws)
     truth, first = 0, math.log(40)
     constant = traps.drift_constant(least, 0.0)
-    growth = (constant / first + 1 + constant / first) / 2  # above the least, below what makes U less than Psi_0
+    growth = (constant / first + 1 + constant / first) / 2  # above the minimum, below that with U < Psi_0
     threshold = traps.trap_threshold(first, least, 0.0, growth, 0.0)
     assert threshold > first
     beliefs = [(1.0, np.full(states, 1 / states), np.full(states, 1 / states))]
@@ -169,7 +169,7 @@ Tree = dict[tuple[int, ...], float]
 
 
 def falling_tree(draws: np.random.Generator, drop: float) -> Tree:
-    """Beliefs that move anyhow before `ENTRY`, and fall by at least `drop` on average from then on."""
+    """Random beliefs before `ENTRY` that fall by at least `drop` on average from then on."""
     tree: Tree = {(): draws.uniform(0.6, 0.9)}
     for depth in range(STEPS - 1):
         for path in itertools.product((0, 1), repeat=depth):
@@ -186,7 +186,8 @@ def falling_tree(draws: np.random.Generator, drop: float) -> Tree:
 def expected_advantage(
     tree: Tree, value: Callable[[float], float], gamma: float, lam: float, cut: str | None = None
 ) -> float:
-    """Of the first action; the outcome of a leaf is worth what the critic says of it, and all paths are alike."""
+    """Returns the expected advantage of the first action; the critic's value is the outcome of a leaf, and all paths
+    are equally likely."""
     rows = []
     for path in itertools.product((0, 1), repeat=STEPS - 1):
         values = [value(tree[path[:depth]]) for depth in range(STEPS)]
@@ -201,7 +202,7 @@ def expected_advantage(
 
 
 @given(SEEDS, st.floats(0.01, 0.15), st.floats(0.3, 1), st.floats(0.5, 1), st.floats(0.5, 1))
-def test_linear_values_keep_the_bound_and_a_bootstrapped_cut_gains_what_the_corollary_says(
+def test_linear_values_satisfy_the_bound_and_a_bootstrapped_cut_the_corollary(
     seed: int, drop: float, slope: float, gamma: float, lam: float
 ) -> None:
     tree = falling_tree(np.random.default_rng(seed), drop)
@@ -253,7 +254,7 @@ def test_advantages_are_inverted_by_telescoping_and_not_with_a_critic_that_is_ri
 
 
 @pytest.mark.parametrize("lam", [1.0, 0.9, 0.5])
-def test_a_cut_worth_nothing_is_a_failure_and_below_lambda_1_less(lam: float) -> None:
+def test_a_cut_without_bootstrap_is_a_failure_and_below_lambda_1_less(lam: float) -> None:
     values = torch.tensor([[0.5, 0.6, 0.4, 0.3]], dtype=torch.float64)
     nothing, all_of = torch.zeros_like(values), torch.ones_like(values).bool()
     failed = generalized_advantages(nothing, values, all_of, 1.0, lam)[0, :2]
@@ -265,7 +266,7 @@ def test_a_cut_worth_nothing_is_a_failure_and_below_lambda_1_less(lam: float) ->
         assert bool((cut < failed).all())
 
 
-def test_what_the_bounds_cannot_be_asked_is_refused() -> None:
+def test_invalid_arguments_of_the_bounds_are_refused() -> None:
     for call, message in [
         (lambda: traps.random_channel(2, 1, 2, 0.6, np.random.default_rng(0)), "least must be in"),
         (lambda: traps.drift_constant(0.0, 1.0), "least must be in"),

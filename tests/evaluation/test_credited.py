@@ -45,26 +45,26 @@ def episode(*decisions: Decision, outcome: float = 1.0, **other: Any) -> Episode
     return Episode(decisions=decisions, outcome=outcome, ending=Ending.FINISHED, **other)
 
 
-def test_a_context_is_told_by_what_is_new_in_it(tokenizer: Any) -> None:
+def test_only_the_new_part_of_a_context_is_shown(tokenizer: Any) -> None:
     first = decision(tokenizer, "<|user|>one<|assistant|>", "two<|end|>")
     grown = "<|user|>one<|assistant|>two<|end|><|user|>three<|assistant|>"
     second, other = decision(tokenizer, grown, "four"), decision(tokenizer, "<|user|>five", "six")
-    told = credited_episode(episode(first, second, other), [1.0, None, 0.0], tokenizer)
-    assert [one.context for one in told.decisions] == [
+    view = credited_episode(episode(first, second, other), [1.0, None, 0.0], tokenizer)
+    assert [one.context for one in view.decisions] == [
         "<|user|>one<|assistant|>",
         "<|user|>three<|assistant|>",
         "<|user|>five",
     ]
-    assert [one.credit for one in told.decisions] == [1.0, None, 0.0]
+    assert [one.credit for one in view.decisions] == [1.0, None, 0.0]
 
 
-def test_credit_of_tokens_stands_beside_their_text_and_its_mean_is_that_of_the_decision(tokenizer: Any) -> None:
+def test_tokens_have_text_and_credit_and_the_decision_their_mean(tokenizer: Any) -> None:
     one = decision(tokenizer, "x", "abc on")
     ids = one.action_ids
-    (told,) = credited_episode(episode(one), [[1.0, -1.0, 0.0, 4.0][: len(ids)]], tokenizer).decisions
-    assert "".join(text for text, _ in told.token_credit) == "abc on"
-    assert len(told.token_credit) == len(ids) == 3
-    assert told.credit == 0.0
+    (view,) = credited_episode(episode(one), [[1.0, -1.0, 0.0, 4.0][: len(ids)]], tokenizer).decisions
+    assert "".join(text for text, _ in view.token_credit) == "abc on"
+    assert len(view.token_credit) == len(ids) == 3
+    assert view.credit == 0.0
 
 
 def test_tokens_that_spell_one_character_together_share_their_mean() -> None:
@@ -73,11 +73,11 @@ def test_tokens_that_spell_one_character_together_share_their_mean() -> None:
             return bytes(ids).decode(errors="replace")
 
     ids = [*"aé".encode(), ord("b")]
-    told = token_credit(ids, [1.0, 2.0, 4.0, -1.0], Bytes())  # type: ignore[arg-type]
-    assert told == (("a", 1.0), ("é", 3.0), ("b", -1.0))
+    view = token_credit(ids, [1.0, 2.0, 4.0, -1.0], Bytes())  # type: ignore[arg-type]
+    assert view == (("a", 1.0), ("é", 3.0), ("b", -1.0))
 
 
-def test_what_else_was_tried_is_what_the_instance_did_at_the_same_context(tokenizer: Any) -> None:
+def test_alternatives_are_decisions_of_the_instance_at_the_same_context(tokenizer: Any) -> None:
     root = decision(tokenizer, "x", "plan", "root", verdict=Verdict(score=1.0, valid=True))
     good, bad = decision(tokenizer, "x plan", "good", "good"), decision(tokenizer, "x plan", "bad", "bad")
     elsewhere = decision(tokenizer, "x plan", "far", "far")
@@ -101,12 +101,12 @@ def test_what_else_was_tried_is_what_the_instance_did_at_the_same_context(tokeni
         CreditedReply(reply="more", outcomes=(0.5,), credit=None),  # not trained on, but compared with
     )
     assert [one.inherited for one in second.decisions] == [True, False]
-    assert second.decisions[0].credit == 0.25  # given where an earlier episode holds it
+    assert second.decisions[0].credit == 0.25  # shown although an earlier episode contains it
     assert far.decisions[0].alternatives == ()
     assert (far.update, far.instance) == (3, 1)
 
 
-def test_of_so_many_tasks_the_first_episode_of_each_is_told(tokenizer: Any) -> None:
+def test_the_first_episode_of_each_task_is_shown(tokenizer: Any) -> None:
     samples = tuple(
         Rollout(episode=episode(decision(tokenizer, "x", str(place))), instance=instance)
         for place, instance in enumerate((0, 0, 1, 2))
@@ -119,7 +119,7 @@ TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type"
 
 
 class Looks(Interaction[tuple[dict[str, Any], ...]]):
-    """What its states say was asked, with a tool."""
+    """Requests with a tool, as recorded in the states."""
 
     def start(self, task: Any, seed: int) -> Any:
         return ()
@@ -134,7 +134,7 @@ class Looks(Interaction[tuple[dict[str, Any], ...]]):
         return 0.0
 
 
-def test_where_tools_are_offered_calls_and_new_messages_are_told_apart() -> None:
+def test_with_tools_calls_and_new_messages_are_shown_separately() -> None:
     call = marked(write_call("look", {"at": "box", "deep": True}))
     asked = [{"role": "user", "content": "Where?"}]
     earlier = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "run", "arguments": "x"}}]}
@@ -149,12 +149,12 @@ def test_where_tools_are_offered_calls_and_new_messages_are_told_apart() -> None
     assert (first.calls, first.messages) == (('look(at="box", deep=true)',), (("user", "Where?"),))
     assert (second.calls, second.messages) == ((), (("tool", "tea"), ("assistant", 'run("x")')))
     assert (first.context, first.tokens) == ("", 0)
-    told = credited_episode(walk, [1.0, 0.0], None, interaction=Looks()).shortened()
-    assert CreditedEpisode.from_json(told.to_json()) == told
+    view = credited_episode(walk, [1.0, 0.0], None, interaction=Looks()).shortened()
+    assert CreditedEpisode.from_json(view.to_json()) == view
 
 
 def test_another_number_of_credits_is_refused(tokenizer: Any) -> None:
-    with pytest.raises(ValueError, match="credit must have one entry for each decision, got 0 for 1 decisions"):
+    with pytest.raises(ValueError, match="credit must have one entry per decision, got 0 for 1 decisions"):
         credited_episode(episode(decision(tokenizer, "x", "y")), [], tokenizer)
 
 
@@ -192,7 +192,7 @@ def test_a_recorded_episode_reads_as_it_was_written(tmp_path: Path) -> None:
     assert read_episodes(tmp_path / "elsewhere") == []
 
 
-def test_numbers_that_are_none_do_not_get_into_the_file() -> None:
+def test_numbers_that_are_not_finite_are_null_in_the_file() -> None:
     assert json.loads(replace(TOLD, metrics={"rate": math.nan}).to_json())["metrics"] == {"rate": None}
 
 
@@ -215,7 +215,7 @@ def test_numbers_that_are_none_do_not_get_into_the_file() -> None:
         (("unknown",), 1),
     ],
 )
-def test_something_else_is_refused_in_one_sentence(path: tuple[Any, ...], value: Any) -> None:
+def test_an_invalid_record_is_refused_in_one_sentence(path: tuple[Any, ...], value: Any) -> None:
     values: Any = json.loads(TOLD.to_json())
     if path:
         inner = values
@@ -224,11 +224,11 @@ def test_something_else_is_refused_in_one_sentence(path: tuple[Any, ...], value:
         inner[path[-1]] = value
     else:
         values = value
-    with pytest.raises(ValueError, match=r"must be what CreditedEpisode\.to_json writes, got .*; record it again"):
+    with pytest.raises(ValueError, match=r"must be written by CreditedEpisode\.to_json, got .*; record it again"):
         CreditedEpisode.from_json(json.dumps(values))
 
 
-def test_a_shortened_episode_is_bounded_and_says_what_it_leaves_out() -> None:
+def test_a_shortened_episode_is_bounded_and_counts_omissions() -> None:
     other = CreditedReply(reply="a" * 9_999, outcomes=(1.0,) * 99)
     long = CreditedDecision(
         role="r", event="r", context="c" * 9_999, reply="d" * 9_999, alternatives=(other,) * 20,
@@ -242,7 +242,7 @@ def test_a_shortened_episode_is_bounded_and_says_what_it_leaves_out() -> None:
     assert TOLD.shortened() == TOLD
 
 
-def test_an_episode_is_chosen_by_update_and_place_or_by_how_much_its_credits_differ() -> None:
+def test_an_episode_is_chosen_by_update_and_number_or_by_credit_differences() -> None:
     def of(update: int, *credits: float | None) -> CreditedEpisode:
         made = tuple(CreditedDecision(role="r", event="r", context="", reply="", credit=one) for one in credits)
         return CreditedEpisode(decisions=made, outcome=0.0, ending="finished", update=update)
@@ -251,7 +251,7 @@ def test_an_episode_is_chosen_by_update_and_place_or_by_how_much_its_credits_dif
     assert choose_episode(recorded) is recorded[2]
     assert choose_episode(recorded, update=1) is recorded[0]
     assert choose_episode(recorded, episode=1) is recorded[1]
-    with pytest.raises(ValueError, match="one of those recorded, 1, 5, got 3"):
+    with pytest.raises(ValueError, match="one of the recorded 1, 5, got 3"):
         choose_episode(recorded, update=3)
-    with pytest.raises(ValueError, match="update 5 has the episodes 1 to 3 recorded, got 4"):
+    with pytest.raises(ValueError, match="an episode of update 5 must be from 1 to 3, got 4"):
         choose_episode(recorded, episode=4)

@@ -55,10 +55,10 @@ def episode() -> CreditedEpisode:
     answer = CreditedDecision(
         role="actor", event="actor", context="say nine", reply="ab", token_credit=(("a", 2.0), ("b", -1.0)), credit=0.5
     )
-    told = CreditedEpisode(
+    view = CreditedEpisode(
         decisions=(plan, answer), outcome=1.0, ending="finished", update=4, metrics={"success": 1.0}
     )
-    return replace(told, decisions=(*told.decisions, replace(answer, credit=None, token_credit=(), reply="unused")))
+    return replace(view, decisions=(*view.decisions, replace(answer, credit=None, token_credit=(), reply="unused")))
 
 
 def test_every_part_of_a_decision_is_on_the_page(episode: CreditedEpisode) -> None:
@@ -68,16 +68,16 @@ def test_every_part_of_a_decision_is_on_the_page(episode: CreditedEpisode) -> No
         "outcome 1 ending finished success 1",
         "1. reasoner, plan",
         "-0.5 task's reward 0.25 oracle's verdict 0.5, valid tokens 2 outcomes 0, 1",
-        "What was new to the policy Which number? say nine",
-        "Also tried here: 4 +1 outcomes 1, 1 say five and 3 more",
+        "New in the context Which number? say nine",
+        "Alternatives: 4 +1 outcomes 1, 1 say five and 3 more",
         "2. actor +0.5",
         "3. actor not trained on",
-        "A full bar is 1, the largest of this page. A token in full colour has 2.",
+        "A full bar is 1, the largest on this page. A token in full colour has 2.",
     ):
         assert part in text
 
 
-def test_a_page_names_the_method_and_leads_to_the_other_episodes(episode: CreditedEpisode) -> None:
+def test_a_page_names_the_method_and_links_to_the_other_episodes(episode: CreditedEpisode) -> None:
     others = [("1", "episode_1.html"), ("2", None), ("3", "episode_3.html")]
     page = episode_page(episode, "A run", method="vineppo", others=others)
     assert "Episodes: 1 2 3 method vineppo" in " ".join(Seen(page).text.split())
@@ -85,7 +85,7 @@ def test_a_page_names_the_method_and_leads_to_the_other_episodes(episode: Credit
     assert "Episodes" not in episode_page(episode, "A run")
 
 
-def test_what_arithmetic_leaves_of_nothing_is_zero() -> None:
+def test_numbers_that_are_0_up_to_rounding_are_0() -> None:
     assert [rounded(value, ".3g") for value in (-2.46e-17, -0.0, 1e-8, 0.25)] == ["0", "0", "1e-08", "0.25"]
     logged = Run(name="a", log=({"step": 1, "advantages/mean": -2.46e-17, "advantages/trained": 1.0},))
     assert credit_table(logged)[1] == [["all", "0", "-", "-", "1", "-", "-"]]
@@ -99,7 +99,7 @@ def test_bars_and_tokens_are_signed_and_to_scale(episode: CreditedEpisode) -> No
     assert marks == [("plus", "1.000", "+2", "a"), ("minus", "0.500", "-1", "b")]
 
 
-def test_nothing_that_is_said_becomes_markup(episode: CreditedEpisode) -> None:
+def test_no_text_becomes_markup(episode: CreditedEpisode) -> None:
     honest = Seen(episode_page(episode, "title"))
     bad = replace(
         episode.decisions[0],
@@ -118,7 +118,7 @@ def test_nothing_that_is_said_becomes_markup(episode: CreditedEpisode) -> None:
     assert seen.elements == honest.elements
     assert seen.attributes == honest.attributes
     assert "script" not in seen.elements
-    assert "alert(1)" in seen.text  # it is told, as text
+    assert "alert(1)" in seen.text  # it is shown as text
     assert "{{ 7 * 7 }}" in seen.text
     assert "\x00" not in page
     assert "\u202e" not in page
@@ -138,13 +138,13 @@ CALL = CreditedDecision(
 ANSWER = CreditedDecision(role="policy", event="policy", context="", reply="a", messages=(("tool", "tea"),))
 
 
-def test_tool_calls_and_their_results_are_on_the_page_in_words() -> None:
+def test_tool_calls_and_their_results_are_readable_on_the_page() -> None:
     called = CreditedEpisode(decisions=(CALL, ANSWER), outcome=1.0, ending="finished")
     text = " ".join(Seen(episode_page(called)).text.split())
     for part in (
-        'new to the policy user Which box holds tea? calls open(box="a")',
-        'Also tried here: 1 -0.5 outcomes none Hm. calls open(box="b")',
-        "new to the policy tool tea a",
+        'New in the context user Which box holds tea? calls open(box="a")',
+        'Alternatives: 1 -0.5 outcomes none Hm. calls open(box="b")',
+        "New in the context tool tea a",
     ):
         assert part in text
     assert "<|user|>" not in text
@@ -173,5 +173,5 @@ def test_an_episode_without_decisions_has_a_page() -> None:
     page = episode_page(CreditedEpisode(decisions=(), outcome=None, ending="error", error="<it> broke"))
     text = Seen(page).text
     assert "<it> broke" in text
-    assert "No decision was made." in text
+    assert "The episode has no decisions." in text
     assert "outcome unknown" in text

@@ -1,4 +1,4 @@
-"""Exact values by enumeration, against sums over all ways through a small world."""
+"""Exact values by enumeration, compared with sums over all paths through a small environment."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def world(**options):
 
 
 def shares_of(environment, state):
-    """Some policy: the n-th of the legal actions with weight n, a tenth left for what is illegal."""
+    """A policy with weight n for the n-th legal action and probability 0.1 for illegal replies."""
     legal = environment.legal_actions(state)
     weights = {action: 1 + place + 2 * state.calls for place, action in enumerate(legal)}
     return {action: 0.9 * weight / sum(weights.values()) for action, weight in weights.items()}
@@ -44,7 +44,7 @@ def play(environment, **worth):
 
 
 def ways_through(environment, state, probability=1.0, spent=()):
-    """Every way to an end: its probability, the last state, and the steps."""
+    """Yields every path to an end: its probability, the last state, and the steps."""
     if state.status != "active":
         yield probability, state, spent
         return
@@ -54,7 +54,7 @@ def ways_through(environment, state, probability=1.0, spent=()):
 
 
 @pytest.mark.parametrize("flaky", [0.0, 0.3])
-def test_values_are_sums_over_all_ways(flaky):
+def test_values_are_sums_over_all_paths(flaky):
     environment, first = world(flaky=flaky)
     exact, auditor = play(environment), default_auditor(environment)
     found = list(ways_through(environment, first))
@@ -70,7 +70,7 @@ def test_values_are_sums_over_all_ways(flaky):
     assert rates["verified"] > 1e-4
 
 
-def test_costs_are_what_the_steps_of_all_ways_cost_wherever_these_end():
+def test_costs_are_sums_over_all_paths():
     environment, first = world()
     exact, auditor = play(environment), default_auditor(environment)
 
@@ -87,7 +87,7 @@ def test_costs_are_what_the_steps_of_all_ways_cost_wherever_these_end():
         assert exact.value(first, name) == pytest.approx(cost(first, name), abs=1e-12)
 
 
-def test_an_advantage_is_what_an_action_adds():
+def test_an_advantage_is_the_action_value_minus_the_value():
     environment, first = world()
     exact = play(environment)
     state = environment.step(environment.step(first, "read 1").state, "verify 1").state
@@ -109,10 +109,10 @@ def test_effects_of_every_family_by_hand():
     def effect(state, action, family):
         return exact.effect(state, action, families, family, "verified")
 
-    # Without the verification nothing can be settled any more: one turn is left.
+    # Without the verification no claim can be settled, as only one turn is left.
     assert effect(state, "verify 1", "deletion") == pytest.approx(share)
     assert effect(state, "verify 1", "paraphrase") == pytest.approx(0, abs=1e-15)
-    # A document that is called forged is settled all the same, and this policy does not mind.
+    # A document with the result "forged" is settled too, and this policy ignores the result.
     lied = replace(settled, checks=("forged", ""))
     assert effect(state, "verify 1", "perturbation") == pytest.approx(share - shares_of(environment, lied)["final 1"])
     assert effect(settled, "final 1", "substitution") == 1
@@ -124,7 +124,7 @@ def test_effects_of_every_family_by_hand():
 
 
 class Circle(Environment[State]):
-    """Goes nowhere."""
+    """An environment that returns to the same state."""
 
     name, state_type, task_columns = "circle", State, ()
     instructions, max_turns = "Go on.", 9
@@ -173,7 +173,7 @@ def micro(environment, history="current"):
     return interaction, Chat(tokenizer), model
 
 
-def test_a_model_is_scored_on_its_replies_token_by_token():
+def test_a_models_probabilities_are_products_over_tokens():
     environment, first = world()
     interaction, chat, model = micro(environment)
     policy = model_policy(interaction, chat, model, temperature=0.7)
@@ -224,7 +224,7 @@ def test_a_policy_that_is_played_agrees_with_its_exact_values():
     assert abs(share - value) < 4 * math.sqrt(value * (1 - value) / 1000)
 
 
-def test_a_model_needs_the_present_alone_and_a_temperature():
+def test_a_model_needs_current_history_and_a_temperature():
     environment, _ = world()
     with pytest.raises(ValueError, match="got history='append'"):
         model_policy(*micro(environment, "append"))

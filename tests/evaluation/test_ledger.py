@@ -35,20 +35,20 @@ def write_log(folder: Path, entries: list[dict[str, float]]) -> Path:
     return folder
 
 
-def test_what_a_run_cost_is_what_it_logged_last(tmp_path: Path) -> None:
+def test_the_cost_of_a_run_is_the_last_logged_one(tmp_path: Path) -> None:
     assert read_ledger(read_run(write_log(tmp_path / "c3", C3))) == Ledger(
         scoring_events=16, prompt_tokens=400, completion_tokens=52, decisions={"reasoner": 4, "actor": 16}
     )
 
 
-def test_what_was_spent_on_comparison_is_told(tmp_path: Path) -> None:
+def test_the_cost_of_comparison_episodes_is_reported(tmp_path: Path) -> None:
     log = [{**C3[0], "budget/counterfactual_tokens": 150}]
     ledger = read_ledger(read_run(write_log(tmp_path / "cvt", log)))
     assert ledger is not None
     assert (ledger.counterfactual_tokens, ledger.tokens) == (150, 226)
 
 
-def test_the_state_of_a_trainer_will_do(tmp_path: Path) -> None:
+def test_the_cost_is_read_from_the_state_of_a_trainer(tmp_path: Path) -> None:
     (tmp_path / TRAINER_STATE_FILE).write_text(json.dumps({"log_history": C3}))
     ledger = read_ledger(read_run(tmp_path))
     assert ledger is not None
@@ -59,7 +59,7 @@ def test_a_run_that_counted_nothing_has_no_ledger(tmp_path: Path) -> None:
     assert read_ledger(read_run(write_log(tmp_path / "old", [{"step": 1, "reward": 0.5}]))) is None
 
 
-def test_runs_stand_side_by_side_with_their_ratios(tmp_path: Path) -> None:
+def test_costs_of_runs_are_shown_with_their_ratios(tmp_path: Path) -> None:
     ledger = read_ledger(read_run(write_log(tmp_path / "c3", C3)))
     assert ledger is not None
     header, rows = ledger_table({"MAPPO": MAPPO, "C3": ledger}, against="MAPPO")
@@ -72,7 +72,7 @@ def test_runs_stand_side_by_side_with_their_ratios(tmp_path: Path) -> None:
     ]
 
 
-def test_a_role_that_only_one_run_has_is_none_of_the_others() -> None:
+def test_a_role_of_one_run_counts_0_in_the_others() -> None:
     alone = Ledger(scoring_events=1, prompt_tokens=3, completion_tokens=1, decisions={"agent": 1})
     _, rows = ledger_table({"alone": alone, "MAPPO": MAPPO}, against="alone")
     assert rows[1][-3:] == ["0 (0.00x)", "16", "16"]

@@ -38,7 +38,7 @@ def test_a_curve_is_drawn_for_each_quantity_that_was_logged(tmp_path: Path) -> N
     assert size(learning_curves(valid, tmp_path / "valid.png"))[0] == 2 * size(one)[0]
 
 
-def test_each_run_has_a_colour_of_its_own(tmp_path: Path) -> None:
+def test_each_run_has_its_colour(tmp_path: Path) -> None:
     path = learning_curves([run("a", 0.1, 0.2, 0.3), run("b", 0.3, 0.2, 0.1)], tmp_path / "two.png")
     pixels = {tuple((255 * pixel[:3]).round().astype(int)) for row in imread(path) for pixel in row}
     assert {(0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00)} <= pixels
@@ -53,7 +53,7 @@ def test_matplotlib_is_here() -> None:
     require_matplotlib()
 
 
-def test_smoothing_is_the_mean_of_a_window_behind() -> None:
+def test_smoothing_is_the_mean_of_a_trailing_window() -> None:
     assert smoothed([1.0, 3.0, 5.0, 7.0], 2) == [1.0, 2.0, 4.0, 6.0]
 
 

@@ -58,25 +58,25 @@ def report() -> Report:
     )
 
 
-# What is said
+# Verdicts and tables
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "said"),
+    ("low", "high", "part"),
     [
         (0.1, 0.3, "[+10.0, +30.0] excludes 0, so new is better"),
         (-0.3, -0.1, "[-30.0, -10.0] excludes 0, so new is worse"),
-        (-0.1, 0.3, "[-10.0, +30.0] includes 0, so these tasks do not tell the two apart"),
+        (-0.1, 0.3, "[-10.0, +30.0] includes 0, so the difference is not significant over these tasks"),
         (0.0, 0.3, "includes 0"),
     ],
 )
-def test_the_verdict_says_whether_the_interval_excludes_zero(low: float, high: float, said: str) -> None:
+def test_the_verdict_says_whether_the_interval_excludes_zero(low: float, high: float, part: str) -> None:
     comparison = Comparison(of="new", minus="old", metric="success", interval=interval((low + high) / 2, low, high))
-    assert said in comparison.verdict
-    assert comparison.excludes_zero == ("excludes" in said)
+    assert part in comparison.verdict
+    assert comparison.excludes_zero == ("excludes" in part)
 
 
-def test_policies_without_a_rate_are_compared_on_what_their_episodes_were_worth() -> None:
+def test_policies_without_a_rate_are_compared_on_outcomes() -> None:
     def played(*outcomes: float) -> EvalResults:
         records = (EpisodeRecord(seed=seed, ending="finished", outcome=one) for seed, one in enumerate(outcomes))
         return EvalResults(records=tuple(records))
@@ -85,7 +85,7 @@ def test_policies_without_a_rate_are_compared_on_what_their_episodes_were_worth(
     assert (comparison.metric, comparison.interval.mean) == ("reward", 0.5)
 
 
-def test_policies_are_compared_on_what_the_game_has() -> None:
+def test_policies_are_compared_on_metrics_of_the_task() -> None:
     (comparison,) = compare({"a": results([1.0, 1.0, 0.0]), "b": results([0.0, 1.0, 0.0])}, "a", "b")
     assert (comparison.of, comparison.minus, comparison.metric) == ("a", "b", "success")
     assert comparison.interval.mean == pytest.approx(1 / 3)
@@ -97,10 +97,10 @@ def test_shares_are_shown_in_percent_and_other_numbers_as_they_are() -> None:
     assert shown("turns", interval(2.0, math.nan, math.nan)) == "2.00 (one episode, no interval)"
 
 
-def test_endings_that_never_happened_are_left_out() -> None:
+def test_endings_that_never_occurred_are_omitted() -> None:
     rows = [row[0] for row in results_rows({"a": results([1.0, 0.0])})]
     assert "ended: finished" in rows
-    assert "ended: invalid action" in rows  # its absence is worth a line
+    assert "ended: invalid action" in rows  # shown even if it never occurred
     assert "ended: truncated" not in rows
 
 
@@ -114,7 +114,7 @@ def test_a_bar_in_a_cell_does_not_break_the_table() -> None:
     assert table(["a"], [["x|y"]]) == "| a |\n| --- |\n| x\\|y |"
 
 
-def test_a_budget_is_what_was_used() -> None:
+def test_a_budget_counts_updates_episodes_and_tokens() -> None:
     assert budget(run("r", 0.1)) == {"updates": 2, "episodes": 8, "generated_tokens": 100.0}
     extra = Run(name="r", log=({"step": 2, "tokens/value_rollouts": 5.0},))
     assert budget(extra) == {"updates": 2, "episodes": None, "generated_tokens": 0.0, "value_rollout_tokens": 10.0}
@@ -138,17 +138,17 @@ def test_the_page_has_every_part(report: Report) -> None:
         "trained minus base, success rate: +75.0 points",
         "Read with care.",
         "| first | 2 | 8 | 100 |",
-        "![Learning curves](learning_curves.png)\n\nThin lines: each update as logged. Thick lines: the mean of",
+        "![Learning curves](learning_curves.png)\n\nThin lines: logged values. Thick lines: moving averages",
         "| success | 0.5 | 0.5 |",
         "| torch | 2.13.0 |",
     ):
         assert part in page
 
 
-def test_settings_are_written_out_once_and_then_only_where_they_differ(report: Report) -> None:
+def test_settings_of_further_runs_are_shown_only_if_different(report: Report) -> None:
     page = markdown(report)
     assert page.count("beta: 0.0") == 1
-    assert "Settings of second, where they differ from those of first\n\n```yaml\nlearning_rate: 0.2\n```" in page
+    assert "Settings of second that differ from first\n\n```yaml\nlearning_rate: 0.2\n```" in page
 
 
 def test_a_report_is_a_folder(report: Report, tmp_path: Path) -> None:

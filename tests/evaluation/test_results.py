@@ -65,7 +65,7 @@ def decision(valid: bool | None, tokens: int) -> Decision:
     )
 
 
-def test_a_record_counts_what_an_episode_did() -> None:
+def test_a_record_counts_turns_verdicts_and_tokens() -> None:
     episode = Episode(
         decisions=(decision(True, 3), decision(False, 4), decision(None, 5)),
         outcome=0.5,
@@ -82,7 +82,7 @@ def test_a_record_counts_what_an_episode_did() -> None:
     assert (values["endings/error"], values["endings/finished"]) == (1.0, 0.0)
 
 
-def test_an_episode_nobody_judged_has_no_share_of_valid_actions() -> None:
+def test_an_episode_without_verdicts_has_no_share_of_valid_actions() -> None:
     assert "oracle/valid" not in record(0, 1.0).values()
 
 
@@ -142,7 +142,7 @@ def test_results_survive_json(records: list[EpisodeRecord]) -> None:
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"records": [{"seed": 1}], "about": {}}', '{"records": []}'])
 def test_a_text_that_holds_no_results_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"must be what EvalResults\.to_json writes"):
+    with pytest.raises(ValueError, match=r"must be written by EvalResults\.to_json"):
         EvalResults.from_json(text)
 
 
@@ -158,7 +158,7 @@ def test_the_difference_is_taken_task_by_task() -> None:
     assert difference(a, a, "success").high == 0.0
 
 
-def test_policies_that_met_other_tasks_are_not_compared() -> None:
+def test_policies_on_different_tasks_are_not_compared() -> None:
     with pytest.raises(ValueError, match="compared on the same tasks"):
         difference(results(1.0, 0.0), results(1.0, 0.0, 1.0), "success")
 
@@ -166,11 +166,11 @@ def test_policies_that_met_other_tasks_are_not_compared() -> None:
 # Playing
 
 
-def test_held_out_tasks_are_none_that_training_draws() -> None:
+def test_held_out_tasks_are_not_training_tasks() -> None:
     assert [start.seed for start in held_out_starts(3, first=5)] == [SEEDS_PER_SPLIT + index for index in (5, 6, 7)]
 
 
-def test_a_player_who_follows_the_oracle_solves_every_task(chat: Chat, sudoku: EnvironmentInteraction) -> None:
+def test_a_policy_that_follows_the_oracle_solves_every_task(chat: Chat, sudoku: EnvironmentInteraction) -> None:
     oracle = default_oracle(sudoku.environment)
     assert oracle is not None
     worlds = {
@@ -197,14 +197,14 @@ def test_a_player_who_follows_the_oracle_solves_every_task(chat: Chat, sudoku: E
 
 
 def _positions(game, oracle, start):
-    """Every position on the way of a player who takes the first of the valid actions."""
+    """Returns every state of a player that takes the first valid action."""
     state = game.start(start.task, start.seed)
     while game.pending(state):
         yield state
         state = game.advance(state, [tag(min(oracle.valid_actions(state.world)))])
 
 
-def test_a_policy_meets_the_same_tasks_as_any_other(
+def test_all_policies_are_evaluated_on_the_same_tasks(
     chat: Chat, sudoku: EnvironmentInteraction, micro_policy: Path
 ) -> None:
     generate = sampler(AutoModelForCausalLM.from_pretrained(micro_policy), chat.tokenizer, max_new_tokens=12)
@@ -217,7 +217,7 @@ def test_a_policy_meets_the_same_tasks_as_any_other(
 
 
 class Unkind:
-    """An oracle that knows nothing of some tasks."""
+    """An oracle that fails on some tasks."""
 
     def __init__(self, *unknown: int) -> None:
         self.unknown = unknown
@@ -226,7 +226,7 @@ class Unkind:
         raise LookupError("no such grid") if state.seed in self.unknown else ValueError("not a number")
 
 
-def test_an_evaluation_of_which_nothing_came_is_no_table_of_zeros(
+def test_an_evaluation_in_which_all_episodes_fail_is_an_error(
     chat: Chat, sudoku: EnvironmentInteraction, caplog: pytest.LogCaptureFixture
 ) -> None:
     def guess(contexts: Sequence[Sequence[int]]) -> list[Generation]:
@@ -240,10 +240,10 @@ def test_an_evaluation_of_which_nothing_came_is_no_table_of_zeros(
     assert caplog.text.count("ValueError: not a number") == 1
 
 
-def test_an_evaluation_without_room_for_a_reply_is_no_table_of_zeros(
+def test_an_evaluation_with_contexts_too_long_for_a_reply_is_an_error(
     chat: Chat, sudoku: EnvironmentInteraction
 ) -> None:
-    with pytest.raises(ValueError, match="got 2 tasks whose contexts are longer than the 5 tokens beside it"):
+    with pytest.raises(ValueError, match="got 2 tasks, all above 5 tokens"):
         evaluate_policy(lambda contexts: [], chat, sudoku, held_out_starts(2), max_context_tokens=5)
 
 
@@ -252,5 +252,5 @@ def test_no_task_is_counted_twice(chat: Chat, sudoku: EnvironmentInteraction) ->
         evaluate_policy(
             lambda contexts: [], chat, sudoku, [RolloutRequest(seed=3), RolloutRequest(seed=4), RolloutRequest(seed=3)]
         )
-    with pytest.raises(ValueError, match="got a start without one"):
+    with pytest.raises(ValueError, match="got one without"):
         evaluate_policy(lambda contexts: [], chat, sudoku, [RolloutRequest(seed=None)])

@@ -43,12 +43,12 @@ def test_a_run_without_settings_is_its_log(tmp_path: Path) -> None:
     assert (run.config, run.facts, run.episodes) == ({}, {}, None)
 
 
-def test_what_is_logged_again_after_a_resumption_wins(tmp_path: Path) -> None:
+def test_entries_after_a_resumption_override_earlier_ones(tmp_path: Path) -> None:
     write_log(tmp_path, {"step": 1, "a": 1}, {"step": 2, "a": 2}, {"step": 2, "a": 3}, {"step": 2, "b": 4})
     assert read_run(tmp_path).log == ({"step": 1, "a": 1}, {"step": 2, "a": 3, "b": 4})
 
 
-def test_any_trainers_state_will_do_and_the_latest_is_taken(tmp_path: Path) -> None:
+def test_the_latest_state_of_any_trainer_is_read(tmp_path: Path) -> None:
     write_state(tmp_path / "checkpoint-2", {"step": 1, "a": 1}, {"step": 2, "a": 2})
     write_state(tmp_path / "checkpoint-10", {"step": 1, "a": 1}, {"step": 10, "a": 5})
     assert read_run(tmp_path).updates == 10
@@ -60,7 +60,7 @@ def test_any_trainers_state_will_do_and_the_latest_is_taken(tmp_path: Path) -> N
 def test_a_folder_without_a_logged_step_is_no_run(tmp_path: Path, entries: tuple[()] | None) -> None:
     if entries is not None:
         write_log(tmp_path, *entries)
-    with pytest.raises(ValueError, match=r"must hold metrics\.jsonl or trainer_state\.json"):
+    with pytest.raises(ValueError, match=r"must have metrics\.jsonl or trainer_state\.json"):
         read_run(tmp_path)
 
 
@@ -70,7 +70,7 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="must be readable"):
         read_run(tmp_path)
     (tmp_path / "metrics.jsonl").write_text("nonsense\n")
-    with pytest.raises(ValueError, match="one JSON object a line"):
+    with pytest.raises(ValueError, match="one JSON object per line"):
         read_run(tmp_path)
 
 
@@ -90,7 +90,7 @@ def test_a_total_counts_a_mean_as_often_as_there_were_steps() -> None:
     assert run.total("tokens/generated") == 10 * 5.0 + 4 * 2.0
 
 
-def test_a_total_knows_that_a_generation_can_serve_several_updates() -> None:
+def test_a_total_counts_a_generation_for_several_updates_once() -> None:
     run = Run(name="r", facts={"generations_per_update": 0.5}, log=({"step": 4, "tokens/generated": 100.0},))
     assert run.total("tokens/generated") == 200.0
     assert run.total("never/logged") == 0.0

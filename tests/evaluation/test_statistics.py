@@ -59,14 +59,14 @@ def test_equal_values_have_an_interval_of_width_zero(value: float) -> None:
 
 
 @given(scores)
-def test_a_resampled_interval_never_leaves_the_range_of_the_data(values: list[float]) -> None:
+def test_a_bootstrap_interval_stays_in_the_range_of_the_data(values: list[float]) -> None:
     interval = mean_interval(values, resamples=200, method="bootstrap")
     assert min(values) - 1e-12 <= interval.low <= interval.high <= max(values) + 1e-12
     assert interval.mean == pytest.approx(math.fsum(values) / len(values))
     assert interval.n == len(values)
 
 
-def test_the_seed_alone_decides_the_drawing() -> None:
+def test_the_seed_determines_the_resamples() -> None:
     values = np.random.default_rng(0).normal(size=60)
     assert mean_interval(values, resamples=200, seed=1) == mean_interval(values, resamples=200, seed=1)
     assert mean_interval(values, resamples=200, seed=1) != mean_interval(values, resamples=200, seed=2)
@@ -240,7 +240,7 @@ def test_the_exact_test_counts_every_sign_pattern(differences: list[int]) -> Non
     assert test.p_value == pytest.approx(far / len(patterns))
 
 
-def test_drawn_patterns_come_near_the_full_count() -> None:
+def test_drawn_patterns_approximate_the_full_count() -> None:
     differences = np.array([3, -1, 4, 1, -5, 9, 2, -6, 5, 3, 5, -8, 9, 7])
     patterns = np.array(list(itertools.product([-1, 1], repeat=14)))
     full = np.mean(np.abs(patterns @ differences) >= abs(differences.sum()))
@@ -253,7 +253,7 @@ def test_a_drawn_p_value_is_never_zero() -> None:
     assert permutation_test(np.ones(40), np.zeros(40), resamples=999).p_value == pytest.approx(2 / 1000)
 
 
-def test_under_no_difference_small_p_values_are_as_rare_as_they_say() -> None:
+def test_under_no_difference_p_values_are_uniform() -> None:
     random = np.random.default_rng(13)
     p_values = np.array([permutation_test(random.normal(size=8), random.normal(size=8)).p_value for _ in range(1000)])
     for alpha in (0.0625, 0.25, 0.5):
@@ -281,7 +281,7 @@ def test_holm_is_the_step_down_formula(m: int) -> None:
     assert holm(p_values) == pytest.approx(expected)
 
 
-# What a result reads like, and what is refused
+# Results as text, and invalid arguments
 
 
 def test_results_are_readable_values() -> None:
@@ -293,7 +293,7 @@ def test_results_are_readable_values() -> None:
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
-def test_a_number_that_is_not_finite_is_named_with_its_place(bad: float) -> None:
+def test_a_number_that_is_not_finite_is_named_with_its_index(bad: float) -> None:
     with pytest.raises(ValueError, match=r"values must be finite numbers, got (nan|-?inf) at index 1; "):
         mean_interval([0.0, bad, 1.0])
     with pytest.raises(ValueError, match="b must be finite numbers"):
@@ -304,7 +304,7 @@ def test_a_number_that_is_not_finite_is_named_with_its_place(bad: float) -> None
 def test_fewer_than_two_values_have_no_interval(values: list[float]) -> None:
     with pytest.raises(ValueError, match=rf"at least 2 values, got {len(values)}; measure more units\."):
         mean_interval(values)
-    with pytest.raises(ValueError, match=rf"a must hold at least 2 values, got {len(values)}"):
+    with pytest.raises(ValueError, match=rf"a must have at least 2 values, got {len(values)}"):
         permutation_test(values, values)
 
 
@@ -317,22 +317,22 @@ def test_unequal_lengths_are_no_pairs() -> None:
 
 
 def test_a_stratum_of_one_pair_has_no_spread_to_draw_from() -> None:
-    with pytest.raises(ValueError, match="every stratum must hold at least two pairs, got one in 'y'; "):
+    with pytest.raises(ValueError, match="every stratum must have at least two pairs, got one in 'y'; "):
         stratified_paired_difference([1, 2, 3], [1, 2, 3], ["x", "x", "y"])
 
 
 def test_options_out_of_range_are_refused() -> None:
     for confidence in (0.0, 1.0, 95):
-        with pytest.raises(ValueError, match="confidence must lie between 0 and 1, got "):
+        with pytest.raises(ValueError, match=r"confidence must be in \(0, 1\), got "):
             mean_interval([0, 1], confidence=confidence)
     for call in (mean_interval, lambda values, resamples: permutation_test(values, values, resamples=resamples)):
         with pytest.raises(ValueError, match="resamples must be at least 1, got 0; "):
             call([0, 1], resamples=0)
     with pytest.raises(ValueError, match=r"values must be a flat list of numbers, got shape \(2, 2\); "):
         mean_interval([[1, 2], [3, 4]])
-    with pytest.raises(ValueError, match=r"p_values must lie in \[0, 1\], got 1\.5; "):
+    with pytest.raises(ValueError, match=r"p_values must be in \[0, 1\], got 1\.5; "):
         holm([0.5, 1.5])
-    with pytest.raises(ValueError, match="p_values must hold at least 1 value, got 0; "):
+    with pytest.raises(ValueError, match="p_values must have at least 1 value, got 0; "):
         holm([])
 
 

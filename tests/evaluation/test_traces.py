@@ -35,22 +35,22 @@ def test_turns_are_credited_as_by_hand() -> None:
     assert credit(traces, "turn_credit") == [[round(0.9 + one - 0.4, 4) for one in shares], [-0.9]]
 
 
-def test_every_method_that_needs_no_more_gives_credit_to_each_reply() -> None:
-    traces = [{"messages": one, "reward": worth} for one, worth in ((OPENED, 1.0), (GUESSED, 0.0), (OPENED, 0.5))]
+def test_every_suitable_method_credits_each_reply() -> None:
+    traces = [{"messages": one, "reward": reward} for one, reward in ((OPENED, 1.0), (GUESSED, 0.0), (OPENED, 0.5))]
     names = methods_of_traces(with_tokens=False)
     assert {name: [len(own) for own in credit(traces, name)] for name in names} == {key: [2, 1, 2] for key in names}
     assert {"gigpo", "mt_grpo", "turn_credit"} < set(names)
 
 
-def test_traces_of_one_task_are_compared_however_it_is_told() -> None:
+def test_traces_of_one_task_are_compared_for_every_key() -> None:
     other = [{"role": "user", "content": "And salt?"}, GUESSED[1]]
-    by_messages = [{"messages": one, "reward": worth} for one, worth in ((OPENED, 1), (GUESSED, 0), (other, 1))]
+    by_messages = [{"messages": one, "reward": reward} for one, reward in ((OPENED, 1), (GUESSED, 0), (other, 1))]
     assert credit(by_messages, "rloo") == [[1.0, 1.0], [-1.0], [0.0]]
     by_task = [{"task": {"n": 1}, **by_messages[0]}, {"task": {"n": 1}, **by_messages[2]}, by_messages[1]]
     assert credit(by_task, "rloo") == [[0.0, 0.0], [0.0], [0.0]]
 
 
-def test_equal_contexts_are_known_without_tokens() -> None:
+def test_equal_contexts_are_found_without_tokens() -> None:
     again = [*OPENED[:3], {"role": "assistant", "content": "b"}]
     traces = [{"messages": OPENED, "reward": 1.0}, {"messages": again, "reward": 0.0}]
     found = credit_traces(traces, methods.make("gigpo", anchor="context", gamma=1.0))
@@ -103,9 +103,9 @@ BAD = {
     '{"messages": [], "turns": []}': "an object with messages or turns",
     '{"messages": []}': "a call must have messages",
     json.dumps({"messages": [QUESTION], "reward": 1}): "must have a reply of an assistant, got none",
-    json.dumps({"messages": GUESSED}): "must have one of reward, score, outcome and rewards",
+    json.dumps({"messages": GUESSED}): "must have one of reward, score, outcome or rewards",
     json.dumps({"messages": GUESSED, "reward": float("nan")}): "must be a finite number",
-    json.dumps({"messages": GUESSED, "reward": "1"}): "what a trace was worth must be",
+    json.dumps({"messages": GUESSED, "reward": "1"}): "the outcome of a trace must be",
     json.dumps({"messages": GUESSED, "rewards": [1, 2]}): "one number for each of 1 replies",
     json.dumps({"messages": [{"role": "user", "content": [{"type": "image"}]}, GUESSED[1]]}): "text or parts of text",
     json.dumps({"messages": [QUESTION, {"role": "assistant", "tool_calls": "x"}], "reward": 1}): "AttributeError",
@@ -114,15 +114,15 @@ BAD = {
 }
 
 
-def test_a_bad_line_is_told_and_loses_no_other(tmp_path: Path) -> None:
+def test_a_bad_line_is_reported_and_the_others_are_read(tmp_path: Path) -> None:
     file = tmp_path / "traces.jsonl"
     good = json.dumps(GOOD).encode()
     file.write_bytes(b"\n".join([good, b"", *(line.encode() for line in BAD), b'{"messages": "\xff', good]))
     found = credit_traces(file, methods.make("grpo"))
     assert [trace.line for trace in found.traces] == [1, len(BAD) + 4]
     assert [line for line, _ in found.failures] == [*range(3, len(BAD) + 4)]
-    for (_, told), expected in zip(found.failures, [*BAD.values(), "must be JSON"], strict=True):
-        assert expected in told
+    for (_, error), expected in zip(found.failures, [*BAD.values(), "must be JSON"], strict=True):
+        assert expected in error
     rows = list(found.rows())
     assert rows[0] == {"line": 1, "trace": "good", "turn": 0, "role": "policy", "credit": 0.0, "error": None}
     assert {row["error"] is None for row in rows[2:]} == {False}
@@ -138,14 +138,16 @@ def test_a_bad_line_is_told_and_loses_no_other(tmp_path: Path) -> None:
         ("reinforce_plus_plus", "tokens"),
     ],
 )
-def test_a_method_that_needs_more_is_refused_with_those_that_do_not(name: str, needs: str) -> None:
-    with pytest.raises(ValueError, match=rf"'{name}', which needs {needs}; take alive_baseline, .*grpo.*turn_credit"):
+def test_a_method_that_needs_more_is_refused_with_alternatives(name: str, needs: str) -> None:
+    with pytest.raises(
+        ValueError, match=rf"'{name}', which needs {needs}; use one of alive_baseline, .*grpo.*turn_credit"
+    ):
         credit_traces([GOOD], methods.make(name))
 
 
 def test_a_file_without_a_trace_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("\n")
-    with pytest.raises(ValueError, match="one that can be read, got an empty file"):
+    with pytest.raises(ValueError, match="must have a readable trace, got an empty file"):
         credit_traces(tmp_path / "empty", methods.make("grpo"))
     with pytest.raises(ValueError, match="got line 1: a text must be JSON"):
         credit_traces(["x"], methods.make("grpo"))

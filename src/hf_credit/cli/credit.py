@@ -43,7 +43,7 @@ def credit(
     """
     from hf_credit import methods
     from hf_credit.cli.progress import print_rows
-    from hf_credit.evaluation.credit_tables import in_a_line, said
+    from hf_credit.evaluation.credit_tables import in_one_line, short_reply
     from hf_credit.evaluation.episode_page import rounded, write_episode_page, written_out
     from hf_credit.evaluation.traces import credit_traces
 
@@ -51,18 +51,18 @@ def credit(
     lines = [trace.line for trace in found.traces]
     if line is not None and line not in lines:
         raise ValueError(f"--line must be a line with a readable trace, got {line}; choose another line.")
-    shown = found.most_telling if line is None else lines.index(line)
+    shown = found.largest_spread if line is None else lines.index(line)
     episode = found.episode(shown)
     alone = sum(count == 1 for count in found.groups.values())
     typer.echo(f"{len(lines)} traces of {len(found.groups)} tasks with {sum(map(len, found.credit))} replies.")
     if alone:
         typer.echo(f"Tasks with only one trace, which is compared with none: {alone}.")
-    name = in_a_line(found.traces[shown].name)
+    name = in_one_line(found.traces[shown].name)
     rows = [
         [
             str(turn),
-            in_a_line(one.role),
-            said(one),
+            in_one_line(one.role),
+            short_reply(one),
             rounded(one.reward, ".3g"),
             "none" if one.credit is None else rounded(one.credit, "+.3g"),
         ]

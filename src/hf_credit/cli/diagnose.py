@@ -86,7 +86,7 @@ def diagnose(
     """Samples other replies at decisions of a policy, and measures how accurate their credit is.
 
     At each decision several replies are replayed to the end, which estimates the value of each. The tables show how
-    well the credit of each method agrees with these values, its variance, the influence of messages on their answers,
+    well the credit of each method agrees with these values, its variance, the influence of messages on responses,
     and kinds of failures. The methods are that of the policy's training, C3, MAGRPO, outcome reward, VPR if there is
     an oracle, and each --method. Tables, plots, numbers, example decisions and all replays are written to a folder.
 

@@ -75,7 +75,7 @@ def influence(responses: Responses, vocabulary: int = 64, alpha: float = 1e-2) -
         alpha: the pseudo-count of every active symbol, above 0.
 
     Returns:
-        The influence. A bucket with one candidate is not measured and counted in `alone`. A bucket without responses
+        The influence. A bucket with one candidate is only counted in `alone`. A bucket without responses
         has influence 0.
 
     Raises:

@@ -13,28 +13,28 @@ from hf_credit.rollouts import Ending, Engine, Ledger, RolloutRequest, refuse_to
 def attempt(
     engine: Engine[Any], starts: Sequence[RolloutRequest[Any]], samples: int = 1, seed: int = 0
 ) -> tuple[list[list[float | None]], Ledger]:
-    """The score of each of several episodes of each task, as `mean_pass_at_k` takes them.
+    """Plays several episodes of each task and returns their scores, as `mean_pass_at_k` takes them.
 
-    All attempts at a task meet the same world: only the replies differ, so a greedy policy needs one attempt. Replies
-    are functions of the seed, the task's place and the attempt where the sampler honours seeds.
+    All attempts at a task have the same environment seed and differ only in the replies, so a greedy policy needs one
+    attempt. If the sampler honours seeds, replies are determined by the seed, the index of the task and the attempt.
 
     Args:
-        engine: plays, with the policy.
-        starts: one for each task, without `fanout`.
-        samples: attempts at each task, at least 1.
+        engine: plays with the policy.
+        starts: one start per task, without `fanout`.
+        samples: the number of attempts at each task, at least 1.
         seed: of the replies.
 
     Returns:
-        Of each task the outcome of each attempt, `None` where it ended in an error, and what they cost.
+        For each task, the outcome of each attempt, `None` if it ended in an error; and the cost.
 
     Raises:
         ValueError: a number is out of range, or a start has alternatives.
-        EveryEpisodeFailedError: every attempt ended as an error.
+        EveryEpisodeFailedError: every attempt ended in an error.
     """
     if samples < 1:
         raise ValueError(f"samples of a task must be at least 1, got {samples}; raise it.")
     if any(start.fanout for start in starts):
-        raise ValueError("an attempt at a task must be one episode, got a start with alternatives; leave fanout out.")
+        raise ValueError("starts of attempts must have no fanout, got one with alternatives; omit fanout.")
     named = [
         replace(start, stream=f"attempt {seed} {place} {number}" if engine.honours_seeds else start.stream)
         for place, start in enumerate(starts)

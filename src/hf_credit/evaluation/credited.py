@@ -1,4 +1,4 @@
-"""What single decisions of training got: values to look at, and the file of a run that keeps some of them."""
+"""Episodes with the credit of their decisions, for readers, and the file of a run that records some of them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from hf_credit.collectors import RolloutBatch
+from hf_credit.deprecated import renamed
 from hf_credit.environments.tool_calls import call_in_words
 from hf_credit.methods import DecisionCredit
 from hf_credit.methods.base import one_number
@@ -26,15 +27,15 @@ from hf_credit.rollouts.chat import joined_parts, read_reply
 from hf_credit.safe_io import is_number, parse_json, read_text
 
 EPISODES_FILE = "episodes.jsonl"
-"""In the folder of a run: an episode a line, some of every logged update."""
+"""The file in the folder of a run with some episodes of each logged update, one per line."""
 
 MOST_BYTES = 16 * 2**20
-"""Of that file: beyond it, every second update is dropped and updates are recorded half as often."""
+"""The size of this file above which every second update is dropped and updates are recorded half as often."""
 
-_MOST_DECISIONS, _MOST_ALTERNATIVES, _MOST_TOKENS = 64, 8, 2_000
-_MOST_CONTEXT, _MOST_REPLY, _MOST_ALTERNATIVE = 2_000, 4_000, 500  # characters
-_MOST_MESSAGES, _MOST_CALLS = 8, 16
-_WINDOW = 8  # tokens that are decoded together, so that a token is spelled as it is within a text
+_MAX_DECISIONS, _MAX_ALTERNATIVES, _MAX_TOKENS = 64, 8, 2_000
+_MAX_CONTEXT, _MAX_REPLY, _MAX_ALTERNATIVE = 2_000, 4_000, 500  # characters
+_MAX_MESSAGES, _MAX_CALLS = 8, 16
+_WINDOW = 8  # tokens that are decoded together, so that each is written as in the whole text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +44,10 @@ class CreditedReply:
 
     Attributes:
         reply: its text.
-        outcomes: of the episodes that went through it.
-        credit: its own, the mean where its tokens have one each; `None` where it got none.
-        calls: the tool calls in it, as `name(argument=value, ...)`.
-        content: what it says beside them, where there are any.
+        outcomes: the outcomes of the episodes with this reply.
+        credit: its credit, the mean if tokens have their own; `None` without credit.
+        calls: its tool calls, as `name(argument=value, ...)`.
+        content: its text without the tool calls, if it has any.
     """
 
     reply: str
@@ -58,27 +59,26 @@ class CreditedReply:
 
 @dataclass(frozen=True, kw_only=True)
 class CreditedDecision:
-    """A decision and its credit, as people read it.
+    """A decision and its credit, for readers.
 
     Attributes:
         role, event: as in `Decision`.
-        context: what the policy was given beyond earlier contexts and its own replies.
+        context: the new part of its context, without earlier contexts and replies.
         reply: its text, without special tokens.
-        tokens: how many the reply has; 0 where they are not known.
-        reward: what the step was paid.
-        verdict: the oracle's score, `None` where none was asked.
-        valid: whether the oracle accepts it, `None` where none was asked.
-        credit: the advantage that it is trained with, the mean where its tokens have one each; `None`: not trained on.
-        beside: the credit that other methods would have given it, each in a scale of its own.
-        token_credit: of each piece of the reply, where tokens have credit of their own; the first of them.
-        outcomes: of the episodes that went through it.
+        tokens: the number of tokens of the reply; 0 if they are not known.
+        reward: the reward of the step.
+        verdict: the oracle's score; `None` without an oracle.
+        valid: whether the oracle accepts it; `None` without an oracle.
+        credit: its advantage, the mean if tokens have their own; `None` if it is not trained on.
+        beside: the credit that other methods assign to it, by method, each in its own unit.
+        token_credit: the first pieces of the reply with their credit, if tokens have their own.
+        outcomes: the outcomes of the episodes with this decision.
         alternatives: other replies at the same context.
-        alternatives_left_out: how many more there were.
-        inherited: whether an earlier episode of the same update holds it already.
+        alternatives_left_out: the number of omitted alternatives.
+        inherited: whether an earlier episode of the update contains the same decision.
         calls, content: as in `CreditedReply`.
-        messages: the role and the text of each message that was new to the policy, the last ones, where tools were
-            offered; results of tools are among them.
-        messages_left_out: how many more there were.
+        messages: if tools are offered, the role and the text of the last new messages, including tool results.
+        messages_left_out: the number of omitted new messages.
     """
 
     role: str
@@ -104,15 +104,15 @@ class CreditedDecision:
 
 @dataclass(frozen=True, kw_only=True)
 class CreditedEpisode:
-    """An episode and the credit of its decisions, as people read it.
+    """An episode and the credit of its decisions, for readers.
 
     Attributes:
-        decisions: in the order in which they were made.
-        outcome: what the episode was worth; `None` where nobody asked.
-        ending, error, metrics: as in `Episode`; a metric that is not finite is `None` in a file.
-        update: in which it was played, counted from 1; 0 where it was none of training.
-        instance: the place of its task among those of the update.
-        decisions_left_out: how many more there were.
+        decisions: its decisions, in order.
+        outcome: its outcome; `None` if it was not scored.
+        ending, error, metrics: as in `Episode`; files contain `None` for a metric that is not finite.
+        update: the number of its update, from 1; 0 outside training.
+        instance: the index of its task in the update.
+        decisions_left_out: the number of omitted decisions.
     """
 
     decisions: tuple[CreditedDecision, ...]
@@ -125,27 +125,27 @@ class CreditedEpisode:
     decisions_left_out: int = 0
 
     def to_json(self) -> str:
-        """As one line of strict JSON; `from_json` gives back an equal episode."""
+        """Writes the episode as one line of strict JSON, which `from_json` reads."""
         return json.dumps(_rounded(self), separators=(",", ":"), allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> CreditedEpisode:
-        """The episode that `to_json` wrote.
+        """Reads an episode that `to_json` wrote.
 
         Raises:
-            ValueError: the text is something else.
+            ValueError: the text is not such an episode.
         """
         try:
             return _typed(cls, parse_json(text, broken_text=True), "episode")  # type: ignore[no-any-return]
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(
-                f"an episode with its credit must be what CreditedEpisode.to_json writes, got {type(error).__name__}: "
+                f"an episode with its credit must be written by CreditedEpisode.to_json, got {type(error).__name__}: "
                 f"{str(error)[:200]}; record it again."
             ) from None
 
     def shortened(self) -> CreditedEpisode:
-        """The same within bounds: 64 decisions, 8 alternatives each, and so many characters of each text."""
-        kept = tuple(_shortened(one) for one in self.decisions[:_MOST_DECISIONS])
+        """Returns the episode with at most 64 decisions, 8 alternatives for each, and shortened texts."""
+        kept = tuple(_shortened(one) for one in self.decisions[:_MAX_DECISIONS])
         return replace(self, decisions=kept, decisions_left_out=len(self.decisions) - len(kept))
 
 
@@ -159,30 +159,30 @@ def credited_episode(
     interaction: Interaction[Any] | None = None,
     **facts: Any,
 ) -> CreditedEpisode:
-    """An episode, the credit of its decisions and what else was tried there, to look at.
+    """Builds the view of an episode with the credit and the alternatives of its decisions.
 
     Args:
-        episode: as it was played.
-        credit: of each of its decisions.
-        tokenizer: of the policy; `None` where tokens are not known.
-        alternatives: other replies at the context of each decision; none if left out.
-        outcomes: of the episodes that went through each decision; the episode's own if left out.
-        beside: the credit that other methods give, by method and the id of a decision.
-        interaction: that was played: where it offers tools, calls and messages are told apart.
-        **facts: `update` and `instance`, where there are any.
+        episode: the episode.
+        credit: the credit of each decision.
+        tokenizer: of the policy; `None` if tokens are not known.
+        alternatives: other replies at the context of each decision; by default none.
+        outcomes: the outcomes of the episodes with each decision; by default that of the episode.
+        beside: the credit that other methods assign, by method and decision id.
+        interaction: the task; if it offers tools, calls and messages are shown separately.
+        **facts: `update` and `instance`, if known.
 
     Raises:
-        ValueError: there is not one credit, or one entry of the others, for each decision.
+        ValueError: `credit`, `alternatives` or `outcomes` does not have one entry per decision.
     """
     count = len(episode.decisions)
     for name, given in (("credit", credit), ("alternatives", alternatives), ("outcomes", outcomes)):
         if len(given) != count and (given or name == "credit"):
             raise ValueError(
-                f"{name} must have one entry for each decision, got {len(given)} for {count} decisions; give None "
-                "for a decision without."
+                f"{name} must have one entry per decision, got {len(given)} for {count} decisions; pass None for a "
+                "decision without."
             )
-    worth = None if math.isnan(episode.outcome) else episode.outcome
-    asked = asked_anew(interaction, episode) if interaction is not None else [None] * count
+    outcome = None if math.isnan(episode.outcome) else episode.outcome
+    requests = new_requests(interaction, episode) if interaction is not None else [None] * count
     decisions = tuple(
         _credited(
             decision,
@@ -190,16 +190,16 @@ def credited_episode(
             own,
             tokenizer,
             alternatives=tuple(alternatives[place]) if alternatives else (),
-            outcomes=tuple(outcomes[place]) if outcomes else (() if worth is None else (worth,)),
+            outcomes=tuple(outcomes[place]) if outcomes else (() if outcome is None else (outcome,)),
             inherited=place < episode.prefix_length,
             beside={name: given[decision.id] for name, given in (beside or {}).items() if decision.id in given},
             **_with_tools(decision, new, tokenizer),
         )
-        for place, (decision, own, new) in enumerate(zip(episode.decisions, credit, asked, strict=True))
+        for place, (decision, own, new) in enumerate(zip(episode.decisions, credit, requests, strict=True))
     )
     return CreditedEpisode(
         decisions=decisions,
-        outcome=worth,
+        outcome=outcome,
         ending=str(episode.ending),
         error=episode.error,
         metrics=dict(episode.metrics),
@@ -216,18 +216,18 @@ def credited_episodes(
     beside: Mapping[str, Mapping[str, float]] | None = None,
     interaction: Interaction[Any] | None = None,
 ) -> list[CreditedEpisode]:
-    """The trained episodes of an update with the credit of their decisions and what else was tried at their contexts.
+    """Builds the views of the trained episodes of an update, with the credit and the alternatives of their decisions.
 
-    Alternatives at a context are the decisions of one instance, event type and context, in all episodes that were
-    scored, whether or not they are trained on.
+    Alternatives are the decisions with the same instance, event type and context in all scored episodes, whether or
+    not these are trained on.
 
     Args:
-        collected: what one process played.
-        credit: of its trained samples, as in `Credit.decisions`.
-        tokenizer, interaction: as for `credited_episode`.
-        update: which one it is.
-        instances: the first trained episode of each of so many task rows; every trained episode if `None`.
-        beside: as for `credited_episode`.
+        collected: the rollouts of one process.
+        credit: for each trained episode, the credit of each decision, as in `Credit.decisions`.
+        tokenizer, interaction: as in `credited_episode`.
+        update: the number of the update.
+        instances: the number of task rows, each with its first trained episode; by default all trained episodes.
+        beside: as in `credited_episode`.
     """
     chosen = list(collected.trained)
     if instances is not None:
@@ -248,7 +248,7 @@ def credited_episodes(
             reply=one.decision.action_text,
             outcomes=one.outcomes,
             credit=one_number(given.get(one.decision.id)),
-            **_calls(one.decision, offered(interaction, one.decision), tokenizer),
+            **_calls(one.decision, offered_tools(interaction, one.decision), tokenizer),
         )
     bucket = {one.decision.id: one.bucket for one in compared}
     found = []
@@ -274,13 +274,14 @@ def credited_episodes(
     return found
 
 
-def asked_anew(interaction: Interaction[Any], episode: Episode) -> list[Request | None]:
-    """What was asked for at each decision, with the messages alone that the one before it of its event had not, nor
-    was answered with; `None` where nothing was.
+def new_requests(interaction: Interaction[Any], episode: Episode) -> list[Request | None]:
+    """Returns the request of each decision with only its new messages; `None` if its state is not known.
+
+    New messages are those after the messages and the reply of the previous decision of the same event type.
 
     Args:
-        interaction: that was played.
-        episode: as it was played.
+        interaction: the task.
+        episode: an episode of it.
     """
     found: list[Request | None] = []
     before: dict[str, list[Mapping[str, Any]]] = {}
@@ -296,14 +297,14 @@ def asked_anew(interaction: Interaction[Any], episode: Episode) -> list[Request 
     return found
 
 
-def offered(interaction: Interaction[Any] | None, decision: Decision) -> Sequence[Mapping[str, Any]]:
-    """The tools that were offered for a decision; none where nobody knows."""
+def offered_tools(interaction: Interaction[Any] | None, decision: Decision) -> Sequence[Mapping[str, Any]]:
+    """Returns the tools offered for a decision; none if they are not known."""
     request = None if interaction is None else _request(interaction, decision)
     return () if request is None else request.tools
 
 
 def _request(interaction: Interaction[Any], decision: Decision) -> Request | None:
-    if decision.state is None:  # a decision of rollouts that were made elsewhere
+    if decision.state is None:  # the rollout is from elsewhere
         return None
     return next((one for one in interaction.pending(decision.state) if one.event == decision.event), None)
 
@@ -311,17 +312,17 @@ def _request(interaction: Interaction[Any], decision: Decision) -> Request | Non
 def _with_tools(
     decision: Decision, new: Request | None, tokenizer: PreTrainedTokenizerBase | None
 ) -> Mapping[str, Any]:
-    """What is told of a decision for which tools were offered."""
+    """Returns the fields of a decision that depend on tools; none without tools."""
     if new is None or not new.tools:
         return {}
-    messages = tuple((str(message["role"]), _message_in_words(message)) for message in new.messages)
+    messages = tuple((str(message["role"]), _message_text(message)) for message in new.messages)
     return {"messages": messages, **_calls(decision, new.tools, tokenizer)}
 
 
 def _calls(
     decision: Decision, tools: Sequence[Mapping[str, Any]], tokenizer: PreTrainedTokenizerBase | None
 ) -> Mapping[str, Any]:
-    """The tool calls of a decision, and what it says beside them."""
+    """Returns the tool calls of a decision and its other text."""
     if not tools:
         return {}
     text, ids, context = decision.action_text, decision.action_ids, decision.context_ids
@@ -329,22 +330,22 @@ def _calls(
     return {"calls": tuple(call_in_words(*call) for call in calls), "content": content} if calls else {}
 
 
-def _message_in_words(message: Mapping[str, Any]) -> str:
-    calls = [one.get("function", one) for one in message.get("tool_calls") or ()]
-    told = [call_in_words(str(one.get("name")), one.get("arguments")) for one in calls]
-    return "\n".join(one for one in (joined_parts(message.get("content")), *told) if one)
+def _message_text(message: Mapping[str, Any]) -> str:
+    calls = [call.get("function", call) for call in message.get("tool_calls") or ()]
+    texts = [call_in_words(str(call.get("name")), call.get("arguments")) for call in calls]
+    return "\n".join(text for text in (joined_parts(message.get("content")), *texts) if text)
 
 
 def read_episodes(folder: str | Path) -> list[CreditedEpisode]:
-    """What a run recorded of its training, in the order of its updates; nothing where it recorded nothing.
+    """Reads the episodes that a run recorded in training, in the order of updates; none without the file.
 
     Raises:
-        ValueError: the file is something else.
+        ValueError: the file does not contain such episodes.
     """
     path = Path(folder) / EPISODES_FILE
     if not path.is_file():
         return []
-    lines = read_text(path).split("\n")[:-1]  # the last line of a run that goes on may not be whole
+    lines = read_text(path).split("\n")[:-1]  # the last line may be incomplete while the run continues
     try:
         return [CreditedEpisode.from_json(line) for line in lines]
     except ValueError as error:
@@ -354,32 +355,34 @@ def read_episodes(folder: str | Path) -> list[CreditedEpisode]:
 def choose_episode(
     episodes: Sequence[CreditedEpisode], update: int | None = None, episode: int | None = None
 ) -> CreditedEpisode:
-    """One of the recorded episodes.
+    """Returns one of the recorded episodes.
 
     Args:
-        episodes: as `read_episodes` gives them, at least one.
-        update: of which update; the last recorded one if `None`.
-        episode: the place among those of the update, from 1; if `None`, the one whose decisions differ most in credit.
+        episodes: from `read_episodes`, at least one.
+        update: the update; by default the last recorded one.
+        episode: the number in the update, from 1; by default the episode with the largest credit differences.
 
     Raises:
-        ValueError: nothing is recorded of that update, or not so many.
+        ValueError: the update or the episode is not recorded.
     """
     updates = sorted({one.update for one in episodes})
     wanted = update if update is not None else updates[-1]
     found = [one for one in episodes if one.update == wanted]
     if not found:
         raise ValueError(
-            f"an update must be one of those recorded, {', '.join(map(str, updates))}, got {update}; choose one."
+            f"an update must be one of the recorded {', '.join(map(str, updates))}, got {update}; choose one of them."
         )
     if episode is None:
         return max(found, key=_spread)
     if not 1 <= episode <= len(found):
-        raise ValueError(f"update {wanted} has the episodes 1 to {len(found)} recorded, got {episode}; choose one.")
+        raise ValueError(
+            f"an episode of update {wanted} must be from 1 to {len(found)}, got {episode}; choose one of them."
+        )
     return found[episode - 1]
 
 
 def _spread(episode: CreditedEpisode) -> float:
-    """How far the credits of an episode lie apart, those of its alternatives included."""
+    """Returns the range of the credits of an episode, including those of alternatives."""
     credits = [one.credit for one in episode.decisions]
     credits += [other.credit for one in episode.decisions for other in one.alternatives]
     known = [credit for credit in credits if credit is not None]
@@ -387,7 +390,7 @@ def _spread(episode: CreditedEpisode) -> float:
 
 
 def write_episodes(path: Path, episodes: Iterable[CreditedEpisode]) -> None:
-    """Replaces the file by these episodes."""
+    """Replaces the contents of the file by these episodes."""
     unfinished = path.with_suffix(".unfinished")
     unfinished.write_text("".join(f"{one.to_json()}\n" for one in episodes), encoding="utf-8")
     unfinished.replace(path)
@@ -403,7 +406,7 @@ def _credited(
     verdict = decision.verdict
     of_tokens: tuple[tuple[str, float], ...] = ()
     if isinstance(credit, Sequence) and tokenizer is not None:
-        of_tokens = token_credit(decision.action_ids[:_MOST_TOKENS], credit[:_MOST_TOKENS], tokenizer)
+        of_tokens = token_credit(decision.action_ids[:_MAX_TOKENS], credit[:_MAX_TOKENS], tokenizer)
     return CreditedDecision(
         role=decision.role,
         event=decision.event,
@@ -422,11 +425,11 @@ def _credited(
 def token_credit(
     ids: Sequence[int], credit: Sequence[float], tokenizer: PreTrainedTokenizerBase
 ) -> tuple[tuple[str, float], ...]:
-    """The credit of each token beside what it adds to the text; tokens that spell a character together get their mean.
+    """Returns pieces of the text with their credit: one per token, or the mean of tokens that form a character.
 
     Args:
-        ids: tokens of a reply, special ones included.
-        credit: of each.
+        ids: the tokens of a reply, including special tokens.
+        credit: the credit of each token.
         tokenizer: of the policy.
     """
     pieces: list[tuple[str, float]] = []
@@ -436,7 +439,7 @@ def token_credit(
         before = str(tokenizer.decode(list(ids[first:begun]))) if begun > first else ""
         text = str(tokenizer.decode(list(ids[first:end])))[len(before) :]
         if text.endswith("\ufffd") and end < len(ids) and end - begun < _WINDOW:
-            continue  # a part of a character
+            continue  # an incomplete character
         own = credit[begun:end]
         pieces.append((text, sum(own) / len(own)))
         begun = end
@@ -444,7 +447,7 @@ def token_credit(
 
 
 def _new_context(before: Sequence[Decision], decision: Decision) -> tuple[int, ...]:
-    """The tokens of a context that are not in the context or the reply of an earlier decision of the episode."""
+    """Returns the tokens of a context after those of an earlier decision and its reply."""
     for earlier in reversed(before):
         known = earlier.context_ids + earlier.action_ids
         if decision.context_ids[: len(known)] == known:
@@ -453,25 +456,25 @@ def _new_context(before: Sequence[Decision], decision: Decision) -> tuple[int, .
 
 
 def _shortened(one: CreditedDecision) -> CreditedDecision:
-    kept = one.alternatives[:_MOST_ALTERNATIVES]
-    messages = one.messages[-_MOST_MESSAGES:]
+    kept = one.alternatives[:_MAX_ALTERNATIVES]
+    messages = one.messages[-_MAX_MESSAGES:]
     return replace(
         one,
-        context=cut(one.context, _MOST_CONTEXT),
-        messages=tuple((role, cut(text, _MOST_CONTEXT)) for role, text in messages),
+        context=cut(one.context, _MAX_CONTEXT),
+        messages=tuple((role, cut(text, _MAX_CONTEXT)) for role, text in messages),
         messages_left_out=len(one.messages) - len(messages) + one.messages_left_out,
-        reply=cut(one.reply, _MOST_REPLY),
-        calls=_cut_calls(one.calls, _MOST_REPLY),
-        content=cut(one.content, _MOST_REPLY),
-        token_credit=one.token_credit[:_MOST_TOKENS],
-        outcomes=one.outcomes[:_MOST_ALTERNATIVES],
+        reply=cut(one.reply, _MAX_REPLY),
+        calls=_cut_calls(one.calls, _MAX_REPLY),
+        content=cut(one.content, _MAX_REPLY),
+        token_credit=one.token_credit[:_MAX_TOKENS],
+        outcomes=one.outcomes[:_MAX_ALTERNATIVES],
         alternatives=tuple(
             replace(
                 other,
-                reply=cut(other.reply, _MOST_ALTERNATIVE),
-                calls=_cut_calls(other.calls, _MOST_ALTERNATIVE),
-                content=cut(other.content, _MOST_ALTERNATIVE),
-                outcomes=other.outcomes[:_MOST_ALTERNATIVES],
+                reply=cut(other.reply, _MAX_ALTERNATIVE),
+                calls=_cut_calls(other.calls, _MAX_ALTERNATIVE),
+                content=cut(other.content, _MAX_ALTERNATIVE),
+                outcomes=other.outcomes[:_MAX_ALTERNATIVES],
             )
             for other in kept
         ),
@@ -480,11 +483,11 @@ def _shortened(one: CreditedDecision) -> CreditedDecision:
 
 
 def _cut_calls(calls: Sequence[str], most: int) -> tuple[str, ...]:
-    return tuple(cut(call, most) for call in calls[:_MOST_CALLS])
+    return tuple(cut(call, most) for call in calls[:_MAX_CALLS])
 
 
 def cut(text: str, most: int) -> str:
-    """A text, its middle left out where it has more than `most` characters."""
+    """Cuts out the middle of a text with more than `most` characters."""
     if len(text) <= most:
         return text
     half = most // 2
@@ -492,7 +495,7 @@ def cut(text: str, most: int) -> str:
 
 
 def _rounded(value: Any) -> Any:
-    """As plain JSON, with six digits of each number; what is not finite is `None`."""
+    """Returns a plain value with six digits of each number; a number that is not finite becomes `None`."""
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else None
     if dataclasses.is_dataclass(value):
@@ -503,7 +506,7 @@ def _rounded(value: Any) -> Any:
 
 
 def _typed(kind: Any, value: Any, name: str) -> Any:
-    """A plain value as its type has it: a dataclass, a tuple, a mapping of texts, or what it is already."""
+    """Converts a plain value to its type: a dataclass, a tuple, a mapping, or a plain value."""
     if type(None) in typing.get_args(kind):
         if value is None:
             return None
@@ -529,3 +532,5 @@ _IS: Mapping[Any, Callable[[Any], bool]] = {
     float: is_number,
     bool: lambda value: isinstance(value, bool),
 }
+
+__getattr__ = renamed(__name__, {"asked_anew": "new_requests", "offered": "offered_tools"})

@@ -1,4 +1,4 @@
-"""One episode with its credit as a page for a browser: a single file without scripts or anything from elsewhere."""
+"""Writes an episode with its credit as an HTML page: a single file without scripts and external resources."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from hf_credit.evaluation.credited import CreditedEpisode
 
 PAGE_FILE = "episode.html"
 
-_NOTHING = 1e-9  # what a sum that should be 0 stays below
+_ROUNDING = 1e-9  # sums below this are 0 up to rounding
 
 
 def episode_page(
     episode: CreditedEpisode, title: str = "Episode", method: str = "", others: Sequence[tuple[str, str | None]] = ()
 ) -> str:
-    """An episode as HTML: each decision with what was new to the policy, its reply, reward, verdict and advantage, the
-    credit of its tokens where they have their own, and what else was tried at its context.
+    """Returns the HTML page of an episode: for each decision the new part of its context, its reply, reward, verdict
+    and advantage, the credit of its tokens if they have their own, and its alternatives.
 
-    Bars and colours have one scale, on which the largest advantage of the page is full. All text is escaped, and
-    characters that show nothing, or turn the direction of others, are written out.
+    Bars and colours are scaled by the largest advantage of the page. All text is escaped, and characters that are
+    invisible or change the text direction are shown as codes.
 
     Args:
-        episode: as `hf_credit.evaluation.credited.credited_episode` makes one.
-        title: of the page.
-        method: whose credit it is.
-        others: episodes beside it, each its label and the name of its page; no name for this one.
+        episode: from `hf_credit.evaluation.credited.credited_episode`.
+        title: the title of the page.
+        method: the name of the method.
+        others: links to other episodes, each a label and the name of its page; `None` as the name of this page.
     """
     of_tokens = [abs(credit) for one in episode.decisions for _, credit in one.token_credit]
     credits = [one.credit for one in episode.decisions]
@@ -50,7 +50,7 @@ def write_episode_page(episode: CreditedEpisode, path: str | Path, title: str = 
     """Writes the page of an episode.
 
     Args:
-        episode, title, **more: as for `episode_page`.
+        episode, title, **more: as in `episode_page`.
         path: the HTML file.
     """
     path = Path(path)
@@ -59,12 +59,12 @@ def write_episode_page(episode: CreditedEpisode, path: str | Path, title: str = 
 
 
 def rounded(value: float, form: str) -> str:
-    """A number as text, where what arithmetic leaves of 0 is 0."""
-    return format(0.0 if abs(value) < _NOTHING else value, form)
+    """Formats a number; a number that is 0 up to rounding becomes 0."""
+    return format(0.0 if abs(value) < _ROUNDING else value, form)
 
 
 def written_out(text: str) -> str:
-    """A text whose control characters and broken ones are written as their codes."""
+    """Replaces control characters and invalid characters by their codes."""
     return "".join(_written_out(character) for character in text)
 
 

@@ -1,7 +1,7 @@
-"""What every state and action of an environment is worth under a policy, by enumeration of its legal actions.
+"""Exact values of the states and actions of an environment under a policy, by enumeration of legal actions.
 
-It is for environments so small that every state can be looked at, such as `evidence`: the truth that estimates of
-interventions, advantages and rates are measured with.
+This is feasible for small environments, such as `evidence`. The values serve as the truth for estimates of
+advantages, interventions and rates.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from hf_credit.rollouts import Chat, EnvironmentInteraction, EnvironmentState
 
 S = TypeVar("S", bound=State)
 Probabilities = Mapping[str, float]
-"""Of plain legal actions; what they lack to 1 is the probability of everything else, which is not looked into."""
+"""The probability of each legal action; the rest to 1 is that of all other replies, which are not enumerated."""
 
 Policy = Callable[[Sequence[S]], Sequence[Probabilities]]
 """The probabilities of the legal actions in each of several active states."""
 
 
 class ExactPlay(Generic[S]):
-    """The exact expectations of a policy from any state of an environment on (`Expectations` has the equations).
+    """Exact expectations of a policy from any state of an environment (`Expectations` has the equations).
 
-    What the policy does with the probability that its legal actions lack counts as worth 0, so that every value is a
-    lower bound; with worths in [0, 1] and no costs the true one is at most `error(s)` above it.
+    Replies other than legal actions count as outcome 0, so every value is a lower bound. With outcomes in [0, 1] and
+    no costs, the true value is at most `error(s)` higher.
 
-    All rules of an episode must be the environment's: a limit of turns that only the Interaction knows is not seen.
-    Where an environment draws at random, its method `ways(state, action)` says what it may come to; without one, the
-    draw of the state's seed is taken for certain.
+    The environment must contain all rules of an episode: a turn limit of the Interaction is ignored. For a random
+    environment, its method `ways(state, action)` returns the next states with their probabilities; without it, the
+    draw of the state's seed counts as certain.
 
     Args:
         environment: the rules.
         policy: the probabilities of legal actions.
-        worth: by name, what an episode that ended in a state was worth.
-        costs: by name, what an action in a state costs; summed over the episode, without discount. Names that are
-            left out of an answer cost nothing.
-        cost_names: the names that `costs` may give.
+        worth: functions from the last state of an episode to an outcome, by name.
+        costs: the costs of an action in a state, by name, summed over the episode without discount. A missing name
+            costs 0.
+        cost_names: the names that `costs` can return.
 
     Raises:
         ValueError: a name is used twice.
@@ -69,40 +69,40 @@ class ExactPlay(Generic[S]):
         self._expectations = Expectations(policy, self._ways, self._ended, len(self.names) + 1, self._cost)
 
     def value(self, state: S, name: str) -> float:
-        """V(s): the expectation of one of `names` from a state on."""
+        """Returns V(s), the expectation from a state on, for one of `names`."""
         return float(self._expectations.values(state)[self._place(name)])
 
     def error(self, state: S) -> float:
-        """How likely the policy leaves its legal actions from a state on: so far above a worth the truth can be."""
+        """Returns the probability of an illegal reply from a state on, the largest error of an outcome in [0, 1]."""
         return float(self._expectations.values(state)[-1])
 
     def action_value(self, state: S, action: str, name: str) -> float:
-        """Q(s, a) of a legal action, whether or not the policy would take it."""
+        """Returns Q(s, a) of a legal action."""
         return float(self._expectations.action_values(state, action)[self._place(name)])
 
     def advantage(self, state: S, action: str, name: str) -> float:
-        """A(s, a) = Q(s, a) - V(s)."""
+        """Returns A(s, a) = Q(s, a) - V(s)."""
         return self.action_value(state, action, name) - self.value(state, name)
 
     def effect(
         self, state: S, action: str, interventions: EnumerableInterventions[S], family: str, name: str
     ) -> float | None:
-        """What an action contributes, against a family of interventions (paper CVT-RL, eq. 4), the policy playing on.
+        """Returns the contribution of an action against a family of interventions (paper CVT-RL, eq. 4).
 
             Delta^k(s, a) = Q(s, a) - E over valid proposals u of family k [ Q(s, g_k(s, a, u)) ]
 
-        Where a proposal alters what a tool returned, V of the altered state stands in place of Q. Proposals whose
-        action is illegal are left out and the rest drawn anew, as a gate with endless redraws does.
+        For proposals that alter the result of a tool, V of the altered state replaces Q. Proposals with an illegal
+        action are rejected and the others renormalised, as with unlimited redraws.
 
         Args:
-            state: in which the action was taken.
-            action: a legal one.
-            interventions: that can say how likely each proposal is.
-            family: one of theirs.
-            name: of the expectation.
+            state: the state before the action.
+            action: a legal action.
+            interventions: interventions with known probabilities of proposals.
+            family: one of their families.
+            name: the expectation, one of `names`.
 
         Returns:
-            `None` where the family does not apply, or nothing that it proposes is valid.
+            The contribution; `None` if the family does not apply or has no valid proposal.
         """
         if not interventions.applies(state, action, family):
             return None
@@ -112,33 +112,33 @@ class ExactPlay(Generic[S]):
             if proposal.action not in legal:
                 continue
             if proposal.state is None:
-                came = self._expectations.action_values(state, proposal.action)
+                values = self._expectations.action_values(state, proposal.action)
             else:
-                came = self._expectations.values(proposal.state)
-            found += probability * float(came[place])
+                values = self._expectations.values(proposal.state)
+            found += probability * float(values[place])
             total += probability
         return self.action_value(state, action, name) - found / total if total else None
 
     def rates(self, states: Iterable[S]) -> dict[str, float]:
-        """The mean of every expectation over first states, by name, and as `error` that of the error."""
+        """Returns the mean of every expectation over first states, by name, and of the error as `error`."""
         values = np.mean([self._expectations.values(state) for state in states], axis=0)
         return dict(zip((*self.names, "error"), map(float, values), strict=True))
 
     def probabilities(self, state: S) -> Probabilities:
-        """pi(a | s) of the legal actions in an active state."""
+        """Returns pi(a | s) of the legal actions in an active state."""
         self._expectations.evaluate([state])
         return self._expectations.probabilities[state]
 
     def _place(self, name: str) -> int:
         if name not in self._places:
-            raise ValueError(f"an expectation must be one of {', '.join(self.names)}, got {name!r}; pick one.")
+            raise ValueError(f"an expectation must be one of {', '.join(self.names)}, got {name!r}; choose one.")
         return self._places[name]
 
     def _ended(self, state: S) -> list[float] | None:
         if state.status == "active":
             return None
-        worths = [worth(state) for worth in self.worth.values()]
-        return [*worths, *[0.0] * (len(self.names) + 1 - len(worths))]
+        outcomes = [outcome(state) for outcome in self.worth.values()]
+        return [*outcomes, *[0.0] * (len(self.names) + 1 - len(outcomes))]
 
     def _cost(self, state: S, action: str) -> Vector:
         total = np.zeros(len(self.names) + 1)
@@ -155,12 +155,12 @@ class ExactPlay(Generic[S]):
 def audited_play(
     environment: Environment[Any], policy: Policy[Any], auditor: Auditor[Any], **worth: Callable[[Any], float]
 ) -> ExactPlay[Any]:
-    """Exact play with the expectations that an auditor tells of: `verified` (Y), `outcome` (the check), all its costs.
+    """Returns exact play with the expectations of an auditor: `verified` (Y), `outcome` (the check), and its costs.
 
     Args:
         environment, policy: as in `ExactPlay`.
-        auditor: of the environment.
-        **worth: further ones of an episode's last state, such as `hacked`.
+        auditor: the auditor of the environment.
+        **worth: further functions of an episode's last state, such as `hacked`.
     """
     own: dict[str, Callable[[Any], float]] = {"verified": auditor.success, "outcome": environment.outcome}
     costs = functools.cache(lambda state, action: auditor.audit(state, action).costs)
@@ -170,28 +170,28 @@ def audited_play(
 def model_policy(
     interaction: EnvironmentInteraction, chat: Chat, model: PreTrainedModel, temperature: float = 1.0
 ) -> Policy[Any]:
-    """The probabilities that a model replies with each legal action and nothing else, by teacher forcing.
+    """Returns the policy of a model: the probability of each legal action as the whole reply, by teacher forcing.
 
-    What it may say in other words is not looked into, and is the error of exact values. The sampler must draw from
-    the whole vocabulary, and leave room for the longest of these replies. Scores are remembered: make another one
-    when the model has changed.
+    Other texts of an action are not enumerated; they are the error of exact values. The sampler must draw from the
+    whole vocabulary, and its length limit must allow every legal action. Probabilities are cached: build a new policy
+    if the model has changed.
 
     Args:
-        interaction: with `history="current"`, so that a state has one context.
-        chat: renders it.
-        model: used in evaluation mode, and left in the mode it was in.
+        interaction: with `history="current"`, so that each state has one context.
+        chat: renders the contexts.
+        model: is used in evaluation mode and then reset to its mode.
         temperature: of the sampling, above 0.
 
     Raises:
-        ValueError: contexts hold earlier turns, or the temperature is not above 0.
+        ValueError: contexts contain earlier turns, or the temperature is not above 0.
     """
     if interaction.history != "current":
         raise ValueError(
-            f"exact values need a context that follows from the state, got history={interaction.history!r}; play it "
-            "with history='current'."
+            f"exact values need history='current', where the state determines the context, got "
+            f"history={interaction.history!r}; set it."
         )
     if not temperature > 0:
-        raise ValueError(f"temperature must be above 0, got {temperature}; sampling at 1 is exact.")
+        raise ValueError(f"temperature must be above 0, got {temperature}; raise it.")
     environment = interaction.environment
     encode = functools.cache(lambda action: chat.reply_ids(environment.write_action(action)))
 
@@ -216,8 +216,8 @@ def model_policy(
             for action in environment.legal_actions(state)
             if action not in shares
         }
-        told = reply_logprobs(model, [(context, encode(a)) for context, a in missing], temperature)
-        scores = [math.exp(sum(own)) for own in told]
+        logprobs = reply_logprobs(model, [(context, encode(a)) for context, a in missing], temperature)
+        scores = [math.exp(sum(own)) for own in logprobs]
         for ((_, action), shares), score in zip(missing.items(), scores, strict=True):
             shares[action] = score
         return list(found)
@@ -226,7 +226,7 @@ def model_policy(
 
 
 def _opened(turn: EnvironmentState) -> EnvironmentState:
-    """With a message whose content `with_world` replaces."""
+    """Adds a message, of which `with_world` replaces the content."""
     return EnvironmentState(world=turn.world, transcript=(("user", ""),))
 
 

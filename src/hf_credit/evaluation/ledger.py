@@ -1,4 +1,4 @@
-"""What runs cost, side by side, in the units of the paper C3 (Appendix M, Table 16)."""
+"""Compares the costs of runs, in the units of paper C3 (Appendix M, Table 16)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ROLE, _ROLE_TOKENS = "budget/decisions/", "budget/tokens/"
 
 
 def read_ledger(run: Run) -> Ledger | None:
-    """What a run had cost when it last logged it, `None` where it never did."""
+    """Returns the last logged cost of a run; `None` if it logged none."""
     entry = next((entry for entry in reversed(run.log) if "budget/scoring_events" in entry), None)
     if entry is None:
         return None
@@ -31,17 +31,15 @@ def read_ledger(run: Run) -> Ledger | None:
 
 
 def ledger_table(ledgers: Mapping[str, Ledger], against: str) -> tuple[list[str], list[list[str]]]:
-    """The header and a row a run: terminal scores (the paper's TSE), all tokens (TT), the tokens that were generated,
-    and replies (ADS, agent decision samples), of each role too.
-
-    Behind each number of another run stands how many times that of `against` it is.
+    """Returns the header and a row per run: terminal scores (the paper's TSE), all tokens (TT), generated tokens, and
+    replies (ADS, agent decision samples), in total and by role. Numbers of other runs have their ratio to `against`.
 
     Args:
-        ledgers: by the run's name.
-        against: one of these.
+        ledgers: the costs, by name of the run.
+        against: the name of the reference run.
 
     Raises:
-        ValueError: there is no such run.
+        ValueError: `against` is not one of the runs.
     """
     if against not in ledgers:
         raise ValueError(

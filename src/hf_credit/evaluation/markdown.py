@@ -1,4 +1,4 @@
-"""What reports are written with: tables, blocks and headings of Markdown, and values that strict JSON can hold."""
+"""Helpers of reports: tables, blocks and headings in Markdown, and values of strict JSON."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from hf_credit.evaluation.episode_page import written_out
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table, a row a line."""
+    """Returns a Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
 def readable(text: str, most: int = 2_000) -> str:
-    """A text with control characters and broken ones written out, the middle left out where it is too long."""
+    """Replaces control and invalid characters by their codes, and cuts out the middle of a long text."""
     return written_out(cut(text, most))
 
 
 def heading(name: str) -> str:
-    """A name of somebody's, in a line."""
+    """Returns an untrusted name in one line."""
     return readable(name, most=200).replace("\n", " ")
 
 
 def fenced(text: str, language: str = "text", most: int = 2_000) -> str:
-    """A `readable` code block that no text can end."""
+    """Returns a code block with the `readable` text, which cannot end the block."""
     text = readable(text, most).removesuffix("\n")
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -37,7 +37,7 @@ def fenced(text: str, language: str = "text", most: int = 2_000) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Values that strict JSON can hold, dataclasses by their fields; what is not finite is `None`."""
+    """Converts a value to strict JSON: dataclasses become mappings, and numbers that are not finite `None`."""
     if dataclasses.is_dataclass(value):
         value = vars(value)
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Playing: a policy on held-out tasks."""
+"""Plays held-out tasks with a policy."""
 
 from __future__ import annotations
 
@@ -43,28 +43,28 @@ def evaluate_policy(
     on_replies: Callable[[int], None] | None = None,
     on_episodes: Callable[[Sequence[RolloutRequest[Any]], Sequence[Episode]], None] | None = None,
 ) -> EvalResults:
-    """Plays one episode from each start and keeps a record of it.
+    """Plays one episode from each start and returns their records.
 
     Args:
-        generate: the policy, or that of each role.
+        generate: the policy, or a policy for each role.
         chat: its tokenizer and template.
-        interaction: what is played, shown as in training.
-        starts: each with a task and a seed of its own; see `hf_credit.tasks.rows.evaluation_starts`.
-        oracle: judges every action; nobody does if `None`.
-        max_concurrent, max_context_tokens: as for `Engine`.
-        about: kept with the results.
-        on_replies: called after each round with how many replies it brought.
-        on_episodes: given the starts and their episodes, with verdicts, once all are played.
+        interaction: the task, with prompts as in training.
+        starts: each with a task and a different seed; see `hf_credit.tasks.rows.evaluation_starts`.
+        oracle: judges every action, if there is one.
+        max_concurrent, max_context_tokens: as in `Engine`.
+        about: stored in the results.
+        on_replies: called after each round with the number of its replies.
+        on_episodes: called at the end with the starts and their episodes, including verdicts.
 
     Raises:
-        ValueError: two starts have the same seed, or one has none; or no context was short enough for a reply.
-        EveryEpisodeFailedError: every episode ended as an error, the first of which is its cause.
+        ValueError: two starts have the same seed, a start has none, or every task is too long for a reply.
+        EveryEpisodeFailedError: every episode ended in an error; the first error is its cause.
     """
     seeds = [start.seed for start in starts if start.seed is not None]
     if len(seeds) < len(starts):
-        raise ValueError("every episode must have a seed, got a start without one; give it one.")
+        raise ValueError("every start must have a seed, got one without; set its seed.")
     if repeated := [seed for seed, times in Counter(seeds).items() if times > 1]:
-        raise ValueError(f"every episode must have a seed of its own, got {repeated[0]} more than once; drop it.")
+        raise ValueError(f"every start must have a different seed, got {repeated[0]} more than once; remove it.")
     policies = counted(generate, on_replies)
     engine = Engine(interaction, chat, policies, max_concurrent=max_concurrent, max_context_tokens=max_context_tokens)
     episodes = engine.run(starts)
@@ -79,20 +79,19 @@ def evaluate_policy(
 
 
 def refuse_unplayed(episodes: Sequence[Episode], max_context_tokens: float) -> None:
-    """Refuses episodes none of which began: a table of zeros would say of the policy what is true of the settings.
+    """Raises an error if every episode was truncated before its first reply, as zeros would be due to the settings.
 
     Args:
-        episodes: of a policy.
-        max_context_tokens: the limit that they met.
+        episodes: the episodes.
+        max_context_tokens: their maximum context length.
 
     Raises:
-        ValueError: each was truncated before its first reply.
+        ValueError: every episode was truncated before its first reply.
     """
     if episodes and all(episode.ending == Ending.TRUNCATED and not episode.decisions for episode in episodes):
         raise ValueError(
-            f"some task of an evaluation must leave room for a reply, got {len(episodes)} tasks whose contexts are "
-            f"longer than the {max_context_tokens:g} tokens beside it; lower max_new_tokens or take a model that "
-            "reads more."
+            f"the contexts of tasks must fit into the model with max_new_tokens, got {len(episodes)} tasks, all above "
+            f"{max_context_tokens:g} tokens; lower max_new_tokens or use a model with a longer context."
         )
 
 
@@ -118,19 +117,19 @@ def evaluate_model(
 
     Args:
         model: a folder or an id on the Hub.
-        spec: the task, how it is shown and how replies are drawn.
-        episodes, dataset, split: which tasks, one episode each, as for `hf_credit.tasks.rows.evaluation_starts`.
-        oracle: judges every action of a game; the environment's own if `None`.
-        role_models: as `models` of `load_role_models`. The policy replies for every other role.
-        first_task: index of the first task.
-        seed: of the drawing of replies; the tasks do not depend on it.
-        max_concurrent: episodes under way at once, hence the batch of a generation call.
+        spec: the task with its prompt and sampling settings.
+        episodes, dataset, split: the tasks, one episode each, as in `hf_credit.tasks.rows.evaluation_starts`.
+        oracle: judges every action; by default that of the environment.
+        role_models: as `models` in `load_role_models`. The policy plays every other role.
+        first_task: the index of the first task.
+        seed: of the sampling of replies; the tasks do not depend on it.
+        max_concurrent: the maximum number of parallel episodes, which is the maximum batch size of generation.
         device, trust_remote_code: as in `load_policy`.
-        on_begin: called before the first reply with how many there will be at most.
+        on_begin: called before the first reply with the maximum number of replies.
         on_replies, on_episodes: as in `evaluate_policy`.
 
     Raises:
-        ValueError: the model, the spec, a task or a sampling parameter is not possible.
+        ValueError: the model, the spec, a task or a sampling parameter is invalid.
     """
     interaction = spec.build()
     oracle = Oracled(interaction).check_oracle(oracle)

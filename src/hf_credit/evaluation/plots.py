@@ -8,7 +8,7 @@ from typing import Any
 
 from hf_credit.evaluation.runs import Run
 
-# What is worth a panel, where it was logged: (name in the log, axis label, whether it is a share in [0, 1]).
+# The quantities with a panel if logged: (name in the log, axis label, whether it is a share in [0, 1]).
 PANELS = (
     ("reward", "mean outcome of an episode", False),
     ("success", "success rate", True),
@@ -22,23 +22,23 @@ PANELS = (
 )
 
 _AS_SHARES = {"reward": "success", "process_reward/mean": "oracle/valid"}
-"""What is the second, where every outcome, or every verdict, is 0 or 1."""
+"""Quantities that equal another one if every outcome, or every verdict, is 0 or 1."""
 
-LINES = "Thin lines: each update as logged. Thick lines: the mean of the last tenth of the updates until then."
+LINES = "Thin lines: logged values. Thick lines: moving averages over a tenth of the updates."
 
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")  # apart for the colour-blind too
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")  # distinct for colour-blind readers
 
 
 def learning_curves(runs: Sequence[Run], path: str | Path, names: Sequence[str] | None = None) -> Path:
-    """Draws what the runs logged against the number of updates, one panel a quantity.
+    """Plots logged quantities against the number of updates, with one panel per quantity.
 
-    Thin lines are the values as logged; thick lines are their mean over a window of a tenth of the run. Where
-    outcomes are successes, or verdicts valid actions, one panel shows both.
+    Thin lines are logged values, thick lines their moving averages over a tenth of the run. If outcomes equal
+    successes, or verdicts equal valid actions, only one panel is drawn for both.
 
     Args:
-        runs: at least one; each is a line of its own colour.
+        runs: at least one; each has its colour.
         path: the PNG file.
-        names: which quantities of `PANELS`; those that any run logged if `None`.
+        names: quantities of `PANELS`; by default all that a run logged.
 
     Raises:
         ValueError: no run logged any of them.
@@ -70,7 +70,7 @@ def learning_curves(runs: Sequence[Run], path: str | Path, names: Sequence[str] 
 
 
 def _shown_again(runs: Sequence[Run], name: str) -> bool:
-    """Whether another panel has the same curves."""
+    """Returns whether another panel has the same curves."""
     other = _AS_SHARES.get(name)
     return other is not None and all(run.curve(name) == run.curve(other) for run in runs if run.curve(name)[0])
 
@@ -91,13 +91,13 @@ def _draw(axis: Any, runs: Sequence[Run], name: str, label: str, is_share: bool)
 
 
 def smoothed(values: Sequence[float], window: int) -> list[float]:
-    """The mean of each value and the up to `window - 1` before it."""
+    """Returns the mean of each value and up to `window - 1` values before it."""
     parts = [values[max(0, end - window) : end] for end in range(1, len(values) + 1)]
     return [sum(part) / len(part) for part in parts]
 
 
 def require_matplotlib() -> None:
-    """Tells what is missing before the work, not after it.
+    """Checks that matplotlib is installed, before a long computation.
 
     Raises:
         ImportError: matplotlib is missing.

@@ -1,4 +1,4 @@
-"""What a run, or a comparison of runs, came to: a folder with Markdown, learning curves and numbers."""
+"""Writes the report of a run, or of several compared runs: Markdown, learning curves and numbers."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from hf_credit.rollouts import Ledger
 REPORT_FILE, RESULTS_FILE, CURVES_FILE = "report.md", "results.json", "learning_curves.png"
 
 HEADLINES = ("success", "completion", "return_first", "return_second")
-"""What policies are compared on, where the game has it (paper VPR, Table 1)."""
+"""The metrics of comparisons, if the task has them (paper VPR, Table 1)."""
 
-_LEDGER_WORDS = (
-    "Over the whole training: how often an outcome was asked for (the paper C3's TSE), tokens given and generated "
-    "(its TT), tokens generated, and replies (its ADS). A reply that several episodes share is counted once."
+_LEDGER_LEGEND = (
+    "Over the whole training: scored outcomes (paper C3's TSE), tokens in contexts and replies (TT), generated "
+    "tokens, and replies (ADS). A reply that several episodes share is counted once."
 )
 
-_CREDIT_WORDS = (
-    "As last logged. Advantage: the credit that a reply is trained with, over the replies that have one; zeros: the "
-    "share of them whose advantage is 0, from which nothing is learned; trained: the share of replies that have one; "
-    "length in tokens; distinct: different replies by replies."
+_CREDIT_LEGEND = (
+    "Last logged values. Advantage: the mean credit of the replies that are trained on; zeros: the share of these "
+    "with advantage 0, from which nothing is learned; trained: the share of replies that are trained on; length: in "
+    "tokens; distinct: the number of different replies divided by the number of replies."
 )
 
 
@@ -44,10 +44,10 @@ class Comparison:
     """A difference between two policies on the same tasks.
 
     Attributes:
-        of, minus: the policies' names; the difference is of the one minus the other.
-        metric: which number.
-        interval: of the mean difference.
-        units: what the interval is over.
+        of, minus: the names of the policies; the difference is `of` minus `minus`.
+        metric: the name of the metric.
+        interval: the interval of the mean difference.
+        units: the independent units of the interval.
     """
 
     of: str
@@ -58,12 +58,12 @@ class Comparison:
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether the whole interval lies on one side of 0."""
+        """Whether the interval excludes 0."""
         return self.interval.low > 0 or self.interval.high < 0
 
     @property
     def verdict(self) -> str:
-        """What the interval says, in a sentence."""
+        """The result in one sentence."""
         mean, low, high = (
             _signed(self.metric, x) for x in (self.interval.mean, self.interval.low, self.interval.high)
         )
@@ -71,23 +71,23 @@ class Comparison:
         what = f"{self.of} minus {self.minus}, {LABELS[self.metric]}: {mean}{unit}"
         level = f"the {100 * self.interval.confidence:g}% interval [{low}, {high}]"
         if not self.excludes_zero:
-            return f"{what}; {level} includes 0, so these {self.units} do not tell the two apart."
+            return f"{what}; {level} includes 0, so the difference is not significant over these {self.units}."
         return f"{what}; {level} excludes 0, so {self.of} is {'better' if self.interval.low > 0 else 'worse'}."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """All that goes into a report.
+    """The contents of a report.
 
     Attributes:
-        title: its heading.
-        introduction: what was done, in a paragraph or more; may be empty.
-        runs: the training runs, the first one the first in every table.
-        results: the evaluations by the policy's name.
-        comparisons: the differences of interest.
-        notes: what the reader must know to read the numbers right, each a sentence or more.
-        episode: one of training, of the first run, to show the credit of its decisions.
-        episodes: those of its update, in order, to look at beside it.
+        title: the heading.
+        introduction: a description of the experiment; may be empty.
+        runs: the training runs, in the order of tables.
+        results: the evaluations, by name of the policy.
+        comparisons: the differences to report.
+        notes: notes for the interpretation of the numbers.
+        episode: a training episode of the first run, to show the credit of its decisions.
+        episodes: the recorded episodes of its update, in order.
     """
 
     title: str
@@ -101,11 +101,11 @@ class Report:
 
 
 def compare(results: Mapping[str, EvalResults], of: str, minus: str) -> list[Comparison]:
-    """The differences between two evaluated policies in every number of `HEADLINES` that both have, or else in what
-    their episodes were worth.
+    """Returns the differences between two policies in every metric of `HEADLINES` that both have, or in their outcomes
+    if there is none.
 
     Raises:
-        ValueError: they met different tasks.
+        ValueError: the policies were evaluated on different tasks.
         ImportError: scipy is missing.
     """
     a, b = results[of], results[minus]
@@ -116,12 +116,12 @@ def compare(results: Mapping[str, EvalResults], of: str, minus: str) -> list[Com
 
 
 def write_report(report: Report, folder: str | Path) -> Path:
-    """Writes `report.md`, `results.json` and, where there are a run and an episode, `learning_curves.png` and
-    `episode.html`, with a page `episode_N.html` for each other episode.
+    """Writes `report.md` and `results.json`; with a run also `learning_curves.png`, and with an episode also
+    `episode.html` and a page `episode_N.html` for each other episode of its update.
 
     Args:
-        report: what to tell.
-        folder: made if it is missing; files of these names are overwritten.
+        report: the contents.
+        folder: created if it does not exist; files of these names are overwritten.
 
     Returns:
         The path of `report.md`.
@@ -142,7 +142,7 @@ def write_report(report: Report, folder: str | Path) -> Path:
 
 
 def _write_pages(report: Report, folder: Path) -> None:
-    """The page of the episode, and of those beside it, each with a way to the others."""
+    """Writes the page of the episode and of the others of its update, with links between them."""
     assert report.episode is not None
     method = str(report.runs[0].config.get("method", "")) if report.runs else ""
     episodes = list(report.episodes) or [report.episode]
@@ -157,7 +157,7 @@ def _write_pages(report: Report, folder: Path) -> None:
 
 
 def numbers(report: Report) -> dict[str, Any]:
-    """The report's numbers as plain values; an end of an interval that is not known is `None`."""
+    """Returns the report's numbers as values of strict JSON; unknown ends of intervals are `None`."""
     return {
         "title": report.title,
         "evaluations": {
@@ -186,7 +186,7 @@ def numbers(report: Report) -> dict[str, Any]:
 
 
 def budget(run: Run) -> dict[str, float | None]:
-    """What a run used: updates, episodes, tokens it generated, and those of extra rollouts where there were any."""
+    """Returns the updates, episodes and generated tokens of a run, and the tokens of extra rollouts if any."""
     extra = run.total("tokens/value_rollouts")
     return {
         "updates": run.updates,
@@ -197,7 +197,7 @@ def budget(run: Run) -> dict[str, float | None]:
 
 
 def markdown(report: Report) -> str:
-    """The report as Markdown."""
+    """Returns the report as Markdown."""
     parts = [f"# {report.title}"]
     if report.introduction:
         parts.append(report.introduction)
@@ -211,7 +211,7 @@ def markdown(report: Report) -> str:
         parts += ["## Training", _budget_table(report.runs), f"![Learning curves]({CURVES_FILE})", LINES]
         ledgers = _ledgers(report.runs)
         if ledgers:
-            parts += ["## Budget", table(*ledger_table(ledgers, against=next(iter(ledgers)))), _LEDGER_WORDS]
+            parts += ["## Budget", table(*ledger_table(ledgers, against=next(iter(ledgers)))), _LEDGER_LEGEND]
         parts += _credit(report)
         parts += ["## Last logged values", _last_table(report.runs)]
     parts += _settings(report.runs)
@@ -223,25 +223,25 @@ def markdown(report: Report) -> str:
 
 
 def _credit(report: Report) -> list[str]:
-    """What replies got: those of each role and event at the end, and those of one episode."""
+    """Returns the section on credit: by role and event type at the end of training, and of one episode."""
     tables = {run.name: credit_table(run) for run in report.runs}
     parts = [
         part
         for name, (header, rows) in tables.items()
         if rows
-        for part in (f"## Credit of replies, {name}", table(header, rows), _CREDIT_WORDS)
+        for part in (f"## Credit of replies, {name}", table(header, rows), _CREDIT_LEGEND)
     ]
     if report.episode is not None:
         parts += [
             f"## An episode of update {report.episode.update}",
-            f"In full, with what the policy was given: [{PAGE_FILE}]({PAGE_FILE}).",
+            f"In full, with contexts: [{PAGE_FILE}]({PAGE_FILE}).",
             table(*decision_table(report.episode)),
         ]
     return parts
 
 
 def shown(name: str, interval: Interval) -> str:
-    """The mean of the number called `name` with its interval, for a table; shares in percent."""
+    """Writes the mean of a metric with its interval for a table; shares are in percent."""
     if name in SHARES:
         mean, low, high = (f"{100 * value:.1f}" for value in (interval.mean, interval.low, interval.high))
         mean = f"{mean}%"
@@ -251,7 +251,8 @@ def shown(name: str, interval: Interval) -> str:
 
 
 def results_rows(results: Mapping[str, EvalResults]) -> list[list[str]]:
-    """A row a number: its label and each policy's mean with its interval; endings that never happened are left out."""
+    """Returns a row per metric: its label and each policy's mean with its interval. Endings that never occurred are
+    omitted."""
     summaries = [one.summary() for one in results.values()]
     names = list(dict.fromkeys(name for summary in summaries for name in summary))
     rows = []
@@ -279,7 +280,7 @@ def _budget_table(runs: Sequence[Run]) -> str:
 
 
 def _ledgers(runs: Sequence[Run]) -> dict[str, Ledger]:
-    """What each run cost, of those that counted it."""
+    """Returns the cost of each run that logged it."""
     read = {run.name: read_ledger(run) for run in runs}
     return {name: ledger for name, ledger in read.items() if ledger is not None}
 
@@ -301,11 +302,11 @@ def _last(values: Sequence[float]) -> str:
 
 
 def _count(value: float | None) -> str:
-    return "not noted" if value is None else f"{value:,.0f}"
+    return "not recorded" if value is None else f"{value:,.0f}"
 
 
 def _settings(runs: Sequence[Run]) -> list[str]:
-    """The settings of the first run, and where those of the others differ."""
+    """Returns the settings of the first run, and the different settings of the others."""
     parts, first = [], None
     for run in runs:
         if not run.config:
@@ -316,7 +317,7 @@ def _settings(runs: Sequence[Run]) -> list[str]:
             names = [*first.config, *(name for name in run.config if name not in first.config)]
             different = [name for name in names if run.config.get(name) != first.config.get(name)]
             shown_config = {name: run.config.get(name) for name in different}
-            heading = f"## Settings of {run.name}, where they differ from those of {first.name}"
+            heading = f"## Settings of {run.name} that differ from {first.name}"
         written = yaml.safe_dump(shown_config, sort_keys=False, allow_unicode=True)
         parts += [heading, fenced(written, "yaml", most=1_000_000)]
     return parts

@@ -1,4 +1,4 @@
-"""What is counted of held-out episodes of a policy, and how sure the means are (paper VPR, Table 1)."""
+"""The results of held-out episodes, their means and intervals (paper VPR, Table 1)."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ LABELS = {
     "turns": "turns per episode",
     "tokens": "tokens per episode",
 }
-"""What people call each number, in the order in which they are shown."""
+"""The labels of metrics, in display order."""
 
 SHARES = ("success", "completion", "draw", "loss", "oracle/valid", *(f"endings/{ending}" for ending in Ending))
-"""The numbers in [0, 1], which people read as percentages."""
+"""The metrics in [0, 1], which are shown in percent."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeRecord:
-    """What is kept of one episode.
+    """The result of one episode.
 
     Attributes:
-        seed: of its task; two policies are compared on equal seeds.
+        seed: the seed of its task; two policies are compared on equal seeds.
         ending: how it ended.
-        outcome: what it was worth.
-        metrics: what its Interaction reports, such as `success`.
-        turns: decisions made.
-        judged, valid: decisions an oracle judged, and those it accepted.
-        tokens: tokens the policy produced.
-        error: the failure, where it ended in one.
+        outcome: its outcome.
+        metrics: the metrics of its Interaction, such as `success`.
+        turns: the number of decisions.
+        judged, valid: the numbers of decisions that an oracle judged, and accepted.
+        tokens: the number of tokens that the policy generated.
+        error: the error message, if it ended in an error.
     """
 
     seed: int
@@ -61,7 +61,7 @@ class EpisodeRecord:
 
     @classmethod
     def of(cls, seed: int, episode: Episode) -> EpisodeRecord:
-        """The record of an episode whose decisions may carry verdicts."""
+        """Returns the record of an episode, with or without verdicts."""
         verdicts = [decision.verdict for decision in episode.decisions if decision.verdict is not None]
         return cls(
             seed=seed,
@@ -76,7 +76,7 @@ class EpisodeRecord:
         )
 
     def values(self) -> dict[str, float]:
-        """Every number of the episode by the name it has in the logs of training."""
+        """Returns the metrics of the episode, with the names of training logs."""
         return {
             **self.metrics,
             "reward": self.outcome,
@@ -92,24 +92,24 @@ class EvalResults:
     """The records of one policy.
 
     Attributes:
-        records: one an episode, seeds all different.
-        about: what was played, by which model and how: plain values, for the reader.
+        records: one per episode, with different seeds.
+        about: the task, the model and the settings, as plain values.
     """
 
     records: tuple[EpisodeRecord, ...]
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def values(self, name: str) -> dict[int, float]:
-        """The number called `name` of every episode that has it, by seed."""
+        """Returns the metric `name` of every episode that has it, by seed."""
         found = ((record.seed, record.values()) for record in self.records)
         return {seed: values[name] for seed, values in found if name in values}
 
     def summary(self, confidence: float = 0.95, resamples: int = 10_000) -> dict[str, Interval]:
-        """The mean over episodes of every number, with its interval, in the order of `LABELS`.
+        """Returns the mean of every metric over episodes, with its interval, in the order of `LABELS`.
 
-        An episode that ended in an error has no metrics of its own: it counts in `endings/error` and `reward`, not
-        in rates such as `success`. The oracle's share is the mean of the episodes' own shares. A single value has no
-        interval: its ends are NaN. The interval of a share ends at 0 and 1, beyond which no share lies.
+        An episode that ended in an error has no metrics: it counts in `endings/error` and `reward`, but not in rates
+        such as `success`. `oracle/valid` is the mean of the shares of episodes. The ends of the interval of a single
+        value are NaN. The intervals of shares are clipped to [0, 1].
 
         Args:
             confidence, resamples: as in `hf_credit.evaluation.statistics.mean_interval`.
@@ -127,17 +127,17 @@ class EvalResults:
         return {name: within_shares(interval) if name in SHARES else interval for name, interval in found.items()}
 
     def to_json(self) -> str:
-        """The results as JSON; `from_json` gives back equal results."""
+        """Writes the results as JSON, which `from_json` reads."""
         return json.dumps(
             {"about": dict(self.about), "records": [dataclasses.asdict(record) for record in self.records]}, indent=1
         )
 
     @classmethod
     def from_json(cls, text: str) -> EvalResults:
-        """The results that `to_json` wrote.
+        """Reads results that `to_json` wrote.
 
         Raises:
-            ValueError: the text is something else.
+            ValueError: the text does not contain results.
         """
         try:
             values = parse_json(text, broken_text=True)
@@ -145,26 +145,25 @@ class EvalResults:
             return cls(records=records, about=values["about"])
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(
-                f"results must be what EvalResults.to_json writes, got {type(error).__name__}: {error}; "
-                "evaluate the policy again."
+                f"results must be written by EvalResults.to_json, got {type(error).__name__}: {error}; evaluate the "
+                "policy again."
             ) from None
 
     @classmethod
     def load(cls, path: str | Path) -> EvalResults:
-        """The results in a file."""
+        """Reads the results in a file."""
         return cls.from_json(read_text(path))
 
 
 def difference(a: EvalResults, b: EvalResults, name: str, confidence: float = 0.95) -> Interval:
-    """The interval of the mean of `name` of a minus b, task by task.
+    """Returns the mean difference of a metric between two policies, paired by task, with its interval.
 
-    It says how far the difference between these two policies depends on the tasks drawn. It says nothing about
-    other training runs of the same methods.
+    The interval covers the draw of tasks, but not other training runs of the same methods.
 
     Args:
-        a, b: of the same tasks.
-        name: a number that both have.
-        confidence: in (0, 1).
+        a, b: the results on the same tasks; the difference is a - b.
+        name: a metric that both have.
+        confidence: the level of the interval, in (0, 1).
 
     Raises:
         ValueError: the tasks differ, or fewer than two have `name` in both.
@@ -173,7 +172,7 @@ def difference(a: EvalResults, b: EvalResults, name: str, confidence: float = 0.
     if {record.seed for record in a.records} != {record.seed for record in b.records}:
         raise ValueError(
             f"two policies must be compared on the same tasks, got {len(a.records)} and {len(b.records)} episodes "
-            "with other seeds; evaluate both with the same number of episodes and the same first task."
+            "with different seeds; evaluate both with the same number of episodes and the same first task."
         )
     first, second = a.values(name), b.values(name)
     both = sorted(first.keys() & second.keys())
@@ -181,6 +180,6 @@ def difference(a: EvalResults, b: EvalResults, name: str, confidence: float = 0.
 
 
 def within_shares(interval: Interval) -> Interval:
-    """The same, cut to [0, 1]; Student's interval of few values may reach beyond."""
+    """Clips an interval to [0, 1], which Student's interval of few values can exceed."""
     low, high = (min(max(end, 0.0), 1.0) if not math.isnan(end) else end for end in (interval.low, interval.high))
     return dataclasses.replace(interval, low=low, high=high)

@@ -1,4 +1,4 @@
-"""A training run as a folder of plain files: its settings, what it ran with, and what it logged."""
+"""Training runs as folders of plain files: settings, versions and logs."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ PACKAGES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A run as its folder tells it.
+    """A training run, read from its folder.
 
     Attributes:
-        name: what it is called in a report.
-        config: every setting; empty where the folder has none.
-        facts: `versions`, `instances_per_update`, `generations_per_update` and what else was noted; may be empty.
-        log: one entry a logged step, steps ascending; each has `step`.
+        name: its name in reports.
+        config: all settings; empty if the folder has none.
+        facts: `versions`, `instances_per_update`, `generations_per_update` and other facts; may be empty.
+        log: one entry per logged step, in ascending order; each has `step`.
     """
 
     name: str
@@ -55,28 +55,28 @@ class Run:
 
     @property
     def updates(self) -> int:
-        """The last step logged."""
+        """The last logged step."""
         return int(self.log[-1]["step"])
 
     @property
     def episodes(self) -> float | None:
-        """Scored episodes played for training, `None` where it was not noted."""
+        """The number of scored training episodes; `None` if it was not recorded."""
         _, scored = self.curve("budget/scoring_events")
         if scored:
             return scored[-1]
-        per_update = self.facts.get("episodes_per_update")  # of an earlier release
+        per_update = self.facts.get("episodes_per_update")  # from an earlier release
         return None if per_update is None else per_update * self.updates
 
     def curve(self, name: str) -> tuple[list[int], list[float]]:
-        """Steps and values of what was logged as `name`."""
+        """Returns the steps and values of the quantity logged as `name`."""
         points = [(entry["step"], entry[name]) for entry in self.log if is_number(entry.get(name))]
         return [int(step) for step, _ in points], [float(value) for _, value in points]
 
     def total(self, name: str) -> float:
-        """What was logged as `name`, once a generation, summed over the run.
+        """Returns the sum over the run of a quantity that is logged once per generation.
 
-        A logged value is the mean over the generations since the entry before it. Where a generation serves several
-        steps, the first of them logs it.
+        A logged value is the mean over the generations since the previous entry. If a generation serves several steps,
+        the first of them logs it.
         """
         steps, values = self.curve(name)
         often = self.facts.get("generations_per_update", 1)
@@ -87,27 +87,27 @@ class Run:
 
 
 def read_run(folder: str | Path, name: str | None = None) -> Run:
-    """The run in a folder: of `hf-credit train`, or of any trainer that saved its state there.
+    """Reads a run from its folder, of `hf-credit train` or of any trainer that saved its state there.
 
     Args:
-        folder: holds `metrics.jsonl`, or `trainer_state.json` itself or in its checkpoints.
-        name: what to call it; the folder's name if `None`.
+        folder: with `metrics.jsonl`, or with `trainer_state.json` in itself or in its checkpoints.
+        name: the name of the run; by default that of the folder.
 
     Raises:
-        ValueError: the folder holds no log, or a file of it cannot be read.
+        ValueError: the folder has no log, or a file cannot be read.
     """
     folder = Path(folder)
     entries = _log_entries(folder)
     if not entries:
         raise ValueError(
-            f"a run's folder must hold {LOG_FILE} or {TRAINER_STATE_FILE} with a logged step, got {str(folder)!r} "
+            f"a run's folder must have {LOG_FILE} or {TRAINER_STATE_FILE} with a logged step, got {str(folder)!r} "
             "without; name the output_dir of a run."
         )
     try:
         config = parse_yaml(_text(folder / CONFIG_FILE)) or {}
         facts = parse_json(_text(folder / FACTS_FILE) or "{}")
         if not (isinstance(config, dict) and isinstance(facts, dict)):
-            raise ValueError("something else than names with values")
+            raise ValueError("another type than a mapping")
     except ValueError as error:
         raise ValueError(f"{CONFIG_FILE} and {FACTS_FILE} of {str(folder)!r} must be readable, got {error}.") from None
     return Run(name=name or folder.resolve().name, config=redacted(config), facts=facts, log=_by_step(entries))
@@ -120,7 +120,7 @@ def write_config(path: str | Path, values: Mapping[str, Any]) -> None:
 
 
 def without_secrets(value: Any) -> Any:
-    """Plain values, as YAML and JSON have them, `redacted`."""
+    """Converts a value to plain values of YAML and JSON, without secrets (`redacted`)."""
     value = redacted(value)
     if isinstance(value, dict):
         return {key: without_secrets(item) for key, item in value.items()}
@@ -130,7 +130,7 @@ def without_secrets(value: Any) -> Any:
 
 
 def versions(packages: Iterable[str] = PACKAGES) -> dict[str, str]:
-    """The versions of Python and of every one of some packages that is installed."""
+    """Returns the versions of Python and of the installed packages of a list."""
     found = {"python": platform.python_version()}
     for package in packages:
         try:
@@ -141,12 +141,12 @@ def versions(packages: Iterable[str] = PACKAGES) -> dict[str, str]:
 
 
 def read_log(path: str | Path) -> list[dict[str, Any]]:
-    """The whole lines of a log that may still be written to."""
+    """Reads the complete lines of a log, to which a run may still write."""
     lines = _text(Path(path)).split("\n")[:-1]
     try:
         return _entries([parse_json(line) for line in lines if line])
     except ValueError as error:
-        raise ValueError(f"{path} must hold one JSON object a line, got {error}; remove the line.") from None
+        raise ValueError(f"{path} must have one JSON object per line, got {error}; remove the line.") from None
 
 
 def _log_entries(folder: Path) -> list[dict[str, Any]]:
@@ -166,14 +166,14 @@ def _history(path: Path) -> list[dict[str, Any]]:
 
 
 def _entries(values: Any) -> list[dict[str, Any]]:
-    """What was logged, each entry with its step."""
+    """Checks that values are log entries with a step."""
     if not isinstance(values, list) or not all(isinstance(one, dict) and is_number(one.get("step")) for one in values):
         raise ValueError("an entry without a step")
     return values
 
 
 def _by_step(entries: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
-    """One entry a step; what was logged of it later, or again after a resumption, wins."""
+    """Merges entries of the same step; later ones, such as after a resumption, override earlier ones."""
     merged: dict[int, dict[str, Any]] = {}
     for entry in entries:
         merged.setdefault(int(entry["step"]), {}).update(entry)

@@ -1,7 +1,7 @@
-"""How sure a measured mean or difference is: intervals, permutation tests, many tests at once.
+"""Confidence intervals of means and differences, permutation tests, and multiple testing.
 
-A score is one number per unit (a held-out task, an episode, a training seed). Two methods are compared on the same
-units, pair by pair, because the spread between units is mostly larger than the difference between methods.
+A score is one number per unit (a held-out task, an episode, a training seed). Two methods are compared by paired
+differences on the same units, as the spread between units is usually larger than the difference between methods.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ Array = NDArray[np.float64]
 Method = Literal["t", "bootstrap"]
 
 FEW = 50
-"""Below as many values an interval is Student's unless asked otherwise."""
+"""The number of values below which an interval is Student's by default."""
 
 _BATCH = 1_000_000
-"""Drawn values held in memory at once."""
+"""The maximum number of drawn values in memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """A mean and where it may lie.
+    """A mean and its confidence interval.
 
     Attributes:
         mean: the mean of the sample.
         low, high: the ends of the interval, `low <= high`.
-        confidence: the share of such intervals that hold the true mean, in (0, 1).
+        confidence: the share of such intervals that contain the true mean, in (0, 1).
         n: the number of values, or of pairs.
     """
 
@@ -50,12 +50,12 @@ class Interval:
 
 @dataclass(frozen=True, kw_only=True)
 class PermutationTest:
-    """The verdict of a permutation test.
+    """The result of a permutation test.
 
     Attributes:
         mean: the mean of the paired differences.
         p_value: the two-sided p-value, in (0, 1].
-        exact: whether every one of the 2^n sign patterns was counted; otherwise patterns were drawn.
+        exact: whether all 2^n sign patterns were counted; otherwise patterns were drawn.
         n: the number of pairs.
     """
 
@@ -75,44 +75,41 @@ def mean_interval(
     seed: int = 0,
     method: Method | None = None,
 ) -> Interval:
-    """The interval of a mean: Student's where values are few, the percentile bootstrap's where they are many.
+    """Computes the confidence interval of a mean, by Student's t for few values and by the bootstrap for many.
 
-    Of few values, such as the means of five training seeds, with the sample's standard deviation s,
+    For few values, such as the means of five training seeds, with the sample standard deviation s,
 
         mean +- t(1 - alpha/2; n - 1) * s / sqrt(n),   alpha = 1 - confidence
 
-    which holds the true mean as often as it says where the values are normal, and nearly so where they are symmetric
-    (Student, The Probable Error of a Mean, 1908). Its ends may leave the range of the data, as the true mean does once
-    in 16 times when all of five values lie on one side of it.
+    The coverage is exact for normal values, and nearly so for symmetric ones (Student, The Probable Error of a Mean,
+    1908). The ends can exceed the range of the data; so does the true mean, for five values once in 16 samples.
 
-    Of many, with x* drawn from x_1..x_n with replacement, n at a time,
+    For many values, with x* of n values drawn from x_1..x_n with replacement,
 
         [Q(alpha/2), Q(1 - alpha/2)],   Q the quantiles of mean(x*)
 
-    (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, section 13.3). The percentile method is taken
-    over BCa because it is defined for every sample: its ends never leave the range of the data, which suits scores
-    of 0 and 1. It is too narrow where values are few: of five normal ones a 95% interval holds the mean 83 times in
-    100.
+    (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, section 13.3). The percentile method is used instead
+    of BCa because it is defined for every sample and its ends stay in the range of the data, as suits scores of 0 and
+    1. It is too narrow for few values: the coverage of a 95% interval of five normal values is 83%.
 
-    Either way equal values give an interval of width zero: a sample without spread cannot tell how rare the unseen
-    case is.
+    With both methods, equal values give an interval of width zero.
 
     Args:
         values: n >= 2 finite numbers, one per independent unit.
-        confidence: in (0, 1).
-        resamples: of the bootstrap, how many means to draw, at least 1.
-        seed: of the drawing; equal arguments give equal intervals.
-        method: "t" or "bootstrap"; `None` takes t below `FEW` values.
+        confidence: the level, in (0, 1).
+        resamples: the number of bootstrap resamples, at least 1.
+        seed: of the resampling; equal arguments give equal intervals.
+        method: "t" or "bootstrap"; by default t below `FEW` values.
 
     Raises:
-        ValueError: there are fewer than two values, one is not a finite number, or an option is out of its range.
+        ValueError: there are fewer than two values, a value is not a finite number, or an option is out of range.
         ImportError: scipy is missing.
     """
     return _interval([_sample("values", values)], confidence, resamples, seed, method)
 
 
 def mean_with_interval(values: Sequence[float], confidence: float = 0.95, resamples: int = 10_000) -> Interval:
-    """`mean_interval` where there may be too little for one: of one value the ends are NaN, of none all is.
+    """Computes `mean_interval`; for one value the ends are NaN, for none also the mean.
 
     Args:
         values, confidence, resamples: as in `mean_interval`.
@@ -130,19 +127,19 @@ def clustered_interval(
     resamples: int = 1_000,
     seed: int = 0,
 ) -> Interval:
-    """The percentile bootstrap interval of a measure of observations that depend on each other within clusters.
+    """Computes the percentile bootstrap interval of a statistic of observations that are dependent within clusters.
 
-    Whole clusters are redrawn (Davison and Hinkley, 1997, section 3.8); draws whose measure is NaN are left out.
+    Whole clusters are resampled (Davison and Hinkley, 1997, section 3.8). Resamples with a NaN statistic are omitted.
 
     Args:
-        clusters: at least one, each an array of one or more rows; each row is an observation.
-        measure: of the n rows of all clusters and, for each draw, how often the draw has each row (draws x n); returns
-            the measure of each draw.
+        clusters: at least one; each is an array with one row per observation.
+        measure: computes the statistic of each resample from the n rows of all clusters and the number of times that
+            each resample contains each row (resamples x n).
         confidence, resamples, seed: as in `mean_interval`.
 
     Returns:
-        The interval, where `n` is the number of clusters. The ends are NaN with fewer than two clusters, or where the
-        measure of all clusters is NaN.
+        The interval, where `n` is the number of clusters. The ends are NaN with fewer than two clusters, or if the
+        statistic of all clusters is NaN.
 
     Raises:
         ValueError: an option is out of range.
@@ -170,7 +167,7 @@ def paired_difference(
     seed: int = 0,
     method: Method | None = None,
 ) -> Interval:
-    """The interval of the mean of a_i - b_i: `mean_interval` of the differences.
+    """Computes the interval of the mean of a_i - b_i, as `mean_interval` of the differences.
 
     Args:
         a, b: n >= 2 finite numbers each; `a[i]` and `b[i]` belong to the same unit.
@@ -192,41 +189,41 @@ def stratified_paired_difference(
     seed: int = 0,
     method: Method | None = None,
 ) -> Interval:
-    """The interval of the mean of a_i - b_i where only the spread within strata counts.
+    """Computes the interval of the mean of a_i - b_i from the spread within strata.
 
-    The strata k = 1..K keep their n_k pairs, n = sum_k n_k. By the bootstrap, each resample draws d* inside a stratum,
+    The strata k = 1..K have n_k pairs each, n = sum_k n_k. The bootstrap resamples d* within each stratum,
 
         sum_k (n_k / n) * mean(d*_k)
 
-    (Davison and Hinkley, Bootstrap Methods and their Application, 1997, section 3.2; used so for reinforcement
-    learning by Agarwal et al., 2021, section 4.1). Where a stratum is small, by Student's t with the degrees of
-    freedom of Welch and Satterthwaite (1946):
+    (Davison and Hinkley, Bootstrap Methods and their Application, 1997, section 3.2; for reinforcement learning
+    Agarwal et al., 2021, section 4.1). With a small stratum, Student's t is used with the degrees of freedom of Welch
+    and Satterthwaite (1946):
 
         mean +- t(1 - alpha/2; nu) * sqrt(sum_k v_k),   v_k = (n_k / n)^2 * s_k^2 / n_k
         nu = (sum_k v_k)^2 / sum_k (v_k^2 / (n_k - 1))
 
-    The mean is that of `paired_difference`; the spread between strata does not count, so the interval speaks about
-    these strata and no others:
+    The mean is that of `paired_difference`. The spread between strata does not count, so the interval covers only
+    these strata:
 
-    - strata = kind of task, pairs = training seeds: what if these tasks were learnt again with other seeds?
-    - strata = training seed, pairs = held-out tasks: what if these trained policies met other tasks of the kind?
-      It says nothing about other training runs. To claim that a method trains better, the seed is the unit: average
-      the tasks of each seed and pass one pair per seed to `paired_difference`.
+    - strata = kinds of tasks, pairs = training seeds: the interval covers other seeds on these tasks.
+    - strata = training seeds, pairs = held-out tasks: the interval covers other tasks for these policies, but not
+      other training runs. To show that a method trains better, the unit is the seed: average the tasks of each seed
+      and pass one pair per seed to `paired_difference`.
 
     Args:
         a, b: n finite numbers each; `a[i]` and `b[i]` belong to the same unit.
         strata: n labels; each label must occur at least twice.
-        confidence, resamples, seed, method: as in `mean_interval`; `None` takes t where a stratum has fewer
-            than `FEW` pairs.
+        confidence, resamples, seed, method: as in `mean_interval`; by default t if a stratum has fewer than `FEW`
+            pairs.
 
     Raises:
-        ValueError: the lengths differ, a stratum has one pair only, or as in `mean_interval`.
+        ValueError: the lengths differ, a stratum has only one pair, or as in `mean_interval`.
         ImportError: scipy is missing.
     """
     differences = _differences(a, b)
     if len(strata) != len(differences):
         raise ValueError(
-            f"strata must hold one label per pair, got {len(strata)} labels for {len(differences)} pairs; "
+            f"strata must have one label per pair, got {len(strata)} labels for {len(differences)} pairs; "
             "pass lists of equal length."
         )
     members: dict[Hashable, list[int]] = {}
@@ -235,26 +232,26 @@ def stratified_paired_difference(
     for label, indices in members.items():
         if len(indices) < 2:
             raise ValueError(
-                f"every stratum must hold at least two pairs, got one in {label!r}; merge it with another."
+                f"every stratum must have at least two pairs, got one in {label!r}; merge it with another stratum."
             )
     return _interval([differences[indices] for indices in members.values()], confidence, resamples, seed, method)
 
 
 def permutation_test(a: ArrayLike, b: ArrayLike, resamples: int = 10_000, seed: int = 0) -> PermutationTest:
-    """The two-sided paired permutation test of "a and b do not differ".
+    """Performs the two-sided paired permutation test of the hypothesis that a and b do not differ.
 
-    If the labels a and b mean nothing, the sign of every difference d_i = a_i - b_i is a coin toss, so with signs s
+    Under the hypothesis, each difference d_i = a_i - b_i has either sign with probability 1/2, so with signs s
 
         p = #{s in {-1, +1}^n : |mean(s d)| >= |mean(d)|} / 2^n
 
-    (Fisher, The Design of Experiments, 1935, section 21). Where 2^n > `resamples`, that many sign patterns are drawn
+    (Fisher, The Design of Experiments, 1935, section 21). If 2^n > `resamples`, that many sign patterns are drawn
     instead, and the p-value is twice the smaller tail's (hits + 1) / (resamples + 1), at most 1, which is never 0
     (Phipson and Smyth, 2010).
 
     Args:
         a, b: n >= 2 finite numbers each; `a[i]` and `b[i]` belong to the same unit.
-        resamples: the most sign patterns to look at, at least 1.
-        seed: of the drawing, where there is any.
+        resamples: the maximum number of sign patterns, at least 1.
+        seed: of the drawn patterns.
 
     Raises:
         ValueError: the lengths differ, there are fewer than two pairs, a value is not a finite number, or `resamples`
@@ -278,26 +275,26 @@ def permutation_test(a: ArrayLike, b: ArrayLike, resamples: int = 10_000, seed: 
 
 
 def holm(p_values: ArrayLike) -> tuple[float, ...]:
-    """Holm's adjusted p-values of a family of m tests, in the order given.
+    """Returns Holm's adjusted p-values of a family of m tests, in the order given.
 
     With p_(1) <= ... <= p_(m),
 
         adjusted p_(j) = min(1, max_{i <= j} (m - i + 1) * p_(i))
 
-    (Holm, A Simple Sequentially Rejective Multiple Test Procedure, 1979). Rejecting where it is at most alpha makes
-    a false rejection anywhere in the family at most alpha likely, however the tests depend on each other.
+    (Holm, A Simple Sequentially Rejective Multiple Test Procedure, 1979). Rejecting the tests with an adjusted p-value
+    of at most alpha bounds the probability of any false rejection in the family by alpha, for any dependence.
 
     Args:
         p_values: m >= 1 numbers in [0, 1].
 
     Raises:
-        ValueError: there is none, or one is outside [0, 1].
+        ValueError: there is no p-value, or one is outside [0, 1].
         ImportError: statsmodels is missing.
     """
     values = _sample("p_values", p_values, least=1)
     for value in values:
         if not 0 <= value <= 1:
-            raise ValueError(f"p_values must lie in [0, 1], got {value:g}; pass the p-values of the tests.")
+            raise ValueError(f"p_values must be in [0, 1], got {value:g}; pass the p-values of the tests.")
     try:
         from statsmodels.stats.multitest import multipletests
     except ImportError:
@@ -306,14 +303,14 @@ def holm(p_values: ArrayLike) -> tuple[float, ...]:
 
 
 def _interval(samples: list[Array], confidence: float, resamples: int, seed: int, method: Method | None) -> Interval:
-    """The interval of the mean of all `samples`, whose spread is that within each."""
+    """Computes the interval of the mean of all samples from the spread within each."""
     _check_drawing(confidence, resamples)
     if method not in ("t", "bootstrap", None):
-        raise ValueError(f"method must be 't', 'bootstrap' or None, got {method!r}; leave it out.")
+        raise ValueError(f"method must be 't', 'bootstrap' or None, got {method!r}; omit it.")
     n = sum(map(len, samples))
     mean = sum(float(sample.sum()) for sample in samples) / n
     if not any(np.ptp(sample) for sample in samples):
-        # Every resample equals the sample, but sums in another order may differ in the last bit.
+        # Every resample equals the sample, but sums in another order can differ by rounding.
         low = high = mean = sum(len(sample) * float(sample[0]) for sample in samples) / n
     elif method == "t" or (method is None and min(map(len, samples)) < FEW):
         low, high = _student(samples, confidence, mean)
@@ -323,7 +320,7 @@ def _interval(samples: list[Array], confidence: float, resamples: int, seed: int
 
 
 def _student(samples: list[Array], confidence: float, mean: float) -> tuple[float, float]:
-    """The ends of Student's interval; of one sample the degrees of freedom are n - 1."""
+    """Returns the ends of Student's interval; for one sample the degrees of freedom are n - 1."""
     n = sum(map(len, samples))
     sizes = np.array([len(sample) for sample in samples])
     variances = (sizes / n) ** 2 * np.array([sample.var(ddof=1) for sample in samples]) / sizes
@@ -334,7 +331,7 @@ def _student(samples: list[Array], confidence: float, mean: float) -> tuple[floa
 
 
 def _bootstrap(samples: list[Array], confidence: float, resamples: int, seed: int) -> tuple[float, float]:
-    """The ends of the percentile bootstrap interval, each sample redrawn within itself."""
+    """Returns the ends of the percentile bootstrap interval, with each sample resampled separately."""
     n = sum(map(len, samples))
 
     def mean(*parts: Array, axis: int) -> Any:
@@ -360,12 +357,12 @@ def _sample(name: str, values: ArrayLike, least: int = 2) -> Array:
         raise ValueError(f"{name} must be a flat list of numbers, got shape {array.shape}; pass one number per unit.")
     if len(array) < least:
         raise ValueError(
-            f"{name} must hold at least {least} value{'s' * (least > 1)}, got {len(array)}; measure more units."
+            f"{name} must have at least {least} value{'s' * (least > 1)}, got {len(array)}; measure more units."
         )
     if not np.isfinite(array).all():
         where = int(np.flatnonzero(~np.isfinite(array))[0])
         raise ValueError(
-            f"{name} must be finite numbers, got {array[where]} at index {where}; drop the unit or mend its score."
+            f"{name} must be finite numbers, got {array[where]} at index {where}; omit the unit or correct its score."
         )
     return array
 
@@ -381,7 +378,7 @@ def _differences(a: ArrayLike, b: ArrayLike) -> Array:
 
 def _check_drawing(confidence: float, resamples: int) -> None:
     if not 0 < confidence < 1:
-        raise ValueError(f"confidence must lie between 0 and 1, got {confidence!r}; 0.95 is usual.")
+        raise ValueError(f"confidence must be in (0, 1), got {confidence!r}; 0.95 is usual.")
     whole_number("resamples", resamples, 1)
 
 

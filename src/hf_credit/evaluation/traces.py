@@ -1,4 +1,4 @@
-"""Credit of recorded traces: logs of chat completions, and each `TrainingTrace` of OpenEnv."""
+"""Credit of recorded traces: logs of chat completions, and OpenEnv's `TrainingTrace`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from hf_credit import methods
 from hf_credit.agents.calls import canonical_call, canonical_messages, digest, shown_message, written
 from hf_credit.agents.program import DEFAULT_ROLE
 from hf_credit.collectors import Rollout, RolloutBatch
+from hf_credit.deprecated import renamed, renamed_fields
 from hf_credit.environments.tool_calls import marked, write_call
 from hf_credit.evaluation.credited import CreditedEpisode, credited_episodes
 from hf_credit.methods import DecisionCredit, Method
@@ -24,20 +25,20 @@ from hf_credit.rollouts.failures import in_one_line
 from hf_credit.safe_io import MOST_BYTES, parse_json
 from hf_credit.validators import finite_number
 
-_GIVEN = frozenset({"groups"})  # what an estimator can ask of recorded traces
+_GIVEN = frozenset({"groups"})  # the needs of estimators that recorded traces meet
 _GROUPS = ("task_id", "group_id", "group", "task")
 _NAMES = ("id", "trace_id", "episode_id")
 _OUTCOMES = ("reward", "score", "outcome")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What somebody was asked for: the state before a recorded reply.
+class RecordedState:
+    """The state before a recorded reply: its request.
 
     Attributes:
-        role: who was.
-        messages: each as JSON.
-        tools: as JSON, those that were offered, or of which it is known that there are any.
+        role: the role that replies.
+        messages: the messages, each as JSON.
+        tools: the offered tools as JSON; if they are not recorded, the tools that are called.
     """
 
     role: str
@@ -45,24 +46,24 @@ class Asked:
     tools: str = "[]"
 
 
-class RecordedTraces(Interaction[Asked]):
-    """What was recorded, for estimators that ask what was asked for. It cannot be played."""
+class RecordedTraces(Interaction[RecordedState]):
+    """An Interaction that returns recorded requests, for estimators that read them. It cannot be played."""
 
     replayable = False
 
-    def start(self, task: Mapping[str, Any], seed: int) -> Asked:
+    def start(self, task: Mapping[str, Any], seed: int) -> RecordedState:
         raise ValueError(
-            f"recorded traces cannot be played, got the task {str(task)[:100]!r}; credit them as they are."
+            f"recorded traces cannot be played, got the task {str(task)[:100]!r}; use a method without replays."
         )
 
-    def pending(self, state: Asked) -> tuple[Request, ...]:
+    def pending(self, state: RecordedState) -> tuple[Request, ...]:
         messages = [json.loads(message) for message in state.messages]
         return (Request(role=state.role, messages=messages, tools=json.loads(state.tools)),)
 
-    def advance(self, state: Asked, replies: Sequence[str]) -> Asked:
+    def advance(self, state: RecordedState, replies: Sequence[str]) -> RecordedState:
         return self.start({}, 0)
 
-    def outcome(self, state: Asked) -> float:
+    def outcome(self, state: RecordedState) -> float:
         return 0.0
 
 
@@ -71,10 +72,10 @@ class Trace:
     """A recorded trace.
 
     Attributes:
-        line: where it stands, counted from 1.
-        name: its own, or its line.
-        group: of what task it is; traces of one task are compared.
-        episode: its replies as decisions. A reply whose tokens are not known counts as one token.
+        line: its line in the file, from 1.
+        name: its name, or its line.
+        group: the key of its task; traces of the same task are compared.
+        episode: its replies as decisions. A reply counts as one token if its tokens are not known.
         with_tokens: whether its tokens are known.
     """
 
@@ -85,15 +86,16 @@ class Trace:
     with_tokens: bool
 
 
+@renamed_fields({"most_telling": "largest_spread"})
 @dataclass(frozen=True, kw_only=True)
 class CreditedTraces:
     """Recorded traces and the credit of their replies.
 
     Attributes:
-        method: its name.
-        traces: those that could be read.
-        credit: by trace, of each reply; `None` where it gets none.
-        failures: the line of each of the others, and what is wrong with it.
+        method: the name of the method.
+        traces: the readable traces.
+        credit: for each trace, the credit of each reply; `None` without credit.
+        failures: the number of each other line, and its error.
     """
 
     method: str
@@ -103,12 +105,12 @@ class CreditedTraces:
 
     @cached_property
     def groups(self) -> Counter[str]:
-        """How many traces there are of each task."""
+        """The number of traces of each task."""
         return Counter(trace.group for trace in self.traces)
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """A row a reply: `line`, `trace`, `turn` (from 0), `role` and `credit`, the advantage, the mean where tokens
-        have one each; then one a line that could not be read, with the reason in `error`."""
+        """Yields a row per reply with `line`, `trace`, `turn` (from 0), `role` and `credit`, its advantage (the mean
+        if tokens have their own); then a row per unreadable line, with the reason in `error`."""
         for trace, credit in zip(self.traces, self.credit, strict=True):
             for turn, (decision, own) in enumerate(zip(trace.episode.decisions, credit, strict=True)):
                 known = {"line": trace.line, "trace": trace.name, "turn": turn, "role": decision.role}
@@ -117,8 +119,8 @@ class CreditedTraces:
             yield {"line": line, **dict.fromkeys(("trace", "turn", "role", "credit")), "error": error}
 
     @property
-    def most_telling(self) -> int:
-        """The place of the trace whose credits differ most."""
+    def largest_spread(self) -> int:
+        """The index of the trace with the largest credit differences."""
 
         def spread(credit: Sequence[DecisionCredit]) -> float:
             known = [value for value in map(one_number, credit) if value is not None]
@@ -127,10 +129,11 @@ class CreditedTraces:
         return max(range(len(self.traces)), key=lambda place: spread(self.credit[place]))
 
     def episode(self, place: int) -> CreditedEpisode:
-        """A trace as `hf_credit.evaluation.episode_page` shows it, with what others of its task replied there.
+        """Returns the view of a trace for `hf_credit.evaluation.episode_page`, with replies of other traces of its
+        task as alternatives.
 
         Args:
-            place: among `traces`.
+            place: the index in `traces`.
         """
         of_task = [at for at, trace in enumerate(self.traces) if trace.group == self.traces[place].group]
         batch = _batch([self.traces[at] for at in of_task])
@@ -139,20 +142,23 @@ class CreditedTraces:
 
 
 def credit_traces(source: str | Path | Iterable[str | Mapping[str, Any]], method: Method) -> CreditedTraces:
-    """The credit of recorded replies by a method that needs neither replays nor a model.
+    """Computes the credit of recorded replies, by a method that needs neither replays nor a model.
 
-    A trace is an object with `messages` of chat completions, in which each of the assistant's is a reply, or with the
-    `turns` of an OpenEnv `TrainingTrace`, one reply each. Beside them it has what it was worth, `reward`, `score` or
-    `outcome`, or `rewards` with a number for each reply, which the outcome is the sum of where it is not given; its
-    task, `task_id`, `group_id`, `group` or `task`, where it is left out the messages before the first reply; perhaps
-    `tools`, and a name, `id`, `trace_id` or `episode_id`. An assistant's `name` is its role.
+    A trace is an object with `messages` of chat completions, where each message of the assistant is a reply, or with
+    the `turns` of an OpenEnv `TrainingTrace`, with one reply each. Further keys are
+
+    - the outcome: `reward`, `score` or `outcome`; or `rewards`, one number per reply, by default the sum of these;
+    - the task: `task_id`, `group_id`, `group` or `task`; by default the messages before the first reply;
+    - optionally `tools`, and the name of the trace: `id`, `trace_id` or `episode_id`.
+
+    The `name` of an assistant's message is its role.
 
     Args:
-        source: a file of JSON lines, or lines or objects.
-        method: of `hf_credit.methods.make`.
+        source: a file of JSON lines, or an iterable of lines or objects.
+        method: from `hf_credit.methods.make`.
 
     Raises:
-        ValueError: the method needs more than recorded traces are, or no line can be read.
+        ValueError: the method needs more than recorded traces contain, or no line can be read.
         OSError: the file cannot be read.
     """
     refuse_method(method)
@@ -171,7 +177,7 @@ def credit_traces(source: str | Path | Iterable[str | Mapping[str, Any]], method
             failures.append((number, str(error) if sentence else in_one_line(error)))
     if not traces:
         first = f"line {failures[0][0]}: {failures[0][1]}" if failures else "an empty file"
-        raise ValueError(f"a file of traces must have one that can be read, got {first}")
+        raise ValueError(f"a file of traces must have a readable trace, got {first}")
     if not all(trace.with_tokens for trace in traces):
         refuse_method(method, with_tokens=False)
     collected, context = _batch(traces), LocalContext()
@@ -187,31 +193,31 @@ def credit_traces(source: str | Path | Iterable[str | Mapping[str, Any]], method
 
 
 def refuse_method(method: Method, with_tokens: bool = True) -> None:
-    """Refuses a method that needs more than recorded traces are.
+    """Raises an error if a method needs more than recorded traces contain.
 
     Args:
-        method: to give credit.
+        method: the method.
         with_tokens: whether the tokens of all traces are known.
 
     Raises:
-        ValueError: it does; the sentence names what, and the methods that do not.
+        ValueError: the method needs more; the message names its needs, and the methods without them.
     """
     if needs := _needs(method, with_tokens):
         raise ValueError(
-            f"credit of recorded traces must come from what was recorded, got the method {method.name!r}, which needs "
-            f"{' and '.join(needs)}; take {', '.join(methods_of_traces(with_tokens))}."
+            f"a method for recorded traces must need nothing else, got {method.name!r}, which needs "
+            f"{' and '.join(needs)}; use one of {', '.join(methods_of_traces(with_tokens))}."
         )
 
 
 def methods_of_traces(with_tokens: bool = True) -> list[str]:
-    """The methods that give credit to recorded traces.
+    """Returns the names of the methods that can credit recorded traces.
 
     Args:
         with_tokens: whether the tokens of all traces are known.
     """
     found = []
     for name in methods.known():
-        with suppress(ValueError):  # it cannot be made without options
+        with suppress(ValueError):  # the method requires options
             found += [] if _needs(methods.make(name), with_tokens) else [name]
     return found
 
@@ -222,21 +228,21 @@ def _needs(method: Method, with_tokens: bool) -> list[str]:
     wanted = {
         "replays": getattr(method.collector, "replaying", False),
         "a critic": critics,
-        "rules that cut episodes as they are played": method.wrap is not None,
+        "episodes that are cut while they are played": method.wrap is not None,
         "tokens": getattr(estimator, "reads_tokens", False) and not with_tokens,
     }
     return [*sorted(getattr(estimator, "needs", frozenset()) - _GIVEN), *(name for name, one in wanted.items() if one)]
 
 
 def _batch(traces: Sequence[Trace]) -> RolloutBatch:
-    """The traces of one task as a group."""
+    """Returns the traces as a batch in which those of the same task are a group."""
     places = {group: place for place, group in enumerate(dict.fromkeys(trace.group for trace in traces))}
     rollouts = tuple(Rollout(episode=trace.episode, instance=places[trace.group]) for trace in traces)
     return RolloutBatch(rollouts=rollouts, rows=len(places))
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """The lines of a file; one that is too long, cut, which no JSON is."""
+    """Yields the lines of a file. A line that is too long is cut, so it is not JSON."""
     with path.open("rb") as file:
         while line := file.readline(MOST_BYTES):
             rest = line
@@ -247,31 +253,29 @@ def _lines(path: Path) -> Iterator[str]:
 
 def _trace(row: Any, number: int) -> Trace:
     if not isinstance(row, Mapping) or ("messages" in row) == ("turns" in row):
-        raise ValueError("a trace must be an object with messages or turns, got something else; mend the line.")
+        raise ValueError("a trace must be an object with messages or turns, got something else; correct the line.")
     with_tokens = "turns" in row
     decisions, start = (_of_turns if with_tokens else _of_messages)(row)
     if not decisions:
-        raise ValueError("a trace must have a reply of an assistant, got none; leave it out.")
+        raise ValueError("a trace must have a reply of an assistant, got none; remove it.")
     rewards = row.get("rewards")
     if rewards is None:
         rewards = [0.0] * len(decisions)
     elif not isinstance(rewards, list) or len(rewards) != len(decisions):
         raise ValueError(
-            f"rewards must have one number for each of {len(decisions)} replies, got {str(rewards)[:100]}; give one "
-            "each, or a reward of the whole trace."
+            f"rewards must have one number for each of {len(decisions)} replies, got {str(rewards)[:100]}; correct "
+            "them, or set reward for the whole trace."
         )
     rewards = [_number("a reward", one) for one in rewards]
-    worth = next((row[name] for name in _OUTCOMES if row.get(name) is not None), None)
-    if worth is None and row.get("rewards") is None:
-        raise ValueError(
-            f"a trace must have one of {', '.join(_OUTCOMES)} and rewards, got none; add what it was worth."
-        )
+    outcome = next((row[name] for name in _OUTCOMES if row.get(name) is not None), None)
+    if outcome is None and row.get("rewards") is None:
+        raise ValueError(f"a trace must have one of {', '.join(_OUTCOMES)} or rewards, got none; add one of them.")
     episode = Episode(
         decisions=tuple(
             Decision(step=step, reward=reward, **one)
             for step, (one, reward) in enumerate(zip(decisions, rewards, strict=True))
         ),
-        outcome=sum(rewards) if worth is None else _number("what a trace was worth", worth),
+        outcome=sum(rewards) if outcome is None else _number("the outcome of a trace", outcome),
         ending=Ending.FINISHED,
     )
     name = next((row[name] for name in _NAMES if isinstance(row.get(name), str)), str(number))
@@ -286,7 +290,7 @@ def _trace(row: Any, number: int) -> Trace:
 
 
 Replies = tuple[list[dict[str, Any]], Any]
-"""What decisions are made of, and what a trace began with."""
+"""The arguments of decisions, and the start of the trace, which identifies its task by default."""
 
 
 def _of_messages(row: Mapping[str, Any]) -> Replies:
@@ -312,14 +316,14 @@ def _of_turns(row: Mapping[str, Any]) -> Replies:
         from openenv.core.harness.training import TrainingTrace
     except ImportError as error:
         raise ImportError(
-            f"a trace with turns is read by the package openenv, got {error}; install hf-credit[openenv]."
+            f"a trace with turns needs the package openenv, got {error}; install hf-credit[openenv]."
         ) from None
     trace = TrainingTrace.model_validate({"turns": row["turns"], "schema_version": row.get("schema_version", 1)})
     replies: list[dict[str, Any]] = []
-    known: dict[str, str] = {}  # one text for what every turn shows again
+    known: dict[str, str] = {}  # shares equal texts, as every turn repeats earlier messages
     for turn in trace.turns:
-        asked = [_shown(message) for message in turn.request.get("messages") or ()]
-        before = tuple(known.setdefault(text, text) for text in map(written, asked))
+        messages = [_shown(message) for message in turn.request.get("messages") or ()]
+        before = tuple(known.setdefault(text, text) for text in map(written, messages))
         answers = turn.response.get("choices") or [{}]
         raw = answers[0].get("message") or {}
         (message,) = canonical_messages([{"role": "assistant", **raw}])
@@ -345,7 +349,7 @@ def _reply(
     role = name if isinstance(name, str) and name else DEFAULT_ROLE
     return {
         "role": role,
-        "state": Asked(role=role, messages=before, tools=offered),
+        "state": RecordedState(role=role, messages=before, tools=offered),
         "context_ids": context,
         "action_ids": action,
         "logprobs": None,
@@ -354,13 +358,13 @@ def _reply(
 
 
 def _shown(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message as it is shown: one of an assistant as its text, which replies are known by."""
+    """Returns a message in the form in which contexts are compared; that of an assistant only with its text."""
     (one,) = canonical_messages([message])
     return {"role": "assistant", "content": _text(one)} if one["role"] == "assistant" else shown_message(one)
 
 
 def _text(message: Mapping[str, Any]) -> str:
-    """What an assistant said, its tool calls marked."""
+    """Returns the text of an assistant's message, with marked tool calls."""
     calls = [
         marked(write_call(call["name"], call["arguments"]) if isinstance(call["arguments"], dict) else written(call))
         for call in message.get("tool_calls", ())
@@ -369,10 +373,13 @@ def _text(message: Mapping[str, Any]) -> str:
 
 
 def _called(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The tools that are called, where nobody says which were offered."""
+    """Returns the tools that are called, as the offered ones if those are not recorded."""
     names = {call["name"] for message in messages for call in message.get("tool_calls", ())}
     return [{"type": "function", "function": {"name": name}} for name in sorted(names)]
 
 
 def _number(name: str, value: Any) -> float:
     return finite_number(name, float(value) if isinstance(value, bool) else value)
+
+
+__getattr__ = renamed(__name__, {"Asked": "RecordedState"})

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from hf_credit.evaluation.credited import asked_anew
+from hf_credit.evaluation.credited import new_requests
 from hf_credit.evaluation.runs import versions
 from hf_credit.hub.tables import compact_json
 from hf_credit.oracles.auditing import AUDIT, VERIFIED, Audit
@@ -184,7 +184,7 @@ def conversation(interaction: Interaction[Any], episode: Episode) -> list[dict[s
     With several roles, each context contributes the messages that the previous context of the same event lacks.
     """
     messages: list[Mapping[str, Any]] = []
-    for decision, new in zip(episode.decisions, asked_anew(interaction, episode), strict=True):
+    for decision, new in zip(episode.decisions, new_requests(interaction, episode), strict=True):
         messages += [
             *(new.messages if new is not None else ()),
             {"role": "assistant", "content": decision.action_text},
