@@ -420,7 +420,7 @@ MUTANTS = [
     Mutant(
         "a reply is as long as the sampler likes",
         "src/hf_credit/rollouts/engine.py",
-        "if most is None or len(reply.ids) <= most:",
+        "if max_tokens is None or len(reply.ids) <= max_tokens:",
         "if True:",
         ["tests/rollouts/test_engine.py::test_a_reply_that_is_longer_than_asked_for_is_cut_to_its_first_tokens"],
     ),
@@ -636,7 +636,7 @@ MUTANTS = [
     Mutant(
         "a judge that fails takes the place of an episode's own failure",
         "src/hf_credit/rollouts/verification.py",
-        "return known if failed else replace(",
+        "return partial if failed else replace(",
         "return replace(",
         ["tests/rollouts/test_verification.py::test_an_episode_that_ended_in_an_error_keeps_it"],
     ),

@@ -63,5 +63,5 @@ def test_what_cannot_be_diagnosed_is_refused(relay_policy, trained_run) -> None:
     greedy = replace(relay, sampling=replace(relay.sampling, temperature=0))
     with pytest.raises(ValueError, match=r"--exact needs sampling from the whole vocabulary, got temperature 0"):
         diagnose_model(str(relay_policy), greedy, PLAN, exact_floor=0.1)
-    with pytest.raises(ValueError, match="an oracle judges the actions of an environment, got one for 'relay'"):
+    with pytest.raises(ValueError, match="an oracle needs the actions of an environment, got one for 'relay'"):
         diagnose_model(str(relay_policy), relay, PLAN, oracle=make_oracle("sudoku_constraints"))

@@ -91,7 +91,7 @@ def test_prompts_that_differ_from_training_cause_a_warning(command: Callable[...
         (("--task", "relay", "--history", "current"), "history, instructions and max_turns are of an env"),
         (
             ("--task", "relay", "--oracle", "mcts"),
-            "an oracle judges the actions of an environment, got one for 'relay'",
+            "an oracle needs the actions of an environment, got one for 'relay'",
         ),
         (("--task", "reasoner_actor", "--option", "domain=math"), "needs the options scorer, got domain"),
     ],

@@ -147,7 +147,7 @@ def test_what_a_collaboration_lacks_is_an_error_before_a_model_is_loaded(
 
     refuses("needs the options scorer, got domain", collaboration_options={"domain": "math"})
     options = {"domain": "math", "scorer": "operator:eq"}
-    refuses("has no tasks of its own, got no dataset", collaboration_options=options)
+    refuses("needs a dataset of tasks, got none", collaboration_options=options)
     (tmp_path / "rows.jsonl").write_text('{"question": "1 + 1"}\n' * 8)
     dataset = str(tmp_path / "rows.jsonl")
     refuses("got question without problem", collaboration_options=options, dataset_name=dataset)

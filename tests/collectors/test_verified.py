@@ -64,5 +64,5 @@ def test_a_task_without_an_oracle_is_refused_or_has_no_verdicts(context: LocalCo
     with pytest.raises(ValueError, match="needs an oracle, got none and 'relay' has no default"):
         Verified().bind(relay())
     assert Verified(required=False).bind(relay()).oracle is None
-    with pytest.raises(ValueError, match="judges the actions of an environment, got one for 'relay'"):
+    with pytest.raises(ValueError, match="needs the actions of an environment, got one for 'relay'"):
         Verified(oracle=Moody(), required=False).bind(relay())

@@ -276,7 +276,7 @@ def test_a_method_that_needs_its_own_collector_is_refused() -> None:
         assigned_credit([ONE], "mc_process_reward")
     with pytest.raises(OnlyInTrainingError, match="with a critic needs buckets with replays, got some without"):
         assigned_credit([ONE], "mappo", LocalContext(critics={"critic": critic}))
-    with pytest.raises(ValueError, match="must be run with it, got none called 'critic'"):
+    with pytest.raises(ValueError, match="must be run with it, got none named 'critic'"):
         assigned_credit([whole([1], [0])], "mappo")
 
 

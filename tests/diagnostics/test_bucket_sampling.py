@@ -338,7 +338,9 @@ def test_no_tasks_give_no_buckets(policy) -> None:
 
 
 def test_a_diagnosis_in_which_all_episodes_fail_is_an_error(policy):
-    with pytest.raises(EveryEpisodeFailedError, match="some episode of a diagnosis must come to an end, got 2 of 2"):
+    with pytest.raises(
+        EveryEpisodeFailedError, match="some episode of a diagnosis must end without an error, got 2 of 2"
+    ):
         diagnostic_buckets(policy, [RolloutRequest(task={"question": "?"}, seed=seed) for seed in range(2)], PLAN)
 
 

@@ -169,7 +169,7 @@ def test_what_cannot_be_measured_is_refused(context) -> None:
         training_credit(make("magrpo"), context, ROWS, replace(PLAN, value_actions=0))
     with pytest.raises(ValueError, match="needs a context with an engine, got none"):
         training_credit(make("magrpo"), LocalContext(), ROWS)
-    with pytest.raises(ValueError, match="must be run with it, got none called 'critic'"):
+    with pytest.raises(ValueError, match="must be run with it, got none named 'critic'"):
         training_credit(make("mappo"), context, ROWS, PLAN)
 
 

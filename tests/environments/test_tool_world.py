@@ -320,4 +320,4 @@ def test_a_template_that_knows_no_tools_ends_the_episode(chat):
     engine = Engine(EnvironmentInteraction(shop()), chat, lambda contexts: [])
     (episode,) = engine.run([RolloutRequest(task={"prompt": "Buy it.", "goal": "tea"}, seed=0)])
     assert episode.ending == Ending.ERROR
-    assert "the chat template must show tools, got one of" in str(episode.error)
+    assert "the chat template must render tools, got one of" in str(episode.error)

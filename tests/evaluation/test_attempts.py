@@ -41,7 +41,9 @@ def test_a_failed_or_nan_score_is_none() -> None:
 
 def test_attempts_that_all_fail_are_raised() -> None:
     engine = engine_that_says("01", lambda task, text: math.nan)
-    with pytest.raises(EveryEpisodeFailedError, match="some episode of an evaluation must come to an end, got 2 of 2"):
+    with pytest.raises(
+        EveryEpisodeFailedError, match="some episode of an evaluation must end without an error, got 2 of 2"
+    ):
         attempt(engine, [RolloutRequest(task={"problem": "p"})], samples=2)
 
 

@@ -105,14 +105,14 @@ def test_states_of_a_truncated_task_are_written_with_what_is_within() -> None:
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"type": "EnvironmentState"}', '{"type": "str", "world": {}}'])
 def test_what_is_no_state_is_told_in_one_sentence(text: str) -> None:
     for interaction in (EnvironmentInteraction(make("sudoku")), collaborations.make("relay")):
-        with pytest.raises(ValueError, match=r"a state must be one that '\w+' wrote, got \w+"):
+        with pytest.raises(ValueError, match=r"a state must be a result of state_to_json of '\w+', got \w+"):
             interaction.state_from_json(text)
 
 
 def test_an_interaction_that_cannot_write_its_states_says_so(spelled: Chat, tmp_path: Path) -> None:
     episodes = played(built("collaboration:relay"), spelled)
     mute = dataclasses.replace(episodes, interaction=Mute(episodes.interaction))
-    with pytest.raises(ValueError, match="write its methods `state_to_json` and `state_from_json`"):
+    with pytest.raises(ValueError, match="implement its methods `state_to_json` and `state_from_json`"):
         save_episodes(tmp_path, mute)
 
 

@@ -92,14 +92,26 @@ def test_a_task_that_says_nothing_has_what_holds_of_most() -> None:
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda: TaskSource(PLAIN).tasks("train", 1), "'Question' has no tasks of its own, got no dataset; name one"),
-        (lambda: Removable(PLAIN).without("", "agent"), "can be played without, got 'agent', and it says so of none"),
-        (lambda: Acting(PLAIN).action_of("", "x"), "got a reply of 'Question', which has none"),
+        (lambda: TaskSource(PLAIN).tasks("train", 1), "'Question' needs a dataset of tasks, got none; name one"),
+        (lambda: Removable(PLAIN).without("", "agent"), r"\(none\), got 'agent'; implement its method"),
+        (
+            lambda: Acting(PLAIN).action_of("", "x"),
+            "got a reply of 'Question', which has no environment; leave the oracle out",
+        ),
         (lambda: Acting(PLAIN).write_action("x"), "got 'x' for 'Question', which has none"),
-        (lambda: Acting(PLAIN).with_world("", None), "got 'Question', which has none; leave out interventions"),
-        (lambda: Oracled(PLAIN).check_oracle(object()), "got one for 'Question', which has none; leave it out"),
-        (lambda: Replayable(PLAIN).state_to_json(""), "got one of 'Question', which does not say how; write its"),
-        (lambda: Replayable(PLAIN).state_from_json(""), "got one of 'Question', which does not say how; write its"),
+        (lambda: Acting(PLAIN).with_world("", None), "got 'Question', which has none; leave such interventions out"),
+        (
+            lambda: Oracled(PLAIN).check_oracle(object()),
+            "got one for 'Question', which has no environment; leave it out",
+        ),
+        (
+            lambda: Replayable(PLAIN).state_to_json(""),
+            "got one of 'Question', which does not support it; implement its",
+        ),
+        (
+            lambda: Replayable(PLAIN).state_from_json(""),
+            "got one of 'Question', which does not support it; implement its",
+        ),
     ],
 )
 def test_what_a_task_cannot_do_is_refused_in_one_sentence(ask: Callable[[], Any], message: str) -> None:
@@ -112,7 +124,9 @@ def test_what_does_not_repeat_itself_is_not_replayed() -> None:
         replayable = False
 
     require_replayable(PLAIN, "this")
-    with pytest.raises(ValueError, match="got this for 'Noisy', which does not: the same seed and actions led"):
+    with pytest.raises(
+        ValueError, match="deterministic given seed and actions, got this for 'Noisy', which is not; use"
+    ):
         require_replayable(Noisy(), "this")
 
 

@@ -235,7 +235,7 @@ def test_a_template_that_does_not_show_replies_as_they_are_is_refused(tokenizer,
         "{% for m in messages %}<|{{ m.role }}|>{% if m.role == 'assistant' %}" + reply + "{% else %}{{ m.content }}"
         "{% endif %}<|end|>{% endfor %}<|assistant|>"
     )
-    with pytest.raises(ValueError, match=r"must show earlier replies as they are, got one of .* that does not; set "):
+    with pytest.raises(ValueError, match=r"must keep earlier replies unchanged, got one of .* that does not; set "):
         Chat(with_template(tokenizer, template))
 
 
@@ -245,7 +245,7 @@ ENDLESS = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% 
 @pytest.mark.parametrize("loop", [ENDLESS, "{{ 9 ** (9 ** 9) }}"], ids=["a loop", "a power"])
 def test_a_template_without_end_is_refused(tokenizer, monkeypatch, loop):
     monkeypatch.setattr(rendering, "RENDERING_SECONDS", 0.2)
-    with pytest.raises(ValueError, match=r"must be rendered within 0\.2 seconds, got one of"):
+    with pytest.raises(ValueError, match=r"must render within 0\.2 seconds, got one of"):
         Chat(with_template(tokenizer, loop + PLAIN))
 
 
@@ -254,7 +254,7 @@ def test_one_that_loops_in_some_conversations_alone_is_waited_for_once(tokenizer
     monkeypatch.setattr(rendering, "RENDERING_SECONDS", 0.2)
     long = [user("a"), assistant("b"), user("c"), assistant("d"), user("e")]
     found = chat.contexts([(Request(role="r", messages=one), None) for one in (long, [user("a")], long)])
-    assert all("must be rendered within" in str(one) for one in found)
+    assert all("must render within" in str(one) for one in found)
 
 
 # Parts, tools and tool calls
@@ -341,5 +341,5 @@ def test_without_a_response_template_calls_are_read_in_the_known_forms(tokenizer
 def test_a_response_template_of_another_chat_template_is_refused(tokenizer):
     other = with_template(tokenizer, TOOLS)
     other.response_template = {**RESPONSE_TEMPLATE, "start_anchor": "<|im_start|>assistant"}
-    with pytest.raises(ValueError, match=r"must read a reply of the chat template as it is, got '.*' for"):
+    with pytest.raises(ValueError, match=r"must parse replies of the chat template, got '.*' for"):
         Chat(other).telling_of([tool("ab")])

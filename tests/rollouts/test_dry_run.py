@@ -41,7 +41,9 @@ def test_broken_code_is_raised_with_where_it_broke(chat):
     def score(row, text):
         return float(row["anwser"] == text)
 
-    with pytest.raises(DryRunError, match=r"the first task row must play .* got KeyError: 'anwser'; mend") as refused:
+    with pytest.raises(
+        DryRunError, match=r"the first task row must not raise .* got KeyError: 'anwser'; fix"
+    ) as refused:
         dry_run(pair(score), chat, task())
     assert isinstance(refused.value.__cause__, KeyError)
     with pytest.raises(DryRunError, match="got ValueError: a score must be"):
@@ -117,9 +119,9 @@ def test_a_limit_that_some_of_the_first_tasks_fit_is_accepted(chat):
     long, short = task(problem="x" * 200), task(problem="x")
     require_room(pair(lambda row, text: 0.0), chat, [long, long, short], 60)
     require_room(pair(lambda row, text: 0.0), chat, [], 60)
-    with pytest.raises(ValueError, match=r"got room for 60 tokens and longer ones in the first 2 tasks; lower"):
+    with pytest.raises(ValueError, match=r"at most 60 tokens, .* got more in each of the first 2 tasks; lower"):
         require_room(pair(lambda row, text: 0.0), chat, [long, long], 60)
-    with pytest.raises(ValueError, match="in the first 8 tasks"):
+    with pytest.raises(ValueError, match="each of the first 8 tasks"):
         require_room(pair(lambda row, text: 0.0), chat, [*[long] * 8, short], 60)
 
 

@@ -280,7 +280,7 @@ def test_an_episode_that_is_paid_no_number_ends_as_an_error_and_disturbs_no_othe
     a, b, c = engine.run([sound[0], broken, sound[1]])
     assert [a, c] == alone
     assert (b.ending, b.outcome, len(b.decisions)) == (Ending.ERROR, 0.0, kept)
-    assert b.error == f"ValueError: the {paid} of an episode must be finite, got {number}; mend what the task pays."
+    assert b.error == f"ValueError: the {paid} of an episode must be finite, got {number}; fix the code of the task."
 
 
 def test_an_outcome_that_nobody_asked_for_is_none(chat):
@@ -739,7 +739,7 @@ def test_a_sampler_without_seeds_is_asked_without_them(chat):
 
 
 def test_a_fanout_below_one_is_refused(chat):
-    with pytest.raises(ValueError, match=r"at least 1 alternative, got a fanout of \(2, 0\); raise it"):
+    with pytest.raises(ValueError, match=r"a fanout must be at least 1 at every step, got \(2, 0\); raise it"):
         Engine(TaleInteraction(), chat, Letters(chat)).run([replace(tale("a", 1), fanout=(2, 0))])
 
 

@@ -102,9 +102,7 @@ def test_a_failure_that_is_kept_keeps_nothing_of_what_the_code_had_in_its_hands(
 
 
 def test_a_batch_in_which_every_episode_failed_raises_the_first_failure(chat):
-    with pytest.raises(
-        EveryEpisodeFailedError, match=r"2 of 2 that ended as errors, the first with KeyError"
-    ) as raised:
+    with pytest.raises(EveryEpisodeFailedError, match=r"2 of 2 with errors, the first with KeyError") as raised:
         refuse_total_failure(play(chat, "typo", "closed"))
     assert isinstance(raised.value.__cause__, KeyError)
     assert raised.value.__cause__.__traceback__ is not None

@@ -49,7 +49,7 @@ def test_what_is_played_is_in_the_ledger(context: LocalContext) -> None:
 
 def test_one_failure_is_data_and_failure_of_all_is_raised(context: LocalContext) -> None:
     context.play([])
-    with pytest.raises(EveryEpisodeFailedError, match="got 2 of 2 that ended as errors, the first with RuntimeError"):
+    with pytest.raises(EveryEpisodeFailedError, match="got 2 of 2 with errors, the first with RuntimeError"):
         context.play([RolloutRequest(task={"name": "broken"})] * 2)
     assert len(context.play([RolloutRequest(task={"name": name}) for name in ("a", "broken")])) == 2
 
@@ -72,11 +72,11 @@ def test_draws_differ_by_purpose_and_update_and_are_the_same_again(context: Loca
 
 def test_what_is_not_there_is_refused_in_one_sentence(context: LocalContext) -> None:
     decision = Decision(role="a", state=None, context_ids=(1,), action_ids=(2,), logprobs=None, action_text="")
-    with pytest.raises(ValueError, match="those that the sampler reported, got none under 'current'"):
+    with pytest.raises(ValueError, match="those of the sampler, got none under 'current'"):
         context.logprobs([decision])
-    with pytest.raises(ValueError, match="must have an engine to play the frozen policy"):
+    with pytest.raises(ValueError, match="playing the frozen policy needs an engine"):
         context.play([RolloutRequest(task={"name": "a"})], "frozen")
-    with pytest.raises(ValueError, match="must be run with it, got none called 'critic'"):
+    with pytest.raises(ValueError, match="must be run with it, got none named 'critic'"):
         context.values([CriticInput(ids=(1,), at=(1,))])
 
 

@@ -51,7 +51,7 @@ def test_a_collision_is_fatal(monkeypatch):
     monkeypatch.setattr("hf_credit.rollouts.replay.context_key", lambda text: 5)
     keys = ContextKeys()
     keys.key("one")
-    with pytest.raises(ContextCollisionError, match="a key of its own, got 5"):
+    with pytest.raises(ContextCollisionError, match="a unique key, got 5"):
         keys.key("another")
 
 
@@ -186,7 +186,7 @@ def test_a_state_of_another_task_is_refused(chat):
     rain, sun = engine.run([RolloutRequest(task={"topic": "rain"}), RolloutRequest(task={"topic": "sun"})])
     swapped = replace(rain.decisions[0], state=sun.decisions[0].state)
     mixed = replace(rain, decisions=(swapped, *rain.decisions[1:]))
-    with pytest.raises(ValueError, match="must lead to the recorded context, got another one for event 'host'"):
+    with pytest.raises(ValueError, match="must produce the recorded context, got another one for event 'host'"):
         replay_from(Panel(), chat, mixed, 0)
 
 
@@ -194,7 +194,7 @@ def test_a_state_that_waits_for_somebody_else_is_refused(chat):
     (episode,) = Engine(Panel(), chat, babble).run([RolloutRequest(task={"topic": "rain"})])
     swapped = replace(episode.decisions[1], state=episode.decisions[0].state)
     mixed = replace(episode, decisions=(episode.decisions[0], swapped, *episode.decisions[2:]))
-    with pytest.raises(ValueError, match="does not wait for 'ann'"):
+    with pytest.raises(ValueError, match="got none for 'ann'"):
         replay_from(Panel(), chat, mixed, 1)
 
 
@@ -202,7 +202,7 @@ def test_another_chat_template_is_refused(chat, tokenizer):
     (episode,) = Engine(Panel(), chat, babble).run([RolloutRequest(task={"topic": "rain"})])
     other = Chat(tokenizer, {})
     other._render = lambda messages: "<|user|>else<|end|><|assistant|>"
-    with pytest.raises(ValueError, match="must lead to the recorded context"):
+    with pytest.raises(ValueError, match="must produce the recorded context"):
         replay_from(Panel(), other, episode, 0)
 
 

@@ -55,13 +55,13 @@ def test_seeds_are_honoured_by_all_samplers_or_by_none():
 
 
 def test_a_role_without_a_sampler_is_named():
-    with pytest.raises(ValueError, match=r"every role must have a sampler, got none for 'b' beside those of a; add"):
+    with pytest.raises(ValueError, match=r"every role must have a sampler, got only those of a without 'b'; add"):
         sample({"a": Says(7)}, ["a", "b"], [[1], [2]], [None, None])
 
 
 def test_an_engine_refuses_a_role_without_a_sampler_before_anything_is_played():
     chat = Chat(build_tokenizer(make("tic_tac_toe"), episodes=1))
-    with pytest.raises(ValueError, match=r"got none for 'actor' beside those of reasoner"):
+    with pytest.raises(ValueError, match=r"got only those of reasoner without 'actor'"):
         Engine(relay(size=4), chat, {"reasoner": Says(7)})
 
 

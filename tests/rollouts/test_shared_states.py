@@ -96,7 +96,7 @@ def say_nothing(contexts):
 @pytest.mark.parametrize("fanout", [(4,), (1, 2), (2, 2)])
 def test_alternatives_that_share_a_live_object_are_refused(chat, most, fanout):
     engine = Engine(InPlace(), chat, say_nothing, max_concurrent=most)
-    with pytest.raises(SharedStateError, match="one of type Around of InPlace that has changed since it asked"):
+    with pytest.raises(SharedStateError, match="one of type Around of InPlace that has changed since its requests"):
         engine.run([RolloutRequest(fanout=fanout)])
     assert len(Engine(Copying(), chat, say_nothing, max_concurrent=most).run([RolloutRequest(fanout=fanout)])) >= 2
 

@@ -94,9 +94,15 @@ def fail(action):
     ("verdict", "error"),
     [
         (fail, "oracle failed at turn 3: RuntimeError: no idea of fill 4 2 3"),
-        (lambda action: 2.0, "oracle failed at turn 3: ValueError: a score must be in [0, 1], got 2.0"),
-        (lambda action: -0.1, "oracle failed at turn 3: ValueError: a score must be in [0, 1], got -0.1"),
-        (lambda action: math.nan, "oracle failed at turn 3: ValueError: a score must be in [0, 1], got nan"),
+        (lambda action: 2.0, "oracle failed at turn 3: ValueError: the score of an oracle must be in [0, 1], got 2.0"),
+        (
+            lambda action: -0.1,
+            "oracle failed at turn 3: ValueError: the score of an oracle must be in [0, 1], got -0.1",
+        ),
+        (
+            lambda action: math.nan,
+            "oracle failed at turn 3: ValueError: the score of an oracle must be in [0, 1], got nan",
+        ),
         (lambda action: None, "oracle failed at turn 3: TypeError: "),
     ],
 )

@@ -96,7 +96,7 @@ def test_work_is_evened_out_as_far_as_moves_of_one_unit_can(costs):
 def test_processes_stop_together_when_all_that_they_played_failed(reports):
     told = [report["all fail"] for report in reports]
     assert told[0][0] == told[1][0]
-    assert "got 3 of 3 that ended as errors, the first with KeyError: 'turns'" in told[0][0]
+    assert "got 3 of 3 with errors, the first with KeyError: 'turns'" in told[0][0]
     assert [cause for _, cause in told] == ["KeyError('turns')"] * 2
     told = [report["one has none and the other fails"] for report in reports]
     assert told[0][0] == told[1][0]

@@ -1,4 +1,4 @@
-"""Training rows as padded tensors, under the names of TRL's loss, and back into small batches."""
+"""Padded batches of training rows, with the keys of TRL's loss, and their micro-batches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hf_credit.rollouts.rows import Row
 
-Places = npt.NDArray[np.bool_]
+Mask = npt.NDArray[np.bool_]
 
 _PROMPT_KEYS = ("prompt_ids", "prompt_mask")
 _FORWARD_KEYS = (*_PROMPT_KEYS, "completion_ids", "completion_mask", "role")
@@ -22,74 +22,73 @@ _FORWARD_KEYS = (*_PROMPT_KEYS, "completion_ids", "completion_mask", "role")
 def pad_rows(
     rows: Sequence[Row], pad_token_id: int, multiple_of: int | None = None, roles: Sequence[str] = ()
 ) -> dict[str, Tensor]:
-    """Rows as tensors: prompts padded on the left, completions on the right.
+    """Returns rows as tensors, with prompts padded on the left and completions on the right.
 
     Only the masks identify padding; a padding token may also be a token of the text.
 
     Args:
-        rows: at least one.
-        pad_token_id: fills the gaps.
+        rows: the rows, at least one.
+        pad_token_id: the padding token.
         multiple_of: both lengths are rounded up to a multiple of this.
-        roles: those with their own policy. A row without a role, which has no loss, goes to the first.
+        roles: the roles with separate policies. A row without a role, which has no loss, belongs to the first.
 
     Returns:
-        `prompt_ids`, `prompt_mask` of shape (rows, prompt tokens); `completion_ids`, `completion_mask` (1 on every
-        token that is there), `tool_mask` (1 on the tokens in the loss), `advantages`, and, where every row has them,
-        `sampling_per_token_logps`, of shape (rows, completion tokens); where a row has them, `marks`, likewise, 0 in
-        rows without; and, with `roles`, `role`, the index of each row's, of shape (rows,).
+        `prompt_ids`, `prompt_mask` of shape (rows, prompt tokens); `completion_ids`, `completion_mask` (0 on padding),
+        `tool_mask` (1 on tokens in the loss) and `advantages` of shape (rows, completion tokens). Of the same shape
+        also `sampling_per_token_logps`, if all rows have log-probabilities, and `marks`, if any row has marks (0 in
+        the others). With `roles` also `role` of shape (rows,), the index of each row's role.
     """
     prompts = [row.prompt_ids for row in rows]
     completions = [row.completion_ids for row in rows]
-    before, there = _there(prompts, multiple_of)[:, ::-1], _there(completions, multiple_of)
+    prompt_mask, mask = _left_mask(prompts, multiple_of)[:, ::-1], _left_mask(completions, multiple_of)
     batch = {
-        "prompt_ids": _laid(prompts, before, pad_token_id, np.int64),
-        "prompt_mask": torch.from_numpy(before.astype(np.int64)),
-        "completion_ids": _laid(completions, there, pad_token_id, np.int64),
-        "completion_mask": torch.from_numpy(there.astype(np.int64)),
-        "tool_mask": _laid([row.loss_mask for row in rows], there, 0, np.int64),
-        "advantages": _laid([row.advantages for row in rows], there, 0.0, np.float32),
+        "prompt_ids": _filled(prompts, prompt_mask, pad_token_id, np.int64),
+        "prompt_mask": torch.from_numpy(prompt_mask.astype(np.int64)),
+        "completion_ids": _filled(completions, mask, pad_token_id, np.int64),
+        "completion_mask": torch.from_numpy(mask.astype(np.int64)),
+        "tool_mask": _filled([row.loss_mask for row in rows], mask, 0, np.int64),
+        "advantages": _filled([row.advantages for row in rows], mask, 0.0, np.float32),
     }
     logprobs = [row.logprobs for row in rows if row.logprobs is not None]
     if len(logprobs) == len(rows):
-        batch["sampling_per_token_logps"] = _laid(logprobs, there, 0.0, np.float32)
+        batch["sampling_per_token_logps"] = _filled(logprobs, mask, 0.0, np.float32)
     if any(row.marks is not None for row in rows):
         marks = [[0] * len(row.completion_ids) if row.marks is None else row.marks for row in rows]
-        batch["marks"] = _laid(marks, there, 0, np.int64)
+        batch["marks"] = _filled(marks, mask, 0, np.int64)
     if roles:
         batch["role"] = torch.tensor([roles.index(row.role or roles[0]) for row in rows])
     return batch
 
 
 def padding_row(ids: Sequence[int], logprobs: bool = False) -> Row:
-    """A row without loss, as padding.
+    """Returns a row without loss, to fill up a batch.
 
     Args:
-        ids: prompt and completion, at least one token.
-        logprobs: whether it has the sampler's log-probabilities, which all rows of a batch have or none.
+        ids: the tokens of both prompt and completion, at least one.
+        logprobs: whether it has log-probabilities, which either all rows of a batch have or none.
     """
-    nothing = (0.0,) * len(ids)
+    zeros = (0.0,) * len(ids)
     return Row(
         prompt_ids=tuple(ids),
         completion_ids=tuple(ids),
         loss_mask=(0,) * len(ids),
-        advantages=nothing,
-        logprobs=nothing if logprobs else None,
+        advantages=zeros,
+        logprobs=zeros if logprobs else None,
     )
 
 
 def micro_batches(batch: dict[str, Tensor], size: int, roles: int = 1) -> list[dict[str, Tensor]]:
     """Splits a batch into as few batches of at most `size` rows as possible, each with minimal padding.
 
-    The rows of a batch are independent, so their order is free. Rows with one prompt stay together if they fit, so
-    that a forward pass can compute the prompt once. Prompts with equally many rows are neighbours, longest first,
-    which minimises padding.
+    It reorders rows. Rows with the same prompt stay together if they fit, so that a forward pass can compute the
+    prompt once. Prompts with equally many rows are neighbours, longest first, which reduces padding.
 
-    If rows have a `role`, no part mixes roles. All processes run every part together, with different numbers of rows
-    of each role; so the number of parts suffices for any mixture of as many rows.
+    If rows have a `role`, no part mixes roles. All processes run every part together, but may have different numbers
+    of rows of each role; so the number of parts is the maximum over all mixtures of as many rows.
 
     Args:
         batch: tensors whose first dimension is the row; those without dimensions are in every part.
-        size: at least 1.
+        size: maximum number of rows, at least 1.
         roles: number of roles in the batches of all processes.
     """
     role_of = batch["role"].tolist() if "role" in batch else [0] * len(batch["prompt_ids"])
@@ -97,7 +96,7 @@ def micro_batches(batch: dict[str, Tensor], size: int, roles: int = 1) -> list[d
     for group in _rows_by_prompt(batch):
         for role in sorted({role_of[row] for row in group}):
             by_role.setdefault(role, []).append([row for row in group if role_of[row] == role])
-    parts = [part for _, groups in sorted(by_role.items()) for part in _together(groups, size)]
+    parts = [part for _, groups in sorted(by_role.items()) for part in _packed(groups, size)]
     while len(parts) < min(len(role_of), -(-len(role_of) // size) + roles - 1):
         widest = max(range(len(parts)), key=lambda index: len(parts[index]))
         half = len(parts[widest]) // 2
@@ -105,12 +104,12 @@ def micro_batches(batch: dict[str, Tensor], size: int, roles: int = 1) -> list[d
     order = torch.tensor([row for part in parts for row in part], device=batch["prompt_ids"].device)
     whole = {name: value[order] if value.ndim else value for name, value in batch.items()}
     prompts, completions = (whole[name].sum(dim=1).tolist() for name in ("prompt_mask", "completion_mask"))
-    found, start = [], 0
+    batches, start = [], 0
     for part in parts:
         rows = slice(start, start + len(part))
-        found.append(_cut_out(whole, rows, max(prompts[rows]), max(completions[rows])))
+        batches.append(_cropped(whole, rows, max(prompts[rows]), max(completions[rows])))
         start += len(part)
-    return found
+    return batches
 
 
 def map_micro_batches(
@@ -120,19 +119,19 @@ def map_micro_batches(
     before: Callable[[dict[str, Tensor]], None] | None = None,
     roles: int = 1,
 ) -> Tensor:
-    """A number for each completion token of a batch, computed a few rows at a time; 0 on padding.
+    """Returns a number for each completion token of a batch, computed in micro-batches; 0 on padding.
 
     Args:
-        batch: with prompts and completions and their masks, and perhaps roles.
-        size: the most rows at a time.
-        compute: from a part, whose prompts and completions have masks, to numbers of shape (rows, completion tokens).
-        before: called with each part before it is computed.
+        batch: the batch; only prompts, completions, their masks and roles are used.
+        size: maximum number of rows of a micro-batch.
+        compute: maps a micro-batch to numbers of shape (rows, completion tokens).
+        before: called with each micro-batch before `compute`.
         roles: as in `micro_batches`.
     """
     rows = torch.arange(len(batch["prompt_ids"]), device=batch["prompt_ids"].device)
     result = torch.zeros(batch["completion_ids"].shape, device=rows.device)
-    read = {name: batch[name] for name in _FORWARD_KEYS if name in batch}
-    for part in micro_batches({**read, "row": rows}, size, roles):
+    inputs = {name: batch[name] for name in _FORWARD_KEYS if name in batch}
+    for part in micro_batches({**inputs, "row": rows}, size, roles):
         if before is not None:
             before(part)
         width = part["completion_ids"].shape[1]
@@ -150,31 +149,31 @@ def _rows_by_prompt(batch: dict[str, Tensor]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _together(groups: list[list[int]], size: int) -> list[list[int]]:
+def _packed(groups: list[list[int]], size: int) -> list[list[int]]:
     """Groups of rows in parts of `size` rows, the last one with the rest. A group is split only if none fits."""
-    waiting = [group[start : start + size] for group in groups for start in range(0, len(group), size)]
-    waiting.sort(key=len, reverse=True)
+    left = [group[start : start + size] for group in groups for start in range(0, len(group), size)]
+    left.sort(key=len, reverse=True)
     parts: list[list[int]] = []
-    while waiting:
+    while left:
         part: list[int] = []
-        while waiting and len(part) < size:
-            room = size - len(part)
-            fits = next((index for index, group in enumerate(waiting) if len(group) <= room), None)
+        while left and len(part) < size:
+            free = size - len(part)
+            fits = next((index for index, group in enumerate(left) if len(group) <= free), None)
             if fits is None:
-                part += waiting[0][:room]
-                waiting[0] = waiting[0][room:]
+                part += left[0][:free]
+                left[0] = left[0][free:]
             else:
-                part += waiting.pop(fits)
+                part += left.pop(fits)
         parts.append(part)
     return parts
 
 
 def prompt_numbers(ids: Tensor, mask: Tensor) -> list[int]:
-    """A number for each row, the same for rows with the same prompt.
+    """Returns a number for each row, equal for rows with equal prompts.
 
     Args:
-        ids: of shape (rows, prompt tokens), padded on the left.
-        mask: of the same shape, 1 on every token that is there.
+        ids: the prompts, of shape (rows, prompt tokens), padded on the left.
+        mask: of the same shape, 0 on padding.
     """
     numbers: dict[bytes, int] = {}
     lengths = mask.sum(dim=1).tolist()
@@ -182,31 +181,31 @@ def prompt_numbers(ids: Tensor, mask: Tensor) -> list[int]:
     return [numbers.setdefault(prompt, len(numbers)) for prompt in prompts]
 
 
-def _cut_out(batch: dict[str, Tensor], rows: slice, prompt: int, completion: int) -> dict[str, Tensor]:
-    """Some rows of a batch, with these numbers of columns of the prompts and of the completions."""
+def _cropped(batch: dict[str, Tensor], rows: slice, prompt: int, completion: int) -> dict[str, Tensor]:
+    """Some rows of a batch, with the given numbers of prompt and completion columns."""
     width = batch["completion_ids"].shape[1]
 
-    def cut(name: str, value: Tensor) -> Tensor:
+    def crop(name: str, value: Tensor) -> Tensor:
         if not value.ndim:
             return value
         if name in _PROMPT_KEYS:
             return value[rows, value.shape[1] - prompt :]
-        # A sequence-level ratio has one column for the row and none to drop.
+        # A sequence-level ratio has only one column.
         return value[rows, :completion] if value.ndim >= 2 and value.shape[1] == width else value[rows]
 
-    return {name: cut(name, value) for name, value in batch.items()}
+    return {name: crop(name, value) for name, value in batch.items()}
 
 
-def _there(sequences: Sequence[Sequence[float]], multiple_of: int | None) -> Places:
-    """The positions of the entries of sequences, one per row, from the left; of shape (sequences, columns)."""
+def _left_mask(sequences: Sequence[Sequence[float]], multiple_of: int | None) -> Mask:
+    """A mask of shape (sequences, columns) with as many leading ones in each row as its sequence has entries."""
     lengths = np.array([len(sequence) for sequence in sequences])
     step = multiple_of or 1
     columns = -(-int(lengths.max()) // step) * step
     return np.arange(columns) < lengths[:, None]
 
 
-def _laid(sequences: Sequence[Sequence[float]], there: Places, fill: float, dtype: type[np.number[Any]]) -> Tensor:
-    """The entries of sequences at their positions, and `fill` elsewhere."""
-    laid = np.full(there.shape, fill, dtype)
-    laid[there] = np.fromiter(itertools.chain.from_iterable(sequences), dtype)
-    return torch.from_numpy(laid)
+def _filled(sequences: Sequence[Sequence[float]], mask: Mask, fill: float, dtype: type[np.number[Any]]) -> Tensor:
+    """The entries of sequences where the mask is true, `fill` where it is false."""
+    values = np.full(mask.shape, fill, dtype)
+    values[mask] = np.fromiter(itertools.chain.from_iterable(sequences), dtype)
+    return torch.from_numpy(values)

@@ -1,4 +1,4 @@
-"""Alternatives of one decision, found in the episodes that contain them (paper C3, 3.1 to 3.3)."""
+"""Decisions at the same context, with the outcomes of their episodes (paper C3, sections 3.1 to 3.3)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Alternative:
     """A decision and the outcomes of its continuations.
 
     Attributes:
-        place: the first episode that holds the decision, and where in it.
+        place: the index of the first episode with the decision, and that of the decision in it.
         decision: the decision.
-        bucket: a number shared by the alternatives it is compared with.
-        outcomes: of the episodes that contain it and did not fail, clipped; never empty.
-        mean_outcome: the estimate of its value (eq. 11): the mean over its continuations, taken split by split, so
-            that a continuation with more splits has no more weight.
-        count: number of its replays; an episode that ended before it could split counts as many as it would have made.
+        bucket: the number of its bucket: alternatives of one bucket are compared with each other.
+        outcomes: the clipped outcomes of the episodes that contain it and did not fail; never empty.
+        mean_outcome: the estimate of its value (eq. 11): the mean over the branches of each fork, from the last fork
+            to the first, so that a branch with more forks has no more weight.
+        count: number of its replays; an episode that ended before planned forks counts as all leaves of these.
     """
 
     place: tuple[int, int]
@@ -39,17 +39,16 @@ def alternatives(
     instances: Sequence[int] | None = None,
     return_clip: float = math.inf,
 ) -> list[Alternative]:
-    """Every decision with the outcomes of its continuations, in the order of the episodes.
+    """Returns every decision with the outcomes of its continuations, in the order of the episodes.
 
-    Decisions of one instance, event type and context share a bucket (eq. 9), however the episodes reached this
-    context: if two upstream messages are equal, decisions after them are compared too. A decision whose episodes all
-    failed has no outcome and is omitted.
+    Decisions with the same instance, event type and context share a bucket (eq. 9), also if they follow different
+    decisions with equal messages. A decision whose episodes all failed is omitted.
 
     Args:
-        episodes: of `Engine.run`, where those of one start share the decisions before a split.
-        match_contexts: without, decisions share a bucket with all decisions of the same instance, event type and
-            occurrence, whatever their contexts (the ablation "w/o replay" of section 5.5).
-        instances: the task of each episode; its start if `None`.
+        episodes: episodes from `Engine.run`; those of one request share the decisions before a fork.
+        match_contexts: if false, decisions with the same instance, event type and occurrence share a bucket, also with
+            different contexts (the ablation "w/o replay" of section 5.5).
+        instances: the task of each episode; its `start` if `None`.
         return_clip: outcomes are clipped to [-return_clip, return_clip] before they are averaged (Appendix D).
     """
     leaves: dict[str, list[tuple[tuple[int, ...], float, int]]] = defaultdict(list)
@@ -82,12 +81,12 @@ def alternatives(
 
 
 def _value(leaves: Sequence[tuple[tuple[int, ...], float]], depth: int = 0) -> float:
-    """The mean of the branches at each split, from the last split to the first."""
-    below: dict[int, list[tuple[tuple[int, ...], float]]] = defaultdict(list)
+    """The mean over the branches of each fork, from the last fork to the first."""
+    branches: dict[int, list[tuple[tuple[int, ...], float]]] = defaultdict(list)
     ended = []
     for branch, outcome in leaves:
         if len(branch) > depth:
-            below[branch[depth]].append((branch, outcome))
+            branches[branch[depth]].append((branch, outcome))
         else:
             ended.append(outcome)
-    return fmean([*ended, *(_value(of_alternative, depth + 1) for of_alternative in below.values())])
+    return fmean([*ended, *(_value(of_branch, depth + 1) for of_branch in branches.values())])

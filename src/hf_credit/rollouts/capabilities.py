@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 class Capability:
     """Optional members of an Interaction.
 
-    A subclass lists members for one kind of caller, each with the behaviour for a task without it: a default, or an
-    error. An Interaction has a capability by defining members with these names, some or all; it needs no base class.
+    A subclass defines members for one kind of caller, with their default behaviour or an error. An Interaction that
+    defines members of these names, some or all, overrides them; it needs no base class.
 
     Args:
-        interaction: whose members are used if it defines them.
+        interaction: the Interaction.
     """
 
     def __init__(self, interaction: Interaction[Any]) -> None:
@@ -36,7 +36,7 @@ class Shown(Capability):
     """The content of contexts.
 
     Attributes:
-        history: `"current"` if a context holds only the current observation, without earlier messages.
+        history: `"current"` if a context has only the current observation, `"append"` if it has all messages.
     """
 
     history: str = "append"
@@ -46,8 +46,8 @@ class ReadsTokens(Capability):
     """The form of replies.
 
     Attributes:
-        reads_tokens: whether `advance` receives each reply as a `hf_credit.rollouts.interaction.Reply`, with its
-            tokens and its tool calls, instead of only the text.
+        reads_tokens: whether `advance` receives each reply as a `hf_credit.rollouts.interaction.Reply`, with tokens
+            and tool calls, instead of only the text.
     """
 
     reads_tokens: bool = False
@@ -57,16 +57,16 @@ class Learned(Capability):
     """Which replies are trained on.
 
     Attributes:
-        untrained: the roles whose replies are never trained on. Their replies are part of the turn before them; models
-            other than the policy may generate them.
+        untrained: roles that are never trained. Their replies are part of the turn before them; other models than the
+            policy may generate them.
     """
 
     untrained: Collection[str] = ()
 
     def trained(self, state: Any) -> bool:
-        """Whether the replies of the turn before `state` may be trained on; otherwise they get no credit.
+        """Returns whether the replies of the turn before `state` may be trained on; if not, they get no credit.
 
-        A turn is a step, with the following steps of only `untrained` roles.
+        A turn is a step, with the steps of only `untrained` roles that follow it.
         """
         return True
 
@@ -75,22 +75,22 @@ class Batched(Capability):
     """Many parallel episodes.
 
     Attributes:
-        most_live: maximum number of running episodes; `None`: any number.
-        side_by_side: number of steps that may wait in parallel threads: with more than 1, `start_many` and
-            `advance_many` may be called from several threads at once.
+        most_live: maximum number of running episodes; unbounded if `None`.
+        side_by_side: maximum number of parallel steps; with more than 1, `start_many` and `advance_many` may be called
+            from several threads at once.
     """
 
     most_live: int | None = None
     side_by_side: int = 1
 
     def start_many(self, tasks: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[Any]:
-        """`start` of many episodes, like `advance_many`."""
+        """Returns the result of `start` for many episodes: a state, or the exception that it raised."""
         return [start_or_error(self.interaction, task, seed) for task, seed in zip(tasks, seeds, strict=True)]
 
     def advance_many(self, states: Sequence[Any], replies: Sequence[Sequence[str]]) -> list[Any]:
-        """`advance` of many episodes: for each its state, or the exception that it raised.
+        """Returns the result of `advance` for many episodes: a state, or the exception that it raised.
 
-        An implementation may run them in parallel; the result must be that of running them in sequence.
+        An implementation may run them in parallel, if the results are those of running them in sequence.
         """
         return one_after_another(self.interaction, states, replies)
 
@@ -99,11 +99,11 @@ class Metered(Capability):
     """Costs of episodes beyond tokens."""
 
     def scores(self, state: Any) -> int:
-        """Number of scores that `outcome(state)` computes, each of which may be a test suite or a judge."""
+        """Returns the number of scores, such as runs of a test suite or a judge, that `outcome(state)` computes."""
         return 1
 
     def costs(self) -> Mapping[str, float]:
-        """Costs so far in this process, by name; none ever decreases."""
+        """Returns the costs so far in this process, by name; they never decrease."""
         return {}
 
 
@@ -121,15 +121,15 @@ class Interruptible(Capability):
         super().__init__(interaction)
 
     def answer_prompt(self, state: Any) -> str | None:
-        """The prompt that requests the final answer in `state`, early; `None` if the task has none."""
+        """Returns the prompt that requests the final answer in `state`; `None` if the task has none."""
         return None
 
     def force_answer(self, state: Any) -> Any:
-        """`state` after an early request for the answer: the next reply is the last."""
+        """Returns `state` after the answer was requested: the next reply is the last."""
         return state
 
     def bootstrap_requests(self, state: Any) -> tuple[Request, ...]:
-        """The next requests of an episode that was cut in `state` (`Ending.CUT`), for the critic's prediction."""
+        """Returns the next requests of an episode that was cut in `state` (`Ending.CUT`), for the critic's value."""
         return ()
 
 
@@ -143,25 +143,25 @@ class Replayable(Capability):
     replayable: bool = True
 
     def state_to_json(self, state: Any) -> str:
-        """`state` as one line of JSON, from which `state_from_json` makes an equal one.
+        """Returns `state` as one line of JSON, from which `state_from_json` makes an equal state.
 
         Raises:
-            ValueError: its states cannot be written.
+            ValueError: the Interaction does not support it.
         """
         raise ValueError(
             f"states that leave the process must be written as JSON, got one of {self.interaction.name!r}, which does "
-            "not say how; write its methods `state_to_json` and `state_from_json`."
+            "not support it; implement its methods `state_to_json` and `state_from_json`."
         )
 
     def state_from_json(self, text: str) -> Any:
-        """The state that `state_to_json` wrote.
+        """Returns the state that `state_to_json` wrote.
 
         Raises:
-            ValueError: the text is something else.
+            ValueError: the text is not such a state.
         """
         raise ValueError(
-            f"states that come from elsewhere must be read from JSON, got one of {self.interaction.name!r}, which "
-            "does not say how; write its methods `state_to_json` and `state_from_json`."
+            f"states of another process must be read from JSON, got one of {self.interaction.name!r}, which does not "
+            "support it; implement its methods `state_to_json` and `state_from_json`."
         )
 
 
@@ -175,17 +175,17 @@ class Removable(Capability):
     removable: Collection[str] = ()
 
     def without(self, state: Any, role: str) -> Any:
-        """`state` as if `role` never replied: messages that do not depend on it stay, messages that do are removed.
+        """Returns `state` without the messages of `role` and those that depend on them.
 
-        If `pending` is then empty, `outcome` is the outcome without the role. Otherwise the others continue from
-        there. Roles are removed one after the other, in any order.
+        If `pending` is then empty, `outcome` is the outcome without the role; otherwise the other roles continue the
+        episode. Several roles can be removed in sequence, in any order.
 
         Args:
-            state: at any point of an episode, including its start and its end.
+            state: any state of an episode, including the first and the last.
             role: one of `removable`.
 
         Raises:
-            ValueError: it cannot be removed.
+            ValueError: the role cannot be removed.
         """
         raise cannot_leave_out(self.interaction, role)
 
@@ -194,8 +194,7 @@ class Enumerable(Capability):
     """Enumeration of all replies.
 
     Attributes:
-        enumerable: whether enumeration of all replies gives exact values: there is no randomness except that of
-            replies.
+        enumerable: whether the replies are the only randomness, so that enumerating them gives exact values.
     """
 
     enumerable: bool = False
@@ -215,42 +214,42 @@ class Acting(Capability):
     """One agent whose replies are actions in an environment."""
 
     def as_asked(self, state: Any, event: str) -> Any:
-        """`state` for judging a reply in one event: of several simultaneous requests, only this one is pending."""
+        """Returns `state` with only the request of one event pending, to judge its reply."""
         return state
 
     def action_of(self, state: Any, reply: str) -> tuple[Any, str]:
-        """The arguments of an oracle: the environment's state, and the plain action of a reply.
+        """Returns the environment's state and the action of a reply, the arguments of an oracle.
 
         The action is empty if the reply has none.
 
         Raises:
-            ValueError: it has no environment.
+            ValueError: the Interaction has no environment.
         """
         raise ValueError(
-            f"an oracle judges the actions of an environment, got a reply of {self.interaction.name!r}, which has "
-            "none."
+            f"an oracle needs the actions of an environment, got a reply of {self.interaction.name!r}, which has no "
+            "environment; leave the oracle out."
         )
 
     def write_action(self, action: str) -> str:
-        """A reply that consists only of a plain action of the environment.
+        """Returns a reply that consists of only an action of the environment.
 
         Raises:
-            ValueError: it has no environment.
+            ValueError: the Interaction has no environment.
         """
         raise ValueError(
-            f"an action is written where there is an environment, got {action!r} for {self.interaction.name!r}, which "
-            "has none; give the words of the reply."
+            f"an action needs an environment to be written as a reply, got {action!r} for {self.interaction.name!r}, "
+            "which has none; pass the text of the reply."
         )
 
     def with_world(self, state: Any, world: Any) -> Any:
-        """`state` with another state of the environment: all messages stay, but the last observation is `world`'s.
+        """Returns `state` with another state of the environment, and its observation in place of the last one.
 
         Raises:
-            ValueError: it has no environment.
+            ValueError: the Interaction has no environment.
         """
         raise ValueError(
-            f"the state of an environment can be altered where there is one, got {self.interaction.name!r}, which has "
-            "none; leave out interventions on what tools return."
+            f"an intervention on a tool's result needs an environment, got {self.interaction.name!r}, which has none; "
+            "leave such interventions out."
         )
 
 
@@ -258,14 +257,14 @@ class Oracled(Capability):
     """Tasks with an oracle."""
 
     def default_oracle(self) -> Oracle[Any] | None:
-        """The oracle, if there is one."""
+        """Returns the default oracle, if there is one."""
         return None
 
     def check_oracle(self, oracle: Oracle[Any] | None) -> Oracle[Any] | None:
-        """The oracle for the actions: the given one, its own if `None`.
+        """Returns the given oracle, or the default one for `None`.
 
         Raises:
-            ValueError: the oracle does not fit, or there are no actions to judge.
+            ValueError: the oracle does not support the environment, or there is none.
         """
         if oracle is not None:
             raise no_oracle(self.interaction)
@@ -276,27 +275,27 @@ class Auditable(Capability):
     """Tasks with an auditor, which judges single steps by a record that the agent cannot modify."""
 
     def default_auditor(self) -> Auditor[Any] | None:
-        """The auditor, if there is one."""
+        """Returns the default auditor, if there is one."""
         return None
 
     def default_interventions(self) -> Interventions[Any] | None:
-        """The replacements of a step, if they are known."""
+        """Returns the default interventions, if there are any."""
         return None
 
     def check_auditor(self, auditor: Auditor[Any] | None) -> Auditor[Any] | None:
-        """The auditor for single steps: the given one, its own if `None`.
+        """Returns the given auditor, or the default one for `None`.
 
         Raises:
-            ValueError: the auditor does not fit.
+            ValueError: the auditor does not support the environment.
         """
         return self.default_auditor() if auditor is None else auditor
 
 
 class TaskSource(Capability):
-    """The task's own rows, and requirements for task rows.
+    """Generated task rows, and requirements for task rows.
 
     Attributes:
-        seeded: whether a task row must have its own seed, in the column `seed`.
+        seeded: whether every task row must have a seed, in the column `seed`.
     """
 
     seeded: bool = False
@@ -305,21 +304,21 @@ class TaskSource(Capability):
         """Rejects task rows without the columns that `start` needs.
 
         Args:
-            columns: of the rows; `None` for a stream with unknown columns.
+            columns: the columns of the rows; `None` for a stream with unknown columns.
 
         Raises:
             ValueError: a column is missing.
         """
 
     def tasks(self, split: Split, size: int, start: int = 0) -> Dataset:
-        """Rows `start` to `start + size - 1` of a split of its own tasks; values may be computed on access.
+        """Returns rows `start` to `start + size - 1` of a split of generated tasks; values may be computed on access.
 
         Raises:
-            ValueError: it has no tasks of its own, or too few.
+            ValueError: it does not generate tasks, or too few.
         """
         raise ValueError(
-            f"{self.interaction.name!r} has no tasks of its own, got no dataset; name one, in a recipe with "
-            "dataset_name and for an evaluation with --dataset."
+            f"{self.interaction.name!r} needs a dataset of tasks, got none; name one, with dataset_name in a recipe "
+            "or --dataset in an evaluation."
         )
 
 
@@ -327,10 +326,10 @@ class Scripted(Capability):
     """Scripted play, to warm up a policy."""
 
     def scripted_player(self, quality: float) -> Script | None:
-        """A scripted player that is right with a probability of about `quality`; `None` if there is none.
+        """Returns a scripted player that is right with a probability of about `quality`; `None` if there is none.
 
         Args:
-            quality: in [0, 1].
+            quality: a probability, in [0, 1].
 
         Raises:
             ValueError: `quality` is outside [0, 1].
@@ -338,55 +337,57 @@ class Scripted(Capability):
         return None
 
     def texts(self, episodes: int) -> Iterable[str] | None:
-        """Texts with every word of observations and replies, to build a tokenizer; `None`: scripted play has them.
+        """Returns texts with every word of observations and replies, to build a tokenizer; `None` if the texts of
+        scripted play suffice.
 
         Args:
-            episodes: how many are drawn.
+            episodes: number of episodes to draw texts from.
         """
         return None
 
 
 def no_oracle(interaction: Interaction[Any]) -> ValueError:
-    """The error for an oracle on an Interaction without actions to judge."""
+    """Returns the error for an oracle on an Interaction without an environment."""
     return ValueError(
-        f"an oracle judges the actions of an environment, got one for {interaction.name!r}, which has none; leave it "
-        "out."
+        f"an oracle needs the actions of an environment, got one for {interaction.name!r}, which has no environment; "
+        "leave it out."
     )
 
 
 def cannot_leave_out(interaction: Interaction[Any], role: str) -> ValueError:
-    """The error for a role that an Interaction cannot remove."""
+    """Returns the error for a role that an Interaction cannot remove."""
     return ValueError(
-        f"a role that is left out must be one that {interaction.name!r} can be played without, got {role!r}, and it "
-        f"says so of {', '.join(Removable(interaction).removable) or 'none'}; write its method `without`, and name "
-        "the role in `removable`."
+        f"a removed role must be among the removable roles of {interaction.name!r} "
+        f"({', '.join(Removable(interaction).removable) or 'none'}), got {role!r}; implement its method `without`, "
+        "and add the role to `removable`."
     )
 
 
 def require_replayable(interaction: Interaction[Any], what: str) -> None:
-    """Rejects replays in an Interaction whose states cannot be continued more than once.
+    """Rejects an Interaction whose states cannot be continued more than once.
 
     Args:
-        interaction: that is played.
+        interaction: the Interaction to play.
         what: the component that replays, for the message.
 
     Raises:
-        ValueError: it cannot be replayed.
+        ValueError: the Interaction cannot be replayed.
     """
     if not Replayable(interaction).replayable:
         raise ValueError(
-            f"what is replayed must repeat itself, got {what} for {interaction.name!r}, which does not: the same seed "
-            "and actions led elsewhere; take a method without replay, such as grpo, or mend the environment's seeds."
+            f"replays need an environment that is deterministic given seed and actions, got {what} for "
+            f"{interaction.name!r}, which is not; use a method without replay, such as grpo, or fix the environment's "
+            "seeds."
         )
 
 
 def evaluated(interaction: Interaction[Any]) -> Interaction[Any]:
-    """The Interaction for evaluation: itself, or its `evaluated` if it is changed only for training."""
+    """Returns the Interaction for evaluation: its `evaluated` if training changes it, otherwise itself."""
     return getattr(interaction, "evaluated", interaction)
 
 
 def fingerprint(interaction: Interaction[Any]) -> dict[str, Any]:
-    """Plain values that identify it: its own `fingerprint()`, or `spec()`, or as much as is known."""
+    """Returns plain values that identify an Interaction: its `fingerprint()`, its `spec()`, or only its class."""
     if hasattr(interaction, "fingerprint"):
         return dict(interaction.fingerprint())
     try:
@@ -396,19 +397,19 @@ def fingerprint(interaction: Interaction[Any]) -> dict[str, Any]:
 
 
 def class_name(value: Any) -> str:
-    """`"module:class"` of a value."""
+    """Returns `"module:class"` of a value."""
     return f"{type(value).__module__}:{type(value).__qualname__}"
 
 
 def one_after_another(
     interaction: Interaction[Any], states: Sequence[Any], replies: Sequence[Sequence[str]]
 ) -> list[Any]:
-    """`advance` of many episodes: for each its state, or the exception that it raised."""
-    return [advance_or_error(interaction, state, said) for state, said in zip(states, replies, strict=True)]
+    """Returns the result of `advance` for many episodes, in sequence: a state, or the exception that it raised."""
+    return [advance_or_error(interaction, state, own) for state, own in zip(states, replies, strict=True)]
 
 
 def start_or_error(interaction: Interaction[Any], task: Mapping[str, Any], seed: int) -> Any:
-    """The first state of a task, or the exception that `interaction` raised."""
+    """Returns the first state of a task, or the exception that `start` raised."""
     try:
         return interaction.start(task, seed)
     except Exception as error:
@@ -416,7 +417,7 @@ def start_or_error(interaction: Interaction[Any], task: Mapping[str, Any], seed:
 
 
 def advance_or_error(interaction: Interaction[Any], state: Any, replies: Sequence[str]) -> Any:
-    """The state after the replies, or the exception that `interaction` raised."""
+    """Returns the state after the replies, or the exception that `advance` raised."""
     try:
         return interaction.advance(state, replies)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""From messages to token ids, so that a context only ever grows by appending."""
+"""Conversations as token ids, such that a context only grows by appending."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from hf_credit.rollouts.interaction import Message, Reply, Request
 from hf_credit.rollouts.special_tokens import Hidden, SpecialTokens
 from hf_credit.safe_io import TookTooLong, at_most
 
-# Stands for a reply while a template is rendered around it. Private-use characters: no model text holds them.
+# A placeholder for a reply while a template is rendered; private-use characters do not occur in model text.
 _REPLY = "\ue000reply\ue001"
 RENDERING_SECONDS = 60.0
-"""Limit for all conversations of a round, which take milliseconds."""
+"""Time limit for rendering all conversations of a round, which takes milliseconds."""
 
-_MOST_TOOL_LISTS = 64  # that are kept; a program that makes tools up has no end of them
-_ANCHOR_TOKENS = 256  # of a context's end, which are enough to see how the template opened the reply
+_MOST_TOOL_LISTS = 64  # size of the cache; a program may generate any number of tools
+_ANCHOR_TOKENS = 256  # at the end of a context, enough to show how the template opens the reply
 
 _ANY_REPLY = ({"role": "user", "content": "?"}, {"role": "assistant", "content": _REPLY})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Thread:
-    """A conversation as one role has seen it, in tokens.
+    """The conversation of one role, in tokens.
 
     Attributes:
         messages: the rendered messages, including the last reply.
-        ids: the context of the last reply followed by the reply, as the model read and generated them.
-        tools: shown at its beginning.
+        ids: the tokens of the last reply's context and of the reply, as the model read and generated them.
+        tools: the tools at its beginning.
     """
 
     messages: tuple[Message, ...]
@@ -43,7 +43,7 @@ class Thread:
 
     @classmethod
     def after(cls, request: Request, text: str, ids: tuple[int, ...]) -> Thread:
-        """The thread after the reply `text` to `request`, with the tokens up to its end."""
+        """Returns the thread after the reply `text` to `request`, with all tokens up to its end."""
         reply = {"role": "assistant", "content": text}
         return cls(messages=(*request.messages, reply), ids=ids, tools=tuple(request.tools))
 
@@ -51,16 +51,16 @@ class Thread:
 class Chat:
     """Renders conversations with a tokenizer's chat template.
 
-    A conversation that continues a `Thread` has its tokens plus those of the new messages. The model's output is never
-    decoded and encoded again, whatever the template would do with it. Only the template writes special tokens: if a
-    message contains the text of one, its letters are encoded.
+    A conversation that continues a `Thread` has its tokens plus those of the new messages: replies are never decoded
+    and encoded again. Only the template writes special tokens: the text of a special token in a message is encoded
+    letter by letter.
 
     Args:
-        tokenizer: with a chat template and a padding token.
-        template_kwargs: passed on to the template, such as `{"enable_thinking": False}`.
+        tokenizer: a tokenizer with a chat template and a padding token.
+        template_kwargs: arguments of the template, such as `{"enable_thinking": False}`.
 
     Raises:
-        ValueError: the tokenizer has no chat template or padding token, or its template drops or changes earlier
+        ValueError: the tokenizer has no chat template or padding token, or its template removes or changes earlier
             replies, or does not terminate.
     """
 
@@ -79,87 +79,90 @@ class Chat:
         self.template_kwargs = dict(template_kwargs or {})
         self._endless = False
         user = {"role": "user", "content": "?"}
-        skeleton = self._render([user]) + self._added_text([user])  # fails here rather than within an episode
-        with suppress(TemplateError):  # not every template knows the role
+        skeleton = self._render([user]) + self._added_text([user])  # fails here instead of in an episode
+        with suppress(TemplateError):  # not every template supports the system role
             skeleton += self._render([{"role": "system", "content": "?"}, user])
         self._special = SpecialTokens(tokenizer, skeleton)
-        self._telling: dict[str, Chat] = {}
+        self._with_tools: dict[str, Chat] = {}
 
     def telling_of(self, tools: Sequence[Mapping[str, Any]]) -> Chat:
-        """The same chat with these tools at the beginning of each conversation; cached.
+        """Returns the chat with these tools at the beginning of each conversation; cached.
 
         Args:
-            tools: JSON schemas of functions, as `apply_chat_template` takes them; none for this chat itself.
+            tools: JSON schemas of functions, as for `apply_chat_template`; this chat itself if empty.
 
         Raises:
-            ValueError: the template does not support tools; a tool's text contains a special token, which the template
-                would write unchanged although it may be untrusted; or the tokenizer's `response_template` does not
-                find the beginning of a reply of this template.
+            ValueError: the template does not support tools; the text of a tool, which may be untrusted, contains a
+                special token, which the template would not change; or the tokenizer's `response_template` does not
+                parse replies of this template.
         """
         if not tools:
             return self
-        told = json.dumps(list(tools), ensure_ascii=False)
-        if told not in self._telling:
-            chat = self._told(told)
-            if len(self._telling) >= _MOST_TOOL_LISTS:
-                self._telling.clear()
-            self._telling[told] = chat
-        return self._telling[told]
+        schemas = json.dumps(list(tools), ensure_ascii=False)
+        if schemas not in self._with_tools:
+            chat = self._new_with_tools(schemas)
+            if len(self._with_tools) >= _MOST_TOOL_LISTS:
+                self._with_tools.clear()
+            self._with_tools[schemas] = chat
+        return self._with_tools[schemas]
 
-    def _told(self, told: str) -> Chat:
-        spelled = self._special.spelled(told)
+    def _new_with_tools(self, schemas: str) -> Chat:
+        spelled = self._special.spelled(schemas)
         if spelled:
-            raise ValueError(f"the text of a tool must spell no special token, got {spelled!r}; reword it.")
-        chat = Chat(self.tokenizer, {**self.template_kwargs, "tools": json.loads(told)})
+            raise ValueError(f"the text of a tool must contain no special token, got {spelled!r}; reword it.")
+        chat = Chat(self.tokenizer, {**self.template_kwargs, "tools": json.loads(schemas)})
         user = [{"role": "user", "content": "?"}]
-        shown = chat._render(user)
-        if shown == self._render(user):
+        rendered = chat._render(user)
+        if rendered == self._render(user):
             raise ValueError(
-                f"the chat template must show tools, got one of {self.tokenizer.name_or_path!r} that does not; set "
-                "another tokenizer.chat_template, or a tokenizer of a model that was taught tools."
+                f"the chat template must render tools, got one of {self.tokenizer.name_or_path!r} that does not; set "
+                "another tokenizer.chat_template, or use the tokenizer of a model that supports tools."
             )
         if getattr(self.tokenizer, "response_template", None) is not None:
-            read = self.tokenizer.parse_response("?", prefix=shown).get("content")
-            if read != "?":
+            content = self.tokenizer.parse_response("?", prefix=rendered).get("content")
+            if content != "?":
                 raise ValueError(
-                    "tokenizer.response_template must read a reply of the chat template as it is, got "
-                    f"{str(read)[:100]!r} for '?'; set its start_anchor to what the template opens a reply with."
+                    "tokenizer.response_template must parse replies of the chat template, got "
+                    f"{str(content)[:100]!r} for '?'; set its start_anchor to the start of its replies."
                 )
         return chat
 
     def context(
         self, messages: Sequence[Message], thread: Thread | None = None, tools: Sequence[Mapping[str, Any]] = ()
     ) -> tuple[int, ...]:
-        """The token ids of a conversation, ready for a reply; appended to `thread` if it continues that one.
+        """Returns the token ids of a conversation up to the next reply; appended to `thread` if it continues that.
 
         Text parts of a message are joined by line breaks.
         """
-        chat, thread = self.telling_of(tools), _showing(thread, tools)
+        chat, thread = self.telling_of(tools), _if_same_tools(thread, tools)
         added = _continuation(messages, thread)
         if thread is None or added is None:
             return chat._encode(_joined(messages), chat._render)
         return _join(thread.ids, chat._encode(_joined(added), chat._added_text))
 
-    def contexts(self, asked: Sequence[tuple[Request, Thread | None]]) -> list[tuple[int, ...] | Exception]:
-        """`context` of many conversations, rendered and encoded together; equal ones once.
+    def contexts(self, requests: Sequence[tuple[Request, Thread | None]]) -> list[tuple[int, ...] | Exception]:
+        """Returns `context` of many conversations, rendered and encoded together; equal ones once.
 
         Args:
-            asked: the requests, and the thread of each.
+            requests: requests, each with its thread.
 
         Returns:
-            For each its token ids, or the exception of the template or the tokenizer.
+            For each request the token ids, or the exception of the template or the tokenizer.
         """
         try:
             batches: dict[Chat, list[int]] = {}
-            for place, (request, _) in enumerate(asked):
-                batches.setdefault(self.telling_of(request.tools), []).append(place)
-            found: dict[int, tuple[int, ...]] = {}
-            for chat, places in batches.items():
-                of_chat = [(asked[p][0].messages, _showing(asked[p][1], asked[p][0].tools)) for p in places]
-                found.update(zip(places, chat._contexts(of_chat), strict=True))
-            return [found[place] for place in range(len(asked))]
-        except Exception:  # of one of them
-            return [self._context_or_error(*one) for one in asked]
+            for index, (request, _) in enumerate(requests):
+                batches.setdefault(self.telling_of(request.tools), []).append(index)
+            contexts: dict[int, tuple[int, ...]] = {}
+            for chat, indices in batches.items():
+                of_chat = [
+                    (request.messages, _if_same_tools(thread, request.tools))
+                    for request, thread in (requests[index] for index in indices)
+                ]
+                contexts.update(zip(indices, chat._contexts(of_chat), strict=True))
+            return [contexts[index] for index in range(len(requests))]
+        except Exception:  # one of them fails: render each separately
+            return [self._context_or_error(*one) for one in requests]
 
     def _context_or_error(self, request: Request, thread: Thread | None) -> tuple[int, ...] | Exception:
         try:
@@ -167,81 +170,79 @@ class Chat:
         except Exception as error:
             return error
 
-    def _contexts(self, asked: Sequence[tuple[Sequence[Message], Thread | None]]) -> list[tuple[int, ...]]:
-        conversations: list[list[Message]] = []
-        taken_out: list[Hidden | None] = []
-        places: dict[Any, int] = {}
-        found: list[tuple[tuple[int, ...] | None, int]] = []  # what is continued, and the place of the conversation
-        for messages, thread in asked:
+    def _contexts(self, threads: Sequence[tuple[Sequence[Message], Thread | None]]) -> list[tuple[int, ...]]:
+        conversations: list[list[Message]] = []  # distinct
+        hidden_tokens: list[Hidden | None] = []
+        index_of: dict[Any, int] = {}
+        parts: list[tuple[tuple[int, ...] | None, int]] = []  # the prefix, and the index of the conversation
+        for messages, thread in threads:
             added = _continuation(messages, thread)
-            told = _joined(messages if added is None else added)
-            place = places.setdefault((added is None, _key(told)), len(conversations))
-            if place == len(conversations):
-                shown, hidden = self._special.hide(told)
-                conversations.append(shown if added is None else [*_ANY_REPLY, *shown])
-                taken_out.append(hidden)
-            found.append((None if thread is None or added is None else thread.ids, place))
+            new = _joined(messages if added is None else added)
+            index = index_of.setdefault((added is None, _key(new)), len(conversations))
+            if index == len(conversations):
+                visible, hidden = self._special.hide(new)
+                conversations.append(visible if added is None else [*_ANY_REPLY, *visible])
+                hidden_tokens.append(hidden)
+            parts.append((None if thread is None or added is None else thread.ids, index))
         if not conversations:
             return []
         texts = [str(text) for text in self._rendered(conversations)]
-        for prefix, place in found:
-            if prefix is not None and _REPLY in texts[place]:
-                texts[place] = texts[place].partition(_REPLY)[2]
-        plain = iter(self._special.many([t for t, out in zip(texts, taken_out, strict=True) if out is None]))
-        ids = [
-            tuple(next(plain) if hidden is None else hidden.encode(text))
-            for text, hidden in zip(texts, taken_out, strict=True)
-        ]
-        return [ids[place] if prefix is None else _join(prefix, ids[place]) for prefix, place in found]
+        for prefix, index in parts:
+            if prefix is not None and _REPLY in texts[index]:
+                texts[index] = texts[index].partition(_REPLY)[2]
+        pairs = list(zip(texts, hidden_tokens, strict=True))
+        plain = iter(self._special.many([text for text, hidden in pairs if hidden is None]))
+        ids = [tuple(next(plain) if hidden is None else hidden.encode(text)) for text, hidden in pairs]
+        return [ids[index] if prefix is None else _join(prefix, ids[index]) for prefix, index in parts]
 
     def texts(self, replies: Sequence[Sequence[int]]) -> list[str]:
-        """The text of each reply, without special tokens; equal ones are decoded once."""
+        """Returns the text of each reply, without special tokens; equal ones are decoded once."""
         distinct = list(dict.fromkeys(map(tuple, replies)))
         texts = self.tokenizer.batch_decode([list(ids) for ids in distinct], skip_special_tokens=True)
         text_of = dict(zip(distinct, texts, strict=True))
         return [text_of[tuple(ids)] for ids in replies]
 
     def reply(self, ids: Sequence[int], context: Sequence[int] = (), tools: Sequence[Mapping[str, Any]] = ()) -> Reply:
-        """A reply with its tool calls, which are parsed only if tools were offered.
+        """Returns a reply with its tool calls, which are parsed only if there are tools.
 
         The tokenizer's `response_template` parses them, including special tokens; without one,
-        `hf_credit.environments.tool_calls.read_calls` does. A reply with an unreadable call has none.
+        `hf_credit.environments.tool_calls.read_calls` does. If a call is unreadable, the reply has no calls.
 
         Args:
-            ids: its tokens.
-            context: the tokens before it.
-            tools: offered for it.
+            ids: the tokens of the reply.
+            context: the tokens of its context.
+            tools: the tools of the request.
         """
         (text,) = self.texts([ids])
         ended = bool(ids) and ids[-1] in self.tokenizer.all_special_ids
         content, calls = read_reply(self.tokenizer, text, ids, context, tools) if tools else (text, [])
-        written = [(name, json.dumps(arguments, ensure_ascii=False)) for name, arguments in calls]
-        return Reply(text, ids, ended, content, written)
+        as_json = [(name, json.dumps(arguments, ensure_ascii=False)) for name, arguments in calls]
+        return Reply(text, ids, ended, content, as_json)
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """The token ids of a text, none of which is special."""
+        """Returns the token ids of a text, none of which is special."""
         return tuple(self._special.encode(text))
 
     def reply_ids(self, text: str) -> tuple[int, ...]:
-        """The token ids of a reply that was not sampled: those of its text, and the end of the turn."""
+        """Returns the token ids of a reply that was not sampled, including the end of the turn."""
         return (*self.encode(text), self.tokenizer.eos_token_id)
 
     def _encode(self, messages: Sequence[Message], render: Callable[[Sequence[Message]], str]) -> tuple[int, ...]:
-        shown, hidden = self._special.hide(messages)
-        text = render(shown)
+        visible, hidden = self._special.hide(messages)
+        text = render(visible)
         return tuple(self._special.ids(text) if hidden is None else hidden.encode(text))
 
     def _render(self, messages: Sequence[Message]) -> str:
         return str(self._rendered(list(messages)))
 
     def _rendered(self, conversations: Any) -> Any:
-        """The text of a conversation, or of each of a list of them.
+        """The text of a conversation, or of each of a list of conversations.
 
         Raises:
-            ValueError: the template, which may be untrusted, does not terminate.
+            ValueError: the template, which may be untrusted, does not terminate in time.
         """
         try:
-            if self._endless:  # for this conversation; the next may not wait as long
+            if self._endless:  # do not wait again
                 raise TookTooLong
             with at_most(RENDERING_SECONDS):
                 return self.tokenizer.apply_chat_template(
@@ -250,17 +251,17 @@ class Chat:
         except TookTooLong:
             self._endless = True
             raise ValueError(
-                f"a chat template must be rendered within {RENDERING_SECONDS:g} seconds, got one of "
-                f"{self.tokenizer.name_or_path!r} that is not; set another tokenizer.chat_template."
+                f"a chat template must render within {RENDERING_SECONDS:g} seconds, got one of "
+                f"{self.tokenizer.name_or_path!r} that does not; set another tokenizer.chat_template."
             ) from None
 
     def _added_text(self, added: Sequence[Message]) -> str:
-        """The template's text after a reply that `added` follows, including the end of the turn."""
+        """The template's text after a reply that is followed by `added`, including the end of the turn."""
         text = self._render([*_ANY_REPLY, *added])
         _, found, rest = text.partition(_REPLY)
         if not found:
             raise ValueError(
-                f"the chat template must show earlier replies as they are, got one of "
+                f"the chat template must keep earlier replies unchanged, got one of "
                 f"{self.tokenizer.name_or_path!r} that does not; set another tokenizer.chat_template."
             )
         return rest
@@ -274,7 +275,7 @@ def _key(messages: Sequence[Message]) -> tuple[Any, ...]:
 
 
 def _joined(messages: Sequence[Message]) -> Sequence[Message]:
-    """Messages whose content is text: parts are joined by line breaks, and missing content is empty text.
+    """The messages with text as content: parts are joined by line breaks, and missing content is empty text.
 
     Raises:
         ValueError: a part is not text.
@@ -291,12 +292,12 @@ def read_reply(
     context: Sequence[int] = (),
     tools: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[str, Sequence[Call]]:
-    """The content of a reply without tool calls, and the calls; the whole text and no calls if one cannot be read.
+    """Returns the content of a reply without tool calls, and its calls; the whole text if a call is unreadable.
 
     Args:
-        tokenizer: whose `response_template` defines the format of calls; without either, that of
-            `hf_credit.environments.tool_calls.read_calls`.
-        text: of the reply, without special tokens.
+        tokenizer: its `response_template` defines the format of calls; if either is missing,
+            `hf_credit.environments.tool_calls.read_calls` does.
+        text: the text of the reply, without special tokens.
         ids, context, tools: as for `Chat.reply`.
     """
     if getattr(tokenizer, "response_template", None) is None:
@@ -305,7 +306,7 @@ def read_reply(
     assert tokenizer is not None
     try:
         prefix = list(context[-_ANCHOR_TOKENS:])
-        parsed = tokenizer.parse_response(list(ids), prefix=prefix, tools=[dict(one) for one in tools])
+        parsed = tokenizer.parse_response(list(ids), prefix=prefix, tools=[dict(tool) for tool in tools])
         calls = list(_checked(parsed.get("tool_calls")))
     except (ValueError, TypeError, LookupError):
         return text, []
@@ -314,7 +315,7 @@ def read_reply(
 
 
 def joined_parts(content: Any) -> str:
-    """The text of a message's content: text, parts of text, or none.
+    """Returns the text of a message's content, which is text, parts of text or `None`.
 
     Raises:
         ValueError: a part is not text.
@@ -322,7 +323,7 @@ def joined_parts(content: Any) -> str:
     parts = [] if content is None else content if isinstance(content, list | tuple) else [content]
     texts: list[Any] = [part.get("text") if isinstance(part, Mapping) else part for part in parts]
     if not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"a message must be text or parts of text, got {str(content)[:100]!r}; leave out the rest.")
+        raise ValueError(f"a message must be text or parts of text, got {str(content)[:100]!r}; remove other parts.")
     return "\n".join(texts)
 
 
@@ -336,23 +337,23 @@ def _checked(calls: Any) -> Iterator[Call]:
         function = call.get("function", call)
         name, arguments = function["name"], function.get("arguments") or {}
         if not isinstance(name, str) or not isinstance(arguments, dict):
-            raise ValueError("a tool call has a name and arguments by name")
+            raise ValueError("a tool call must have a name and arguments by name")
         yield name, arguments
 
 
-def _showing(thread: Thread | None, tools: Sequence[Mapping[str, Any]]) -> Thread | None:
-    """The thread, if its beginning shows these tools."""
+def _if_same_tools(thread: Thread | None, tools: Sequence[Mapping[str, Any]]) -> Thread | None:
+    """The thread if it has these tools at its beginning, otherwise `None`."""
     return thread if thread is not None and thread.tools == tuple(tools) else None
 
 
 def _continuation(messages: Sequence[Message], thread: Thread | None) -> Sequence[Message] | None:
-    """The messages that `messages` adds to `thread`, or `None` if it is another conversation."""
+    """The messages that `messages` adds to `thread`, or `None` if it does not continue it."""
     if thread is None or len(messages) <= len(thread.messages):
         return None
-    seen = len(thread.messages)
-    return messages[seen:] if tuple(messages[:seen]) == thread.messages else None
+    length = len(thread.messages)
+    return messages[length:] if tuple(messages[:length]) == thread.messages else None
 
 
 def _join(prefix: tuple[int, ...], added: tuple[int, ...]) -> tuple[int, ...]:
-    """Appends; if the model ended its turn, the template's end token is already there."""
+    """Both, with the template's end token only once if the reply already has it."""
     return prefix + (added[1:] if prefix and added and prefix[-1] == added[0] else added)

@@ -1,4 +1,4 @@
-"""Plays a task once without a policy, to find errors in its code before a policy is loaded."""
+"""Plays a task once without a policy, to find errors in its code early."""
 
 from __future__ import annotations
 
@@ -21,52 +21,51 @@ from hf_credit.rollouts.interaction import Interaction, Request, Wrapper
 from hf_credit.rollouts.samplers import Generation
 
 _REPLY = "?"
-_STEPS = 16  # enough for every role of a collaboration; a game may go on for thousands
+_STEPS = 16  # enough for every role of a collaboration; a game may have thousands
 
 
 class DryRunError(RuntimeError):
-    """A task's own code failed on its first row; the failure is the cause."""
+    """The code of a task failed on its first row; the exception is the cause."""
 
 
 def dry_run(
     interaction: Interaction[Any], chat: Chat, start: RolloutRequest[Any], what: str = "the first task row"
 ) -> None:
-    """Plays one task with the constant reply "?" to every request, through the same engine as training.
+    """Plays one task with the constant reply "?" to every request, with the engine of training.
 
-    It renders templates, takes at most 16 steps, and computes the outcome and the metrics, so a scorer is called once,
-    on a meaningless reply, which must have a score without an exception. A scorer that is slow or calls a judge over a
-    network is called as well, because training needs it too. No token is generated, and the random states of Python,
-    NumPy and torch do not change.
+    It renders chat templates, takes at most 16 steps, and computes the outcome and the metrics. So a scorer is called
+    once, also a slow one, and must not raise an exception on a meaningless reply. No token is generated, and the
+    random states of Python, NumPy and torch do not change.
 
     Args:
-        interaction: the task to play.
+        interaction: the Interaction to play.
         chat: renders messages to tokens.
-        start: the task.
-        what: name of the task in the error.
+        start: the request of the task.
+        what: describes the task in the error.
 
     Raises:
-        DryRunError: the interaction, its scorer or the chat template raised an exception.
+        DryRunError: the Interaction, its scorer or the chat template raised an exception.
     """
-    failed = _play(interaction, chat, replace(start, fanout=(), stream=None), _STEPS)
-    if failed.ending == Ending.ERROR:
+    episode = _play(interaction, chat, replace(start, fanout=(), stream=None), _STEPS)
+    if episode.ending == Ending.ERROR:
         raise DryRunError(
-            f"{what} must play without an exception, whatever is replied, got {failed.error}; mend the code that the "
-            "traceback names."
-        ) from failed.exception
+            f"{what} must not raise an exception, whatever the replies, got {episode.error}; fix the code in the "
+            "traceback."
+        ) from episode.exception
 
 
 def require_room(
     interaction: Interaction[Any], chat: Chat, starts: Iterable[RolloutRequest[Any]], max_context_tokens: float
 ) -> None:
-    """Rejects a limit that none of the first eight tasks fits, so that every episode would end at its start.
+    """Rejects a limit of contexts that all of the first eight tasks exceed, so that no episode would have a decision.
 
     Args:
         interaction, chat: as in `dry_run`.
-        starts: the tasks; the second is checked only if the first does not fit, and so on.
-        max_context_tokens: the limit of a context.
+        starts: the requests of the tasks; each is checked only if all before exceed the limit.
+        max_context_tokens: the maximum number of tokens of a context.
 
     Raises:
-        ValueError: none fits.
+        ValueError: all exceed the limit.
     """
     tried = 0
     for tried, start in enumerate(itertools.islice(starts, 8), start=1):  # noqa: B007
@@ -75,24 +74,24 @@ def require_room(
             return
     if tried:
         raise ValueError(
-            f"the context of a task must fit the model beside a reply, got room for {max_context_tokens:g} tokens and "
-            f"longer ones in the first {tried} tasks; lower max_completion_length (max_new_tokens) or raise "
+            f"the context of a task must have at most {max_context_tokens:g} tokens, so that a reply still fits, got "
+            f"more in each of the first {tried} tasks; lower max_completion_length (max_new_tokens) or raise "
             "max_context_tokens."
         )
 
 
 def first_rows(dataset: Any, count: int = 1) -> Iterator[Mapping[str, Any]]:
-    """The first rows of a dataset, or of each of several by name; empty for `None`.
+    """Yields the first rows of a dataset, or of each value of a dictionary of datasets; none for `None`.
 
     Args:
-        dataset: with `__getitem__` and a length, or a stream, which is restarted for them.
-        count: maximum number of each.
+        dataset: a dataset with `__getitem__` and `__len__`, or a stream, whose iteration restarts.
+        count: maximum number of rows per dataset.
     """
     if isinstance(dataset, dict):
-        for one in dataset.values():
-            yield from first_rows(one, count)
+        for value in dataset.values():
+            yield from first_rows(value, count)
     elif hasattr(dataset, "__len__") and not isinstance(dataset, torch.utils.data.IterableDataset):
-        yield from (dataset[place] for place in range(min(count, len(dataset))))
+        yield from (dataset[index] for index in range(min(count, len(dataset))))
     elif dataset is not None:
         yield from itertools.islice(dataset, count)
 
@@ -106,7 +105,7 @@ def _play(
     def generate(contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
         return [reply] * len(contexts)
 
-    engine = Engine(_Cut(interaction, steps), chat, generate)
+    engine = Engine(_StepLimit(interaction, steps), chat, generate)
     engine.failures = _Silent()
     if limit is not None:
         engine.max_context_tokens = limit
@@ -117,7 +116,7 @@ def _play(
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Restores the random states of Python, NumPy and torch."""
+    """Restores the random states of Python, NumPy and torch on exit."""
     python, numpy = random.getstate(), np.random.get_state()
     devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices=devices):
@@ -128,8 +127,8 @@ def undisturbed() -> Iterator[None]:
             np.random.set_state(numpy)
 
 
-class _Cut(Wrapper[Any, Any]):
-    """An Interaction cut after some steps, which are made here."""
+class _StepLimit(Wrapper[Any, Any]):
+    """An Interaction that ends after some steps, counted over all its episodes."""
 
     def __init__(self, inner: Interaction[Any], steps: int) -> None:
         super().__init__(inner)
@@ -149,4 +148,4 @@ class _Cut(Wrapper[Any, Any]):
 
 class _Silent(FailureLog):
     def add(self, error: Exception, what: str = "an episode") -> None:
-        """Raises the failure."""
+        """Logs nothing: the caller raises the failure."""

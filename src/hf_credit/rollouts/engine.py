@@ -37,23 +37,23 @@ S = TypeVar("S")
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutRequest(Generic[S]):
-    """The start of an episode: a task and a seed, or a recorded state; and how it continues from there.
+    """A request for an episode from a task and a seed, or from a recorded state, or for a tree of episodes.
 
     Attributes:
-        task: the task row, read only without `state`.
-        seed: the argument of `Interaction.start`, or the new seed of `state`. `None` uses the task's own `seed`, or 0
-            if it has none, and does not change a recorded state.
-        state: a state to start from; `hf_credit.rollouts.replay_from` makes such a start from a recorded decision.
-        contexts: with `state`, the recorded context of event types whose next context is already in tokens.
+        task: the task row; not used with `state`.
+        seed: the argument of `Interaction.start`, or the new seed of `state`. If `None`, the task's `seed`, or 0
+            without one; a recorded state is then not reseeded.
+        state: the state to start from, such as from `hf_credit.rollouts.replay_from`.
+        contexts: with `state`, the recorded tokens of next contexts, by event type.
         threads: with `state`, the conversations so far, by event type.
-        step: with `state`, number of steps before it, from which the steps of its decisions are counted.
-        forced: with `state`, replies of the first step that are fixed rather than sampled, by event type.
-        fanout: alternatives at the first step, the second step and so on. Before a step with several, the episode
-            splits into as many episodes, which share everything before; there is one episode for each leaf.
+        step: with `state`, the number of steps before it, from which the steps of decisions are counted.
+        forced: with `state`, fixed replies in the first step, by event type.
+        fanout: number of alternatives at the first step, the second step and so on. Before a step with several, the
+            episode forks; there is one episode for each leaf.
         scored: whether the outcome is computed at the end.
-        stream: names the random numbers of its replies, if the sampler honours seeds: episodes of one stream use the
-            same ones, except the alternatives of the first step that has several (paper C3, Appendix L).
-        comparison: whether its episodes serve only for comparison; the ledger counts those separately.
+        stream: the name of the random numbers of replies, if the sampler honours seeds: episodes of one stream share
+            them, except for the alternatives of the first step with several (paper C3, Appendix L).
+        comparison: whether its episodes serve only for comparison, which the ledger counts separately.
     """
 
     task: Mapping[str, Any] = field(default_factory=dict)
@@ -71,13 +71,13 @@ class RolloutRequest(Generic[S]):
 
 @dataclass(kw_only=True)
 class _Walk(Generic[S]):
-    """An unfinished episode; `episode` is set once it is over, `branches` once it has split.
+    """An unfinished episode; `episode` is set when it is over, `branches` when it has forked.
 
-    In each step requests are made (`asked_with`), it acts once all `replies` are there, and continues from `result`.
+    In each step it makes requests (`asked_with`), acts when it has all `replies`, and continues from `result`.
     """
 
     start: RolloutRequest[S]
-    place: int
+    place: int  # the index of `start`
     begun: bool = False
     state: Any = None
     requests: tuple[Request, ...] = ()
@@ -85,22 +85,22 @@ class _Walk(Generic[S]):
     contexts: dict[str, tuple[int, ...]] = field(default_factory=dict)
     forced: dict[str, Generation] = field(default_factory=dict)
     decisions: list[Decision] = field(default_factory=list)
-    turn: int = 0  # where the decisions of the last turn begin
+    turn: int = 0  # the index of the first decision of the last turn
     steps: int = 0
     fanout: tuple[int, ...] = ()
     branch: tuple[int, ...] = ()  # as `Episode.branch`
     prefix_length: int = 0
-    asked: int = 0
-    shared: SharedStates | None = None  # where others go on from its state
+    scored: int = 0  # as `Episode.scored`
+    shared: SharedStates | None = None  # if other walks continue from its state
     episode: Episode | None = None
     branches: list[_Walk[S]] = field(default_factory=list)
     asked_with: list[tuple[int, ...]] = field(default_factory=list)  # the context of each request
     replies: list[Generation | None] = field(default_factory=list)
-    coming: int = 0  # how many replies, or whether a step, it waits for
+    coming: int = 0  # number of replies or steps that it waits for
     step: list[Decision] = field(default_factory=list)
-    result: list[S | Exception] = field(default_factory=list)  # what the step led to, once that is known
-    siblings: Counter[tuple[tuple[int, ...], ...]] | None = None  # what was said so far at the split it is fresh from
-    again: int = 0  # how many siblings at the first split had said the same before it
+    result: list[S | Exception] = field(default_factory=list)  # the next state or an exception, once it is known
+    siblings: Counter[tuple[tuple[int, ...], ...]] | None = None  # replies so far at the fork before this step
+    again: int = 0  # number of earlier siblings with the same replies at the first fork
 
     @property
     def splits(self) -> bool:
@@ -108,7 +108,7 @@ class _Walk(Generic[S]):
         return self.episode is None and len(self.fanout) > 0 and self.fanout[0] > 1
 
     def split(self) -> list[_Walk[S]]:
-        """One walk for each alternative of its next step, which replace this one."""
+        """Replaces it by one walk for each alternative of its next step."""
         siblings: Counter[tuple[tuple[int, ...], ...]] | None = None if self.branch else Counter()
         self.branches = [
             replace(
@@ -132,17 +132,17 @@ class _Walk(Generic[S]):
         return self.branches
 
     def draw_seed(self, event: str) -> int | None:
-        """The seed of its next reply, the same in all alternatives of the step that was the first to have several.
+        """The seed of its next reply, the same after all alternatives of the first step with several.
 
-        Alternatives with the same text are one alternative with more replays: replay t of an alternative has its own
-        random numbers (paper C3, Table 15), so those of the second continue after those of the first.
+        Alternatives with the same text count as replays of one alternative, and each replay of an alternative has
+        different random numbers (paper C3, Table 15).
         """
         if self.start.stream is None:
             return None
         first = next((step for step, width in enumerate(self.start.fanout) if width > 1), self.steps)
         shared = self.branch[1:] if self.steps > first else self.branch
         again = ("again", self.again) if self.again else ()
-        spoken = sum(decision.event == event for decision in self.decisions)  # also where a role before it is left out
+        spoken = sum(decision.event == event for decision in self.decisions)  # does not depend on removed roles
         return derive(0, self.start.stream, spoken, event, *shared, *again)
 
     def leaves(self) -> Iterator[Episode]:
@@ -156,23 +156,22 @@ class _Walk(Generic[S]):
 class Engine(Generic[S]):
     """Plays many episodes of an Interaction in parallel.
 
-    A sampler of batches is called in rounds: one call for every reply that any episode waits for. A sampler of single
-    requests (`SubmittingSampler`) is called by each episode as soon as it needs a reply, and episodes continue when
-    their replies arrive. A new episode takes the place of one that ends at once. An exception inside an episode ends
-    that episode as an error, and the first failure of each kind is logged; an exception in `generate` itself is
-    raised.
+    A sampler of batches is called in rounds, with the contexts of all running episodes. A sampler of single requests
+    (`SubmittingSampler`) is called as soon as an episode needs a reply, and the episode continues when it arrives. As
+    soon as an episode ends, another one starts. An exception of the task's own code ends its episode in an error, and
+    the first failure of each kind is logged; an exception of `generate` is raised.
 
     Args:
-        interaction: the task to play.
+        interaction: the Interaction to play.
         chat: renders messages to tokens.
-        generate: the sampler, one for all or one for each role; with a method `seeded(contexts, seeds)` it honours
+        generate: the sampler, one for all roles or one for each; with a method `seeded(contexts, seeds)` it honours
             seeds.
         max_concurrent: maximum number of running episodes, which bounds the batch of a generation call.
-        max_context_tokens: a context longer than this ends its episode as truncated; unbounded if `None`.
-        lock: for several parallel runs, in threads that share an Interaction, a chat or an oracle: a run holds the
-            lock, except while it waits for replies and for worlds with parallel steps (`Batched.side_by_side`). So the
-            code of a task never runs twice at a time, and all runs wait for a slow step of a world that does not
-            declare this. Only with a sampler of single requests.
+        max_context_tokens: a longer context ends its episode as truncated; unbounded if `None`.
+        lock: for parallel runs in threads that share an Interaction, a chat or an oracle: a run holds the lock, except
+            while it waits for replies or for parallel steps (`Batched.side_by_side`). So the code of a task runs in
+            one thread at a time, and all runs wait for slow steps that are not parallel. Only for a sampler of single
+            requests.
 
     Raises:
         ValueError: a limit is not a whole number of at least 1, or one of the Interaction's `roles` has no sampler.
@@ -194,46 +193,45 @@ class Engine(Generic[S]):
         self.chat = chat
         self.generate = generate
         self.lock = lock
-        self._take(interaction)
+        self._set_interaction(interaction)
         self.max_concurrent = max_concurrent
         self.failures = FailureLog()
         self.max_context_tokens = math.inf if max_context_tokens is None else max_context_tokens
 
     @property
     def honours_seeds(self) -> bool:
-        """Whether episodes of one stream use the same random numbers."""
+        """Whether episodes of one stream share random numbers."""
         return honours_seeds(self.generate)
 
     def of(self, interaction: Interaction[Any]) -> Engine[Any]:
-        """The same engine for another Interaction, with the same samplers.
+        """Returns the engine for another Interaction, with the same samplers.
 
         Raises:
-            ValueError: one of its `roles` has no sampler.
+            ValueError: one of the Interaction's `roles` has no sampler.
         """
         other = copy.copy(self)
-        other._take(interaction)
+        other._set_interaction(interaction)
         return other
 
-    def _take(self, interaction: Interaction[Any]) -> None:
+    def _set_interaction(self, interaction: Interaction[Any]) -> None:
         refuse_missing(self.generate, interaction.roles)
         self.interaction = interaction
         self._reads_tokens = ReadsTokens(interaction).reads_tokens
         self._batched, self._learned, self._metered = Batched(interaction), Learned(interaction), Metered(interaction)
 
     def rendered(self, template_kwargs: Mapping[str, Any]) -> Engine[S]:
-        """The same engine with these settings of the chat template added to or replacing its own."""
+        """Returns the engine with other settings of the chat template, which are added to or replace its own."""
         other = copy.copy(self)
         other.chat = Chat(self.chat.tokenizer, {**self.chat.template_kwargs, **template_kwargs})
         return other
 
     def run(self, starts: Iterable[RolloutRequest[S]]) -> list[Episode]:
-        """The episodes of each start, in the order of the starts: one, or one for each leaf of its alternatives.
+        """Returns the episodes of all requests, in order: one for each request, or one for each leaf of its tree.
 
         Raises:
-            ValueError: a start's `fanout` contains a number below 1, or it continues from a state of an Interaction
-                that cannot be replayed.
-            SharedStateError: alternatives continue from a state that is not a value, or that another of them has
-                changed.
+            ValueError: a `fanout` contains a number below 1, or a request needs replays that the Interaction does not
+                support.
+            SharedStateError: alternatives continue from a state that is not a value, or that one of them changed.
         """
         states = SharedStates(self.interaction)
         walks = [self._walk(start, place) for place, start in enumerate(starts)]
@@ -252,16 +250,16 @@ class Engine(Generic[S]):
                         live += 1
                         unasked.append(walk)
                 self._ask(unasked, arrivals)
-                # Only walks that can go on are visited, so the cost of an arrival does not depend on how many wait.
+                # Only walks that can continue are visited, so an arrival costs the same for any number of others.
                 moved = [walk for walk in unasked if not walk.coming]
-                # Where some have just ended, others take their places before anything is waited for.
+                # If walks have just ended, others start before the engine waits.
                 moved += arrivals.take(wait=live > 0 and not moved)
                 self._act([walk for walk in moved if walk.episode is None and not walk.step], arrivals)
                 for walk in moved:
                     if walk.result:
                         self._advance(walk, walk.step, walk.result.pop())
                 unasked = [walk for walk in moved if walk.episode is None and not walk.splits and not walk.coming]
-                # Those that split next wait first in line, so that alternatives run side by side and none waits long.
+                # Walks that fork next come first in the queue, so that their alternatives run in parallel.
                 waiting.extendleft(reversed([walk for walk in moved if walk.splits]))
                 live -= sum(walk.splits or walk.episode is not None for walk in moved)
         finally:
@@ -270,14 +268,14 @@ class Engine(Generic[S]):
 
     @property
     def _most_live(self) -> int:
-        most = self._batched.most_live
-        return self.max_concurrent if most is None else min(most, self.max_concurrent)
+        limit = self._batched.most_live
+        return self.max_concurrent if limit is None else min(limit, self.max_concurrent)
 
     def _walk(self, start: RolloutRequest[S], place: int) -> _Walk[S]:
         if any(width < 1 for width in start.fanout):
-            raise ValueError(f"every step must have at least 1 alternative, got a fanout of {start.fanout}; raise it.")
+            raise ValueError(f"a fanout must be at least 1 at every step, got {start.fanout}; raise it.")
         if start.state is not None or max(start.fanout, default=1) > 1:
-            require_replayable(self.interaction, "this start, which goes on from a state more than once")
+            require_replayable(self.interaction, "a request that continues from a state")
         return _Walk(
             start=start,
             place=place,
@@ -288,7 +286,7 @@ class Engine(Generic[S]):
         )
 
     def _start(self, walks: Iterable[_Walk[S]]) -> None:
-        """Starts walks that begin with a task in parallel, if the Interaction supports it."""
+        """Starts walks from tasks, in parallel if the Interaction supports it."""
         fresh = [walk for walk in walks if walk.state is None and walk.start.state is None]
         tasks = [walk.start.task for walk in fresh]
         seeds = [
@@ -308,14 +306,14 @@ class Engine(Generic[S]):
         start = walk.start
         with self._errors_end(walk):
             if start.state is None:
-                self._start([walk])  # one of several that were not all expected to begin
+                self._start([walk])  # unless it has been started in parallel
                 if isinstance(walk.state, Exception):
                     raise walk.state
             elif start.seed is None:
                 walk.state = start.state
             else:
                 walk.state = self.interaction.reseed(start.state, start.seed)
-            self._look(walk)
+            self._set_requests(walk)
             if start.state is not None:
                 states.enter(start.state, start.seed, walk.requests)
                 walk.shared = states
@@ -323,7 +321,7 @@ class Engine(Generic[S]):
     def _split(self, walk: _Walk[S], states: SharedStates) -> list[_Walk[S]]:
         """The alternatives of the next step, each reseeded.
 
-        With common random numbers the first alternatives have the same world, so that only their replies differ.
+        With common random numbers the alternatives of the first fork keep the seed, so that only replies differ.
         """
         require_value(walk.state)
         branches = walk.split()
@@ -335,14 +333,14 @@ class Engine(Generic[S]):
                     branch.state = self.interaction.reseed(branch.state, seed)
         return branches
 
-    def _look(self, walk: _Walk[S]) -> None:
-        """The next requests; without any the walk is over."""
+    def _set_requests(self, walk: _Walk[S]) -> None:
+        """Sets the next requests; without any, the walk ends."""
         walk.requests = self.interaction.pending(walk.state)
         if not walk.requests:
             self._end(walk, self.interaction.ending(walk.state))
 
     def _end(self, walk: _Walk[S], ending: Ending) -> None:
-        walk.asked = self._metered.scores(walk.state) if walk.start.scored else 0
+        walk.scored = self._metered.scores(walk.state) if walk.start.scored else 0
         walk.episode = Episode(
             decisions=tuple(walk.decisions),
             outcome=_finite("outcome", self.interaction.outcome(walk.state)) if walk.start.scored else math.nan,
@@ -352,13 +350,13 @@ class Engine(Generic[S]):
             branch=walk.branch,
             prefix_length=walk.prefix_length,
             num_leaves=math.prod(walk.fanout),
-            scored=walk.asked,
+            scored=walk.scored,
             next_context=self._next_context(walk) if ending == Ending.CUT else None,
             final_state=walk.state,
         )
 
     def _next_context(self, walk: _Walk[S]) -> tuple[int, ...] | None:
-        """The next context of a walk that was cut: of several simultaneous roles, that of the first."""
+        """The next context of a walk that was cut; of several simultaneous requests, that of the first."""
         for request in Interruptible(self.interaction).bootstrap_requests(walk.state):
             (context,) = self.chat.contexts([(request, walk.threads.get(request.event))])
             if isinstance(context, Exception):
@@ -367,39 +365,39 @@ class Engine(Generic[S]):
         return None
 
     def _ask(self, walks: Sequence[_Walk[S]], arrivals: _Arrivals) -> None:
-        """Requests the next replies of walks; those whose context is too long end."""
-        asked = [(walk, request) for walk in walks for request in walk.requests]
-        contexts = self._contexts(asked)
-        for (walk, _), context in zip(asked, contexts, strict=True):
+        """Makes the next requests of walks; those with a context that is too long end."""
+        requests = [(walk, request) for walk in walks for request in walk.requests]
+        contexts = self._contexts(requests)
+        for (walk, _), context in zip(requests, contexts, strict=True):
             if walk.episode is None and len(context) > self.max_context_tokens:
                 with self._errors_end(walk):
                     self._end(walk, Ending.TRUNCATED)
-        wanted: list[tuple[_Walk[S], int, Request]] = []
-        for (walk, request), context in zip(asked, contexts, strict=True):
+        to_sample: list[tuple[_Walk[S], int, Request]] = []
+        for (walk, request), context in zip(requests, contexts, strict=True):
             if walk.episode is None:
                 walk.asked_with.append(context)
                 walk.replies.append(walk.forced.pop(request.event, None))
                 if walk.replies[-1] is None:
-                    wanted.append((walk, len(walk.replies) - 1, request))
-        if wanted:
-            self._sample(wanted, arrivals)
+                    to_sample.append((walk, len(walk.replies) - 1, request))
+        if to_sample:
+            self._sample(to_sample, arrivals)
 
-    def _sample(self, wanted: Sequence[tuple[_Walk[S], int, Request]], arrivals: _Arrivals) -> None:
-        """Samples replies: those of a batch are there at once, those of single requests arrive later."""
-        contexts = [walk.asked_with[place] for walk, place, _ in wanted]
-        seeds = [walk.draw_seed(request.event) for walk, _, request in wanted]
-        takers = [partial(_take_reply, walk, place, request.max_tokens) for walk, place, request in wanted]
+    def _sample(self, requests: Sequence[tuple[_Walk[S], int, Request]], arrivals: _Arrivals) -> None:
+        """Samples replies: those of a batch are set at once, those of single requests when they arrive."""
+        contexts = [walk.asked_with[index] for walk, index, _ in requests]
+        seeds = [walk.draw_seed(request.event) for walk, _, request in requests]
+        takers = [partial(_take_reply, walk, index, request.max_tokens) for walk, index, request in requests]
         if isinstance(self.generate, SubmittingSampler):
-            for (walk, _, request), context, seed, take in zip(wanted, contexts, seeds, takers, strict=True):
+            for (walk, _, request), context, seed, take in zip(requests, contexts, seeds, takers, strict=True):
                 walk.coming += 1
                 arrivals.expect(self.generate.submit(request.role, context, seed), walk, take)
             return
-        replies = sample(self.generate, [request.role for _, _, request in wanted], contexts, seeds)
+        replies = sample(self.generate, [request.role for _, _, request in requests], contexts, seeds)
         for take, reply in zip(takers, replies, strict=True):
             take(reply)
 
     def _act(self, walks: Sequence[_Walk[S]], arrivals: _Arrivals) -> None:
-        """Passes replies to the world of each walk, and records the results: at once, or when they arrive."""
+        """Passes replies to the Interaction, and records the results, at once or when they arrive."""
         if not walks:
             return
         generations = [reply for walk in walks for reply in walk.replies if reply is not None]
@@ -423,37 +421,37 @@ class Engine(Generic[S]):
                         observed=request.role in self._learned.untrained,
                     )
                 )
-        states, replies = [walk.state for walk in walks], [self._said(walk, walk.step) for walk in walks]
+        states, replies = [walk.state for walk in walks], [self._replies(walk, walk.step) for walk in walks]
         if isinstance(self.generate, SubmittingSampler) and self._batched.side_by_side > 1:
-            for walk, state, said in zip(walks, states, replies, strict=True):
+            for walk, state, own in zip(walks, states, replies, strict=True):
                 walk.coming += 1
-                arrivals.expect(in_thread(self._batched.advance_many, [state], [said]), walk, walk.result.extend)
+                arrivals.expect(in_thread(self._batched.advance_many, [state], [own]), walk, walk.result.extend)
             return
         for walk, result in zip(walks, self._batched.advance_many(states, replies), strict=True):
             walk.result.append(result)
 
-    def _said(self, walk: _Walk[S], step: Sequence[Decision]) -> list[str]:
+    def _replies(self, walk: _Walk[S], step: Sequence[Decision]) -> list[str]:
         """The replies of a step, as arguments of `advance`."""
         if not self._reads_tokens:
             return [decision.action_text for decision in step]
-        asked = zip(walk.requests, step, strict=True)
-        return [self.chat.reply(one.action_ids, one.context_ids, request.tools) for request, one in asked]
+        pairs = zip(walk.requests, step, strict=True)
+        return [self.chat.reply(one.action_ids, one.context_ids, request.tools) for request, one in pairs]
 
-    def _contexts(self, asked: Sequence[tuple[_Walk[S], Request]]) -> list[tuple[int, ...]]:
-        """The tokens of each request; messages that the template rejects end their walk as an error."""
-        contexts = [walk.contexts.pop(request.event, None) for walk, request in asked]
-        missing = [place for place, context in enumerate(contexts) if context is None]
-        wanted = [(asked[place][1], asked[place][0].threads.get(asked[place][1].event)) for place in missing]
-        for place, found in zip(missing, self.chat.contexts(wanted), strict=True):
-            if isinstance(found, Exception):
-                with self._errors_end(asked[place][0]):
-                    raise found
+    def _contexts(self, requests: Sequence[tuple[_Walk[S], Request]]) -> list[tuple[int, ...]]:
+        """The context of each request; messages that the template rejects end their walk in an error."""
+        contexts = [walk.contexts.pop(request.event, None) for walk, request in requests]
+        missing = [index for index, context in enumerate(contexts) if context is None]
+        threads = [(request, walk.threads.get(request.event)) for walk, request in (requests[i] for i in missing)]
+        for index, context in zip(missing, self.chat.contexts(threads), strict=True):
+            if isinstance(context, Exception):
+                with self._errors_end(requests[index][0]):
+                    raise context
             else:
-                contexts[place] = found
+                contexts[index] = context
         return [context or () for context in contexts]
 
     def _advance(self, walk: _Walk[S], step: list[Decision], result: S | Exception) -> None:
-        """Continues in the state after a step, or ends with the exception that it raised."""
+        """Continues in the state after a step, or ends with the exception that the step raised."""
         with self._errors_end(walk):
             if walk.shared is not None:
                 walk.shared.leave(walk.state, walk.requests)
@@ -464,23 +462,23 @@ class Engine(Generic[S]):
             if not all(one.observed for one in step):
                 walk.turn = len(walk.decisions)
             walk.decisions += [replace(one, reward=reward) for one in step] if reward else step
-            if not trained:  # what was replied to the turn may tell
+            if not trained:  # which may depend on untrained roles' replies to the turn
                 walk.decisions[walk.turn :] = [replace(one, trained=False) for one in walk.decisions[walk.turn :]]
             walk.state = result
             walk.steps += 1
             walk.fanout = walk.fanout[1:]
             self._count_siblings(walk, step)
             walk.asked_with, walk.replies, walk.step = [], [], []
-            self._look(walk)
+            self._set_requests(walk)
 
     def _count_siblings(self, walk: _Walk[S], step: Sequence[Decision]) -> None:
-        """An alternative with the text of another gets its own world, with common random numbers."""
+        """With common random numbers, reseeds an alternative with the same replies as an earlier one."""
         siblings, walk.siblings = walk.siblings, None
         if siblings is None or walk.start.stream is None:
             return
-        said = tuple(decision.action_ids for decision in step)
-        walk.again = siblings[said]
-        siblings[said] += 1
+        replies = tuple(decision.action_ids for decision in step)
+        walk.again = siblings[replies]
+        siblings[replies] += 1
         if walk.again:
             walk.state = self.interaction.reseed(walk.state, derive(0, "again", walk.again))
 
@@ -489,10 +487,10 @@ class Engine(Generic[S]):
 
 
 class _Arrivals:
-    """What walks wait for: single replies, and parallel steps of worlds.
+    """The futures that walks wait for: single replies, and parallel steps.
 
     Args:
-        lock: as of `Engine`.
+        lock: as for `Engine`.
     """
 
     def __init__(self, lock: threading.Lock | None) -> None:
@@ -501,18 +499,18 @@ class _Arrivals:
         self._arrived: SimpleQueue[tuple[Future[Any], _Walk[Any], Callable[[Any], object]]] = SimpleQueue()
 
     def expect(self, future: Future[Any], walk: _Walk[Any], take: Callable[[Any], object]) -> None:
-        """Passes the result of a future that `walk` waits for to `take`, once it is there."""
+        """Lets `walk` wait for a future, the result of which is passed to `take`."""
         self._expected.add(future)
         future.add_done_callback(lambda done: self._arrived.put((done, walk, take)))
 
     def take(self, wait: bool) -> list[_Walk[Any]]:
-        """Passes on what has arrived.
+        """Passes on the results that have arrived.
 
         Args:
-            wait: whether to wait until something has.
+            wait: whether to wait for at least one.
 
         Returns:
-            The walks that wait for nothing more.
+            The walks that have all their results.
 
         Raises:
             Exception: the exception of a future.
@@ -534,14 +532,14 @@ class _Arrivals:
         return complete
 
     def cancel(self) -> None:
-        """Cancels everything that has not arrived yet."""
+        """Cancels all futures that have not arrived."""
         for future in self._expected:
             future.cancel()
 
 
 @contextmanager
 def released(lock: threading.Lock | None) -> Iterator[None]:
-    """Releases a lock inside the block."""
+    """Releases a lock inside the block, if there is one."""
     if lock is None:
         yield
         return
@@ -553,7 +551,7 @@ def released(lock: threading.Lock | None) -> Iterator[None]:
 
 
 def in_thread(function: Callable[..., Any], *args: Any) -> Future[Any]:
-    """The result or exception of a function in a daemon thread."""
+    """Returns a future of a function, which is called in a daemon thread."""
     future: Future[Any] = Future()
 
     def call() -> None:
@@ -562,39 +560,44 @@ def in_thread(function: Callable[..., Any], *args: Any) -> Future[Any]:
         except BaseException as error:
             future.set_exception(error)
 
-    future.set_running_or_notify_cancel()  # from now on it cannot be cancelled
+    future.set_running_or_notify_cancel()  # so that it cannot be cancelled
     threading.Thread(target=call, daemon=True).start()
     return future
 
 
-def _take_reply(walk: _Walk[Any], place: int, most: int | None, reply: Generation) -> None:
-    walk.replies[place] = _first_tokens(reply, most)
+def _take_reply(walk: _Walk[Any], index: int, max_tokens: int | None, reply: Generation) -> None:
+    walk.replies[index] = _first_tokens(reply, max_tokens)
 
 
-def _first_tokens(reply: Generation, most: int | None) -> Generation:
-    """A reply, or its first tokens if it has more than `most`."""
-    if most is None or len(reply.ids) <= most:
+def _first_tokens(reply: Generation, max_tokens: int | None) -> Generation:
+    """A reply, cut to `max_tokens`."""
+    if max_tokens is None or len(reply.ids) <= max_tokens:
         return reply
-    return Generation(ids=reply.ids[:most], logprobs=None if reply.logprobs is None else reply.logprobs[:most])
+    logprobs = None if reply.logprobs is None else reply.logprobs[:max_tokens]
+    return Generation(ids=reply.ids[:max_tokens], logprobs=logprobs)
 
 
 def _finite(what: str, value: Any) -> float:
-    """The reward from the task's own code, as a number. No method can use NaN or infinity, so they are an error."""
+    """The value as a finite number.
+
+    Raises:
+        ValueError: it is NaN or infinite.
+    """
     number = float(value)
     if not math.isfinite(number):
-        raise ValueError(f"the {what} of an episode must be finite, got {number}; mend what the task pays.")
+        raise ValueError(f"the {what} of an episode must be finite, got {number}; fix the code of the task.")
     return number
 
 
 class _ErrorsEnd:
-    """An exception of the task's own code inside ends the walk, not the run; decisions of the failed step are kept.
+    """A context in which an exception ends only the walk; the decisions of the failed step are kept.
 
-    A class, because it is entered for every decision: a generator would take a tenth of the time of a step in a simple
-    world.
+    It is a class, since it is entered for every decision: a generator would take a tenth of the time of a step in a
+    simple environment.
 
     Args:
-        failures: where they are logged.
-        walk: the walk that they end.
+        failures: logs the exceptions.
+        walk: the walk to end.
     """
 
     def __init__(self, failures: FailureLog, walk: _Walk[Any]) -> None:
@@ -619,6 +622,6 @@ class _ErrorsEnd:
             branch=walk.branch,
             prefix_length=walk.prefix_length,
             num_leaves=math.prod(walk.fanout),
-            scored=walk.asked,
+            scored=walk.scored,
         )
         return True

@@ -32,10 +32,10 @@ class EnvironmentState:
     """The state of an `EnvironmentInteraction`.
 
     Attributes:
-        world: the environment's state.
-        transcript: (role, content) of the messages so far.
+        world: the state of the environment.
+        transcript: role and content of each message so far.
         turns: number of actions so far.
-        reward: reward of the last action.
+        reward: the reward of the last action.
     """
 
     world: State
@@ -48,15 +48,15 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
     """One agent that plays an environment.
 
     Args:
-        environment: the rules.
-        history: with `"append"` the context has the whole conversation, and grows turn by turn; `"current"` shows only
-            the current observation, for fully observable games.
-        instructions: whether a prompt begins with the environment's instructions. A policy warmed up on the game knows
-            them; any other needs them.
-        max_turns: maximum number of actions of an episode; the environment's own limit if `None`.
+        environment: the environment.
+        history: with `"append"` the context has all messages and grows turn by turn; with `"current"` it has only the
+            current observation, for fully observable environments.
+        instructions: whether a prompt begins with the environment's instructions, which only a policy trained on the
+            environment can do without.
+        max_turns: maximum number of actions of an episode; that of the environment if `None`.
 
     Raises:
-        ValueError: `history` is unknown or does not suit the environment, or `max_turns` is less than 1.
+        ValueError: `history` is unknown or does not fit the environment, or `max_turns` is less than 1.
     """
 
     roles: Collection[str] = ("agent",)
@@ -77,7 +77,7 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
             raise ValueError(f"max_turns must be at least 1, got {max_turns}; raise it or leave it out.")
         if history == "current" and not environment.self_contained:
             raise ValueError(
-                f"history must be 'append' where an observation leaves out what earlier ones said, got 'current' for "
+                f"history must be 'append' for an environment whose observations are not complete, got 'current' for "
                 f"{environment.name!r}; leave the default."
             )
         self.environment = environment
@@ -160,7 +160,7 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
         return None if oracle is None else OraclePlayer(self.environment, oracle, quality)
 
     def texts(self, episodes: int) -> Iterable[str] | None:
-        # Tasks of tools are rows of a dataset, and their schemas are shown too: scripted play has all of that.
+        # With tools, tasks are rows of a dataset and prompts have schemas, which only scripted play covers.
         return None if self.environment.tools else random_texts(self.environment, episodes)
 
     def start(self, task: Mapping[str, Any], seed: int) -> EnvironmentState:
@@ -176,7 +176,7 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
 
     def advance(self, state: EnvironmentState, replies: Sequence[str]) -> EnvironmentState:
         (reply,) = replies
-        # The empty action is readable nowhere.
+        # An unreadable reply has the empty action.
         action = self.environment.read_action(reply)
         transition = self.environment.step(state.world, action)
         if self.history == "append":
@@ -191,7 +191,7 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
     def advance_many(
         self, states: Sequence[EnvironmentState], replies: Sequence[Sequence[str]]
     ) -> list[EnvironmentState | Exception]:
-        """In as many threads as the environment allows (`Environment.slow_steps`)."""
+        """Returns the results of `advance`, in up to `Environment.slow_steps` parallel threads."""
         threads = min(self.side_by_side, len(states))
         if threads <= 1:
             return one_after_another(self, states, replies)

@@ -1,4 +1,4 @@
-"""The result of a rollout: decisions, and their episode."""
+"""Episodes and their decisions, the result of a rollout."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class Ending(StrEnum):
     FINISHED = "finished"
     """The rules of the task ended it."""
     TRUNCATED = "truncated"
-    """The next context would not have fitted the model, or credit assignment removed the rest."""
+    """The next context exceeded the limit, or credit assignment removed the rest."""
     CUT = "cut"
     """A truncation rule stopped it in training (`Truncated` of paper T3)."""
     TURN_LIMIT = "turn_limit"
-    """It was not over after the maximum number of turns."""
+    """It reached the maximum number of turns."""
     INVALID_ACTION = "invalid_action"
-    """A reply held no readable or no legal action."""
+    """A reply had no readable or no legal action."""
     ERROR = "error"
-    """Code outside the model failed: the world, or an oracle. `Episode.error` has the failure."""
+    """The code of the environment or of an oracle failed. `Episode.error` has the failure."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class Verdict:
 
     Attributes:
         score: the process reward, in [0, 1] (paper VPR, eq. 2).
-        valid: whether the oracle accepts the action at all.
+        valid: whether the oracle accepts the action.
     """
 
     score: float
@@ -44,26 +44,25 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """One reply of one role, and everything needed to credit, train on and replay it.
+    """One reply of one role, with everything needed to credit, train on and replay it.
 
     Attributes:
-        role: that replied.
+        role: the role that replied.
         state: the state of the Interaction before the decision; a replay starts from it.
-        context_ids: the tokens the model read.
-        action_ids: the tokens the model generated, including the end-of-turn token if it reached one.
+        context_ids: the tokens of the model's context.
+        action_ids: the tokens the model generated, including an end-of-turn token.
         logprobs: the sampler's log-probability of each action token in nats, or `None` if it reports none.
         action_text: the reply as text, without special tokens.
-        event: the event type of the decision; by default the role itself.
+        event: the event type of the decision; by default the role.
         reward: the Interaction's reward for the step of this reply.
-        verdict: an oracle's verdict, or `None` without an oracle or if it failed.
+        verdict: an oracle's verdict; `None` without an oracle or if it failed.
         trained: whether it may be trained on; if not, it gets no credit.
-        observed: whether its role is untrained (`Learned.untrained`): for trained roles it is part of the observation,
-            not a turn.
-        id: unique id: episodes that share decisions before a split have the same ids there, and a copy with another
-            verdict keeps it.
-        step: number of its step in the episode, counted from 0; the decisions of a step are simultaneous. With `None`,
-            consecutive decisions with the same state object form a step.
-        extras: by name, notes of a collector or a method for itself.
+        observed: whether its role is untrained (`Learned.untrained`), so that it is part of the observation of trained
+            roles and not a turn.
+        id: a unique id, the same in all episodes that share the decision, and in copies.
+        step: the number of its step in the episode, counted from 0; the decisions of a step are simultaneous. If
+            `None`, consecutive decisions with the same state object form a step.
+        extras: data of a collector or a method, by name.
     """
 
     role: str
@@ -85,7 +84,7 @@ class Decision:
         object.__setattr__(self, "event", self.event or self.role)
 
     def in_step_of(self, other: Decision) -> bool:
-        """Whether it was simultaneous with another decision of its episode."""
+        """Returns whether it was simultaneous with another decision of its episode."""
         if self.step is None or other.step is None:
             return self.state is other.state
         return self.step == other.step
@@ -97,22 +96,23 @@ class Episode:
     """One episode of an Interaction.
 
     Attributes:
-        decisions: in the order they were made.
+        decisions: its decisions, in order.
         outcome: the Interaction's outcome of the whole episode.
         ending: how it ended.
         metrics: the Interaction's metrics, such as `success`.
         error: the failure in one line, if `ending` is `ERROR`.
-        exception: the failure itself, if it happened in this process; not compared or shown.
-        start: the index of its start among those that were run together.
-        branch: if its start had alternatives, the index of its alternative at each step that had several.
-        prefix_length: number of its first decisions that an earlier episode of the same start also contains. They have
-            the same ids there, were sampled once, and count once.
-        num_leaves: number of leaves of its start's tree that it replaces: 1, or more if it ended before a split.
-        scored: number of scores of the outcome (`Metered.scores`): 0 if the outcome was not computed; it is then NaN,
-            or 0 after an error.
+        exception: the exception, if it was raised in this process; not compared or shown.
+        start: the index of its request among those that were run together.
+        branch: the index of its alternative at each step with several alternatives.
+        prefix_length: number of its first decisions that it shares with an earlier episode of the same request. They
+            have the same ids, were sampled once, and count once.
+        num_leaves: number of leaves of the request's tree that it counts for: 1, or more if it ended before a planned
+            fork.
+        scored: number of scores of the outcome (`Metered.scores`). It is 0 if the outcome was not computed, which is
+            then NaN, or 0 after an error.
         next_context: for a cut episode, the tokens of the next context, if they are known.
-        final_state: its last state, for continuing it without a role; `None` after an error.
-        extras: by name, notes of a collector or a method for itself.
+        final_state: its last state, from which it can be continued without a role; `None` after an error.
+        extras: data of a collector or a method, by name.
     """
 
     decisions: tuple[Decision, ...]
@@ -132,21 +132,21 @@ class Episode:
 
     @property
     def own_decisions(self) -> tuple[Decision, ...]:
-        """The decisions that are in no earlier episode of the same start."""
+        """The decisions that are not shared with an earlier episode of the same request."""
         return self.decisions[self.prefix_length :]
 
     @property
     def turns(self) -> int:
-        """Number of decisions of trained roles."""
+        """The number of decisions of trained roles."""
         return sum(not decision.observed for decision in self.decisions)
 
     @property
     def steps(self) -> tuple[tuple[Decision, ...], ...]:
-        """The simultaneous decisions, from one state, in order."""
+        """The decisions of each step, which are simultaneous, in order."""
         steps: list[list[Decision]] = []
         for decision in self.decisions:
-            at_once = bool(steps) and decision.in_step_of(steps[-1][0])
-            if at_once and all(decision.event != other.event for other in steps[-1]):
+            simultaneous = bool(steps) and decision.in_step_of(steps[-1][0])
+            if simultaneous and all(decision.event != other.event for other in steps[-1]):
                 steps[-1].append(decision)
             else:
                 steps.append([decision])
@@ -154,5 +154,5 @@ class Episode:
 
     @property
     def generated_tokens(self) -> int:
-        """Number of tokens that the model generated in this episode and in no earlier one of the same start."""
+        """The number of generated tokens in `own_decisions`."""
         return sum(len(decision.action_ids) for decision in self.own_decisions)

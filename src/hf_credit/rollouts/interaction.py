@@ -1,4 +1,4 @@
-"""The interface between rollouts and tasks: who acts when, on which messages."""
+"""The interface of tasks: which role replies next, and to which messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hf_credit.rollouts.episode import Ending
 S = TypeVar("S")
 W = TypeVar("W")
 Message = dict[str, Any]
-"""`role` and `content`, which is text; for an assistant also `tool_calls`, in the form of chat templates."""
+"""A message with `role` and `content`, which is text; an assistant's may have `tool_calls`, as in chat templates."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,12 +23,12 @@ class Request:
     """A request for a reply.
 
     Attributes:
-        role: the role that is to reply, which selects the policy.
-        messages: the conversation so far for this role, in chat form (`role`, `content`).
-        event: the event type (paper C3, eq. 1); by default the role itself. An event type has one conversation, so
+        role: the role that replies, which selects the policy.
+        messages: the conversation of this role so far.
+        event: the event type (paper C3, eq. 1); by default the role. An event type has one conversation, so
             simultaneous requests have different types.
-        tools: offered for this reply, in the form of chat templates: JSON schemas of functions.
-        max_tokens: maximum length of the reply, if below the sampler's own limit. A longer reply is cut to its first
+        tools: the tools for this reply, as in chat templates: JSON schemas of functions.
+        max_tokens: maximum length of the reply, if below the sampler's limit. A longer reply is cut to its first
             tokens, which have the distribution of a sampler with this limit.
     """
 
@@ -46,10 +46,10 @@ class Reply(str):
     """A reply as text without special tokens, with its tokens and tool calls; for an Interaction with `reads_tokens`.
 
     Attributes:
-        ids: its tokens.
-        ended: whether it ended with a special token, that is, was not cut.
-        content: its text without tool calls; the whole text if no tools were offered.
-        calls: the name of each called tool, and the arguments as JSON.
+        ids: the tokens of the reply.
+        ended: whether it ended with a special token; if not, it was truncated.
+        content: its text without tool calls; the whole text without tools.
+        calls: the name of each called tool, and its arguments as JSON.
     """
 
     ids: tuple[int, ...] = ()
@@ -72,17 +72,17 @@ class Reply(str):
 
 
 class Interaction(ABC, Generic[S]):
-    """A task as transitions between states that are values, so that an episode can start again from any of them.
+    """A task as transitions between states that are values, so that an episode can continue from any of them.
 
     A single agent in an environment, a reasoner followed by an actor and a vote of K agents are all Interactions. An
     Interaction holds only options. Its methods must not have side effects.
 
-    Optional members (its own task rows, an oracle, a team without one of its roles, ...) are listed in
-    `hf_credit.rollouts.capabilities`; a task simply defines them.
+    `hf_credit.rollouts.capabilities` lists optional members, such as generated task rows, an oracle or the removal of
+    a role; an Interaction simply defines them.
 
     Attributes:
-        roles: that reply, if known beforehand.
-        max_replies: maximum number of replies of an episode, if known.
+        roles: the roles that reply, if they are known in advance.
+        max_replies: maximum number of replies of an episode, if it is known.
     """
 
     roles: Collection[str] = ()
@@ -94,74 +94,74 @@ class Interaction(ABC, Generic[S]):
         return name_of(self) or type(self).__name__
 
     def spec(self) -> dict[str, Any]:
-        """Plain JSON values from which `hf_credit.tasks.TaskSpec` builds it again.
+        """Returns plain JSON values from which `hf_credit.tasks.TaskSpec` builds it again.
 
-        Either `environment` and `environment_options`, `history`, `instructions` and `max_turns`, or `collaboration`
-        and `collaboration_options`: the name, or `"module:factory"`, of its factory, with every argument. Results of
-        `hf_credit.collaborations.make` and of factories with `hf_credit.registry.remembers_its_call` have these.
+        They are `environment`, `environment_options`, `history`, `instructions` and `max_turns`, or `collaboration`
+        and `collaboration_options`: the name or `"module:factory"` of its factory, and all arguments. They are known
+        for results of `hf_credit.collaborations.make` and of factories with `hf_credit.registry.remembers_its_call`.
 
         Raises:
-            ValueError: they are unknown, in one sentence.
+            ValueError: they are unknown.
         """
-        noted = remembered(self)
-        if noted is None:
+        call = remembered(self)
+        if call is None:
             raise ValueError(
-                f"an Interaction is described by the factory that made it, got a {type(self).__name__} made by hand; "
-                "make it with hf_credit.collaborations.make('module:factory'), or give it a spec() of its own."
+                f"an Interaction must be made by a factory to be described, got a {type(self).__name__} made by hand; "
+                "make it with hf_credit.collaborations.make('module:factory'), or implement its method spec."
             )
-        return {"collaboration": noted[0], "collaboration_options": noted[1]}
+        return {"collaboration": call[0], "collaboration_options": call[1]}
 
     @abstractmethod
     def start(self, task: Mapping[str, Any], seed: int) -> S:
-        """The first state of a task; `seed` drives everything random that happens after it."""
+        """Returns the first state of a task; `seed` determines all randomness of the task."""
 
     @abstractmethod
     def pending(self, state: S) -> tuple[Request, ...]:
-        """Who acts now, and on which messages; empty when the episode is over."""
+        """Returns the requests for replies in `state`, which are simultaneous; empty if the episode is over."""
 
     @abstractmethod
     def advance(self, state: S, replies: Sequence[str]) -> S:
-        """The state after the replies to `pending(state)`, in the same order."""
+        """Returns the state after the replies to `pending(state)`, in the same order."""
 
     @abstractmethod
     def outcome(self, state: S) -> float:
-        """The outcome of an episode that ended in `state`."""
+        """Returns the outcome of an episode that ended in `state`."""
 
     def reward(self, state: S) -> float:
-        """The reward of the step before `state`."""
+        """Returns the reward of the step before `state`."""
         return 0.0
 
     def ending(self, state: S) -> Ending:
-        """How an episode that is over in `state` ended."""
+        """Returns how an episode that is over in `state` ended."""
         return Ending.FINISHED
 
     def metrics(self, state: S) -> Mapping[str, float]:
-        """The metrics of an episode that ended in `state`."""
+        """Returns the metrics of an episode that ended in `state`."""
         return {}
 
     def reseed(self, state: S, seed: int) -> S:
-        """`state` with another random future and the same past; by default there is no randomness.
+        """Returns `state` with the same past and another random future; by default there is no randomness.
 
-        `pending` must not change: an engine that finds another message raises an error.
+        `pending` must not change; the engine raises an error if it does.
         """
         return state
 
 
 class Wrapper(Interaction[W], Generic[W, S]):
-    """An Interaction that wraps another and delegates all members that a subclass does not redefine.
+    """An Interaction that wraps another and delegates all members that a subclass does not override.
 
-    If its states have another type, a subclass defines in `within` how to get the inner state, and redefines the
-    methods that return a state: `start`, `advance`, `reseed`, and those of the delegated capabilities.
+    If its states have another type, a subclass overrides `within`, which returns the inner state, and all methods that
+    return a state: `start`, `advance`, `reseed`, and those of the delegated capabilities.
 
     Args:
-        inner: what is played.
+        inner: the Interaction to wrap.
     """
 
     def __init__(self, inner: Interaction[S]) -> None:
         self.inner = inner
 
     def within(self, value: Any) -> Any:
-        """The argument for the inner Interaction in place of this one: for a state the inner state."""
+        """Returns the inner state of a state; other arguments unchanged."""
         return value
 
     def __getattr__(self, name: str) -> Any:
@@ -171,10 +171,10 @@ class Wrapper(Interaction[W], Generic[W, S]):
         if not inspect.isroutine(member):
             return member
 
-        def ask(*args: Any, **kwargs: Any) -> Any:
+        def delegated(*args: Any, **kwargs: Any) -> Any:
             return member(*map(self.within, args), **kwargs)
 
-        return ask
+        return delegated
 
     @property
     def name(self) -> str:
@@ -218,15 +218,15 @@ class Wrapper(Interaction[W], Generic[W, S]):
 
 @contextmanager
 def readable_state(interaction: Interaction[Any]) -> Iterator[None]:
-    """Raises one sentence if the value read inside is not a state of an Interaction.
+    """Turns errors of reading a state into one sentence.
 
     Raises:
-        ValueError: it is not.
+        ValueError: the block raised an error, as the value is not a state of the Interaction.
     """
     try:
         yield
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(
-            f"a state must be one that {interaction.name!r} wrote, got {type(error).__name__}: {str(error)[:200]}; "
-            "use the task and the version it was written with."
+            f"a state must be a result of state_to_json of {interaction.name!r}, got {type(error).__name__}: "
+            f"{str(error)[:200]}; use the task and the version it was written with."
         ) from None

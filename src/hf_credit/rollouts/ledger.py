@@ -1,4 +1,4 @@
-"""The cost of training so far, in units that allow methods to be compared (paper C3, Appendix M)."""
+"""The cost of rollouts, in units that are comparable across methods (paper C3, Appendix M)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from hf_credit.rollouts.episode import Episode
 
 @dataclass(frozen=True, kw_only=True)
 class Ledger:
-    """A sum of costs. Ledgers add up.
+    """Sums of costs. Ledgers can be added.
 
     Attributes:
-        scoring_events: number of outcomes computed (TSE).
-        prompt_tokens: tokens in the contexts of all replies.
-        completion_tokens: tokens in the replies.
-        decisions: replies by role (ADS).
+        scoring_events: number of computed outcomes (TSE).
+        prompt_tokens: number of tokens in the contexts of all replies.
+        completion_tokens: number of tokens in all replies.
+        decisions: number of replies by role (ADS).
         role_tokens: `tokens` by role.
-        counterfactual_tokens: the part of `tokens` in episodes that serve only for comparison.
+        counterfactual_tokens: the part of `tokens` in episodes for comparison.
     """
 
     scoring_events: int = 0
@@ -33,35 +33,35 @@ class Ledger:
 
     @property
     def tokens(self) -> int:
-        """Prompt and completion tokens (TT)."""
+        """The number of prompt and completion tokens (TT)."""
         return self.prompt_tokens + self.completion_tokens
 
     @classmethod
     def of(cls, episodes: Iterable[Episode], starts: Sequence[RolloutRequest[Any]] = ()) -> Ledger:
-        """The cost of episodes; a decision that several of them share counts once.
+        """Returns the cost of episodes; a decision that several episodes share counts once.
 
         Args:
-            episodes: all that were played at once.
-            starts: that they were played from; episodes for comparison only are counted separately.
+            episodes: all episodes of one run.
+            starts: their requests, by which episodes for comparison are known.
         """
-        every = list(episodes)
-        own = [decision for episode in every for decision in episode.own_decisions]
-        aside = [
+        episodes = list(episodes)
+        own = [decision for episode in episodes for decision in episode.own_decisions]
+        counterfactual_tokens = sum(
             len(decision.context_ids) + len(decision.action_ids)
-            for episode in every
+            for episode in episodes
             if starts and starts[episode.start].comparison
             for decision in episode.own_decisions
-        ]
+        )
         role_tokens: Counter[str] = Counter()
         for decision in own:
             role_tokens[decision.role] += len(decision.context_ids) + len(decision.action_ids)
         return cls(
-            scoring_events=sum(episode.scored for episode in every),
+            scoring_events=sum(episode.scored for episode in episodes),
             prompt_tokens=sum(len(decision.context_ids) for decision in own),
             completion_tokens=sum(len(decision.action_ids) for decision in own),
             decisions=dict(Counter(decision.role for decision in own)),
             role_tokens=dict(role_tokens),
-            counterfactual_tokens=sum(aside),
+            counterfactual_tokens=counterfactual_tokens,
         )
 
     def __add__(self, other: Ledger) -> Ledger:
@@ -75,7 +75,7 @@ class Ledger:
         )
 
     def metrics(self) -> dict[str, float]:
-        """The sums by their names in the log."""
+        """Returns the sums by their names in logs."""
         return {
             "budget/scoring_events": self.scoring_events,
             "budget/tokens": self.tokens,
@@ -86,7 +86,7 @@ class Ledger:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values; the inverse is `Ledger(**values)`."""
+        """Returns plain values, from which `Ledger(**values)` makes an equal ledger."""
         return {
             "scoring_events": self.scoring_events,
             "prompt_tokens": self.prompt_tokens,

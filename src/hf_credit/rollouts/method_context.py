@@ -1,4 +1,4 @@
-"""The services that a trainer, a diagnosis or a test provides to a method."""
+"""The context of a method: what a trainer, a diagnosis or a test provides to it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ Logprobs = Callable[[Sequence[Decision]], Sequence[tuple[float, ...]]]
 
 @dataclass(frozen=True, kw_only=True)
 class CriticInput:
-    """A text for a critic, and the positions for its predictions.
+    """A text for a critic, and the positions of its predictions.
 
     Attributes:
-        ids: the tokens, at least one.
-        at: for each prediction the number of tokens read before it, in [1, len(ids)], ascending: the value of a
-            context is at its length, the value before the token at index i is at i.
+        ids: the tokens of the text, at least one.
+        at: the number of tokens before each prediction, ascending, in [1, len(ids)]: the value of a context is at its
+            length, and the value before the token at index i is at i.
     """
 
     ids: tuple[int, ...]
@@ -38,15 +38,15 @@ class CriticInput:
 
 
 class MethodContext(Protocol):
-    """What a method can call. Every process of a run calls the same functions in the same order.
+    """What a method can call. Every process of a run makes the same calls in the same order.
 
     Attributes:
-        interaction: the task to play.
+        interaction: the Interaction to play.
         chat: renders messages to tokens.
-        update: number of the collection in the run, counted from 1.
-        process: index of this process.
-        failures: where failures of the task's own code are logged.
-        end_tokens: tokens that end a reply of the policy; a reply without one was cut.
+        update: the number of the collection in the run, counted from 1.
+        process: the index of this process.
+        failures: logs failures of the task's own code.
+        end_tokens: the tokens that end a reply of the policy; a reply without one was truncated.
     """
 
     interaction: Interaction[Any]
@@ -68,63 +68,63 @@ class MethodContext(Protocol):
         policy: Policy = "current",
         template_kwargs: Mapping[str, Any] | None = None,
     ) -> list[Episode]:
-        """The episodes of these starts, as from `Engine.run`. The ledger counts their cost.
+        """Returns the episodes of requests, as `Engine.run`. The ledger counts their cost.
 
         Args:
-            starts: those of this process; may be empty.
-            policy: that replies.
-            template_kwargs: settings of the chat template in place of the run's own.
+            starts: the requests of this process; may be empty.
+            policy: the policy that replies.
+            template_kwargs: replace settings of the chat template.
 
         Raises:
-            EveryEpisodeFailedError: every episode of all processes ended as an error, and no earlier episode of this
-                update has finished.
+            EveryEpisodeFailedError: every episode of all processes ended in an error, and so did every earlier one of
+                this update.
         """
 
     def logprobs(self, decisions: Sequence[Decision], policy: Policy = "current") -> list[tuple[float, ...]]:
-        """The log-probability of each token of each decision under a policy, in nats."""
+        """Returns the log-probability of each token of each decision under a policy, in nats."""
 
     def values(self, inputs: Sequence[CriticInput], critic: str = "critic") -> list[tuple[float, ...]]:
-        """The predictions of a critic of the method at each position of each input, in the unit of the reward."""
+        """Returns a critic's predictions at each position of each input; values are in the unit of the reward."""
 
     def gather(self, items: Sequence[Any]) -> list[Any]:
-        """The items of all processes, in the order of the processes."""
+        """Returns the items of all processes, in the order of the processes."""
 
     def mean(self, name: str, values: Sequence[float]) -> None:
-        """Records a metric of this update: the mean of the values of all processes, each of which passes its own.
+        """Records a metric of this update: the mean of the values of all processes.
 
-        There is no immediate exchange, so a process without values may omit the call.
+        It does not communicate, so a process without values may omit the call.
         """
 
     def total(self, name: str, value: float) -> None:
         """Records a metric of this update: the sum over all processes, as for `mean`."""
 
     def log(self, name: str, value: float) -> None:
-        """Records a metric of this update that is the same on every process, such as one of gathered values."""
+        """Records a metric of this update that is the same on every process."""
 
     def draws(self, *purpose: int | str) -> random.Random:
-        """Random numbers for a purpose, different on each process and in each update."""
+        """Returns random numbers for a purpose, different on each process and in each update."""
 
     def stream(self, *purpose: int | str) -> str | None:
-        """A name for `RolloutRequest.stream`, different on each process and in each update; `None` if the sampler does
-        not honour seeds.
+        """Returns a name for `RolloutRequest.stream`, different on each process and in each update; `None` if the
+        sampler ignores seeds.
         """
 
 
 class LocalContext:
-    """A context of one process without a trainer: for diagnosis, notebooks and tests.
+    """A context of a single process without a trainer, for diagnosis, notebooks and tests.
 
     Args:
-        engine: plays with the policy; `None` for a context that only credits existing episodes.
-        critics: by name, functions from inputs to predictions at their positions.
-        seed: of all draws.
-        frozen: plays with the frozen copy, if a method needs it.
-        logprobs: those of a policy's tokens, in nats; `None` uses those of the sampler.
-        end_tokens: tokens that end a reply; the tokenizer's own if `None`.
+        engine: plays the policy; `None` for a context that only credits existing episodes.
+        critics: functions from inputs to predictions, by name.
+        seed: the seed of all draws.
+        frozen: plays the frozen copy, if a method needs it.
+        logprobs: returns log-probabilities under the policy, in nats; those of the sampler if `None`.
+        end_tokens: the tokens that end a reply; the tokenizer's if `None`.
 
     Attributes:
         ledger: the cost so far.
         metrics: the metrics so far, by name.
-        update: number of the collection, if several are run.
+        update: the number of the collection; a caller with several increments it.
     """
 
     def __init__(
@@ -161,40 +161,40 @@ class LocalContext:
     ) -> list[Episode]:
         engine = self.engine if policy == "current" else self.frozen
         if engine is None:
-            raise ValueError(f"a context must have an engine to play the {policy} policy, got none; pass it one.")
+            raise ValueError(f"playing the {policy} policy needs an engine, got none; pass one to the context.")
         episodes = (engine if template_kwargs is None else engine.rendered(template_kwargs)).run(starts)
         self.ledger += Ledger.of(episodes, starts)
         try:
-            refuse_total_failure(episodes, what="that a method asks for")
+            refuse_total_failure(episodes, what="that a method requests")
             self._played_in = self.update if episodes else self._played_in
         except EveryEpisodeFailedError:
-            if self._played_in != self.update:  # a later round may be one episode, and its failure is data
+            if self._played_in != self.update:  # a later call may play a single episode, which may fail
                 raise
         return episodes
 
     def logprobs(self, decisions: Sequence[Decision], policy: Policy = "current") -> list[tuple[float, ...]]:
-        """Those of the policy also serve for the frozen copy, if it is the policy itself.
+        """Returns the log-probability of each token of each decision, in nats.
 
         Raises:
-            ValueError: they are unknown, or belong to another policy.
+            ValueError: they are unknown: the sampler reported none, or the frozen copy is not the policy.
         """
-        known = policy == "current" or (self.frozen is not None and self.frozen is self.engine)
-        if known and self._logprobs is not None:
+        is_current = policy == "current" or (self.frozen is not None and self.frozen is self.engine)
+        if is_current and self._logprobs is not None:
             return list(self._logprobs(decisions))
-        found = [decision.logprobs for decision in decisions]
-        if not known or any(one is None for one in found):
+        reported = [decision.logprobs for decision in decisions]
+        if not is_current or any(one is None for one in reported):
             raise ValueError(
-                f"log-probabilities without a trainer are those that the sampler reported, got none under {policy!r}; "
-                "pass logprobs=, sample with log-probabilities, or run the method in a trainer."
+                f"without a trainer, log-probabilities must be those of the sampler, got none under {policy!r}; pass "
+                "logprobs=, sample with log-probabilities, or run the method in a trainer."
             )
-        return [one for one in found if one is not None]
+        return [one for one in reported if one is not None]
 
     @renamed_arguments({"readings": "inputs"})
     def values(self, inputs: Sequence[CriticInput], critic: str = "critic") -> list[tuple[float, ...]]:
         if critic not in self.critics:
             raise ValueError(
-                f"a method that asks a critic must be run with it, got none called {critic!r}; load the critic that "
-                "was trained with the policy."
+                f"a method with a critic must be run with it, got none named {critic!r}; load the critic that was "
+                "trained with the policy."
             )
         return list(self.critics[critic](inputs)) if inputs else []
 

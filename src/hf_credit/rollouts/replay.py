@@ -1,4 +1,4 @@
-"""Replay: continues from the state before a recorded decision (paper C3, 3.1 and 3.2)."""
+"""Replay from the state before a recorded decision (paper C3, sections 3.1 and 3.2)."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ S = TypeVar("S")
 
 
 class ContextCollisionError(RuntimeError):
-    """Two contexts share a key, so that their alternatives would be compared with each other."""
+    """Two different contexts have the same key."""
 
 
 def context_key(text: str) -> int:
-    """The key of a context (paper C3, eq. 9 and Appendix C).
+    """Returns the key of a context (paper C3, eq. 9 and Appendix C).
 
         key = BLAKE2b-64(UTF-8(text)) mod 2^63,   the digest read as a big-endian integer
 
     Args:
-        text: the context of the model.
+        text: the text of the context.
 
     Returns:
         An integer in [0, 2^63).
@@ -34,17 +34,16 @@ def context_key(text: str) -> int:
 
 
 class ContextKeys:
-    """Assigns context keys and ensures that no two contexts have the same one (paper C3, Appendix C).
+    """Computes context keys and detects collisions (paper C3, Appendix C).
 
-    It stores a second digest and the length of every context, about a hundred bytes each. Use it for the contexts of
-    one update, which are compared with each other.
+    It stores a second digest and the length of every context, about 100 bytes each. Use one instance per update.
     """
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[bytes, int]] = {}
 
     def key(self, text: str) -> int:
-        """`context_key(text)`.
+        """Returns `context_key(text)`.
 
         Raises:
             ContextCollisionError: another context has this key.
@@ -53,8 +52,8 @@ class ContextKeys:
         fingerprint = hashlib.sha256(_utf8(text)).digest(), len(text)
         if self._seen.setdefault(key, fingerprint) != fingerprint:
             raise ContextCollisionError(
-                f"every context must have a key of its own, got {key} for one of {len(text)} characters and one of "
-                f"{self._seen[key][1]}; change a word of a role's prompt."
+                f"every context must have a unique key, got {key} for contexts of {len(text)} and of "
+                f"{self._seen[key][1]} characters; change a word of a role's prompt."
             )
         return key
 
@@ -70,23 +69,23 @@ def replay_from(
     fanout: Sequence[int] = (),
     stream: str | None = None,
 ) -> RolloutRequest[S]:
-    """A start right before a recorded decision, with the same state and exactly the same context tokens.
+    """Returns a request that starts right before a recorded decision, with its state and exactly its context tokens.
 
-    Simultaneous decisions of other roles are sampled again, because they come after the frozen context.
+    Simultaneous decisions of other roles are sampled again.
 
     Args:
-        interaction: that the episode was played in.
-        chat: that rendered its contexts.
-        episode: with the recorded decisions.
-        index: of the decision among them.
-        reply: a fixed reply instead of a new sample; a recorded decision means its own reply.
-        seed: new seed of the state; `None` keeps the recorded one.
+        interaction: the Interaction of the episode.
+        chat: the chat that rendered its contexts.
+        episode: the recorded episode.
+        index: the index of the decision in the episode.
+        reply: a fixed reply, or a decision with this reply; sampled if `None`.
+        seed: the new seed of the state; the recorded one if `None`.
         fanout, stream: as in `RolloutRequest`.
 
     Raises:
-        IndexError: there is no such decision.
-        ValueError: the recorded state does not produce the recorded context: it belongs to another task, another
-            Interaction or another chat template.
+        IndexError: `index` is out of range.
+        ValueError: the recorded state does not produce the recorded context, since the task, the Interaction or the
+            chat template differs.
     """
     if not 0 <= index < len(episode.decisions):
         raise IndexError(
@@ -101,7 +100,7 @@ def replay_from(
     request = _request(interaction, decision)
     if chat.context(request.messages, threads.get(decision.event), request.tools) != decision.context_ids:
         raise ValueError(
-            f"a replay state must lead to the recorded context, got another one for event {decision.event!r} at "
+            f"a replayed state must produce the recorded context, got another one for event {decision.event!r} at "
             f"decision {index}; use the task, the Interaction and the chat template it was recorded with."
         )
     forced = {} if reply is None else {decision.event: _generation(reply)}
@@ -122,8 +121,8 @@ def _request(interaction: Interaction[Any], decision: Decision) -> Request:
         if request.event == decision.event:
             return request
     raise ValueError(
-        f"a replay state must wait for the recorded event, got one that does not wait for {decision.event!r}; use the "
-        "task and the Interaction it was recorded with."
+        f"a replayed state must have a request for the recorded event, got none for {decision.event!r}; use the task "
+        "and the Interaction it was recorded with."
     )
 
 
@@ -138,5 +137,5 @@ def _generation(reply: Generation | Decision) -> Generation:
 
 
 def _utf8(text: str) -> bytes:
-    # Half of a surrogate pair, which a broken reply can leave behind, has no UTF-8 of its own.
+    # UTF-8 has no encoding for half of a surrogate pair, which a truncated reply may contain.
     return text.encode("utf-8", errors="surrogatepass")

@@ -1,4 +1,4 @@
-"""How replies end."""
+"""End tokens of replies."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """The tokens that end a reply, in order: the tokenizer's and those of the model's generation settings."""
+    """Returns the tokens that end a reply, sorted: the tokenizer's and those of the model's generation settings."""
     settings = model.generation_config
     declared = None if settings is None else settings.eos_token_id
     return sorted({tokenizer.eos_token_id, *(declared if isinstance(declared, list) else [declared])} - {None})
 
 
 def was_cut(reply: Sequence[int], end_tokens: Collection[int]) -> bool:
-    """Whether a reply reached the length limit without an end token."""
+    """Returns whether a reply reached the length limit without an end token."""
     return not reply or reply[-1] not in end_tokens

@@ -1,4 +1,4 @@
-"""From credited decisions to training rows."""
+"""Training rows of credited decisions."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One sequence to train on. The four lists after `prompt_ids` have the same length, one entry per completion
-    token.
+    """One training sequence. All attributes after `prompt_ids` but `role` have one entry per completion token.
 
     Attributes:
         prompt_ids: the context of the first decision.
-        completion_ids: action tokens, and between them the context that was appended.
-        loss_mask: 1 on action tokens whose decision has credit, 0 on everything else.
+        completion_ids: action tokens, and the context tokens that were appended between them.
+        loss_mask: 1 on action tokens of decisions with credit, 0 on all others.
         advantages: the advantage of the token, or of its decision; 0 outside the mask.
-        logprobs: the sampler's log-probability of each action token, 0 elsewhere; `None` if it reported none.
+        logprobs: the sampler's log-probability of each action token, 0 on others; `None` if it reported none.
         role: the role of the decisions; empty for a row without a role.
         marks: 1 on the tokens marked in `decision_rows`; `None` without marks.
     """
@@ -36,7 +35,7 @@ class Row:
 
     @classmethod
     def without_credit(cls, prompt_ids: Sequence[int], completion_ids: Sequence[int], role: str = "") -> Row:
-        """A row without credit, for reading; all its completion tokens count."""
+        """Returns a row with advantages of 0 and all completion tokens in the mask, for forward passes."""
         return cls(
             prompt_ids=tuple(prompt_ids),
             completion_ids=tuple(completion_ids),
@@ -48,17 +47,16 @@ class Row:
 
 
 def by_episode(episodes: Sequence[Episode], credit: Mapping[str, Value]) -> list[list[Value | None]]:
-    """Values of decisions, arranged like the decisions of episodes; `None` for missing ones.
+    """Returns the value of each decision of each episode; `None` if it is missing.
 
-    A decision that several episodes share, because they split after it, has its value only in the first of them, so
-    that it is trained on once.
+    A decision that several episodes share has its value only in the first, so that it is trained on once.
 
     Args:
-        episodes: in order.
-        credit: by the id of a decision.
+        episodes: the episodes, in order.
+        credit: the values by id of the decision.
     """
-    left = dict(credit)
-    return [[left.pop(decision.id, None) for decision in episode.decisions] for episode in episodes]
+    rest = dict(credit)
+    return [[rest.pop(decision.id, None) for decision in episode.decisions] for episode in episodes]
 
 
 def decision_rows(
@@ -66,17 +64,17 @@ def decision_rows(
     advantages: Sequence[float | Sequence[float] | None],
     marks: Sequence[Sequence[int]] | None = None,
 ) -> list[Row]:
-    """The rows of one episode's decisions.
+    """Returns the training rows of one episode.
 
-    A decision whose context extends the context and reply of the last decision of its event type, by the same role,
-    continues that decision's row; any other starts a new row. So an episode with appended history costs one forward
-    pass over its tokens, for any number of turns.
+    A decision continues the row of the last decision of its event type if it has the same role and its context extends
+    that row; otherwise it starts a new row. So an episode with appended history costs one forward pass over its
+    tokens, for any number of turns.
 
     Args:
-        decisions: in the order they were made.
-        advantages: for each decision one number for all its tokens, or one for each of its tokens; `None` keeps the
-            decision out of the loss and out of every mean.
-        marks: 0 or 1 for each token of each decision, to mark tokens in the rows.
+        decisions: the decisions of the episode, in order.
+        advantages: for each decision one number for all its tokens, or one for each token; `None` excludes the
+            decision from the loss and from every mean.
+        marks: 0 or 1 for each token of each decision, for `Row.marks`.
 
     Raises:
         ValueError: the numbers of tokens and of advantages of a decision differ.
@@ -95,16 +93,17 @@ def decision_rows(
 
 
 def sequence_mean(rows: Sequence[Row], tokens: float, sequences: float) -> list[Row]:
-    """The rows of one episode, such that a mean over all tokens is the mean over episodes of their means over tokens.
+    """Returns the rows of one episode with advantages scaled so that the mean over all tokens of an update is the mean
+    over episodes of their means over tokens.
 
-        A'[t] = A[t] tokens / (n sequences),   n the tokens of this episode
+        A'[t] = A[t] tokens / (n sequences),   n the number of tokens of this episode
 
     This holds for terms that are linear in advantages; a separate penalty stays a mean over tokens.
 
     Args:
-        rows: of the episode.
-        tokens: in the loss of the update, over all processes.
-        sequences: episodes with tokens in it, over all processes.
+        rows: the rows of the episode.
+        tokens: number of tokens in the loss of the update, over all processes.
+        sequences: number of episodes with tokens in the loss, over all processes.
     """
     own = sum(sum(row.loss_mask) for row in rows)
     return [
@@ -134,8 +133,8 @@ class _OpenRow:
         each = [*advantage] if isinstance(advantage, Sequence) else [advantage or 0.0] * tokens
         if len(each) != tokens:
             raise ValueError(
-                f"credit of tokens must be one number for each of a decision's {tokens}, got {len(each)}; give one "
-                "number for the whole decision, or as many as it has tokens."
+                f"credit must be one number for each of a decision's {tokens} tokens, got {len(each)}; give as many, "
+                "or one number for the whole decision."
             )
         self.ids = decision.context_ids + decision.action_ids
         self.loss_mask += [0] * added + [int(advantage is not None)] * tokens

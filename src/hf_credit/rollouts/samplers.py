@@ -1,4 +1,4 @@
-"""Samplers: one policy for all roles, or one for each."""
+"""Samplers of replies, one for all roles or one for each."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Generation:
-    """A reply in tokens.
+    """The tokens of a reply.
 
     Attributes:
         ids: the generated tokens, including an end-of-turn token.
-        logprobs: the log-probability of each in nats, or `None` if the sampler reports none.
+        logprobs: the log-probability of each token in nats, or `None` if the sampler reports none.
     """
 
     ids: Sequence[int]
@@ -25,10 +25,10 @@ class Generation:
 
 
 GenerateFn = Callable[[Sequence[Sequence[int]]], Sequence[Generation]]
-"""Returns replies to contexts, in order. The contexts differ from each other and are not grouped."""
+"""Returns a reply to each context, in order."""
 
 SeededGenerateFn = Callable[[Sequence[Sequence[int]], Sequence[int | None]], Sequence[Generation]]
-"""The same with a seed for each context: replies with one seed are sampled with the same random numbers."""
+"""The same with a seed for each context: replies with equal seeds are sampled with the same random numbers."""
 
 
 @runtime_checkable
@@ -36,12 +36,12 @@ class SubmittingSampler(Protocol):
     """A sampler of single requests, for all roles; it honours seeds if it has a true `seeded`."""
 
     def submit(self, role: str, context: Sequence[int], seed: int | None) -> Future[Generation]:
-        """Requests a reply and returns its future; cancel the future if the reply is no longer needed.
+        """Requests a reply and returns its future, which may be cancelled.
 
         Args:
-            role: that replies.
-            context: its tokens.
-            seed: replies with one seed are sampled with the same random numbers; `None` for no seed.
+            role: the role that replies.
+            context: the tokens of the context.
+            seed: replies with equal seeds are sampled with the same random numbers; `None` for no seed.
         """
 
 
@@ -51,14 +51,14 @@ def sample(
     contexts: Sequence[Sequence[int]],
     seeds: Sequence[int | None],
 ) -> list[Generation]:
-    """The reply to each context, by the sampler of its role, which is called once.
+    """Returns the reply to each context from the sampler of its role, which gets all its contexts in one call.
 
     Args:
         generate: the sampler of all roles, or one for each, called in the order of the mapping. A mapping with a
-            method `together(roles, contexts, seeds)` is called once for all of them.
-        roles: of each context.
-        contexts: at least one.
-        seeds: one for each context; `None` for no seeds.
+            method `together(roles, contexts, seeds)` is called only once, by this method.
+        roles: the role of each context.
+        contexts: the contexts, at least one.
+        seeds: the seed of each context; `None` for no seed.
 
     Raises:
         ValueError: a role has no sampler, or a sampler does not reply to every context.
@@ -72,15 +72,15 @@ def sample(
         refuse_missing(generate, roles)
         return list(together(roles, contexts, seeds if seeded else None))
     replies: dict[int, Generation] = {}
-    for sampler, places in _shares(generate, roles):
-        asked = [contexts[place] for place in places]
-        answers = sampler.seeded(asked, [seeds[place] for place in places]) if seeded else sampler(asked)
-        replies.update(zip(places, answers, strict=True))
-    return [replies[place] for place in range(len(contexts))]
+    for sampler, indices in _by_sampler(generate, roles):
+        own = [contexts[index] for index in indices]
+        generations = sampler.seeded(own, [seeds[index] for index in indices]) if seeded else sampler(own)
+        replies.update(zip(indices, generations, strict=True))
+    return [replies[index] for index in range(len(contexts))]
 
 
 def honours_seeds(generate: GenerateFn | Mapping[str, GenerateFn] | SubmittingSampler) -> bool:
-    """Whether every sampler accepts seeds, and samples replies with one seed with the same random numbers."""
+    """Returns whether every sampler honours seeds."""
     samplers = generate.values() if isinstance(generate, Mapping) else [generate]
     return all(getattr(sampler, "seeded", None) is not None for sampler in samplers)
 
@@ -88,11 +88,11 @@ def honours_seeds(generate: GenerateFn | Mapping[str, GenerateFn] | SubmittingSa
 def counted(
     generate: GenerateFn | Mapping[str, GenerateFn], on_replies: Callable[[int], None] | None
 ) -> GenerateFn | Mapping[str, GenerateFn]:
-    """The same samplers, which report after each call its number of replies; they honour seeds if those do."""
+    """Returns samplers that call `on_replies` with the number of replies after each call."""
     if on_replies is None:
         return generate
     if isinstance(generate, Mapping):
-        return {role: _Counted(own, on_replies) for role, own in generate.items()}
+        return {role: _Counted(sampler, on_replies) for role, sampler in generate.items()}
     return _Counted(generate, on_replies)
 
 
@@ -103,12 +103,12 @@ class _Counted:
         self.seeded = self._seeded if honours_seeds(generate) else None
 
     def __call__(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
-        return self._told(self.generate(contexts))
+        return self._reported(self.generate(contexts))
 
     def _seeded(self, contexts: Sequence[Sequence[int]], seeds: Sequence[int | None]) -> Sequence[Generation]:
-        return self._told(self.generate.seeded(contexts, seeds))  # type: ignore[attr-defined]
+        return self._reported(self.generate.seeded(contexts, seeds))  # type: ignore[attr-defined]
 
-    def _told(self, replies: Sequence[Generation]) -> Sequence[Generation]:
+    def _reported(self, replies: Sequence[Generation]) -> Sequence[Generation]:
         self.on_replies(len(replies))
         return replies
 
@@ -123,16 +123,16 @@ def refuse_missing(generate: GenerateFn | Mapping[str, GenerateFn] | SubmittingS
         for role in roles:
             if role not in generate:
                 raise ValueError(
-                    f"every role must have a sampler, got none for {role!r} beside those of "
-                    f"{', '.join(generate) or 'nobody'}; add one."
+                    f"every role must have a sampler, got only those of {', '.join(generate) or 'no role'} without "
+                    f"{role!r}; add one."
                 )
 
 
 def require_untrained(interaction: Interaction[Any], roles: Iterable[str]) -> None:
-    """Rejects samplers of roles that the policy must play.
+    """Rejects samplers for roles that are trained.
 
     Raises:
-        ValueError: one of them is trained.
+        ValueError: a role is trained.
     """
     from hf_credit.rollouts.capabilities import Learned
 
@@ -140,17 +140,19 @@ def require_untrained(interaction: Interaction[Any], roles: Iterable[str]) -> No
     for role in roles:
         if role not in untrained:
             raise ValueError(
-                f"only roles that nothing is learned from may have a model of their own, got one for {role!r}, where "
-                f"{interaction.name!r} has {', '.join(untrained) or 'none'}; leave it to the policy."
+                f"only untrained roles may have a separate model, got one for {role!r}, where the untrained roles of "
+                f"{interaction.name!r} are {', '.join(untrained) or 'none'}; leave the role to the policy."
             )
 
 
-def _shares(generate: GenerateFn | Mapping[str, GenerateFn], roles: Sequence[str]) -> Iterator[tuple[Any, list[int]]]:
+def _by_sampler(
+    generate: GenerateFn | Mapping[str, GenerateFn], roles: Sequence[str]
+) -> Iterator[tuple[Any, list[int]]]:
     """Each required sampler, and the indices of its contexts."""
     if not isinstance(generate, Mapping):
         yield generate, list(range(len(roles)))
         return
     refuse_missing(generate, roles)
     for role, sampler in generate.items():
-        if places := [place for place, name in enumerate(roles) if name == role]:
-            yield sampler, places
+        if indices := [index for index, name in enumerate(roles) if name == role]:
+            yield sampler, indices

@@ -1,4 +1,4 @@
-"""Scripted play: by an oracle with a chosen quality, and at random to collect the texts of a game."""
+"""Scripted play: by an oracle with a given quality, and at random to collect the texts of an environment."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ if TYPE_CHECKING:
     from hf_credit.rollouts.interaction import Request
 
 Script = Callable[[Any, "Request", random.Random], str]
-"""The reply to a request in a state; its randomness comes only from the random stream."""
+"""Returns the reply to a request in a state; its only randomness is that of the last argument."""
 
 
 @runtime_checkable
 class LikelyScript(Protocol):
-    """A `Script` with the probabilities of its replies, which teach more than one sampled reply."""
+    """A `Script` with the probabilities of its replies, from which a policy learns more than from one sample."""
 
     def __call__(self, state: Any, request: Request, draws: random.Random) -> str:
-        """A sampled reply."""
+        """Returns a sampled reply."""
 
     def probabilities(self, state: Any, request: Request) -> Mapping[str, float]:
-        """The probability of every possible reply; they sum to 1."""
+        """Returns the probability of every possible reply; they sum to 1."""
 
 
 @dataclass(frozen=True)
 class OraclePlayer:
-    """A player of an `EnvironmentInteraction` who takes a uniformly drawn oracle-valid action with probability
-    `quality`, and a uniformly drawn legal action otherwise.
+    """Plays an `EnvironmentInteraction`: with probability `quality` a uniformly drawn action that the oracle calls
+    valid, otherwise a uniformly drawn legal action.
 
     Args:
-        environment: the game.
-        oracle: with the valid actions.
-        quality: in [0, 1].
+        environment: the environment.
+        oracle: the oracle of valid actions.
+        quality: a probability, in [0, 1].
 
     Raises:
         ValueError: `quality` is outside [0, 1].
@@ -49,44 +49,44 @@ class OraclePlayer:
 
     def __post_init__(self) -> None:
         if not 0 <= self.quality <= 1:
-            raise ValueError(f"quality must be in [0, 1], got {self.quality}; 1 plays as the oracle says.")
+            raise ValueError(f"quality must be in [0, 1], got {self.quality}; use 1 for only valid actions.")
 
     def __call__(self, state: Any, request: Request, draws: random.Random) -> str:
         choices = self._valid(state) if draws.random() < self.quality else self._legal(state)
         return self.environment.write_action(str(draws.choice(choices)))
 
     def probabilities(self, state: Any, request: Request) -> dict[str, float]:
-        shares: dict[str, float] = {}
-        for weight, known in ((self.quality, self._valid), (1 - self.quality, self._legal)):
-            choices = known(state) if weight else []
+        found: dict[str, float] = {}
+        for weight, actions in ((self.quality, self._valid), (1 - self.quality, self._legal)):
+            choices = actions(state) if weight else []
             for action in choices:
                 reply = self.environment.write_action(action)
-                shares[reply] = shares.get(reply, 0.0) + weight / len(choices)
-        return shares
+                found[reply] = found.get(reply, 0.0) + weight / len(choices)
+        return found
 
     def _valid(self, state: Any) -> list[str]:
-        return self._known(self.oracle.valid_actions(state.world), state)
+        return self._nonempty(self.oracle.valid_actions(state.world), state)
 
     def _legal(self, state: Any) -> list[str]:
-        return self._known(self.environment.legal_actions(state.world), state)
+        return self._nonempty(self.environment.legal_actions(state.world), state)
 
-    def _known(self, choices: Collection[str], state: Any) -> list[str]:
+    def _nonempty(self, choices: Collection[str], state: Any) -> list[str]:
         if not choices:
             raise ValueError(
-                f"an oracle must know a valid action in every state it scripts, got none in {state.world.to_json()}; "
-                "mend its valid_actions."
+                f"an oracle must have a valid action in every state of scripted play, got none in "
+                f"{state.world.to_json()}; fix its valid_actions."
             )
         return sorted(choices)
 
 
 def random_texts(environment: Environment[Any], episodes: int) -> Iterator[str]:
-    """Instructions, and the observations and actions of randomly played episodes."""
+    """Yields the instructions of an environment, and the observations and actions of episodes of random play."""
     yield environment.instructions
     for seed in range(episodes):
         draws = stream(seed, "tokenizer")
         state = environment.initial_state(environment.sample_task(seed), seed)
         yield environment.observe(state)
-        yield environment.step(state, "").observation  # what an unreadable action is answered with
+        yield environment.step(state, "").observation  # the observation after an unreadable action
         for _ in range(environment.max_turns):
             actions = environment.legal_actions(state)
             if not actions:

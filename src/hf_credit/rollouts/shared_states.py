@@ -1,4 +1,4 @@
-"""Alternatives continue from one state: it must be a value that none of them can change."""
+"""Checks that the state from which alternatives continue is a value that none of them changes."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from hf_credit.rollouts.interaction import Interaction, Request
 
 
 class SharedStateError(RuntimeError):
-    """Alternatives that were not in the same state would be compared."""
+    """Alternatives of different states would be compared."""
 
 
 class SharedStates:
-    """Checks the states from which several walks of one run continue.
+    """Checks the states from which several episodes of one run continue.
 
-    The requests of a state (`Interaction.pending`) are compared before each walk leaves it, which costs one call of
-    `pending` for every alternative. A change that no message shows is not noticed.
+    It compares the requests of a state (`Interaction.pending`) before each episode leaves it, with one call of
+    `pending` per alternative. It does not detect changes that no message shows.
 
     Args:
-        interaction: the task to play.
+        interaction: the Interaction to play.
     """
 
     def __init__(self, interaction: Interaction[Any]) -> None:
@@ -27,49 +27,50 @@ class SharedStates:
         self._first: dict[int, tuple[Any, Sequence[Request]]] = {}
 
     def enter(self, state: Any, seed: int | None, requests: Sequence[Request]) -> None:
-        """Called when a walk begins in a recorded state.
+        """Checks a recorded state when an episode starts from it.
 
         Args:
-            state: the recorded one.
-            seed: with which it was reseeded, if it was.
-            requests: the requests of the state after that.
+            state: the recorded state.
+            seed: the new seed of the state; `None` if it was not reseeded.
+            requests: the requests of the state with this seed.
 
         Raises:
-            SharedStateError: it is not a value, it had other requests for another walk, or its new seed changed them.
+            SharedStateError: the state is not a value, or its requests differ from those for another episode or from
+                those before it was reseeded.
         """
         require_value(state)
-        _, first = self._first.setdefault(id(state), (state, requests))  # kept, so that no other gets its id
+        _, first = self._first.setdefault(id(state), (state, requests))  # the reference keeps the id unique
         if first != requests:
-            self._refuse(state, "has changed since another walk began in it")
+            self._refuse(state, "has changed since another episode started from it")
         if seed is not None and self.interaction.pending(state) != requests:
             self._refuse(state, "was changed by a new seed")
 
     def leave(self, state: Any, requests: Sequence[Request]) -> None:
-        """Called right before a walk leaves a state that others leave too.
+        """Checks a shared state right before an episode leaves it.
 
         Args:
-            state: of the walk.
-            requests: of the walk.
+            state: the state.
+            requests: its requests when the episode entered it.
 
         Raises:
-            SharedStateError: the state no longer has these requests.
+            SharedStateError: its requests have changed.
         """
         if self.interaction.pending(state) != requests:
-            self._refuse(state, "has changed since it asked for replies, by another alternative or by a new seed")
+            self._refuse(state, "has changed since its requests were made, by another alternative or by a new seed")
 
     def _refuse(self, state: Any, what: str) -> None:
         raise SharedStateError(
-            "alternatives must be compared in one and the same state, got one of type "
+            "alternatives must continue from the same state, got one of type "
             f"{type(state).__qualname__} of {type(self.interaction).__qualname__} that {what}; let advance and reseed "
-            "return a new state, and let a new seed change what is ahead alone."
+            "return a new state, and let a new seed change only the future."
         )
 
 
 def require_value(state: Any) -> None:
-    """Rejects states without a hash by content: those without a hash, or with that of their identity.
+    """Rejects states without a hash, or with a hash by identity instead of content.
 
     Raises:
-        SharedStateError: it is not a value.
+        SharedStateError: the state is not a value.
     """
     try:
         hash(state)
@@ -78,6 +79,6 @@ def require_value(state: Any) -> None:
         is_value = False
     if not is_value:
         raise SharedStateError(
-            "a state that alternatives go on from must be a value that hashes by what it holds, got one of type "
+            "a state from which alternatives continue must be a value with a hash by content, got one of type "
             f"{type(state).__qualname__}; make it a frozen dataclass of numbers, strings and tuples."
         )

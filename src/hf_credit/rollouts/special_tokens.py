@@ -1,4 +1,4 @@
-"""Encodes untrusted text, which never becomes a special token, whatever it contains."""
+"""Encodes untrusted text without special tokens, whatever it contains."""
 
 from __future__ import annotations
 
@@ -8,24 +8,23 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-# Stands for a spelled token while a template is rendered around it; lengthened where a text holds it.
+# Placeholders for the text of special tokens while a template is rendered; longer if a message contains the mark.
 _MARK, _END = "\ue002", "\ue003"
-# A token that may open a turn though its tokenizer does not call it special, such as `<｜User｜>`: no word, no blank.
+# Tokens that may open a turn although their tokenizer does not call them special, such as `<｜User｜>`.
 _DELIMITER = re.compile(r"[^\w\s].*[^\w\s]", re.DOTALL)
-# Marks of thoughts and of tool calls, which a template looks for in earlier replies.
+# Tags of thoughts and tool calls, which templates look for in earlier replies.
 _TAG = re.compile(r"</?\w+>")
 
 
 class SpecialTokens:
-    """The special tokens of a tokenizer, and how to encode their text without them.
+    """Encodes the text of a tokenizer's special tokens as ordinary text.
 
-    These are its special tokens, and added tokens that a template puts between messages, whatever their class in the
-    tokenizer. Text without any of them costs a search. Text with some is encoded as a tokenizer encodes text with
-    special tokens, in the pieces between them, but with the ids of their letters in place of theirs.
+    Special tokens are those of the tokenizer, and added tokens that the chat template writes between messages. Text
+    that contains some is encoded in the pieces between them, with the ids of their letters in place of theirs.
 
     Args:
-        tokenizer: with these tokens.
-        skeleton: a rendered conversation of plain words.
+        tokenizer: the tokenizer.
+        skeleton: a rendered conversation whose messages contain no special tokens.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, skeleton: str) -> None:
@@ -36,20 +35,20 @@ class SpecialTokens:
         structure = {token.content for token in added if _DELIMITER.fullmatch(token.content)}
         self._special = frozenset(name for name in special if name)
         self._names = self._special | {name for name in structure if name in skeleton}
-        unknown = {tokenizer.unk_token_id}  # ordinary text has it too, where the tokenizer lacks a character
+        unknown = {tokenizer.unk_token_id}  # ordinary text has it for characters that the tokenizer lacks
         ids: Any = tokenizer.convert_tokens_to_ids(sorted(self._names))
         self._ids = frozenset(ids) - unknown
         self._pattern = _any_of(self._names)
-        # Such tokens are looked for in the text as it is normalised: in lower case, say.
+        # The tokenizer finds these tokens in normalised text, such as in lower case.
         normalizer = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
         normalised = {token.content for token in added if token.normalized} & self._names
         self._normalizer = normalizer if normalised else None
-        also = {self._normalizer.normalize_str(name) for name in normalised} if self._normalizer else set()
-        self._normalised = _any_of(self._names | also)
+        more = {self._normalizer.normalize_str(name) for name in normalised} if self._normalizer else set()
+        self._normalised = _any_of(self._names | more)
         self._letters: dict[str, list[int]] = {}
 
     def hide(self, messages: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], Hidden | None]:
-        """Messages without the text of special tokens, and the removed ones; `None` if there were none."""
+        """Returns messages with marks in place of special tokens, and the hidden tokens; `None` if there are none."""
         if not any(self._spells(value) for message in messages for value in _contents(message)):
             return [dict(message) for message in messages], None
         mark = _MARK
@@ -70,31 +69,31 @@ class SpecialTokens:
         ], hidden
 
     def encode(self, text: str) -> list[int]:
-        """The token ids of an untrusted text, none of which is special."""
+        """Returns the token ids of an untrusted text, none of which is special."""
         (message,), hidden = self.hide([{"content": text}])
         return self.ids(message["content"]) if hidden is None else hidden.encode(message["content"])
 
     def ids(self, text: str) -> list[int]:
-        """The token ids of a rendered text: its special tokens are special."""
+        """Returns the token ids of a rendered text, including special tokens."""
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def many(self, texts: Sequence[str]) -> list[list[int]]:
-        """`ids` of each text."""
-        found = self._tokenizer(list(texts), add_special_tokens=False)["input_ids"] if texts else []
-        return [list(ids) for ids in found]
+        """Returns `ids` of each text."""
+        encoded = self._tokenizer(list(texts), add_special_tokens=False)["input_ids"] if texts else []
+        return [list(ids) for ids in encoded]
 
     def letters(self, name: str) -> list[int]:
-        """The token ids of a special token's text.
+        """Returns the token ids of a special token's text, none of which is special.
 
         Raises:
-            ValueError: the tokenizer cannot encode it.
+            ValueError: the tokenizer has no such ids.
         """
         if name not in self._letters:
             self._letters[name] = self._spell(name)
         return self._letters[name]
 
     def spelled(self, text: str) -> str:
-        """A special token in a text; empty if there is none."""
+        """Returns a special token in a text; empty if there is none."""
         found = self._pattern.search(text)
         return found.group() if found else ""
 
@@ -124,22 +123,22 @@ class SpecialTokens:
 
         ids = plain(name)
         if not self._ids.isdisjoint(ids):
-            # Not special to the tokenizer, or one of its model's own pieces: letter by letter it is neither.
+            # The token is not special to the tokenizer, or a piece of its model: encode each letter separately.
             ids = [token for letter in name for token in plain(letter)]
         if not self._ids.isdisjoint(ids):
             raise ValueError(
-                f"a tokenizer must have tokens for the letters of its special tokens, got none for {name!r}; take "
+                f"a tokenizer must have tokens for the letters of its special tokens, got none for {name!r}; use "
                 "another tokenizer, or remove the token from the text."
             )
         return ids
 
 
 class Hidden:
-    """The special tokens in the text of some messages, each at its mark.
+    """The special tokens in the text of messages, each replaced by a mark.
 
     Args:
-        tokens: of the tokenizer.
-        mark: begins every mark, and occurs nowhere else in the messages.
+        tokens: the special tokens of the tokenizer.
+        mark: the beginning of every mark, which does not occur in the messages.
     """
 
     def __init__(self, tokens: SpecialTokens, mark: str) -> None:
@@ -148,17 +147,17 @@ class Hidden:
         self._names: list[str] = []
 
     def mark_of(self, name: str) -> str:
-        """The mark for a token's text until `encode`."""
+        """Returns the mark that replaces a special token."""
         if name not in self._names:
             self._names.append(name)
         return f"{self._mark}{self._names.index(name)}{_END}"
 
     def encode(self, text: str) -> list[int]:
-        """The token ids of the rendered messages, with the letters of the hidden tokens at the marks."""
+        """Returns the token ids of the rendered messages, with the letters of hidden tokens at their marks."""
         ids: list[int] = []
-        # Pieces, and between them the numbers of what was hidden there.
-        for place, piece in enumerate(re.split(f"{self._mark}([0-9]+){_END}", text)):
-            if place % 2:
+        # Every second piece is the number of a hidden token.
+        for index, piece in enumerate(re.split(f"{self._mark}([0-9]+){_END}", text)):
+            if index % 2:
                 ids += self._tokens.letters(self._names[int(piece)])
             elif piece:
                 ids += self._tokens.ids(piece)
@@ -166,7 +165,7 @@ class Hidden:
 
 
 def _contents(message: Mapping[str, Any]) -> list[str]:
-    """The content of a message, including its tool calls; its role is trusted."""
+    """The texts of a message, including its tool calls, but not its role, which is trusted."""
     texts: list[str] = []
     for key, value in message.items():
         if isinstance(value, str):
@@ -188,5 +187,5 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _any_of(names: set[str] | frozenset[str]) -> re.Pattern[str]:
-    """A pattern for any of the names, the longest first; it matches nothing without names."""
+    """A pattern for any of the names, the longest first; without names it does not match."""
     return re.compile("|".join(re.escape(name) for name in sorted(names, key=len, reverse=True)) or r"(?!)")

@@ -1,4 +1,4 @@
-"""Judges over episodes, such as an oracle that gives every decision a verdict."""
+"""Judgements of recorded episodes, such as an oracle's verdicts on their decisions."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ def verify(
     interaction: Interaction[Any],
     failures: FailureLog | None = None,
 ) -> list[Episode]:
-    """The same episodes with the oracle's verdict on each decision (paper VPR, eq. 2).
+    """Returns the episodes with an oracle's verdict on each decision (paper VPR, eq. 2).
 
-    A reply without an action scores 0 without a call of the oracle. An oracle that raises or returns something outside
-    [0, 1] ends the episode, as for `judged`.
+    A reply without an action scores 0, without a call of the oracle. If the oracle raises or returns a score outside
+    [0, 1], the episode ends in an error, as for `judged`.
 
     Args:
-        episodes: of `interaction`.
-        oracle: that judges.
+        episodes: episodes of `interaction`.
+        oracle: the oracle.
         interaction, failures: as for `judged`.
     """
 
     def with_verdict(decision: Decision, world: Any, action: str) -> Decision:
         score = float(oracle.score(world, action)) if action else 0.0
         if not 0.0 <= score <= 1.0:
-            raise ValueError(f"a score must be in [0, 1], got {score}")
+            raise ValueError(f"the score of an oracle must be in [0, 1], got {score}; scale it.")
         return replace(decision, verdict=Verdict(score=score, valid=score > 0))
 
     return judged(episodes, interaction, "oracle", with_verdict, failures=failures)
@@ -47,24 +47,24 @@ def judged(
     conclude: Callable[[Any], Mapping[str, Any]] | None = None,
     failures: FailureLog | None = None,
 ) -> list[Episode]:
-    """The same episodes with a judgement of each decision, and of each finished episode.
+    """Returns the episodes with a judgement of each decision, and of each finished episode.
 
-    If the judge raises, the episode ends as an error: that decision and the later ones stay unchanged, the earlier
-    ones keep their judgements. An episode that had already failed keeps its failure.
+    If the judge raises, the episode ends in an error: only earlier decisions have judgements. An episode that had
+    already failed keeps its failure.
 
     Args:
-        episodes: of `interaction`.
+        episodes: episodes of `interaction`.
         interaction: determines the action of a reply and the state of the environment.
-        judge: its name in an error.
-        decide: maps a decision, the state of the environment before it and its action, empty if there is none, to the
-            same decision with its judgement.
+        judge: the name of the judge in errors.
+        decide: maps a decision, the environment's state before it and its action (empty without one) to the decision
+            with its judgement.
         conclude: maps the last state of the environment to additional `extras` of the episode.
-        failures: logs the first failure of each kind, such as the engine's; one of this call if `None`.
+        failures: logs the first failure of each kind; a new log if `None`.
     """
     log = failures or FailureLog()
     acting = Acting(interaction)
 
-    def one(episode: Episode) -> Episode:
+    def judged_episode(episode: Episode) -> Episode:
         decisions, extras, where = list(episode.decisions), dict(episode.extras), ""
         try:
             for turn, decision in enumerate(decisions):
@@ -76,10 +76,10 @@ def judged(
                 extras |= conclude(acting.action_of(episode.final_state, "")[0])
         except Exception as error:
             log.add(error, f"an {judge}")
-            known = replace(episode, decisions=tuple(decisions))
+            partial = replace(episode, decisions=tuple(decisions))
             message = f"{judge} failed at {where}: {in_one_line(error)}"[:500]
             failed = episode.ending == Ending.ERROR
-            return known if failed else replace(known, ending=Ending.ERROR, error=message, exception=error)
+            return partial if failed else replace(partial, ending=Ending.ERROR, error=message, exception=error)
         return replace(episode, decisions=tuple(decisions), extras=extras)
 
-    return [one(episode) for episode in episodes]
+    return [judged_episode(episode) for episode in episodes]

@@ -144,7 +144,7 @@ def test_a_change_that_the_probe_missed_ends_the_episode(opened: Any, chat: Any)
 
 @pytest.mark.parametrize("name", ["replay_loo", "mc_process_reward", "vineppo", "tree_grpo", "carl"])
 def test_methods_that_replay_refuse_what_does_not_repeat_itself(opened: Any, name: str) -> None:
-    sentence = f"what is replayed must repeat itself, got the method '{name}' for 'openenv', which does not"
+    sentence = f"deterministic given seed and actions, got the method '{name}' for 'openenv', which is not"
     method = methods.make(name)
     with pytest.raises(ValueError, match=sentence):
         method.bind(opened("moody"))
@@ -164,7 +164,7 @@ def test_nothing_else_goes_on_from_its_states_either(opened: Any, chat: Any) -> 
     (episode,) = engine.run([RolloutRequest(seed=0)])
     assert episode.ending == Ending.FINISHED
     for start in (RolloutRequest(seed=0, fanout=(2,)), replay_from(interaction, chat, episode, 1)):
-        with pytest.raises(ValueError, match="got this start, which goes on from a state more than once"):
+        with pytest.raises(ValueError, match="got a request that continues from a state"):
             engine.run([start])
     assert methods.make("grpo", group_size=2).bind(interaction).collector == Group(size=2)
 

@@ -58,7 +58,7 @@ def test_what_does_not_repeat_itself_is_refused_to_replay_and_trained_without(
     served: str, policy: Path, tmp_path: Path
 ) -> None:
     interaction = OpenEnvInteraction(f"{served}/moody", probe=["on", "wait"], sessions=8, instructions=False)
-    with pytest.raises(ValueError, match="what is replayed must repeat itself, got the method 'replay_loo'"):
+    with pytest.raises(ValueError, match="deterministic given seed and actions, got the method 'replay_loo'"):
         ReplayLOOTrainer(
             str(policy), interaction, ReplayLOOConfig(output_dir=str(tmp_path), **OF_OTHERS), train_dataset=rows()
         )

@@ -210,7 +210,9 @@ def test_a_task_without_an_environment_has_no_world_to_alter():
     from hf_credit.collaborations import make as make_collaboration
 
     relay = make_collaboration("relay")
-    with pytest.raises(ValueError, match="can be altered where there is one, got 'relay'"):
+    with pytest.raises(ValueError, match="a tool's result needs an environment, got 'relay'"):
         Acting(relay).with_world(None, None)
-    with pytest.raises(ValueError, match="is written where there is an environment, got 'go' for 'relay'"):
+    with pytest.raises(
+        ValueError, match="an action needs an environment to be written as a reply, got 'go' for 'relay'"
+    ):
         Acting(relay).write_action("go")
