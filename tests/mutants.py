@@ -229,7 +229,7 @@ MUTANTS = [
         "counted=True",
         [
             "tests/methods/test_counterfactual_grpo.py::"
-            "test_replies_alone_can_be_trained_on_weighed_by_distrust_and_are_not_counted"
+            "test_solo_replies_can_be_trained_on_with_weight_1_minus_trust_and_are_not_counted"
         ],
     ),
     Mutant(
@@ -366,7 +366,7 @@ MUTANTS = [
         "src/hf_credit/rollouts/batches.py",
         "row[len(row) - length :].tobytes()",
         "row.tobytes()",
-        ["tests/rollouts/test_batches.py::test_prompts_that_differ_in_padding_only_have_numbers_of_their_own"],
+        ["tests/rollouts/test_batches.py::test_prompts_that_differ_only_in_padding_tokens_have_different_numbers"],
     ),
     Mutant(
         "a reply that a program has rewritten is taken for the one that was sampled",
@@ -408,28 +408,28 @@ MUTANTS = [
         "src/hf_credit/rollouts/special_tokens.py",
         "texts += _texts(value)",
         "pass",
-        ["tests/rollouts/test_chat.py::test_tool_calls_of_messages_spell_no_special_token"],
+        ["tests/rollouts/test_chat.py::test_tool_calls_in_messages_have_no_special_tokens"],
     ),
     Mutant(
         "a conversation goes on whatever tools its head shows",
         "src/hf_credit/rollouts/chat.py",
         "thread is not None and thread.tools == tuple(tools)",
         "thread is not None",
-        ["tests/rollouts/test_chat.py::test_a_conversation_goes_on_only_with_the_tools_it_began_with"],
+        ["tests/rollouts/test_chat.py::test_a_conversation_is_continued_only_with_equal_tools"],
     ),
     Mutant(
         "a reply is as long as the sampler likes",
         "src/hf_credit/rollouts/engine.py",
         "if max_tokens is None or len(reply.ids) <= max_tokens:",
         "if True:",
-        ["tests/rollouts/test_engine.py::test_a_reply_that_is_longer_than_asked_for_is_cut_to_its_first_tokens"],
+        ["tests/rollouts/test_engine.py::test_a_reply_longer_than_max_tokens_is_cut_to_its_first_tokens"],
     ),
     Mutant(
         "a simultaneous decision's thread leaks into replay",
         "src/hf_credit/rollouts/replay.py",
         "if not earlier.in_step_of(decision):",
         "if True:",
-        ["tests/rollouts/test_replay.py::test_what_is_decided_at_the_same_time_is_not_in_the_past_of_a_replay"],
+        ["tests/rollouts/test_replay.py::test_simultaneous_decisions_are_not_in_the_past_of_a_replay"],
     ),
     Mutant(
         "steps are told apart by their states, which may be one object or have been read apart",
@@ -437,9 +437,8 @@ MUTANTS = [
         "if self.step is None or other.step is None:",
         "if True:",
         [
-            "tests/rollouts/test_engine.py::test_steps_are_counted_also_where_the_state_is_one_object_throughout",
-            "tests/rollouts/test_engine.py::"
-            "test_who_decided_at_once_is_known_when_states_were_written_and_read_one_by_one",
+            "tests/rollouts/test_engine.py::test_steps_are_counted_also_if_the_state_is_always_the_same_object",
+            "tests/rollouts/test_engine.py::test_simultaneous_decisions_are_known_after_their_states_were_serialised",
         ],
     ),
     Mutant(
@@ -454,14 +453,14 @@ MUTANTS = [
         "src/hf_credit/rollouts/engine.py",
         "walk.start.step + ",
         "",
-        ["tests/rollouts/test_engine.py::test_a_replay_counts_the_steps_on"],
+        ["tests/rollouts/test_engine.py::test_a_replay_continues_the_count_of_steps"],
     ),
     Mutant(
         "simultaneous roles share random numbers",
         "src/hf_credit/rollouts/engine.py",
         "spoken, event, ",
         "spoken, ",
-        ["tests/rollouts/test_engine.py::test_those_who_speak_at_the_same_time_draw_numbers_of_their_own"],
+        ["tests/rollouts/test_engine.py::test_simultaneous_roles_have_different_random_numbers"],
     ),
     Mutant(
         "EMPTY takes one of 64 symbols",
@@ -475,7 +474,7 @@ MUTANTS = [
         "src/hf_credit/critics/critic.py",
         " + 1_000_003 * self.fits",
         "",
-        ["tests/critics/test_critic.py::test_each_fit_takes_sequences_in_an_order_of_its_own"],
+        ["tests/critics/test_critic.py::test_the_order_of_sequences_differs_between_fits"],
     ),
     Mutant(
         "intervals of a few seeds by the bootstrap",
@@ -517,10 +516,7 @@ MUTANTS = [
         "src/hf_credit/rollouts/engine.py",
         'again = ("again", self.again) if self.again else ()',
         "again = ()",
-        [
-            "tests/rollouts/test_engine.py::"
-            "test_alternatives_that_say_the_same_are_continued_with_random_numbers_of_their_own"
-        ],
+        ["tests/rollouts/test_engine.py::test_alternatives_with_equal_replies_have_different_random_numbers"],
     ),
     Mutant(
         "no lower clip of returns",
@@ -534,7 +530,7 @@ MUTANTS = [
         "src/hf_credit/rollouts/buckets.py",
         "mean_outcome=_value([(branch, outcome) for branch, outcome, _ in leaves[node]])",
         "mean_outcome=fmean([outcome for _, outcome, _ in leaves[node]])",
-        ["tests/rollouts/test_buckets.py::test_a_way_that_splits_more_often_weighs_no_more"],
+        ["tests/rollouts/test_buckets.py::test_a_branch_with_more_forks_has_no_more_weight"],
     ),
     Mutant(
         "samples for comparison counted as trained",
@@ -662,7 +658,7 @@ MUTANTS = [
         "src/hf_credit/methods/cvt/method.py",
         "multipliers.weights(means)",
         "multipliers.updated(means).weights(means)",
-        [f"{_TEST_CVT}test_costs_weigh_by_advantages_of_their_own_and_multipliers_move_after_they_were_used"],
+        [f"{_TEST_CVT}test_costs_have_separate_advantages_and_multipliers_change_after_use"],
     ),
     Mutant(
         "a step's own tokens are in its continuation ratio",
@@ -676,14 +672,14 @@ MUTANTS = [
         "src/hf_credit/methods/cvt/method.py",
         "cost_advantages(*tables[name], gamma=self.gamma)",
         "cost_advantages(*tables[name], gamma=1.0)",
-        [f"{_TEST_CVT}test_costs_are_discounted_in_their_means_and_in_what_is_still_to_come"],
+        [f"{_TEST_CVT}test_costs_are_discounted_in_means_and_advantages"],
     ),
     Mutant(
         "CVT-RL's mean costs are not discounted",
         "src/hf_credit/methods/cvt/method.py",
         "discount = self.gamma **",
         "discount = 1.0 **",
-        [f"{_TEST_CVT}test_costs_are_discounted_in_their_means_and_in_what_is_still_to_come"],
+        [f"{_TEST_CVT}test_costs_are_discounted_in_means_and_advantages"],
     ),
     Mutant(
         "CVT-RL's ratios of single decisions are not clipped",
@@ -697,14 +693,14 @@ MUTANTS = [
         "src/hf_credit/methods/cvt/drawn_steps.py",
         "[*outcomes, y] if _on_policy(own) else outcomes",
         "[*outcomes, y]",
-        [f"{_TEST_CVT}test_the_outcome_model_learns_what_the_copy_came_to_and_not_what_another_policy_did"],
+        [f"{_TEST_CVT}test_the_outcome_model_learns_outcomes_of_the_copy_and_not_of_another_policy"],
     ),
     Mutant(
         "CVT-RL's paraphrases tell nothing of the step itself",
         "src/hf_credit/methods/cvt/contributions.py",
         "values = self._pooled(values, steps)",
         "pass",
-        [f"{_TEST_CVT}test_what_paraphrases_come_to_is_also_what_the_step_comes_to"],
+        [f"{_TEST_CVT}test_outcomes_of_paraphrases_count_for_the_step"],
     ),
     Mutant(
         "a family without an estimate contributes nothing in place of being left out",
@@ -745,7 +741,7 @@ MUTANTS = [
         "src/hf_credit/critics/critic.py",
         "torch.sigmoid(outputs - balance_log_odds(self.rate))",
         "torch.sigmoid(outputs)",
-        ["tests/critics/test_critic.py::test_a_critic_of_probabilities_learns_how_often_a_rare_event_occurs"],
+        ["tests/critics/test_critic.py::test_a_critic_with_cross_entropy_learns_the_probability_of_a_rare_event"],
     ),
     Mutant(
         "what a metric of others computes with runs without consent",
@@ -785,7 +781,7 @@ MUTANTS = [
         "actions if decision.trained else []",
         [
             "tests/methods/test_ppo.py::"
-            "test_what_is_not_trained_on_changes_no_other_credit_and_teaches_the_critic[token]"
+            "test_untrained_replies_do_not_change_other_credit_and_have_critic_targets[token]"
         ],
     ),
     Mutant(
@@ -793,7 +789,7 @@ MUTANTS = [
         "src/hf_credit/methods/t3/truncated.py",
         "if self._only_untrained(pending):",
         "if self._only_untrained(()):",
-        ["tests/methods/test_truncated.py::test_a_rule_is_asked_once_of_a_question_and_its_verdict[unknown]"],
+        ["tests/methods/test_truncated.py::test_a_rule_is_called_once_for_a_question_and_its_verdict[unknown]"],
     ),
     Mutant(
         "replies that have arrived are sampled again after a restart",
@@ -828,10 +824,7 @@ MUTANTS = [
         "src/hf_credit/rollouts/engine.py",
         "            with released(self.lock):\n                arrived",
         "            if True:\n                arrived",
-        [
-            "tests/rollouts/test_single_requests.py::"
-            "test_steps_of_a_world_wait_side_by_side_over_all_runs_that_share_a_lock"
-        ],
+        ["tests/rollouts/test_single_requests.py::test_slow_steps_run_in_parallel_over_all_runs_with_one_lock"],
     ),
     Mutant(
         "steps of a tree weigh by their alternatives",
@@ -840,7 +833,7 @@ MUTANTS = [
         "1.0",
         [
             "tests/methods/test_step_weights.py::"
-            "test_with_equal_steps_the_expected_gradient_of_a_tree_is_a_multiple_of_the_true_one[0]"
+            "test_with_equal_steps_the_expected_gradient_of_a_tree_is_proportional_to_the_true_one[0]"
         ],
     ),
     Mutant(

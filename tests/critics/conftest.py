@@ -1,4 +1,4 @@
-"""What tests of critics share."""
+"""Fixtures for tests of critics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from accelerate.state import AcceleratorState
 
 @pytest.fixture
 def accelerator() -> Iterator[Accelerator]:
-    """An accelerator of processors alone, of which nothing is left behind."""
+    """An accelerator on the CPU; its global state is reset afterwards."""
     AcceleratorState._reset_state(True)
     yield Accelerator(cpu=True)
     AcceleratorState._reset_state(True)

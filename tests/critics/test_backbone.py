@@ -1,4 +1,4 @@
-"""What a critic reads with: it disturbs nothing of the policy, and refuses what it could not read."""
+"""Backbones of critics: they do not change the policy, and unsupported ones are refused."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def model(tokenizer):
 
 @pytest.fixture
 def policy(tokenizer):
-    """A policy with LoRA that says something else than its base."""
+    """A policy with LoRA, with other outputs than its base."""
     return with_lora(build_model(tokenizer, MicroConfig(**SIZES, seed=9)))
 
 
@@ -47,7 +47,7 @@ def with_lora(model, **options):
 
 
 def move(policy, part, seed):
-    """Gives the parameters whose names hold `part` random numbers."""
+    """Sets the parameters with `part` in their names to random numbers."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in policy.named_parameters():
@@ -56,7 +56,7 @@ def move(policy, part, seed):
 
 
 def condition(policy):
-    """All that reading might disturb."""
+    """Everything that forward passes of the critic might change."""
     return {
         "trained": {name: parameter.requires_grad for name, parameter in policy.named_parameters()},
         "modes": {name: module.training for name, module in policy.named_modules()},
@@ -78,7 +78,7 @@ def logits(policy):
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("targets", [None, "all-linear", ["gate_proj"]])
-def test_an_adapter_leaves_the_policy_as_it_is(policy, training, targets):
+def test_adding_an_adapter_does_not_change_the_policy(policy, training, targets):
     policy.train(training)
     next(module for module in policy.modules() if isinstance(module, torch.nn.Linear)).eval()  # one of its own mode
     untouched = copy.deepcopy(policy)
@@ -99,7 +99,7 @@ def test_an_adapter_leaves_the_policy_as_it_is(policy, training, targets):
         assert {name: after["modes"][name] for name in before["modes"]} == before["modes"]
 
 
-def test_an_adapter_reads_otherwise_than_the_policy_and_than_its_base(policy):
+def test_hidden_states_of_an_adapter_differ_from_those_of_the_policy_and_its_base(policy):
     backbone = adapter_backbone(LoraConfig(r=4), policy, seed=1)
     policy.eval()
     with torch.no_grad(), policy.disable_adapter():
@@ -118,7 +118,7 @@ def test_an_adapter_reads_otherwise_than_the_policy_and_than_its_base(policy):
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("fails", [True, False])
 @pytest.mark.parametrize("off", [True, False])
-def test_reading_leaves_everything_as_it_was(policy, training, fails, off):
+def test_reading_restores_modes_gradients_and_adapters(policy, training, fails, off):
     backbone = adapter_backbone(LoraConfig(r=4), policy, seed=1)
     policy.base_model.model.model.layers[0].eval()
     before = condition(policy)
@@ -148,7 +148,7 @@ def test_only_the_critics_adapter_gets_a_gradient(policy):
     )
 
 
-def test_the_weights_of_an_adapter_are_those_of_its_seed(tokenizer):
+def test_the_seed_determines_the_weights_of_an_adapter(tokenizer):
     def weights(seed):
         model = with_lora(build_model(tokenizer, MicroConfig(**SIZES)))
         return list(adapter_backbone(LoraConfig(r=4), model, seed).trained.values())
@@ -158,7 +158,7 @@ def test_the_weights_of_an_adapter_are_those_of_its_seed(tokenizer):
     assert any(not torch.equal(one, two) for one, two in zip(first, other, strict=True))
 
 
-def test_a_layer_that_the_policy_trains_whole_is_left_alone(tokenizer):
+def test_a_layer_that_the_policy_trains_in_full_does_not_change(tokenizer):
     policy = with_lora(build_model(tokenizer, MicroConfig(**SIZES)), modules_to_save=["norm"])
     before = logits(policy.eval())
     backbone = adapter_backbone(LoraConfig(r=4), policy, seed=1)
@@ -169,7 +169,7 @@ def test_a_layer_that_the_policy_trains_whole_is_left_alone(tokenizer):
     assert torch.equal(logits(policy), before)
 
 
-def test_an_adapter_beside_a_whole_model_is_refused(model):
+def test_an_adapter_for_a_whole_model_is_refused(model):
     with pytest.raises(ValueError, match="only if the policy is one of the same type, got a whole model as policy"):
         adapter_backbone(LoraConfig(r=4), model, seed=0)
 
@@ -190,7 +190,7 @@ def test_a_second_critic_on_one_policy_is_refused(policy):
 # A model of its own
 
 
-def test_a_model_of_its_own_reads_without_its_head(model, policy, tokenizer):
+def test_a_separate_model_is_used_without_its_head(model, policy, tokenizer):
     backbone = own_backbone(model, policy, tokenizer, CPU, checkpointing=False)
     assert backbone.width == 16
     assert set(backbone.trained) == {name for name, _ in model.model.named_parameters()}
@@ -207,7 +207,7 @@ def test_a_folder_is_loaded_in_float32(model, policy, tokenizer, tmp_path):
         assert torch.equal(backbone.trained[name], parameter.float())
 
 
-def test_of_a_model_with_an_adapter_the_adapter_is_trained(policy, tokenizer):
+def test_only_the_adapter_of_a_model_with_an_adapter_is_trained(policy, tokenizer):
     model = with_lora(build_model(tokenizer, MicroConfig(**SIZES)).bfloat16())
     backbone = own_backbone(model, policy, tokenizer, CPU, checkpointing=False)
     assert backbone.trained
@@ -217,7 +217,7 @@ def test_of_a_model_with_an_adapter_the_adapter_is_trained(policy, tokenizer):
     assert all(parameter.grad is not None for parameter in backbone.trained.values())
 
 
-def test_checkpointing_changes_no_gradient(policy, tokenizer):
+def test_gradient_checkpointing_changes_no_gradient(policy, tokenizer):
     gradients = []
     for checkpointing in (False, True):
         model = build_model(tokenizer, MicroConfig(**SIZES))
@@ -253,7 +253,7 @@ def test_a_model_of_another_vocabulary_is_refused(policy, tokenizer, other_token
         own_backbone(str(tmp_path), policy, tokenizer, CPU, checkpointing=False)
 
 
-def test_rows_that_only_fill_up_the_embedding_do_not_count(policy, tokenizer, tmp_path):
+def test_padding_rows_of_the_embedding_do_not_count(policy, tokenizer, tmp_path):
     wider = build_model(tokenizer, MicroConfig(**SIZES))
     wider.resize_token_embeddings(len(tokenizer) + 8, mean_resizing=False)
     wider.save_pretrained(tmp_path)
@@ -276,6 +276,6 @@ def test_fp16_is_refused():
 
 
 @pytest.mark.parametrize("kind", [DistributedType.NO, DistributedType.MULTI_GPU, DistributedType.MULTI_CPU])
-def test_replicated_training_is_not(kind):
+def test_replicated_training_is_accepted(kind):
     refuse_training_that(kind, "bf16")
     refuse_training_that(kind, "no")

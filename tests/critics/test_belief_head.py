@@ -1,4 +1,4 @@
-"""A belief head reads what is in the policy's hidden states, and leaves the policy as it is."""
+"""The belief head learns from the policy's hidden states and does not change the policy."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def head():
     AcceleratorState._reset_state(True)
 
 
-def test_a_new_head_believes_all_values_alike(head):
+def test_a_new_head_predicts_uniform_distributions(head):
     assert head([]) == []
     assert head(READINGS[:1]) == [pytest.approx((0.5, 0.5, 1 / 3, 1 / 3, 1 / 3))]
 
 
-def test_it_learns_the_distributions_of_each_slot_and_not_the_policy(head):
+def test_it_learns_the_distributions_of_each_slot_and_does_not_train_the_policy(head):
     policy = {name: weight.clone() for name, weight in head.backbone.model.named_parameters()}
     for _ in range(80):
         told = head.learn(READINGS, TARGETS, head(READINGS))
@@ -47,7 +47,7 @@ def test_it_learns_the_distributions_of_each_slot_and_not_the_policy(head):
         assert weight.requires_grad
 
 
-def test_a_slot_without_a_distribution_teaches_nothing_and_counts_in_nothing(head):
+def test_a_slot_without_a_target_is_in_no_gradient_and_no_mean(head):
     nan = float("nan")
     told = head.learn(READINGS[:1], [(0.0, 1.0, nan, nan, nan)], head(READINGS[:1]))
     assert told["loss"] == pytest.approx(math.log(2))
@@ -58,13 +58,13 @@ def test_a_slot_without_a_distribution_teaches_nothing_and_counts_in_nothing(hea
     assert head(READINGS) == before
 
 
-def test_what_it_says_does_not_depend_on_what_is_read_beside_it(head):
+def test_a_prediction_does_not_depend_on_the_rest_of_the_batch(head):
     head.learn(READINGS, TARGETS, head(READINGS))
     alone = [own for reading in READINGS for own in head([reading])]
     assert alone == [pytest.approx(own, abs=1e-6) for own in head(READINGS)]
 
 
-def test_nothing_to_learn_leaves_it_as_it_was(head, tmp_path):
+def test_without_targets_the_head_does_not_change(head, tmp_path):
     before = head(READINGS)
     assert head.learn([], [], [])["loss"] == 0.0
     assert head(READINGS) == before
@@ -76,7 +76,7 @@ def test_nothing_to_learn_leaves_it_as_it_was(head, tmp_path):
     assert head(READINGS) == saved
 
 
-def test_slots_go_with_beliefs_alone():
+def test_only_beliefs_have_slots():
     for wrong in ({"output": "beliefs"}, {"slots": (2,)}, {"output": "beliefs", "slots": (1,)}):
         with pytest.raises(
             ValueError, match="slots must be numbers of at least 2 with output='beliefs' and empty otherwise"

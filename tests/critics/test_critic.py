@@ -1,4 +1,4 @@
-"""A critic learns, forgets nothing over a checkpoint, and does not care how its sequences are laid out."""
+"""Critics: values, training, checkpoints, and independence of the layout of batches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def tokenizer():
 
 @pytest.fixture
 def build(tokenizer, accelerator):
-    """`build(backbone, **config)`: a critic, on a backbone of its own if none is given."""
+    """`build(backbone, **config)`: a critic, with a separate backbone by default."""
 
     def build(backbone=None, policy=None, seed=0, **config):
         own = build_model(tokenizer, MicroConfig(**SIZES, seed=seed))
@@ -42,7 +42,7 @@ def build(tokenizer, accelerator):
 
 
 def row(prompt, completion, loss_mask=None):
-    """A row, all of whose completion tokens are actions unless told otherwise."""
+    """A row; by default all its completion tokens are actions."""
     return Row(
         prompt_ids=tuple(prompt),
         completion_ids=tuple(completion),
@@ -67,7 +67,7 @@ def batch():
 
 
 def disturbed(critic, seed=1):
-    """The critic with a head that says something, as if it had been trained."""
+    """The critic with random weights in its head."""
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         critic.head.weight.normal_()
@@ -86,14 +86,14 @@ def same(first, second):
 # Values
 
 
-def test_a_new_critic_says_0_in_float32(build, batch):
+def test_a_new_critic_predicts_0_in_float32(build, batch):
     values = build().values(batch)
     assert values.dtype == torch.float32
     assert values.shape == batch["completion_ids"].shape
     assert not values.any()
 
 
-def test_a_value_is_what_the_head_says_at_the_token_before(build, batch):
+def test_a_value_is_the_output_of_the_head_at_the_token_before(build, batch):
     critic = disturbed(build())
     values = critic.values(batch)
     for index, sequence in enumerate(ROWS):
@@ -105,7 +105,7 @@ def test_a_value_is_what_the_head_says_at_the_token_before(build, batch):
         assert not values[index, len(expected) :].any()
 
 
-def test_a_value_does_not_depend_on_what_comes_after(build):
+def test_a_value_does_not_depend_on_later_tokens(build):
     critic = disturbed(build())
     first = critic.values(pad_rows([row([5, 6], [7, 8, 9])], 0))
     second = critic.values(pad_rows([row([5, 6], [7, 8, 12])], 0))
@@ -120,12 +120,12 @@ def test_padding_changes_nothing(build, batch):
 
 
 @pytest.mark.parametrize("size", [1, 3, 100])
-def test_the_size_of_forward_passes_changes_nothing(build, batch, size):
+def test_the_size_of_forward_passes_changes_no_value(build, batch, size):
     one, other = disturbed(build(micro_batch_rows=2)), disturbed(build(micro_batch_rows=size))
     torch.testing.assert_close(one.values(batch), other.values(batch))
 
 
-def test_the_value_of_a_context_is_that_of_the_decision_taken_on_it(build, batch):
+def test_the_value_of_a_context_is_that_of_the_first_token_after_it(build, batch):
     critic = disturbed(build())
     contexts = [sequence.prompt_ids for sequence in ROWS]
     torch.testing.assert_close(critic.context_values(contexts), critic.values(batch)[:, 0])
@@ -185,7 +185,7 @@ def test_its_gradient_is_that_of_the_clipped_loss_over_the_whole_batch(build, ba
     assert metrics["grad_norm"] == pytest.approx(norm.item(), rel=1e-4)
 
 
-def test_what_has_no_target_does_not_count(build, batch):
+def test_tokens_without_a_target_do_not_count(build, batch):
     critic, other = disturbed(build(clip=0.5, passes=2)), disturbed(build(clip=0.5, passes=2))
     mask = batch["tool_mask"]
     dirty = torch.where(mask.bool(), RETURNS, torch.nan)
@@ -197,7 +197,7 @@ def test_what_has_no_target_does_not_count(build, batch):
         torch.testing.assert_close(weights_of(other)[name], value)
 
 
-def test_without_targets_nothing_happens(build, batch):
+def test_without_targets_weights_do_not_change(build, batch):
     critic = build()
     before = weights_of(critic)
     metrics = critic.fit(batch, RETURNS, torch.zeros_like(batch["tool_mask"]))
@@ -206,7 +206,7 @@ def test_without_targets_nothing_happens(build, batch):
     assert same(before, weights_of(critic))
 
 
-def test_old_values_that_are_not_given_are_its_own(build, batch):
+def test_missing_old_values_are_computed(build, batch):
     critic, other = (disturbed(build(clip=0.25, passes=3, learning_rate=1e-2)) for _ in range(2))
     first = critic.fit(batch, RETURNS, batch["tool_mask"])
     assert other.fit(batch, RETURNS, batch["tool_mask"], other.values(batch)) == first
@@ -222,7 +222,7 @@ def test_explained_variance_is_that_of_the_values_before_the_fit(build, batch):
     assert critic.fit(batch, torch.ones_like(RETURNS), mask, old)["explained_variance"] == 0
 
 
-def test_mini_batches_take_every_sequence_once_a_pass(build):
+def test_each_pass_has_every_sequence_in_one_mini_batch(build):
     critic = build(passes=3, mini_batch_rows=4)
     passes = list(critic._mini_batches(10))
     assert [[len(step) for step in steps] for steps in passes] == [[4, 4, 2]] * 3
@@ -231,7 +231,7 @@ def test_mini_batches_take_every_sequence_once_a_pass(build):
     assert torch.cat(passes[0]).tolist() != torch.cat(passes[1]).tolist()
 
 
-def test_each_fit_takes_sequences_in_an_order_of_its_own(build, batch):
+def test_the_order_of_sequences_differs_between_fits(build, batch):
     critic = build(mini_batch_rows=1)
     seen = []
 
@@ -249,7 +249,7 @@ def test_each_fit_takes_sequences_in_an_order_of_its_own(build, batch):
     assert len(set(orders)) > 1
 
 
-def test_a_gradient_that_is_not_finite_changes_nothing_and_is_told(build, batch):
+def test_a_step_that_is_not_finite_is_skipped_and_counted(build, batch):
     critic = disturbed(build(clip=None, max_grad_norm=None))
     before = weights_of(critic)
     metrics = critic.fit(batch, torch.full_like(RETURNS, 3e38), batch["tool_mask"], torch.zeros_like(RETURNS))
@@ -277,7 +277,7 @@ def test_targets_that_are_not_finite_are_refused(build, batch, value):
         build().fit(batch, torch.full_like(RETURNS, value), batch["tool_mask"])
 
 
-def test_targets_laid_out_otherwise_are_refused(build, batch):
+def test_targets_of_another_shape_are_refused(build, batch):
     with pytest.raises(
         ValueError, match=r"the shape of completion_ids, \(4, 4\), got \(4, 3\), \(4, 4\) and \(4, 4\); pass"
     ):
@@ -293,7 +293,7 @@ INPUTS = [CriticInput(ids=tuple(one.prompt_ids), at=(len(one.prompt_ids),)) for 
 TARGETS = [(1.0,), (0.0,), (1.0,), (0.0,)]
 
 
-def test_what_is_held_out_teaches_nothing(build):
+def test_held_out_sequences_are_not_trained_on(build):
     settings = {"held_out": 0.25, "clip": None, "learning_rate": 1e-2}
     first, second = (disturbed(build(**settings)) for _ in range(2))
     values = first(INPUTS)
@@ -312,7 +312,7 @@ def test_a_fit_ends_with_the_pass_that_does_not_lower_the_held_out_error(build):
     assert helped.learn(INPUTS, [(1.0,)] * 4, helped(INPUTS))["passes"] == 5
 
 
-def test_earlier_updates_are_gone_over_again_and_then_forgotten(build):
+def test_sequences_of_past_updates_are_fitted_again_and_then_dropped(build):
     critic = build(past_updates=1, clip=None, learning_rate=1e-2)
     steps = []
     one_step = critic._one_step
@@ -322,14 +322,14 @@ def test_earlier_updates_are_gone_over_again_and_then_forgotten(build):
     assert steps == [2, 3, 2]
 
 
-def test_explained_variance_is_that_of_the_new_targets_alone(build):
+def test_explained_variance_is_of_the_new_targets_only(build):
     critic = build(past_updates=1)
     critic.learn(INPUTS, TARGETS, critic(INPUTS))
     learned = critic.learn(INPUTS, TARGETS, [(0.5 * one,) for (one,) in TARGETS])
     assert learned["explained_variance"] == pytest.approx(0.75)
 
 
-def test_a_whitened_critic_learns_alike_in_every_unit(build):
+def test_a_whitened_critic_does_not_depend_on_the_scale_of_the_reward(build):
     def learned(unit, shift):
         critic = build(whiten=True, clip=None, learning_rate=1e-2, passes=3, max_grad_norm=None)
         for _ in range(3):
@@ -339,14 +339,14 @@ def test_a_whitened_critic_learns_alike_in_every_unit(build):
     torch.testing.assert_close(learned(100.0, -7.0), learned(1.0, 0.0), rtol=1e-3, atol=1e-3)
 
 
-def test_the_first_clip_is_counted_from_the_mean(build):
+def test_the_first_fit_clips_changes_from_the_mean(build):
     critic = build(whiten=True, clip=0.2, learning_rate=1e-2)
     learned = critic.learn(INPUTS, [(2.0,), (4.0,), (2.0,), (4.0,)], critic(INPUTS))  # it said 0, and says 3
     assert learned["clip_fraction"] == 0
     assert learned["grad_norm"] > 0
 
 
-def test_new_moments_leave_what_a_whitened_critic_says(build, batch):
+def test_new_moments_do_not_change_predictions_of_a_whitened_critic(build, batch):
     critic = disturbed(build(whiten=True))
     critic.fits = 1
     before = critic.values(batch)
@@ -356,19 +356,19 @@ def test_new_moments_leave_what_a_whitened_critic_says(build, batch):
     torch.testing.assert_close(critic.values(batch), before)
 
 
-def test_a_new_whitened_critic_says_the_mean_once_it_was_taught(build):
+def test_a_new_whitened_critic_predicts_the_mean_after_its_first_fit(build):
     critic = build(whiten=True, learning_rate=1e-9)
     critic.learn(INPUTS, [(2.0,), (4.0,), (2.0,), (4.0,)], critic(INPUTS))
     assert torch.tensor(critic(INPUTS)).flatten().tolist() == pytest.approx([3.0] * 4)
 
 
 @pytest.mark.parametrize("settings", [{"held_out": 1.0}, {"past_updates": -1}, {"mini_batch_rows": 0}])
-def test_impossible_settings_are_refused(settings):
+def test_invalid_settings_are_refused(settings):
     with pytest.raises(ValueError, match=f"{next(iter(settings))} of a critic"):
         CriticConfig(**settings)
 
 
-def test_the_past_is_in_a_checkpoint(build, tmp_path):
+def test_sequences_of_past_updates_are_in_a_checkpoint(build, tmp_path):
     settings = {"past_updates": 2, "held_out": 0.25, "whiten": True, "clip": None, "learning_rate": 1e-2}
     first = build(**settings)
     for _ in range(2):
@@ -386,7 +386,7 @@ def test_the_past_is_in_a_checkpoint(build, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["own", "adapter"])
-def test_it_goes_on_from_a_checkpoint_as_if_nothing_had_happened(build, batch, tokenizer, tmp_path, kind):
+def test_it_resumes_exactly_from_a_checkpoint(build, batch, tokenizer, tmp_path, kind):
     def critic(seed):
         settings = {"clip": 0.5, "passes": 2, "mini_batch_rows": 2, "learning_rate": 1e-2, "warmup_steps": 6}
         if kind == "own":
@@ -407,7 +407,7 @@ def test_it_goes_on_from_a_checkpoint_as_if_nothing_had_happened(build, batch, t
 
 
 @pytest.mark.parametrize("kind", ["own", "adapter"])
-def test_it_is_saved_beside_the_policy_and_loaded_again(build, batch, tokenizer, tmp_path, kind):
+def test_it_is_saved_in_the_folder_of_the_policy_and_loaded_again(build, batch, tokenizer, tmp_path, kind):
     def critic(seed):
         if kind == "own":
             return build(seed=seed)
@@ -423,7 +423,7 @@ def test_it_is_saved_beside_the_policy_and_loaded_again(build, batch, tokenizer,
     assert torch.equal(first.values(batch), second.values(batch))
 
 
-def test_a_context_batch_has_one_position_a_row():
+def test_a_context_batch_has_one_completion_token_per_row():
     batch = context_batch([[5, 6], [7]], pad_token_id=0)
     assert batch["prompt_ids"].tolist() == [[5, 6], [0, 7]]
     assert batch["completion_ids"].shape == (2, 1)
@@ -433,7 +433,7 @@ def test_a_context_batch_has_one_position_a_row():
 # Processes
 
 
-def test_two_processes_fit_the_critic_that_one_does(tmp_path, accelerator):
+def test_two_processes_fit_the_same_critic_as_one(tmp_path, accelerator):
     script = Path(__file__).with_name("two_critics.py")
     launch(script, tmp_path, processes=2, folder=tmp_path, environment={"ACCELERATE_USE_CPU": "true"})
     spec = importlib.util.spec_from_file_location("two_critics", script)
@@ -474,14 +474,14 @@ def test_settings_out_of_range_are_refused(name, value):
 
 
 @pytest.mark.parametrize("value", [-1, 0.015])
-def test_a_warm_up_is_counted_in_steps(value):
+def test_warmup_steps_are_a_whole_number(value):
     with pytest.raises(
         ValueError, match=f"warmup_steps of a critic must be (at least 0|a whole number), got {value}; "
     ):
         CriticConfig(warmup_steps=value)
 
 
-def test_a_critic_of_probabilities_learns_how_often_a_rare_event_occurs(build, tmp_path):
+def test_a_critic_with_cross_entropy_learns_the_probability_of_a_rare_event(build, tmp_path):
     critic = build(loss="cross_entropy", learning_rate=0.02)
     assert critic.context_values([[5, 6]]).tolist() == [0.5]
     contexts = [[5, 6, 7]] * 8
@@ -502,7 +502,7 @@ def test_a_critic_of_probabilities_learns_how_often_a_rare_event_occurs(build, t
         assert other.context_values(contexts).tolist() == critic.context_values(contexts).tolist()
 
 
-def test_a_critic_of_probabilities_refuses_targets_that_are_none(build):
+def test_a_critic_with_cross_entropy_refuses_targets_outside_0_and_1(build):
     critic = build(loss="cross_entropy")
     with pytest.raises(
         ValueError, match=r"targets of a critic with cross-entropy must be in \[0, 1\], got 0.5 to 2.0"

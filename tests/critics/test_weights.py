@@ -1,4 +1,4 @@
-"""Replicated weights on one process; what several do together is in test_critic.py."""
+"""Replicated weights on one process; for several see test_critic.py."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def same(first, second):
     return all(torch.equal(value, second[name]) for name, value in first.items())
 
 
-def test_a_step_gives_the_norm_before_clipping(build):
+def test_a_step_returns_the_norm_before_clipping(build):
     weights = build()
     assert stepped(weights) == pytest.approx(math.sqrt(7))
     assert stepped(weights, max_grad_norm=0.5) == pytest.approx(math.sqrt(7))
@@ -47,7 +47,7 @@ def test_a_step_gives_the_norm_before_clipping(build):
     assert weights.parameters["bias"].grad is None
 
 
-def test_the_learning_rate_rises_evenly_from_0(build):
+def test_the_warm_up_is_linear_from_0(build):
     # Gradients that are all alike move a weight by the learning rate a step, which is 0, 1/4, 2/4, 3/4, 1, 1 of 0.1.
     weights, bias = build(warmup_steps=4), []
     for _ in range(6):
@@ -56,7 +56,7 @@ def test_the_learning_rate_rises_evenly_from_0(build):
     assert bias == pytest.approx([0, 0.025, 0.075, 0.15, 0.25, 0.35], abs=1e-6)
 
 
-def test_a_step_that_is_left_out_is_none_of_the_warm_up(build):
+def test_a_skipped_step_does_not_count_in_the_warm_up(build):
     weights = build(warmup_steps=1)
     for scale in (1.0, math.nan):
         stepped(weights, scale=scale)
@@ -65,7 +65,7 @@ def test_a_step_that_is_left_out_is_none_of_the_warm_up(build):
     assert weights.parameters["bias"].item() == pytest.approx(-0.1)
 
 
-def test_parameters_without_gradient_stay(build):
+def test_parameters_without_gradient_do_not_change(build):
     weights = build()
     weights.parameters["bias"].sum().backward()
     weights.step(None)
@@ -74,7 +74,7 @@ def test_parameters_without_gradient_stay(build):
 
 
 @pytest.mark.parametrize("scale", [math.nan, math.inf])
-def test_a_gradient_that_is_not_finite_is_left_out(build, scale):
+def test_a_step_with_a_gradient_that_is_not_finite_is_skipped(build, scale):
     weights = build()
     before = values_of(weights)
     assert not math.isfinite(stepped(weights, scale=scale, max_grad_norm=1.0))
@@ -84,7 +84,7 @@ def test_a_gradient_that_is_not_finite_is_left_out(build, scale):
     assert all(value.isfinite().all() for value in values_of(weights).values())
 
 
-def test_a_state_is_a_copy_and_goes_on_exactly(build, tmp_path):
+def test_a_state_is_a_copy_and_resumes_exactly(build, tmp_path):
     first = build()
     stepped(first)
     state = first.state()
@@ -104,7 +104,7 @@ def test_a_state_is_a_copy_and_goes_on_exactly(build, tmp_path):
     assert fourth.steps == 2
 
 
-def test_a_file_holds_the_weights_and_loading_it_starts_the_optimizer_anew(build, tmp_path):
+def test_a_file_has_the_weights_and_loading_it_resets_the_optimizer(build, tmp_path):
     path = tmp_path / "critic" / "critic.safetensors"
     first = build()
     stepped(first)
@@ -120,7 +120,7 @@ def test_a_file_holds_the_weights_and_loading_it_starts_the_optimizer_anew(build
     assert not second.optimizer.state
 
 
-def test_other_weights_are_refused(build, tmp_path):
+def test_weights_of_another_backbone_are_refused(build, tmp_path):
     path = tmp_path / "critic" / "critic.safetensors"
     build((2, 4)).save(path)
     with pytest.raises(

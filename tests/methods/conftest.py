@@ -1,4 +1,4 @@
-"""Episodes written by hand, and what an estimator makes of them without anything else around it."""
+"""Episodes written by hand, and the credit of an estimator for them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def episode(*decisions: Decision, outcome: float = 0.0, ending: Ending = Ending.
 
 
 def collected(*episodes: Episode, instances: Sequence[int] = ()) -> RolloutBatch:
-    """All of one task, unless `instances` says otherwise."""
+    """A batch of episodes of one task, or of `instances`."""
     owners = instances or (0,) * len(episodes)
     samples = tuple(Rollout(episode=one, instance=owner) for one, owner in zip(episodes, owners, strict=True))
     return RolloutBatch(rollouts=samples, rows=max(owners, default=-1) + 1)

@@ -1,4 +1,4 @@
-"""Active replay: credit on trees written by hand, expectations by enumeration, and plans from hand-made memories."""
+"""Active replay: credit of trees written by hand, expectations by enumeration, and plans from memories."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def remembering(profiles, generated=0.0, unbranched=0.0):
 
 
 def seen(visits, noise, tokens, split=0.0, within=0.0, error=0.0):
-    """A profile of so many visits, with means by depth."""
+    """A profile from a number of visits and means by depth."""
     sums = [tuple(visits * one for one in means) for means in (noise, tokens)]
     return Profile(visits, *sums, split, split * within, split * error)
 
@@ -42,7 +42,7 @@ def tree(hand, failed=False):
 
 
 def critic(values):
-    """A critic that says a value for each last token it has read."""
+    """A critic with a value for each last token of a text."""
     return LocalContext(
         critics={"critic": lambda inputs: [tuple(values[one.ids[at - 1]] for at in one.at) for one in inputs]}
     )
@@ -66,13 +66,13 @@ def test_credit_and_weights_of_a_tree_by_hand(hand, failed):
     assert broken.id not in credit.decisions
 
 
-def test_a_shorter_trace_takes_less_of_what_follows(hand):
+def test_a_smaller_lambda_discounts_later_terms(hand):
     collected, (first, *_) = tree(hand)
     credit = BranchAdvantages(lam=0.5)(collected, critic({1: 0.4, 5: 0.7}))
     assert credit.decisions[first.id] == pytest.approx(0.3 + 0.5 * -0.2)
 
 
-def test_siblings_are_the_baseline_where_the_critic_was_worse(hand):
+def test_siblings_are_the_baseline_if_the_critic_was_worse(hand):
     collected, (first, one, other, _) = tree(hand)
     worse = remembering({"1": seen(4, (1,), (1,), split=4, within=0.2, error=0.21)})
     credit = BranchAdvantages()(collected, critic({1: 0.4, 5: 0.7}), worse)
@@ -81,7 +81,7 @@ def test_siblings_are_the_baseline_where_the_critic_was_worse(hand):
     assert BranchAdvantages()(collected, critic({1: 0.4, 5: 0.7}), better).decisions[one.id] == pytest.approx(0.3)
 
 
-def test_what_is_remembered_of_a_tree(hand):
+def test_the_statistics_of_a_tree(hand):
     collected, _ = tree(hand)
     memory = BranchAdvantages()(collected, critic({1: 0.4, 5: 0.7}), ReplayMemory()).memory
     spread = 1 - 2.718281828459045**-0.5
@@ -95,7 +95,7 @@ def test_what_is_remembered_of_a_tree(hand):
     assert (memory.generated, memory.unbranched) == (3, 2)
 
 
-def test_updates_are_forgotten_and_states_are_dropped():
+def test_statistics_decay_and_rare_states_are_dropped():
     memory = remembering({START: seen(10, (1,), (1,)), "1": seen(1, (1,), (1,))}, 30, 20)
     after = memory.plus({START: seen(2, (4, 1), (1, 1))}, 3, 2, 0.4)
     assert after.profiles == {START: Profile(6.0, (12.0, 2.0), (6.0, 2.0))}
@@ -122,13 +122,13 @@ def test_branches_are_the_root_of_the_ratio_of_lowest_means():
     assert plan.branches("never seen", 2, 1) == 1
 
 
-def test_a_start_without_noise_gives_as_many_as_allowed_where_there_is_some():
+def test_after_a_start_without_noise_other_states_have_the_maximum():
     profiles = {START: seen(4, (0, 4), (1, 1)), "1": seen(4, (4,), (1,)), "2": seen(4, (0,), (1,))}
     plan = Plan(most=2, profiles=profiles)
     assert [plan.branches(key, 1, 1) for key in ("1", "2")] == [2, 1]
 
 
-def test_it_plans_where_the_start_was_seen_often_and_much_is_to_be_gained():
+def test_it_plans_after_enough_visits_and_with_a_predicted_gain():
     assert ratio_of(RISING[START]) < 0.8
     collector = PlannedBranches()
     assert collector.plan(remembering(RISING)).profiles == RISING
@@ -162,7 +162,7 @@ def test_branches_of_the_first_decision_are_starts():
 
 
 @pytest.mark.parametrize("options", [{"lam": 1.5}, {"most": 0.5}, {"branches": (1, 0.5)}, {"state_key": "place"}])
-def test_what_is_not_possible_is_refused(options):
+def test_invalid_options_are_refused(options):
     with pytest.raises(ValueError, match=r"must be"):
         methods.make("active_replay", **options)
 
@@ -182,7 +182,7 @@ FIXED = [
 
 @pytest.mark.parametrize("wrong", ["exact", "noisy", "untaught"])
 @pytest.mark.parametrize(("branches", "problem"), FIXED, ids=str)
-def test_with_branches_fixed_beforehand_the_gradient_is_the_true_one_for_any_critic(branches, problem, wrong):
+def test_with_fixed_branches_the_gradient_is_unbiased_for_any_critic(branches, problem, wrong):
     measured = enumerated(make_method("active_replay", branches=branches), problem, critic=wrong)
     assert measured.scale == pytest.approx(1)
     assert measured.angle == pytest.approx(0, abs=1e-5)
@@ -190,7 +190,7 @@ def test_with_branches_fixed_beforehand_the_gradient_is_the_true_one_for_any_cri
 
 @pytest.mark.parametrize("wrong", ["exact", "untaught"])
 @pytest.mark.parametrize("most", [2, 4])
-def test_planned_from_memory_it_is_the_true_one_too(most, wrong):
+def test_with_planned_branches_the_gradient_is_unbiased(most, wrong):
     # Fractional branches, fewer starts by chance, and siblings in place of the critic.
     profiles = {
         START: seen(4, (1, 1, 4), (1, 1, 1)),
@@ -204,12 +204,12 @@ def test_planned_from_memory_it_is_the_true_one_too(most, wrong):
     assert measured.updates > 16  # it did branch
 
 
-def test_groups_keep_it_true():
+def test_with_groups_the_gradient_is_unbiased():
     measured = enumerated(make_method("active_replay", branches=(1, 2), group_size=2), Chain(length=2))
     assert (measured.scale, measured.angle) == (pytest.approx(1), pytest.approx(0, abs=1e-5))
 
 
-def test_a_shorter_trace_is_biased_where_the_critic_is_wrong():
+def test_a_smaller_lambda_is_biased_if_the_critic_is_wrong():
     method = make_method("active_replay", branches=(1, 2), lam=0.0)
     assert enumerated(method, Chain(length=3), critic="untaught").scale < 0.7
 
@@ -221,14 +221,14 @@ def test_without_branches_it_is_ppo_by_decisions():
 
 
 @pytest.mark.parametrize("branches", [2, 3])
-def test_all_noise_at_the_last_of_three_costs_as_the_formula_says(branches):
+def test_the_cost_with_all_noise_at_the_last_of_three_steps(branches):
     problem = Late(horizon=3, good=1.0, bad=0.0)
     alone = enumerated(make_method("active_replay"), problem).trace
     branched = enumerated(make_method("active_replay", branches=(1, 1, branches)), problem).trace
     assert branched / alone == pytest.approx((2 + branches) / (branches * 3))
 
 
-def test_how_many_branches_a_state_gets_hangs_on_nothing_behind_it():
+def test_the_branches_of_a_state_do_not_depend_on_anything_after_it():
     profiles = {START: seen(4, (1, 1, 4), (1, 1, 1)), "1": seen(4, (2, 4), (1, 1)), "2": seen(4, (5,), (1,))}
     method = replace(make_method("active_replay", most=4, plan_below=1), memory=remembering(profiles))
     counts = []

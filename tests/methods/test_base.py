@@ -1,4 +1,4 @@
-"""How credit is laid out, and how processes share what they compare."""
+"""Helpers of estimators: credit by decision, and exchange between processes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TRAINERS = (
 
 
 class SecondOfThree(LocalContext):
-    """What the other two processes told is given."""
+    """A context with the given items of two other processes."""
 
     def __init__(self, before, after):
         super().__init__()
@@ -64,7 +64,7 @@ def test_a_shared_decision_gets_the_mean_of_its_episodes(hand):
     assert mean_over_shared(split, [[(1.0, 2.0), None], [(3.0, 6.0), None]]) == {trunk.id: (2.0, 4.0)}
 
 
-def test_credit_that_is_laid_out_in_lists_is_refused():
+def test_credit_in_lists_is_refused():
     with pytest.raises(ValueError, match=r"credit must map ids of decisions to credit, got a list; return Credit\("):
         Credit(decisions=[[0.5]])
 
@@ -79,7 +79,7 @@ def test_failed_episodes_are_not_compared(hand):
     assert scatter_rows(played, rows, outcomes) == [1.0, None, 3.0]
 
 
-def test_items_of_all_processes_come_in_their_order():
+def test_items_are_in_the_order_of_processes():
     assert all_gather_with_slice([5], SecondOfThree([[1, 2]], [[]])) == ([1, 2, 5], slice(2, 3))
     assert all_gather_with_slice([], SecondOfThree([[1, 2]], [[3]])) == ([1, 2, 3], slice(2, 2))
 
@@ -102,6 +102,6 @@ def test_instances_are_numbered_over_all_processes(hand):
         ("counterfactual_grpo", "min_samples"),
     ],
 )
-def test_an_option_that_is_no_number_is_refused(method, option, value):
+def test_an_option_that_is_not_a_number_is_refused(method, option, value):
     with pytest.raises(ValueError, match=r"must be a (whole|finite) number, got .*; correct it\.$"):
         methods.make(method, **{option: value})

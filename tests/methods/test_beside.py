@@ -19,7 +19,7 @@ def played(name: str, **options: object) -> tuple[Player, RolloutBatch, LocalCon
     return player, player.method.collector(rows, context, player.memory), context
 
 
-def test_groups_are_credited_by_all_who_compare_outcomes() -> None:
+def test_methods_that_compare_outcomes_credit_groups() -> None:
     player, collected, context = played("grpo", group_size=4)
     found = credit_of_others(player.method, collected, context)
     assert {"outcome_reward", "rloo"} <= set(found)

@@ -23,12 +23,12 @@ def test_the_worked_example(hand):
     assert found == [[0.25, 0.5], [None, -0.5], [-0.25, None], [None, None]]
 
 
-def test_tasks_are_trees_of_their_own(hand):
+def test_each_task_has_its_tree(hand):
     episodes = [hand.episode(hand.decision(), outcome=outcome) for outcome in (1.0, 0.0, 5.0)]
     assert hand.credits(Branches(), *episodes, instances=(0, 0, 1)) == [[0.5], [-0.5], [None]]
 
 
 @pytest.mark.parametrize("options", [{"initial": 1}, {"forks": -1}, {"forks_per_round": 0}])
-def test_what_is_not_possible_is_refused(options):
+def test_invalid_options_are_refused(options):
     with pytest.raises(ValueError, match="must be at least"):
         methods.make("carl", **options)

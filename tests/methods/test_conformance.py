@@ -1,4 +1,4 @@
-"""What every method keeps, whoever wrote it. A new one is covered by its line in `METHODS`."""
+"""Properties of every method in `METHODS`."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ EVERY_METHOD = pytest.mark.parametrize("name", sorted(METHODS))
 
 
 class Watched:
-    """Audits Sudoku: a step in an odd column costs something, and grids are successes by degrees."""
+    """An auditor of Sudoku: steps in odd columns have costs, and grids have different verified successes."""
 
     costs, categories, slots = ("budget",), ("guess",), {"phase": 2}
 
@@ -111,7 +111,7 @@ class Watched:
 
 
 class InOtherWords:
-    """The same action, said with a word before it."""
+    """Replacements with the same action after a word."""
 
     families = ("paraphrase",)
 
@@ -253,12 +253,12 @@ def chat() -> Chat:
 
 
 def guesses(readings: Sequence[Any]) -> list[tuple[float, ...]]:
-    """A critic that says something else of every text."""
+    """A critic with a different value for every text."""
     return [tuple(math.sin(sum(one.ids) + at) for at in one.at) for one in readings]
 
 
 def task_of(name: str, max_turns: int = 3, history: str = "current") -> Interaction[Any]:
-    """What a method is tried on."""
+    """The Interaction on which a method is tested."""
     return Team() if name in NEED_A_TEAM else Uneven(max_turns, history)
 
 
@@ -278,7 +278,7 @@ def play(name: str, context: LocalContext, tasks: int = 4) -> tuple[Method, Roll
 
 
 def by_decision(collected: RolloutBatch, credit: Credit) -> dict[str, Any]:
-    """The credit of each decision that has one, and that it is as `Credit` promises."""
+    """The credit of decisions; checks that it has the form that `Credit` documents."""
     lengths = {one.id: len(one.action_ids) for episode in collected.episodes for one in episode.decisions}
     found = {name: value for name, value in credit.decisions.items() if value is not None}
     for name, value in found.items():
@@ -296,7 +296,7 @@ def approx(credits: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @EVERY_METHOD
-def test_credit_is_laid_out_as_promised_and_there_is_some(name: str, chat: Chat) -> None:
+def test_credit_has_the_documented_form_and_is_not_empty(name: str, chat: Chat) -> None:
     context = local(name, chat)
     method, collected = play(name, context)
     credits = by_decision(collected, method.estimator(collected, context, method.memory))
@@ -304,7 +304,7 @@ def test_credit_is_laid_out_as_promised_and_there_is_some(name: str, chat: Chat)
 
 
 @EVERY_METHOD
-def test_asked_twice_it_answers_the_same(name: str, chat: Chat) -> None:
+def test_equal_arguments_give_equal_credit(name: str, chat: Chat) -> None:
     context = local(name, chat)
     method, collected = play(name, context)
     before = to_plain(method.memory)
@@ -314,7 +314,7 @@ def test_asked_twice_it_answers_the_same(name: str, chat: Chat) -> None:
 
 
 @EVERY_METHOD
-def test_what_it_remembers_is_a_value_that_survives_a_checkpoint(name: str, chat: Chat) -> None:
+def test_memory_is_a_value_that_survives_a_checkpoint(name: str, chat: Chat) -> None:
     context = local(name, chat)
     method, collected = play(name, context)
     memory = method.estimator(collected, context, method.memory).memory
@@ -324,7 +324,7 @@ def test_what_it_remembers_is_a_value_that_survives_a_checkpoint(name: str, chat
 
 
 @EVERY_METHOD
-def test_the_ledger_counts_all_that_was_played_once(name: str, chat: Chat) -> None:
+def test_the_ledger_counts_every_decision_once(name: str, chat: Chat) -> None:
     context = local(name, chat)
     _, collected = play(name, context)
     episodes = [sample.episode for sample in collected.rollouts]
@@ -333,7 +333,7 @@ def test_the_ledger_counts_all_that_was_played_once(name: str, chat: Chat) -> No
 
 
 @EVERY_METHOD
-def test_what_is_there_for_comparison_only_gets_no_credit(name: str, chat: Chat) -> None:
+def test_rollouts_for_comparison_get_no_credit(name: str, chat: Chat) -> None:
     context = local(name, chat)
     method, collected = play(name, context)
     credits = by_decision(collected, method.estimator(collected, context, method.memory))
@@ -341,7 +341,7 @@ def test_what_is_there_for_comparison_only_gets_no_credit(name: str, chat: Chat)
 
 
 @EVERY_METHOD
-def test_episodes_that_failed_get_no_credit_and_change_nobody_elses(name: str, chat: Chat) -> None:
+def test_failed_episodes_get_no_credit_and_do_not_change_that_of_others(name: str, chat: Chat) -> None:
     context = local(name, chat, boom=0.2)
     method, collected = play(name, context, tasks=8)
     credits = by_decision(collected, method.estimator(collected, context, method.memory))
@@ -355,7 +355,7 @@ def test_episodes_that_failed_get_no_credit_and_change_nobody_elses(name: str, c
 
 
 @EVERY_METHOD
-def test_nothing_played_and_everything_failed_leave_nothing(name: str, chat: Chat) -> None:
+def test_without_episodes_or_with_only_failed_ones_there_is_no_credit(name: str, chat: Chat) -> None:
     context = local(name, chat)
     for tasks in 0, 3:
         method, collected = play(name, context, tasks)
@@ -366,7 +366,7 @@ def test_nothing_played_and_everything_failed_leave_nothing(name: str, chat: Cha
 
 
 @EVERY_METHOD
-def test_episodes_that_are_all_alike_teach_nothing(name: str, chat: Chat) -> None:
+def test_equal_episodes_have_no_credit(name: str, chat: Chat) -> None:
     context = local(name, chat, right=1.0)
     method, collected = play(name, context, tasks=1)
     outcome = collected.episodes[0].outcome
@@ -379,7 +379,7 @@ def test_episodes_that_are_all_alike_teach_nothing(name: str, chat: Chat) -> Non
 
 
 class Together(LocalContext):
-    """One of several processes, each a thread, that gather from each other."""
+    """The context of one of several processes, each in a thread, which gather from each other."""
 
     def __init__(self, process: int, barrier: threading.Barrier, told: list[list[Any]]) -> None:
         super().__init__()
@@ -396,7 +396,7 @@ class Together(LocalContext):
 
 
 def credited_together(method: Method, parts: Sequence[RolloutBatch]) -> dict[str, Any]:
-    """The credit of processes that each collected a part."""
+    """The credit of several processes, each with a part of the rollouts."""
     barrier, told = threading.Barrier(len(parts), timeout=60), [[] for _ in parts]
 
     def credited(process: int) -> dict[str, Any]:
@@ -413,14 +413,14 @@ def credited_together(method: Method, parts: Sequence[RolloutBatch]) -> dict[str
 
 
 def part(collected: RolloutBatch, first: int, rows: int) -> RolloutBatch:
-    """What was played for some of the task rows."""
+    """The rollouts of some of the task rows."""
     own = [sample for sample in collected.rollouts if first <= sample.instance < first + rows]
     return RolloutBatch(rollouts=tuple(replace(one, instance=one.instance - first) for one in own), rows=rows)
 
 
 @EVERY_METHOD
 @pytest.mark.parametrize("rows", [2, 4, 0])
-def test_two_processes_credit_as_one_with_all_rows(name: str, rows: int, chat: Chat) -> None:
+def test_two_processes_give_the_credit_of_one_with_all_rows(name: str, rows: int, chat: Chat) -> None:
     context = local(name, chat, boom=0.1)
     method, collected = play(name, context)
     whole = by_decision(collected, method.estimator(collected, context, method.memory))
@@ -453,7 +453,7 @@ WORLDS: dict[str, Callable[[], Interaction[Any]]] = {"alone": Uneven, "in turn":
 
 @functools.cache
 def collected_by(world: str, collector: str) -> tuple[Any, RolloutBatch, LocalContext] | None:
-    """A collector that fits a world, what it collects there and the runner; `None` where it refuses the world."""
+    """A collector bound to an Interaction, its rollouts and the context; `None` if it refuses the Interaction."""
     context = LocalContext(Engine(WORLDS[world](), sudoku_chat(), Player(sudoku_chat(), seed=1)))
     context.critics = dict.fromkeys(("critic", "outcome"), guesses)
     plain = Method(name="any", collector=COLLECTORS[collector](), estimator=lambda *_: Credit(decisions={}))
@@ -494,7 +494,7 @@ def test_a_collector_under_any_estimator_is_credited_or_refused(name: str, colle
 
 
 class KeepGradients(TrainerCallback):
-    """Copies each gradient as the optimizer would see it."""
+    """Copies each gradient before the optimizer's step."""
 
     def __init__(self) -> None:
         self.kept: list[dict[str, torch.Tensor]] = []
@@ -505,7 +505,7 @@ class KeepGradients(TrainerCallback):
 
 @pytest.fixture
 def trained(micro_policy: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., Any]:
-    """Trains with a method; the trainer, with its gradients in `kept`."""
+    """A trainer after training with a method, with its gradients in `kept`."""
 
     def train(name: str, resume_from: Path | None = None, **changed: Any) -> Any:
         values: dict[str, Any] = {
@@ -540,7 +540,7 @@ def trained(micro_policy: Path, tmp_path: Path, request: pytest.FixtureRequest) 
 
 
 @EVERY_METHOD
-def test_it_trains_whatever_the_layout_and_resumes_as_if_nothing_had_happened(
+def test_training_does_not_depend_on_the_layout_and_resumes_exactly(
     name: str, trained: Callable[..., Any], tmp_path: Path
 ) -> None:
     whole = trained(name, save_strategy="steps", save_steps=1)

@@ -1,4 +1,4 @@
-"""CCPO on teams of scripted players, and its credit worked out by hand."""
+"""CCPO on scripted teams, with credit computed by hand."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def exact(task: Any, text: str) -> float:
 
 
 class Says:
-    """A sampler of each role that says what is in its list, in order; it remembers what it was shown."""
+    """A sampler for each role with a list of replies, in order, which records its contexts."""
 
     def __init__(self, chat: Any, replies: dict[str, list[str]]) -> None:
         self.chat, self.replies, self.shown, self.rounds = chat, replies, dict.fromkeys(replies, ()), []
@@ -45,7 +45,7 @@ class Says:
 
 
 def played(chat: Any, team: Any, replies: dict[str, list[str]], rows: int = 1, **options: Any) -> Any:
-    """The method for a team, what it collected, its credit, and its runner."""
+    """The method for a team, its rollouts, its credit and the context."""
     says = Says(chat, {role: list(own) for role, own in replies.items()})
     context = LocalContext(Engine(team, chat, {role: says.of(role) for role in team.roles}))
     context.says = says
@@ -55,7 +55,7 @@ def played(chat: Any, team: Any, replies: dict[str, list[str]], rows: int = 1, *
 
 
 def without_a_role(collected: RolloutBatch) -> int:
-    """The tokens of the walks that were made for comparison."""
+    """The tokens of rollouts for comparison."""
     own = [decision for one in collected.rollouts if one.kind != "policy" for decision in one.episode.decisions]
     return sum(len(decision.context_ids) + len(decision.action_ids) for decision in own)
 
@@ -116,7 +116,7 @@ def _pairs(collected: RolloutBatch) -> Any:
     return _matched(collected, "without thinker")
 
 
-def test_the_order_says_whether_a_batch_shapes_itself(chat: Any) -> None:
+def test_the_order_determines_whether_a_batch_shapes_itself(chat: Any) -> None:
     for order, seen in (("current", True), ("previous", False)):
         method, collected, _, context = played(chat, think_solve(exact), RELAY, order=order, min_samples=2, eps=1e-9)
         credit = method.estimator(collected, context, method.memory)
@@ -205,7 +205,7 @@ def test_common_pairing_gives_a_rollout_and_its_solo_the_same_random_draws(chat:
     assert context.metrics["common_random_numbers"] == [1.0]
 
 
-def test_pairs_whose_solo_or_whose_rollout_failed_are_in_nothing(chat: Any) -> None:
+def test_pairs_with_a_failed_rollout_are_left_out(chat: Any) -> None:
     replies = {"thinker": ["a", "b", "c", "d"], "solver": ["boom", "5", "5", "2", "2", "boom", "2", "3"]}
     _, collected, credit, _ = played(chat, think_solve(exact), replies, group_size=4)
     assert credit.memory.of("thinker/contribution").seen == 2
@@ -219,7 +219,7 @@ def test_pairs_whose_solo_or_whose_rollout_failed_are_in_nothing(chat: Any) -> N
     assert not any(estimator(lone, LocalContext(), Moments()).decisions.values())
 
 
-def test_of_three_who_speak_in_turn_each_is_left_out_and_the_last_is_heard_alone(chat: Any) -> None:
+def test_of_three_roles_in_turn_each_is_removed_and_the_last_also_plays_alone(chat: Any) -> None:
     team = think_solve(exact, thinkers=("planner", "checker"))
     replies = {
         "planner": ["p1", "p2"],
@@ -259,14 +259,14 @@ def test_a_vote_is_counted_again_without_new_replies_or_scores(chat: Any) -> Non
     )
 
 
-def test_the_teams_advantage_can_be_allotted_where_ties_do_not_punish_who_is_right(chat: Any) -> None:
+def test_weighted_allocation_needs_ties_that_do_not_penalise_correct_voters(chat: Any) -> None:
     _, collected, credit, _ = played(chat, ballot("none"), VOTES, allocation="weighted")
     # Delta = 1, 1, 0 where the vote is right; nobody contributed where it is wrong.
     assert by_episode(collected.episodes, credit.decisions)[0] == pytest.approx([SMALL / 2, SMALL / 2, 0.0], abs=1e-4)
     assert by_episode(collected.episodes, credit.decisions)[1] == pytest.approx([0.0, 0.0, 0.0])
 
 
-def test_where_every_walk_without_a_role_failed_nothing_is_allotted(chat: Any) -> None:
+def test_weighted_allocation_without_episodes_without_a_role_gives_no_credit(chat: Any) -> None:
     method, collected, _, context = played(chat, ballot("none"), VOTES, allocation="weighted")
     failed = replace(
         collected,
@@ -298,7 +298,7 @@ def test_the_bonus_of_the_later_public_code_is_centred_only(chat: Any) -> None:
     )
 
 
-def test_replies_alone_can_be_trained_on_weighed_by_distrust_and_are_not_counted(chat: Any) -> None:
+def test_solo_replies_can_be_trained_on_with_weight_1_minus_trust_and_are_not_counted(chat: Any) -> None:
     _, collected, credit, _ = played(chat, think_solve(exact), RELAY, train_solo=True, min_samples=1)
     assert [(one.trained, one.counted) for one in collected.rollouts] == [(True, True)] * 2 + [(True, False)] * 2
     # mu = 0, so the trust is 1/2; alone the solver says 5 and 2.
@@ -309,7 +309,7 @@ def test_replies_alone_can_be_trained_on_weighed_by_distrust_and_are_not_counted
     assert early.decisions.keys() == {one.id for own in collected.episodes[:2] for one in own.decisions}
 
 
-def test_a_cut_reply_can_be_given_a_reward_of_zero(chat: Any) -> None:
+def test_a_truncated_reply_can_have_a_reward_of_0(chat: Any) -> None:
     method, collected, _, context = played(chat, think_solve(exact), RELAY, **{**V1, "group_size": 2})
     first, *rest = collected.rollouts
     thought, answer = first.episode.decisions
@@ -324,7 +324,7 @@ def test_a_cut_reply_can_be_given_a_reward_of_zero(chat: Any) -> None:
     assert [own[0] for own in by_episode(collected.episodes, credit.decisions)] == [0.0, 0.0]
 
 
-def test_a_reply_that_ends_with_another_end_token_of_the_policy_is_not_cut(chat: Any) -> None:
+def test_a_reply_with_another_end_token_of_the_policy_is_not_truncated(chat: Any) -> None:
     _, collected, _, context = played(chat, think_solve(exact), RELAY)
     first, *rest = collected.rollouts
     thought, answer = first.episode.decisions
@@ -336,7 +336,7 @@ def test_a_reply_that_ends_with_another_end_token_of_the_policy_is_not_cut(chat:
     assert _zero_where_cut(collected, "thinker", _pairs(collected), [0.25, 0.75], knows) == [0.25, 0.75]
 
 
-def test_a_redundant_agent_is_not_left_without_an_advantage(chat: Any) -> None:
+def test_a_redundant_agent_has_an_advantage(chat: Any) -> None:
     """Against section 5 of the paper: a contribution of 0 is centred like any other."""
     replies = {"thinker": ["a", "b"], "solver": ["2", "5", "2", "2"]}
     _, collected, credit, _ = played(chat, think_solve(exact), replies)  # Delta = (0, 1)
@@ -381,7 +381,7 @@ def test_settings_out_of_range_are_refused(options: dict[str, Any], told: str) -
         methods.make("counterfactual_grpo", **options)
 
 
-def test_teams_that_the_method_does_not_fit_are_refused() -> None:
+def test_unsupported_teams_are_refused() -> None:
     def bind(team: Any, **options: Any) -> None:
         methods.make("counterfactual_grpo", **options).bind(team)
 

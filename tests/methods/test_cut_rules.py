@@ -1,4 +1,4 @@
-"""Rules that read what is still possible, on games small enough to count by eye."""
+"""Truncation rules about hypotheses, in games small enough to count them by hand."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def ask(guess: str) -> str:
     return f"<interact>{guess}</interact>"
 
 
-def test_a_guess_that_is_ruled_out_before_it_is_asked_is_outside_though_it_may_shrink_what_is_possible() -> None:
+def test_a_guess_that_is_ruled_out_stalls_although_it_may_leave_fewer_hypotheses() -> None:
     # 143 is possible and leaves 124 and 423; 412 is not, and yet it tells the three apart.
     assert walk(guessing("outside"), GUESSES, ask("143")).progress == (1.0,)
     assert walk(guessing("outside"), GUESSES, ask("412")).cut == 1
@@ -39,7 +39,7 @@ def test_a_guess_that_is_ruled_out_before_it_is_asked_is_outside_though_it_may_s
     assert walk(guessing("shrink"), GUESSES, ask("412")).progress == (2.0,)
 
 
-def test_the_right_guess_again_is_possible_and_leaves_as_many() -> None:
+def test_a_repeated_possible_guess_does_not_stall_and_leaves_as_many_hypotheses() -> None:
     again = (ask("143"), ask("124"), ask("124"))
     assert walk(guessing("outside"), GUESSES, *again).cut is None
     assert walk(guessing("shrink", window=1), GUESSES, *again).cut == 3
@@ -50,13 +50,13 @@ def test_the_first_guess_counts_and_the_feedback_of_the_guess_itself_does_not() 
     assert walk(guessing("outside"), GUESSES, ask("143")).cut is None  # ruled out only by its own feedback
 
 
-def test_stalls_in_all_or_in_a_row() -> None:
+def test_stalls_in_total_or_consecutive() -> None:
     asked = (ask("123"), ask("143"), ask("123"))
     assert walk(guessing("shrink", window=2), GUESSES, *asked).cut is None
     assert walk(guessing("shrink", window=2, consecutive=False), GUESSES, *asked).cut == 3
 
 
-def test_a_soft_cut_asks_for_the_number() -> None:
+def test_a_soft_cut_requests_the_number() -> None:
     game = guessing("outside", cut="soft")
     state = walk(game, GUESSES, ask("123"))
     (request,) = game.pending(state)
@@ -77,7 +77,7 @@ def test_a_rule_of_another_task_is_refused() -> None:
 # Circuits
 
 
-def test_a_query_whose_answer_was_known_shrinks_nothing() -> None:
+def test_a_query_with_a_known_answer_rules_out_no_hypothesis() -> None:
     environment = make("circuit_decoding")
     game = Truncated(EnvironmentInteraction(environment), make_rule("shrink"))
     task = environment.sample_task(1)
@@ -146,7 +146,7 @@ STORY = {
 
 
 def letters(texts: Sequence[str]) -> list[list[float]]:
-    """A vector of letters, for an embedder."""
+    """An embedder: the counts of letters."""
     return [[float(text.lower().count(letter)) for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts]
 
 
@@ -154,14 +154,14 @@ def puzzling(rule: str, **options: Any) -> Truncated[Any]:
     return Truncated(EnvironmentInteraction(make("situation_puzzles", slots=1, values=2)), make_rule(rule, **options))
 
 
-def test_questions_that_are_told_nothing_stall() -> None:
+def test_questions_without_an_answer_stall() -> None:
     asked = (ask("Cold?"), ask("nurse?"), ask("Cold?"), ask("Warm?"))
     assert walk(puzzling("unknown", window=2), STORY, *asked).cut == 4
     assert walk(puzzling("unknown", window=2), STORY, *asked).progress == (0.0, 1.0, 0.0, 0.0)
     assert make_rule("unknown").window == 5
 
 
-def test_a_question_like_any_earlier_one_stalls() -> None:
+def test_a_question_similar_to_an_earlier_one_stalls() -> None:
     rule = {"embedder": f"{__name__}:letters"}
     asked = (ask("Is it cold?"), ask("Who?"), ask("Was there a pilot?"), ask("is it Cold?"))
     assert walk(puzzling("similar_question", **rule), STORY, *asked).cut == 4

@@ -14,7 +14,7 @@ A, B = 7, 8
 
 
 def example(hand):
-    """The first sees A, B and A again and earns 1 at its end; the second sees A and earns nothing."""
+    """The first sees A, B and A again and has outcome 1; the second sees A and has outcome 0."""
     first = [hand.decision(A), hand.decision(B), hand.decision(A, reward=1.0)]
     return hand.episode(*first, outcome=1.0), hand.episode(hand.decision(A), outcome=0.0)
 
@@ -32,7 +32,7 @@ def test_the_worked_example(hand, options, expected):
     assert hand.credits(GroupInGroup(anchor="context", gamma=0.9, **options), *example(hand)) == expected
 
 
-def test_an_outcome_without_rewards_of_steps_is_earned_with_the_last(hand):
+def test_without_step_rewards_the_last_step_has_the_outcome(hand):
     (first, second), estimator = example(hand), GroupInGroup(anchor="context", gamma=0.9)
     silent = hand.episode(*(replace(one, reward=0.0) for one in first.decisions), outcome=1.0)
     assert hand.credits(estimator, silent, second) == hand.credits(estimator, first, second)
@@ -47,14 +47,14 @@ def test_other_tasks_and_other_events_are_other_states(hand):
     assert hand.credits(estimator, first, asked) == [[0.405, 0.5, 0.595], [-0.5]]
 
 
-def test_a_failed_episode_is_compared_with_nobody(hand):
+def test_a_failed_episode_is_not_compared(hand):
     failed = hand.episode(hand.decision(A), hand.decision(A, reward=50.0), outcome=50.0, ending=Ending.ERROR)
     first, second = example(hand)
     found = hand.credits(GroupInGroup(anchor="context", gamma=0.9), first, failed, second)
     assert found == [[0.707, 0.5, 0.897], [None, None], [-1.103]]
 
 
-def test_an_observation_is_the_last_message_whatever_came_before(hand):
+def test_an_observation_is_the_last_message(hand):
     interaction = EnvironmentInteraction(make("sudoku", size=4, blanks=4), history="append", instructions=False)
     here = interaction.start({"seed": 1}, 1)
     there = replace(here, transcript=(("user", "another way"), ("assistant", "came here"), *here.transcript), turns=1)
@@ -67,6 +67,6 @@ def test_an_observation_is_the_last_message_whatever_came_before(hand):
 
 
 @pytest.mark.parametrize("options", [{"anchor": "text"}, {"gamma": 1.5}, {"weight": -1.0}, {"eps": 0.0}])
-def test_what_is_not_possible_is_refused(options):
+def test_invalid_options_are_refused(options):
     with pytest.raises(ValueError, match="must be"):
         methods.make("gigpo", **options)

@@ -30,13 +30,13 @@ def test_the_scale_is_an_option(hand):
 
 
 @pytest.mark.parametrize("options", [{"scale": "max"}, {"eps": 0.0}, {"group_size": 1}])
-def test_what_is_not_possible_is_refused(options):
+def test_invalid_options_are_refused(options):
     with pytest.raises(ValueError, match="must"):
         methods.make("grpo", **options)
 
 
 class PaysNaN(EnvironmentInteraction):
-    """Every third outcome is none."""
+    """Every third outcome is not finite."""
 
     def __init__(self):
         super().__init__(make("tic_tac_toe", opponent="random", agent="first"), "current", instructions=False)
@@ -47,7 +47,7 @@ class PaysNaN(EnvironmentInteraction):
 
 
 @pytest.mark.parametrize("name", ["grpo", "carl"])
-def test_an_episode_without_a_finite_outcome_takes_no_other_with_it(name):
+def test_an_episode_without_a_finite_outcome_does_not_change_others(name):
     interaction = PaysNaN()
     tokenizer = tokenizer_of(interaction.texts(32))
     ids = tokenizer("<action>place 1 1</action>", add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]

@@ -1,4 +1,4 @@
-"""Episodes compared with the others of their task."""
+"""MAGRPO on episodes written by hand."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def test_returns_are_clipped_before_they_are_compared() -> None:
     assert credits(GroupMean(return_clip=2.0), episode(-7.0), episode(0.0)) == [[-1.0, -1.0], [1.0, 1.0]]
 
 
-def test_tasks_are_groups_of_their_own() -> None:
+def test_each_task_is_a_group() -> None:
     episodes = [episode(1.0), episode(5.0), episode(0.0), episode(7.0)]
     assert credits(GroupMean(), *episodes, instances=(0, 1, 0, 1)) == [[0.5] * 2, [-1.0] * 2, [-0.5] * 2, [1.0] * 2]
 
 
-def test_normalised_credit_is_in_deviations_of_the_group() -> None:
+def test_normalised_credit_is_divided_by_the_deviation_of_the_group() -> None:
     first, second = credits(GroupMean(normalise_credit=True), episode(3.0), episode(1.0))  # type: ignore[misc]
     assert [round(value, 6) for value in (*first, *second)] == [1, 1, -1, -1]

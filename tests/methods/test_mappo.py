@@ -1,4 +1,4 @@
-"""What a central critic makes of outcomes."""
+"""MAPPO: advantages and targets of a central critic."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from hf_credit.methods.mappo import DecisionAdvantages, decision_advantages
 from hf_credit.rollouts import Decision, Ending, Episode, LocalContext, by_episode
 
 
-def test_without_discount_an_advantage_is_the_outcome_beyond_the_value() -> None:
+def test_without_discount_an_advantage_is_the_outcome_minus_the_value() -> None:
     assert decision_advantages([1.0, 0.0], [[0.25, 0.5], [0.75]], 1.0, 1.0) == [[0.75, 0.5], [-0.75]]
 
 
-def test_without_trace_an_advantage_is_the_change_in_value() -> None:
+def test_with_lambda_0_an_advantage_is_the_change_in_value() -> None:
     (first,) = decision_advantages([1.0], [[0.25, 0.5]], 0.5, 0.0)
     assert first == pytest.approx([0.5 * 0.5 - 0.25, 1.0 - 0.5])
 
@@ -30,7 +30,7 @@ def decision(context: int) -> Decision:
     return Decision(role="a", state=None, context_ids=(context,), action_ids=(9,), logprobs=None, action_text="")
 
 
-def test_every_decision_is_judged_by_what_was_said_until_then_and_teaches_its_return() -> None:
+def test_the_critic_reads_all_messages_before_a_decision_and_learns_its_return() -> None:
     talk = Episode(decisions=(decision(1), decision(2)), outcome=30.0, ending=Ending.FINISHED)
     failed = Episode(decisions=(decision(1),), outcome=0.0, ending=Ending.ERROR)
     samples = tuple(Rollout(episode=one, instance=0) for one in (failed, talk))

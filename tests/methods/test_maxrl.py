@@ -1,4 +1,4 @@
-"""MaxRL on episodes written by hand, and what its gradient is in expectation."""
+"""MaxRL on episodes written by hand, and its expected gradient."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def of(*outcomes):
     return mean_scaled(torch.tensor(outcomes, dtype=torch.float64), torch.zeros(len(outcomes), dtype=torch.long))
 
 
-def test_a_rare_success_weighs_more_than_a_common_one(hand):
+def test_a_rare_success_has_more_credit_than_a_common_one(hand):
     outcomes, instances = (1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0), (0, 0, 0, 0, 1, 1, 1, 1)
     episodes = [hand.episode(hand.decision(), outcome=outcome) for outcome in outcomes]
     failed = hand.episode(hand.decision(), outcome=9.0, ending=Ending.ERROR)
@@ -26,7 +26,7 @@ def test_a_rare_success_weighs_more_than_a_common_one(hand):
 
 
 @pytest.mark.parametrize("outcomes", [(0.0, 0.0), (0.1, 0.1, 0.1), (7.0,)])
-def test_without_a_difference_or_a_success_there_is_nothing(outcomes):
+def test_without_a_difference_or_a_success_credit_is_0(outcomes):
     assert of(*outcomes).tolist() == [0.0] * len(outcomes)
 
 
@@ -57,7 +57,7 @@ def test_a_negative_outcome_is_refused():
         of(1.0, -1.0)
 
 
-def test_a_task_whose_outcomes_may_be_below_0_is_refused_before_anything_is_played() -> None:
+def test_a_task_with_negative_outcomes_is_refused_by_bind() -> None:
     with pytest.raises(ValueError, match=r"at least 0 for MaxRL, got -0\.2"):
         maxrl().bind(make_problem("stop", price=0.1, horizon=2))
     assert maxrl().bind(make_problem("chain")).name == "maxrl"

@@ -27,7 +27,7 @@ def test_the_worked_example(hand, source):
     assert found[4] == [None]
 
 
-def test_all_turns_add_what_follows_them(hand):
+def test_all_turns_include_later_turns(hand):
     episodes = [
         hand.episode(hand.decision(reward=turn), hand.decision(reward=turn), hand.decision(), outcome=outcome)
         for turn, outcome in EXAMPLE
@@ -37,12 +37,12 @@ def test_all_turns_add_what_follows_them(hand):
     assert found[0] == pytest.approx([2.973, 2.482, 1.5], abs=2e-3)
 
 
-def test_verdicts_are_asked_for_where_they_are_wanted():
+def test_verdicts_are_collected_only_if_they_are_the_turn_scores():
     assert methods.make("mt_grpo", group_size=4).collector == Group(size=4)
     assert methods.make("mt_grpo", group_size=4, turn_scores="verdict").collector == Verified(inner=Group(size=4))
 
 
 @pytest.mark.parametrize("options", [{"turn_scores": "judge"}, {"gamma": 2.0}, {"turn_weight": -1.0}, {"eps": 0.0}])
-def test_what_is_not_possible_is_refused(options):
+def test_invalid_options_are_refused(options):
     with pytest.raises(ValueError, match="must be"):
         methods.make("mt_grpo", **options)

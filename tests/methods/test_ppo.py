@@ -1,4 +1,4 @@
-"""PPO over many turns: numbers worked out by hand."""
+"""PPO over many turns, with numbers computed by hand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OUTPUTS = {2: 0.2, 3: 0.5, 6: 0.4, 7: 0.9, 8: 0.3}  # by how many tokens have be
 
 
 class Critic:
-    """Says what `SAYS` has, and remembers what it was asked."""
+    """A critic with the values in `OUTPUTS`, which records its inputs."""
 
     def __init__(self) -> None:
         self.asked: list[CriticInput] = []
@@ -57,11 +57,11 @@ def approx(*decisions: Any) -> list[Any]:
     return [one if one is None else pytest.approx(one) for one in decisions]
 
 
-def test_without_discount_a_token_gets_the_outcome_less_its_value() -> None:
+def test_without_discount_a_token_gets_the_outcome_minus_its_value() -> None:
     assert credited(GROWING).decisions[0] == approx((0.8, 0.5), (0.6,))
 
 
-def test_nothing_decays_over_what_stands_between_replies() -> None:
+def test_tokens_between_replies_are_not_discounted() -> None:
     # delta = .5 * .5 - .2, .5 * .4 - .5, 1 - .4, and .4 of the next advantage
     assert credited(GROWING, gamma=0.5, lam=0.8).decisions[0] == approx((0.026, -0.06), (0.6,))
 
@@ -70,26 +70,26 @@ def test_a_decision_can_be_the_action() -> None:
     assert credited(GROWING, gamma=0.5, lam=0.8, gae_level="decision").decisions[0] == approx(0.24, 0.6)
 
 
-def test_a_step_is_paid_with_its_last_token_and_the_rest_of_the_outcome_at_the_end() -> None:
+def test_the_last_token_of_a_step_has_its_reward_and_the_last_of_all_the_rest_of_the_outcome() -> None:
     paid = replace(GROWING, decisions=(replace(FIRST, reward=0.25), SECOND))
     # delta = .5 * .5 - .2, .25 + .5 * .4 - .5, .75 - .4
     assert credited(paid, gamma=0.5, lam=0.8).decisions[0] == approx((0.05 + 0.4 * 0.09, -0.05 + 0.4 * 0.35), (0.35,))
 
 
 @pytest.mark.parametrize("level", ["token", "decision"])
-def test_what_is_not_trained_on_changes_no_other_credit_and_teaches_the_critic(level: str) -> None:
+def test_untrained_replies_do_not_change_other_credit_and_have_critic_targets(level: str) -> None:
     masked = replace(GROWING, decisions=(FIRST, replace(SECOND, trained=False)))
     whole, rest = (credited(one, gamma=0.5, lam=0.8, gae_level=level) for one in (GROWING, masked))
     assert rest.decisions == [[whole.decisions[0][0], None]]
     assert rest.critic_targets == whole.critic_targets
 
 
-def test_whitening_counts_trained_tokens_alone() -> None:
+def test_whitening_counts_only_trained_tokens() -> None:
     masked = replace(GROWING, decisions=(FIRST, replace(SECOND, trained=False)))
     assert credited(masked, whiten=True).decisions[0] == approx((0.7071067, -0.7071067), None)  # of .8 and .5
 
 
-def test_what_a_judge_replies_is_no_action() -> None:
+def test_replies_of_a_judge_are_not_actions() -> None:
     judged = replace(GROWING, decisions=(FIRST, replace(SECOND, trained=False, observed=True)))
     critic = Critic()
     found = credited(judged, critic=critic, gamma=0.5, lam=0.8)
@@ -97,7 +97,7 @@ def test_what_a_judge_replies_is_no_action() -> None:
     assert critic.asked == [CriticInput(ids=(1, 2, 5), at=(2, 3))]
 
 
-def test_a_cut_is_worth_nothing_more_or_what_the_critic_says_of_the_context_to_come() -> None:
+def test_the_value_after_a_cut_is_0_or_that_of_the_next_context() -> None:
     assert credited(CUT, gamma=0.5, lam=0.8).decisions[0][1] == pytest.approx((-0.4,))
     found = credited(CUT, gamma=0.5, lam=0.8, cut_value="bootstrap")
     assert found.decisions[0][1] == pytest.approx((0.5 * 0.3 - 0.4,))
@@ -109,7 +109,7 @@ def test_a_cut_is_worth_nothing_more_or_what_the_critic_says_of_the_context_to_c
     assert credited(finished, cut_value="bootstrap").decisions == credited(finished).decisions
 
 
-def test_the_critic_reads_a_growing_conversation_once_and_learns_the_return() -> None:
+def test_a_growing_context_is_one_critic_input_and_the_critic_learns_the_return() -> None:
     critic = Critic()
     found = credited(GROWING, critic=critic)
     assert critic.asked == [CriticInput(ids=(1, 2, 5, 6, 7, 8), at=(2, 3, 6))]
@@ -118,7 +118,7 @@ def test_the_critic_reads_a_growing_conversation_once_and_learns_the_return() ->
     assert lesson.values == [(0.2, 0.5, 0.4)]
 
 
-def test_contexts_that_do_not_go_on_from_each_other_are_read_apart() -> None:
+def test_contexts_that_do_not_extend_each_other_are_separate_critic_inputs() -> None:
     apart = replace(GROWING, decisions=(FIRST, decision((3, 4, 5), (6, 7, 8, 9))))
     critic = Critic()
     found = credited(replace(apart, decisions=(FIRST, decision((3, 4, 5), ()))), critic=critic)
@@ -129,7 +129,7 @@ def test_contexts_that_do_not_go_on_from_each_other_are_read_apart() -> None:
 
 
 @pytest.mark.parametrize("level", ["token", "decision"])
-def test_whitening_counts_every_token_once_and_leaves_the_targets(level: str) -> None:
+def test_whitening_counts_every_token_once_and_does_not_change_targets(level: str) -> None:
     lost = replace(GROWING, outcome=0.0, decisions=tuple(replace(one, id=one.id + "'") for one in GROWING.decisions))
     plain, white = (credited(GROWING, lost, whiten=whiten, gae_level=level) for whiten in (False, True))
     tokens = [
@@ -143,7 +143,7 @@ def test_whitening_counts_every_token_once_and_leaves_the_targets(level: str) ->
     assert white.critic_targets == plain.critic_targets
 
 
-def test_episodes_that_failed_and_those_without_a_reply_get_nothing() -> None:
+def test_failed_episodes_and_those_without_a_reply_get_no_credit() -> None:
     nothing = Episode(decisions=(), outcome=0.0, ending=Ending.TRUNCATED)
     failed = replace(GROWING, ending=Ending.ERROR)
     found = credited(nothing, failed)
@@ -165,7 +165,7 @@ def test_a_group_of_one_is_a_group() -> None:
         ({"group_size": 0}, "group_size must be at least 1, got 0"),
     ],
 )
-def test_what_is_out_of_range_is_refused(options: dict[str, Any], message: str) -> None:
+def test_options_out_of_range_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         methods.make("ppo", **options)
 

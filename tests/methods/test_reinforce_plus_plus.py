@@ -26,13 +26,13 @@ def test_the_worked_example(hand, options, expected):
     assert hand.credits(WhitenedReturns(**options), *episodes, **PROMPTS) == [[value] for value in expected]
 
 
-def test_an_episode_weighs_as_many_times_as_it_has_tokens(hand):
+def test_the_weight_of_an_episode_is_its_number_of_tokens(hand):
     # Four tokens of returns 1, 0, 1, 1 again: three of one episode, over two decisions.
     long = hand.episode(hand.decision(tokens=2), hand.decision(tokens=1), outcome=1.0)
     assert hand.credits(WhitenedReturns(), long, hand.episode(hand.decision(), outcome=0.0)) == [[0.5, 0.5], [-1.5]]
 
 
-def test_a_discount_gives_every_token_its_own(hand):
+def test_with_a_discount_every_token_has_its_credit(hand):
     # Returns .25, .5, 1 and 0: mean .4375, squared deviations .0352 + .0039 + .3164 + .1914, over three .1823
     long = hand.episode(hand.decision(tokens=1), hand.decision(tokens=2), outcome=1.0)
     failed = hand.episode(hand.decision(), outcome=8.0, ending=Ending.ERROR)
@@ -41,12 +41,12 @@ def test_a_discount_gives_every_token_its_own(hand):
     assert found == [[(-0.439,), (0.146, 1.317)], [None], [(-1.025,)]]
 
 
-def test_a_group_is_played_where_one_is_compared():
+def test_groups_are_played_if_they_are_compared():
     assert methods.make("reinforce_plus_plus").collector == Single()
     assert methods.make("reinforce_plus_plus", group_size=4, group_mean=True).collector == Group(size=4)
 
 
 @pytest.mark.parametrize("options", [{"gamma": 1.5}, {"correction": 2}, {"group_mean": True}])
-def test_what_is_not_possible_is_refused(options):
+def test_invalid_options_are_refused(options):
     with pytest.raises(ValueError, match="must be"):
         methods.make("reinforce_plus_plus", **options)

@@ -1,4 +1,4 @@
-"""C3's credit of messages, worked out by hand."""
+"""C3's credit of messages, computed by hand."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_message_is_credited_against_the_others_at_its_context() -> None:
     assert [values[1] for values in given] == pytest.approx([third, third, third, -1, -third, -third, -third, 1])
 
 
-def test_a_critic_of_messages_gives_a_share_of_the_baseline_and_is_taught_what_they_returned() -> None:
+def test_a_critic_of_messages_is_a_share_of_the_baseline_and_learns_mean_returns() -> None:
     # What is expected of the plan is 0.5, of the other 0.25, of any answer 0.
     def critic(readings: Any) -> list[tuple[float, ...]]:
         return [({(7, 1): 0.5}.get(one.ids, 0.0),) for one in readings]
@@ -87,7 +87,7 @@ def test_normalised_credit_is_the_same_for_both_baselines() -> None:
         assert one == pytest.approx(other)
 
 
-def test_a_failed_episode_is_left_out_and_loses_no_other() -> None:
+def test_a_failed_episode_is_left_out() -> None:
     tree = collected(
         [
             leaf(PLAN, 1.0, Ending.ERROR),
@@ -111,7 +111,7 @@ def test_each_return_is_clipped_before_it_is_averaged() -> None:
 
 
 def test_a_verified_copy_is_the_same_decision() -> None:
-    """An oracle's verdict makes a copy of a decision; what was under it before is under it still."""
+    """An oracle's verdict makes a copy of a decision, which keeps its continuations."""
     verdicts = [
         replace(
             sample, episode=replace(sample.episode, decisions=tuple(replace(one) for one in sample.episode.decisions))
@@ -126,7 +126,7 @@ def test_instances_are_not_compared_with_each_other() -> None:
     assert credits(LeaveOneOut(), RolloutBatch(rollouts=tuple(samples), rows=2)) == [[None, None], [None, None]]
 
 
-def test_the_layout_says_which_walks_are_made() -> None:
+def test_the_options_determine_the_episodes() -> None:
     assert methods.make("replay_loo").collector == Tree(fanout=(2, 4), budget=8)
     assert methods.make("replay_loo", match_contexts=False).collector == Tree(fanout=(8,), budget=8)
     visited = methods.make("replay_loo", reference_rollouts=3, contexts=2, alternatives=[2], num_replays=2)

@@ -32,7 +32,7 @@ class Word:
 
 
 class TwoLetters(Interaction[Word]):
-    """Two letters, one a turn; each word has an outcome of its own."""
+    """Two letters, one in each turn; each word has its outcome."""
 
     def __init__(self, outcomes: dict[str, float]) -> None:
         self.outcomes = outcomes
@@ -52,7 +52,7 @@ class TwoLetters(Interaction[Word]):
 
 
 class Drawing(LocalContext):
-    """All that is random in it is asked of `draw`."""
+    """A context in which `draw` determines all random numbers."""
 
     def __init__(self, game: TwoLetters, policy: dict[str, float], draw: Draw) -> None:
         def sample(contexts: Sequence[Sequence[int]]) -> list[Generation]:
@@ -76,7 +76,7 @@ class Drawing(LocalContext):
 
 
 def expectation(of: Callable[[Draw], dict[str, float]]) -> dict[str, float]:
-    """The expectation over all that is drawn, by enumeration."""
+    """The expectation over all draws, by enumeration."""
     total: dict[str, float] = {}
     ahead: list[int] = []
     while True:
@@ -106,7 +106,7 @@ def world(seed: int) -> tuple[TwoLetters, dict[str, float]]:
 
 
 def true_gradient(game: TwoLetters, policy: dict[str, float]) -> dict[str, float]:
-    """Of the expected outcome, for the logit of `a` after each prefix."""
+    """The gradient of the expected outcome in the logit of `a` after each prefix."""
 
     def value(text: str) -> float:
         if len(text) == 2:
@@ -121,7 +121,7 @@ def true_gradient(game: TwoLetters, policy: dict[str, float]) -> dict[str, float
 
 
 def expected_gradient(name: str, equal_steps: bool, game: TwoLetters, policy: dict[str, float], **options: Any) -> Any:
-    """What the credit of a method makes of the same, summed over all decisions."""
+    """The same gradient from the credit of a method, summed over all decisions."""
     method = methods.make(name, equal_steps=equal_steps, **options)
 
     def summed(draw: Draw) -> dict[str, float]:
@@ -154,7 +154,7 @@ TREES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_with_equal_steps_the_expected_gradient_of_a_tree_is_a_multiple_of_the_true_one(seed: int) -> None:
+def test_with_equal_steps_the_expected_gradient_of_a_tree_is_proportional_to_the_true_one(seed: int) -> None:
     game, policy = world(seed)
     true = true_gradient(game, policy)
     found = expected_gradient("replay_loo", True, game, policy, **TREES["replay_loo"])
@@ -163,7 +163,7 @@ def test_with_equal_steps_the_expected_gradient_of_a_tree_is_a_multiple_of_the_t
     assert without == {text: pytest.approx((4 if text else 2) * value, abs=1e-9) for text, value in true.items()}
 
 
-def test_a_decision_weighs_as_many_episodes_as_it_stands_for(hand: Any) -> None:
+def test_the_weight_of_a_decision_is_its_share_of_leaves(hand: Any) -> None:
     first, second, *leaves = (hand.decision() for _ in range(6))
     episodes = [hand.episode(above, leaf) for above, leaf in zip((first, first, first, second), leaves, strict=True)]
     collected = hand.collected(*episodes, instances=(0, 0, 0, 0))
@@ -173,7 +173,7 @@ def test_a_decision_weighs_as_many_episodes_as_it_stands_for(hand: Any) -> None:
     assert set(step_weights(alone).values()) == {1.0}
 
 
-def test_an_alternative_that_ended_early_or_failed_leaves_the_others_their_weight(hand: Any) -> None:
+def test_an_alternative_that_ended_early_or_failed_does_not_change_weights_of_others(hand: Any) -> None:
     ended, first, *leaves = (hand.decision() for _ in range(4))
     episodes = [replace(hand.episode(ended), num_leaves=2), *(hand.episode(first, leaf) for leaf in leaves)]
     found = step_weights(hand.collected(*episodes))
@@ -182,7 +182,7 @@ def test_an_alternative_that_ended_early_or_failed_leaves_the_others_their_weigh
     assert step_weights(hand.collected(*episodes, failed)) == found
 
 
-def test_what_enters_the_loss_is_credit_times_weight() -> None:
+def test_the_loss_has_credit_times_weight() -> None:
     credit = Credit(decisions={"a": 1.0, "b": (2.0, 3.0), "c": None, "d": 4.0}, weights={"a": 0.5, "b": 2.0, "c": 2.0})
     assert weighted(credit) == {"a": 0.5, "b": (4.0, 6.0), "c": None, "d": 4.0}
 

@@ -32,6 +32,6 @@ def test_the_worked_example(hand):
 
 
 @pytest.mark.parametrize("options", [{"trees": 0}, {"expansions": 0}, {"rounds": 0}, {"eps": 0.0}])
-def test_what_is_not_possible_is_refused(options):
+def test_invalid_options_are_refused(options):
     with pytest.raises(ValueError, match=r"must be (at least 1|above 0)"):
         methods.make("tree_grpo", **options)

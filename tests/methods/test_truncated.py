@@ -1,4 +1,4 @@
-"""Where a rule cuts, what becomes of the episode there, and that nothing else changes."""
+"""Truncation: the step of a cut, its effect on the episode, and what it does not change."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Climb:
 
 
 class Ladder(Interaction[Climb]):
-    """`up` climbs; `answer` ends it and is worth the height; `?` is invalid and ends it; all else wastes a turn."""
+    """`up` climbs; `answer` ends with the height as outcome; `?` is invalid and ends; other replies do nothing."""
 
     roles = ("agent",)
     max_replies = 6
@@ -139,19 +139,19 @@ def said(episode: Episode) -> list[str]:
         ([], 1, True, None),
     ],
 )
-def test_a_rule_cuts_after_so_many_stalls_in_a_row_or_in_all(
+def test_a_rule_cuts_after_a_number_of_stalls_consecutive_or_in_total(
     progress: list[Any], window: int, consecutive: bool, expected: int | None
 ) -> None:
     assert first_cut(progress, window, 1.0, consecutive) == expected
 
 
 @given(st.lists(st.integers(0, 2), max_size=8), st.integers(1, 4))
-def test_the_first_cut_is_the_definition_read_aloud(progress: list[int], window: int) -> None:
+def test_the_first_cut_is_that_of_the_definition(progress: list[int], window: int) -> None:
     cuts = [t for t in range(window, len(progress) + 1) if all(one < 1 for one in progress[t - window : t])]
     assert first_cut(progress, window, 1) == (cuts[0] if cuts else None)
 
 
-def test_what_is_no_window_and_no_number_is_refused() -> None:
+def test_an_invalid_window_and_progress_are_refused() -> None:
     with pytest.raises(ValueError, match="window of a rule must be at least 1, got 0"):
         first_cut([1.0], 0, 1.0)
     with pytest.raises(ValueError, match="min_progress must be a number, got NaN"):
@@ -163,7 +163,7 @@ def test_what_is_no_window_and_no_number_is_refused() -> None:
 # What becomes of it
 
 
-def test_a_hard_cut_stops_with_the_outcome_of_the_state_and_the_context_that_would_have_come(chat: Chat) -> None:
+def test_a_hard_cut_ends_with_the_outcome_of_the_state_and_the_next_context(chat: Chat) -> None:
     episode = play(Truncated(Ladder(), Height(window=2)), chat, "up", "no", "no", "up", "answer")
     assert said(episode) == ["up", "no", "no"]
     assert (episode.outcome, episode.ending) == (0.0, Ending.CUT)
@@ -173,7 +173,7 @@ def test_a_hard_cut_stops_with_the_outcome_of_the_state_and_the_context_that_wou
     assert uncut.next_context is None
 
 
-def test_a_soft_cut_asks_for_the_answer_once(chat: Chat) -> None:
+def test_a_soft_cut_requests_the_answer_once(chat: Chat) -> None:
     game = Truncated(Ladder(), Height(), cut="soft")
     answered = play(game, chat, "up", "no", "answer")
     assert (answered.outcome, answered.ending) == (1.0, Ending.FINISHED)
@@ -185,7 +185,7 @@ def test_a_soft_cut_asks_for_the_answer_once(chat: Chat) -> None:
     assert play(game, chat, "up", "no", "?").ending == Ending.INVALID_ACTION
 
 
-def test_a_soft_cut_before_the_last_turn_earns_nothing_without_an_answer(chat: Chat) -> None:
+def test_a_soft_cut_before_the_last_turn_scores_0_without_an_answer(chat: Chat) -> None:
     class Generous(Ladder):
         def outcome(self, state):
             return 0.5  # for whatever was said
@@ -196,7 +196,7 @@ def test_a_soft_cut_before_the_last_turn_earns_nothing_without_an_answer(chat: C
     assert play(game, chat, *["up"] * 4, "no", "answer").outcome == 0.5
 
 
-def test_a_masked_cut_plays_on_and_later_replies_are_not_trained_on(chat: Chat) -> None:
+def test_a_masked_cut_continues_and_later_replies_are_not_trained_on(chat: Chat) -> None:
     words = ("up", "no", "up", "answer")
     episode, uncut = play(Truncated(Ladder(), Height(), cut="mask"), chat, *words), play(Ladder(), chat, *words)
     assert [decision.trained for decision in episode.decisions] == [True, True, False, False]
@@ -219,7 +219,7 @@ def test_stalled_steps_can_be_left_out_of_the_loss(chat: Chat) -> None:
 
 @pytest.mark.parametrize("cut", ["hard", "soft", "mask"])
 @pytest.mark.parametrize("words", [("no", "answer"), ("no", "?"), ("no",) * 6], ids=str)
-def test_nothing_is_cut_where_the_walk_is_over_anyway(cut: str, words: tuple[str, ...], chat: Chat) -> None:
+def test_an_episode_that_is_over_is_not_cut(cut: str, words: tuple[str, ...], chat: Chat) -> None:
     window = len(words)  # the last step would be the one to cut
     episode = play(Truncated(Ladder(), Height(window=window), cut=cut), chat, *words)
     uncut = play(Ladder(), chat, *words)
@@ -236,7 +236,7 @@ ASK = "<interact>Was it cold?</interact>"
 
 
 def judged(chat: Chat, verdicts: Sequence[str], rule: Rule, **options: Any) -> Episode:
-    """A player who always asks, and a judge."""
+    """A player with only questions, and a judge."""
     game = Truncated(collaborate("judged_puzzles", turns=5, wording="brief", instructions=False), rule, **options)
     samplers = {"agent": Says(chat, [ASK] * 9), "judge": Says(chat, verdicts)}
     (episode,) = Engine(game, chat, samplers).run([RolloutRequest(task=STORY, seed=0)])
@@ -249,7 +249,7 @@ def puzzled() -> Chat:
 
 
 @pytest.mark.parametrize("name", ["unknown", "similar_question", "random"])
-def test_a_rule_is_asked_once_of_a_question_and_its_verdict(name: str) -> None:
+def test_a_rule_is_called_once_for_a_question_and_its_verdict(name: str) -> None:
     options = {"random": {"probability": 1.0}, "similar_question": {"embedder": lambda texts: [[1.0]] * len(texts)}}
     game = Truncated(collaborate("judged_puzzles"), make_rule(name, window=2, **options.get(name, {})))
     state = game.start(STORY, 0)
@@ -259,7 +259,7 @@ def test_a_rule_is_asked_once_of_a_question_and_its_verdict(name: str) -> None:
     assert (state.turns, state.progress, state.cut) == (2, (first, 0.0), None if first else 2)
 
 
-def test_a_rule_sees_the_whole_turn_and_what_was_done_in_it() -> None:
+def test_a_rule_gets_the_whole_turn_with_its_action() -> None:
     seen = []
 
     @dataclass(frozen=True, kw_only=True)
@@ -277,7 +277,7 @@ def test_a_rule_sees_the_whole_turn_and_what_was_done_in_it() -> None:
 
 
 @pytest.mark.parametrize("cut", ["hard", "soft"])
-def test_a_cut_comes_behind_a_verdict_so_that_the_player_is_asked_for_the_answer(cut: str, puzzled: Chat) -> None:
+def test_a_cut_follows_a_verdict_so_that_the_answer_is_requested_from_the_player(cut: str, puzzled: Chat) -> None:
     episode = judged(puzzled, ["Yes", "Unknown"], make_rule("unknown", window=1), cut=cut)
     assert [one.role for one in episode.decisions] == ["agent", "judge"] * 2 + ["agent"] * (cut == "soft")
     assert (episode.metrics["cut/turn"], episode.turns) == (2.0, 2 + (cut == "soft"))
@@ -287,7 +287,7 @@ def test_a_cut_comes_behind_a_verdict_so_that_the_player_is_asked_for_the_answer
         assert "answer" in puzzled.tokenizer.decode(episode.decisions[-1].context_ids)
 
 
-def test_a_question_that_stalled_is_left_out_of_the_loss_once_its_verdict_is_known(puzzled: Chat) -> None:
+def test_a_stalled_question_is_left_out_of_the_loss_after_its_verdict(puzzled: Chat) -> None:
     verdicts, rule = ["Yes", "Unknown", "Yes", "Unknown", "Unknown"], make_rule("unknown", window=9)
     for train_stalled, expected in ((True, [True] * 5), (False, [True, False, True, False, True])):
         episode = judged(puzzled, verdicts, rule, train_stalled=train_stalled)
@@ -300,7 +300,7 @@ def test_a_question_that_stalled_is_left_out_of_the_loss_once_its_verdict_is_kno
 # A value
 
 
-def test_a_replay_from_any_decision_is_cut_as_the_recorded_walk_was(chat: Chat) -> None:
+def test_a_replay_from_any_decision_is_cut_like_the_recorded_episode(chat: Chat) -> None:
     for cut in ("hard", "soft", "mask"):
         game = Truncated(Ladder(), Height(window=2), cut=cut)
         words = ("up", "no", "no", "answer")[: 3 if cut == "hard" else 4]
@@ -312,7 +312,7 @@ def test_a_replay_from_any_decision_is_cut_as_the_recorded_walk_was(chat: Chat) 
             assert (again.outcome, again.ending, again.metrics) == (whole.outcome, whole.ending, whole.metrics)
 
 
-def test_alternatives_share_what_came_before_and_a_new_seed_changes_random_cuts_ahead_alone(chat: Chat) -> None:
+def test_alternatives_share_the_past_and_a_new_seed_changes_only_later_random_cuts(chat: Chat) -> None:
     game = Truncated(Ladder(), make_rule("random", probability=0.5))
     state = game.start({}, 3)
     for _ in range(3):
@@ -329,7 +329,7 @@ def test_alternatives_share_what_came_before_and_a_new_seed_changes_random_cuts_
 
 
 @pytest.mark.parametrize(("probability", "least", "most"), [(0.0, 0, 0), (1.0, 1, 1), (0.3, 0.2, 0.4)])
-def test_random_cuts_come_as_often_as_they_should(probability: float, least: float, most: float) -> None:
+def test_random_cuts_have_their_probability(probability: float, least: float, most: float) -> None:
     game = Truncated(Ladder(), make_rule("random", probability=probability))
     cut = [game.advance(game.start({}, seed), ["up"]).cut is not None for seed in range(400)]
     assert least <= sum(cut) / 400 <= most
@@ -347,7 +347,7 @@ def test_a_metric_can_be_progress(chat: Chat) -> None:
 # Everything else is the inner Interaction's
 
 
-def test_an_evaluation_plays_what_is_within_and_so_does_whoever_reads_the_spec() -> None:
+def test_an_evaluation_and_the_spec_have_the_inner_interaction() -> None:
     inner = EnvironmentInteraction(make("sudoku", size=4, blanks=4), instructions=False, max_turns=5)
     game = Truncated(inner, make_rule("metric", metric="completion"))
     assert game.evaluated is inner
@@ -363,7 +363,7 @@ def test_an_evaluation_plays_what_is_within_and_so_does_whoever_reads_the_spec()
         game.require_columns([])
 
 
-def test_what_is_asked_before_a_cut_is_not_asked_of_what_is_cut() -> None:
+def test_a_truncated_interaction_requests_no_answers_itself() -> None:
     game = Truncated(collaborate("relay"), make_rule("random"))
     assert not Enumerable(game).enumerable
     assert not Interruptible(Truncated(Ladder(), Height())).asks_for_answers
@@ -371,8 +371,8 @@ def test_what_is_asked_before_a_cut_is_not_asked_of_what_is_cut() -> None:
     assert Interruptible(Ladder()).asks_for_answers
 
 
-def test_states_of_the_inner_interaction_are_what_its_members_are_asked_about() -> None:
-    """What takes a state and is not redefined is asked about the inner one."""
+def test_members_of_the_inner_interaction_get_inner_states() -> None:
+    """Every member that takes a state is overridden, or gets the inner state."""
     returns_states = {"start", "advance", "reseed", "without", "with_world", "state_from_json", "advance_many"}
     assert returns_states <= set(vars(Truncated))
     game = Truncated(Ladder(), Height())
@@ -382,7 +382,7 @@ def test_states_of_the_inner_interaction_are_what_its_members_are_asked_about() 
     assert Interruptible(game).answer_prompt(state) == game.inner.answer_prompt(state.inner)
 
 
-def test_steps_of_slow_worlds_are_made_side_by_side_and_cut_as_one_after_the_other() -> None:
+def test_parallel_steps_are_cut_like_sequential_ones() -> None:
     game = Truncated(Ladder(), Height(window=1))
     states = [game.start({}, seed) for seed in range(3)]
     replies = [["up"], ["stay"], ["boom"]]
@@ -402,7 +402,7 @@ def test_scripted_play_is_cut_like_any_other(chat: Chat) -> None:
     assert (len(episode.decisions), episode.ending) == (1, Ending.CUT)
 
 
-def test_what_cannot_be_cut_so_is_refused_in_one_sentence() -> None:
+def test_invalid_cuts_are_refused_in_one_sentence() -> None:
     with pytest.raises(ValueError, match="cut must be one of hard, soft, mask, got 'gentle'"):
         Truncated(Ladder(), Height(), cut="gentle")
     with pytest.raises(ValueError, match="a soft cut needs an answer_prompt, got 'Speechless' without one"):
@@ -426,7 +426,7 @@ def test_a_rule_can_be_named_by_its_module(chat: Chat) -> None:
     assert play(Truncated(Ladder(), rule), chat, "no", "no").metrics["cut/Height"] == 1.0
 
 
-def test_a_rule_that_raises_ends_its_episode_as_an_error(chat: Chat) -> None:
+def test_a_rule_that_raises_ends_its_episode_in_an_error(chat: Chat) -> None:
     class Broken(Height):
         def progress(self, step):
             raise KeyError("no such belief")
@@ -434,7 +434,7 @@ def test_a_rule_that_raises_ends_its_episode_as_an_error(chat: Chat) -> None:
     assert play(Truncated(Ladder(), Broken()), chat, "up").ending == Ending.ERROR
 
 
-def test_walks_side_by_side_and_without_a_role_are_the_inner_interactions() -> None:
+def test_limits_and_removals_are_those_of_the_inner_interaction() -> None:
     class Team(Ladder):
         removable = ("agent",)
 

@@ -1,4 +1,4 @@
-"""The baselines of turns on episodes written by hand; that they are unbiased is shown where their mathematics is."""
+"""The baselines per turn on episodes written by hand; the tests of `hf_credit.credit` show that they are unbiased."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hf_credit.rollouts import Ending
 
 
 @pytest.mark.parametrize("estimator", [AliveMean(), AllTurnsMean()])
-def test_going_on_is_credited_where_it_pays(hand, estimator):
+def test_continuing_is_credited_if_it_increases_the_return(hand, estimator):
     on = [hand.episode(hand.decision(reward=1.0), hand.decision(), outcome=1.0) for _ in range(2)]
     stop = [hand.episode(hand.decision(), outcome=0.0) for _ in range(2)]
     failed = hand.episode(hand.decision(reward=9.0), outcome=9.0, ending=Ending.ERROR)
@@ -17,7 +17,7 @@ def test_going_on_is_credited_where_it_pays(hand, estimator):
     assert found == [[0.667, 0], [0.667, 0], [-0.667], [-0.667], [None]]
 
 
-def test_they_differ_in_who_is_compared_at_a_later_turn(hand):
+def test_the_baselines_differ_in_the_episodes_compared_at_a_later_turn(hand):
     on = hand.episode(hand.decision(reward=1.0), hand.decision(reward=0.5), outcome=1.9)
     off = hand.episode(hand.decision(reward=1.0), hand.decision(reward=0.0), outcome=1.1)
     stop = hand.episode(hand.decision(), outcome=0.2)

@@ -26,6 +26,6 @@ def test_the_mean_is_taken_over_tokens(hand):
 
 
 @pytest.mark.parametrize("options", [{"turn_scores": "judge"}, {"gamma": 2.0}, {"beta": -1.0}])
-def test_what_is_not_possible_is_refused(options):
+def test_invalid_options_are_refused(options):
     with pytest.raises(ValueError, match="must be"):
         methods.make("turn_credit", **options)

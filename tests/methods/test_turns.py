@@ -1,4 +1,4 @@
-"""From episodes to matrices of turns, and back."""
+"""Conversions between episodes and matrices of turns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hf_credit.rollouts import Ending
 
 
 def at_once(hand, *rewards):
-    """Decisions of different roles in one state."""
+    """Simultaneous decisions of different roles."""
     state = object()
     return [
         replace(hand.decision(reward=reward, verdict=reward), role=str(place), event=str(place), state=state)
@@ -20,7 +20,7 @@ def at_once(hand, *rewards):
     ]
 
 
-def test_the_last_step_is_paid_what_the_outcome_adds(hand):
+def test_the_last_step_has_the_rest_of_the_outcome(hand):
     first, last = hand.decision(reward=1.0), hand.decision(reward=0.5)
     assert step_rewards(hand.episode(first, last, outcome=1.5)) == [1.0, 0.5]
     assert step_rewards(hand.episode(first, last, outcome=2.0)) == [1.0, 1.0]
@@ -28,27 +28,27 @@ def test_the_last_step_is_paid_what_the_outcome_adds(hand):
     assert step_rewards(hand.episode(outcome=3.0)) == []
 
 
-def test_what_is_decided_at_once_is_one_turn_and_paid_once(hand):
+def test_simultaneous_decisions_are_one_turn_with_one_reward(hand):
     both = at_once(hand, 0.5, 0.5)
     later = hand.decision(reward=0.25)
     assert step_rewards(hand.episode(*both, later, outcome=1.0)) == [0.5, 0.5]
     assert scores(hand.episode(*at_once(hand, 1.0, 0.5), hand.decision()), "verdict") == [0.75, None]
 
 
-def test_a_matrix_says_where_it_holds_a_value():
+def test_the_mask_of_a_padded_matrix():
     values, there = pad_to_matrix([[1.0, None], [], [None, 2.0, 0.0]])
     assert values.tolist() == [[1, 0, 0], [0, 0, 0], [0, 2, 0]]
     assert there.tolist() == [[True, False, False], [False] * 3, [False, True, True]]
     assert pad_to_matrix([])[0].shape == (0, 1)
 
 
-def test_credit_of_a_turn_goes_to_all_who_made_it(hand):
+def test_the_credit_of_a_turn_is_that_of_all_its_decisions(hand):
     played = hand.collected(
         hand.episode(*at_once(hand, 0.0, 0.0), hand.decision()), hand.episode(hand.decision(), ending=Ending.ERROR)
     )
     assert list(turn_to_decision_credit(played, [0], torch.tensor([[1.0, 2.0, 9.0]])).values()) == [1.0, 1.0, 2.0]
 
 
-def test_scores_come_from_the_world_or_from_an_oracle():
+def test_scores_are_rewards_or_verdicts():
     assert scored_group(4, "reward") == (Group(size=4), Single())
     assert scored_group(4, "verdict") == (Verified(inner=Group(size=4)), Verified(required=False))

@@ -1,4 +1,4 @@
-"""VPR's credit of turns and that of its two baselines, worked out by hand."""
+"""VPR and its two baselines, with credit computed by hand."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_each_turn_is_normalised_over_the_trajectories_still_active() -> None:
     assert [[round(value, 6) for value in values] for values in given] == [[1, -1], [-1], [1, 1], [-1]]
 
 
-def test_a_later_reward_counts_with_its_discount() -> None:
+def test_a_later_reward_is_discounted() -> None:
     two = collected(episode(0.0, 1.0), episode(0.0, 0.0), episode(0.0, 0.0), episode(0.0, 1.0))
     given = credits(TurnGroup(gamma=0.5), two)
     assert [[round(value, 6) for value in values] for values in given] == [[1, 1], [-1, -1], [-1, -1], [1, 1]]
@@ -59,7 +59,7 @@ def test_outcome_reward_gives_every_turn_the_advantage_of_its_trajectory() -> No
     assert given[2] == pytest.approx([low] * 3, rel=1e-6)
 
 
-def test_decisions_without_a_verdict_are_kept_out_of_every_mean() -> None:
+def test_decisions_without_a_verdict_are_in_no_mean() -> None:
     broken = episode(1.0, None, None, ending=Ending.ERROR)
     given = credits(TurnGroup(), collected(broken, episode(0.0), episode(1.0), episode(0.0), episode()))
     assert given == [
@@ -82,7 +82,7 @@ def continuations(of: Episode, *outcomes: Sequence[float]) -> list[Rollout]:
     ]
 
 
-def test_monte_carlo_rewards_are_the_changes_in_value_and_sum_to_the_outcome_less_the_first() -> None:
+def test_monte_carlo_rewards_are_changes_in_value_and_sum_to_the_outcome_minus_the_first_value() -> None:
     long, short = episode(None, None, outcome=1.0), episode(None, outcome=0.0)
     more = [*continuations(long, (0.0, 0.5), (1.0, 0.5)), *continuations(short, (0.5, 0.5))]
     assert ValueDifferences().rewards(collected(long, short, more=more)) == [[0.5, 0.25], [-0.5]]
@@ -98,7 +98,7 @@ def test_an_episode_that_failed_has_no_monte_carlo_reward() -> None:
     ]
 
 
-def test_decisions_made_at_once_share_what_their_step_changed_and_a_later_step_counts_once() -> None:
+def test_simultaneous_decisions_share_the_change_of_their_step() -> None:
     def team(outcome: float) -> Episode:
         first, last = object(), object()
         roles = [(first, "left"), (first, "right"), (last, "left")]
@@ -114,7 +114,7 @@ def test_decisions_made_at_once_share_what_their_step_changed_and_a_later_step_c
     assert ValueDifferences().rewards(collected(won, lost, more=known)) == [[0.25, 0.25], [-0.25, -0.25]]
 
 
-def test_credit_of_nothing_is_nothing() -> None:
+def test_without_episodes_there_is_no_credit() -> None:
     for estimator in (TurnGroup(), ValueDifferences(), TrajectoryOutcome()):
         assert credits(estimator, collected()) == []
 

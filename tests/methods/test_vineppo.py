@@ -34,19 +34,19 @@ def credits(estimator, played):
     return [[None if one is None else round(one, 3) for one in own] for own in given]
 
 
-def test_a_decision_gets_what_it_changed_in_value(hand):
+def test_the_credit_of_a_decision_is_the_change_in_value(hand):
     played = hand.collected(hand.episode(*(hand.decision() for _ in range(3)), outcome=1.0))
     assert credits(VineValues(whiten=False), continued(hand, played, [0.4, 0.6, 0.9])) == [[0.2, 0.3, 0.1]]
 
 
-def test_what_changed_is_whitened_over_tokens(hand):
+def test_changes_in_value_are_whitened_over_tokens(hand):
     # .2 thrice and .3 once: mean .225, sample variance .0025
     decisions = [hand.decision(tokens=3), hand.decision(tokens=1)]
     played = hand.collected(hand.episode(*decisions, outcome=0.9))
     assert credits(VineValues(), continued(hand, played, [0.4, 0.6])) == [[-0.5, 1.5]]
 
 
-def test_a_failed_episode_gets_nothing(hand):
+def test_a_failed_episode_gets_no_credit(hand):
     failed = hand.episode(hand.decision(), outcome=5.0, ending=Ending.ERROR)
     sound = hand.collected(hand.episode(hand.decision(), hand.decision(), outcome=1.0), failed)
     assert credits(VineValues(whiten=False), continued(hand, sound, [0.5, 0.25])) == [[-0.25, 0.75], [None]]

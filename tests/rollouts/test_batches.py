@@ -1,4 +1,4 @@
-"""Padding adds nothing, and splitting loses nothing."""
+"""Padded batches and micro-batches have every row and token once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def row(prompt, completion, mask=None, advantages=None, logprobs=None):
 
 @st.composite
 def rows(draw, logprobs=True):
-    """Distinct rows, with the padding token among their own."""
+    """Distinct rows, which contain the padding token."""
     result = []
     for number in range(draw(st.integers(1, 8))):
         length = draw(st.integers(1, 6))
@@ -46,7 +46,7 @@ def rows(draw, logprobs=True):
 
 
 def without_padding(batch):
-    """The rows of a batch, read by its masks alone."""
+    """The rows of a batch, by its masks."""
     found = []
     for index in range(len(batch["prompt_ids"])):
         prompt, completion = batch["prompt_mask"][index].bool(), batch["completion_mask"][index].bool()
@@ -84,12 +84,12 @@ def test_prompts_are_padded_on_the_left_and_completions_on_the_right():
     assert {value.dtype for name, value in batch.items() if name not in floats} == {torch.int64}
 
 
-def test_without_log_probabilities_of_every_row_there_are_none():
+def test_log_probabilities_need_those_of_every_row():
     batch = pad_rows([row([1], [2], logprobs=[-1.0]), row([1], [2])], PAD)
     assert "sampling_per_token_logps" not in batch
 
 
-def test_a_log_probability_that_was_not_reported_stays_so():
+def test_a_row_without_log_probabilities_has_none_in_the_batch():
     batch = pad_rows([row([1], [2, 3], logprobs=[math.nan, -1.0])], PAD)
     assert batch["sampling_per_token_logps"].isnan().tolist() == [[True, False]]
 
@@ -104,12 +104,12 @@ def test_lengths_are_rounded_up_to_a_multiple(multiple, prompt, completion):
 
 
 @given(rows(), st.sampled_from([None, 1, 4, 7]))
-def test_rows_come_back_by_their_masks_though_padding_is_a_token_of_the_text(some, multiple):
+def test_masks_recover_rows_also_if_the_padding_token_is_in_the_text(some, multiple):
     assert without_padding(pad_rows(some, PAD, multiple)) == some
 
 
 @given(rows(), st.integers(1, 10), st.sampled_from([None, 4]))
-def test_small_batches_hold_every_row_once(some, size, multiple):
+def test_micro_batches_have_every_row_once(some, size, multiple):
     parts = micro_batches(pad_rows(some, PAD, multiple), size)
     assert Counter(row for part in parts for row in without_padding(part)) == Counter(some)
     lengths = [len(part["prompt_ids"]) for part in parts]
@@ -118,7 +118,7 @@ def test_small_batches_hold_every_row_once(some, size, multiple):
 
 
 @given(rows(), st.integers(1, 4), st.sampled_from([None, 4]))
-def test_small_batches_hold_no_column_of_padding_alone(some, size, multiple):
+def test_micro_batches_have_no_column_of_only_padding(some, size, multiple):
     for part in micro_batches(pad_rows(some, PAD, multiple), size):
         for name in ("prompt", "completion"):
             assert part[f"{name}_mask"].any(dim=0).all()
@@ -127,7 +127,7 @@ def test_small_batches_hold_no_column_of_padding_alone(some, size, multiple):
 
 
 @given(rows(), st.integers(1, 4), st.sampled_from([None, 4]))
-def test_rows_with_prompts_of_their_own_come_longest_first(some, size, multiple):
+def test_rows_with_different_prompts_are_sorted_by_length(some, size, multiple):
     own = [replace(row, prompt_ids=(200 + number, *row.prompt_ids)) for number, row in enumerate(some)]
     order = []
     for part in micro_batches(pad_rows(own, PAD, multiple), size):
@@ -136,14 +136,14 @@ def test_rows_with_prompts_of_their_own_come_longest_first(some, size, multiple)
 
 
 @given(st.permutations([(prompt, number) for prompt in range(5) for number in range(4)]), st.sampled_from([4, 8, 12]))
-def test_rows_with_one_prompt_share_a_small_batch_where_they_fit(order, size):
+def test_rows_with_equal_prompts_share_a_micro_batch_if_they_fit(order, size):
     some = [row([prompt] * (prompt + 1), [100 + number] * (number + 1)) for prompt, number in order]
     for part in micro_batches(pad_rows(some, PAD), size):
         prompts = Counter(row.prompt_ids for row in without_padding(part))
         assert set(prompts.values()) == {4}
 
 
-def test_a_prompt_with_more_rows_than_fit_fills_whole_batches_and_others_stay_whole():
+def test_only_prompts_with_more_rows_than_fit_are_split():
     some = [row([1], [number]) for number in range(5)] + [row([2, 2], [number]) for number in range(3)]
     parts = micro_batches(pad_rows(some, PAD), 4)
     assert [[row.prompt_ids for row in without_padding(part)] for part in parts] == [
@@ -152,19 +152,19 @@ def test_a_prompt_with_more_rows_than_fit_fills_whole_batches_and_others_stay_wh
     ]
 
 
-def test_only_a_prompt_that_fits_nowhere_is_divided():
+def test_a_prompt_is_split_only_if_it_fits_in_no_micro_batch():
     some = [row([prompt], [number]) for prompt in (1, 2, 3) for number in range(2)]
     parts = micro_batches(pad_rows(some, PAD), 3)
     assert [[row.prompt_ids[0] for row in without_padding(part)] for part in parts] == [[1, 1, 2], [2, 3, 3]]
 
 
-def test_prompts_are_told_apart_from_their_padding():
+def test_prompts_with_padding_tokens_differ_from_their_padding():
     some = [row([PAD, 5], [1]), row([5], [2]), row([PAD, 5], [3])]
     parts = micro_batches(pad_rows(some, PAD), 2)
     assert [[row.prompt_ids for row in without_padding(part)] for part in parts] == [[(PAD, 5)] * 2, [(5,)]]
 
 
-def test_prompts_that_differ_in_padding_only_have_numbers_of_their_own():
+def test_prompts_that_differ_only_in_padding_tokens_have_different_numbers():
     batch = pad_rows([row([PAD, 5], [1]), row([5], [2]), row([PAD, 5], [3])], PAD)
     assert batch["prompt_ids"].unique(dim=0).tolist() == [[PAD, 5]]
     first, second, third = prompt_numbers(batch["prompt_ids"], batch["prompt_mask"])
@@ -176,7 +176,7 @@ def test_rows_of_one_length_keep_their_order():
     assert [part["completion_ids"].flatten().tolist() for part in parts] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
-def test_what_belongs_to_rows_goes_with_them_and_what_belongs_to_the_batch_goes_to_every_part():
+def test_micro_batches_have_their_rows_and_all_scalars():
     batch = pad_rows([row([1], [2]), row([1], [2, 3, 4])], PAD)
     batch["num_items_in_batch"] = torch.tensor(4)
     batch["row"] = torch.tensor([0, 1])
@@ -189,7 +189,7 @@ def test_what_belongs_to_rows_goes_with_them_and_what_belongs_to_the_batch_goes_
     assert [part["old_per_token_logps"].tolist() for part in (long, brief)] == [[[-2.0, -3.0, -4.0]], [[-1.0]]]
 
 
-def test_the_batch_is_left_as_it_is():
+def test_the_batch_does_not_change():
     batch = pad_rows([row([1, 2], [3]), row([1], [2, 3])], PAD, 4)
     before = {name: value.clone() for name, value in batch.items()}
     micro_batches(batch, 1)
@@ -197,7 +197,7 @@ def test_the_batch_is_left_as_it_is():
 
 
 @pytest.mark.parametrize("logprobs", [True, False])
-def test_an_idle_row_fills_a_place_beside_others_and_carries_no_loss(logprobs):
+def test_a_padding_row_has_no_loss(logprobs):
     other = row([1, 2], [3], logprobs=[-1.0] if logprobs else None)
     batch = pad_rows([other, padding_row([7], logprobs)], PAD)
     assert batch["tool_mask"].tolist() == [[1], [0]]
@@ -207,11 +207,11 @@ def test_an_idle_row_fills_a_place_beside_others_and_carries_no_loss(logprobs):
 
 
 @given(rows(), st.integers(1, 4), st.sampled_from([None, 4]))
-def test_numbers_computed_a_few_rows_at_a_time_stand_at_their_tokens(some, size, multiple):
+def test_numbers_computed_in_micro_batches_are_at_their_tokens(some, size, multiple):
     batch = pad_rows(some, PAD, multiple)
 
     def sums(part):
-        """Of each token and all before it in its row."""
+        """A number of each token and all before it in its row."""
         before = (part["prompt_ids"] * part["prompt_mask"]).sum(1, keepdim=True)
         return before + (part["completion_ids"] * part["completion_mask"]).cumsum(1)
 
@@ -232,7 +232,7 @@ ROLES = ("reasoner", "actor", "judge")
 
 
 @given(rows(), st.data(), st.integers(1, 5))
-def test_roles_never_meet_and_as_many_rows_make_as_many_parts(some, data, size):
+def test_no_micro_batch_mixes_roles_and_their_number_depends_only_on_that_of_rows(some, data, size):
     drawn = data.draw(st.lists(st.sampled_from(ROLES), min_size=len(some), max_size=len(some)))
     batch = pad_rows([replace(row, role=role) for row, role in zip(some, drawn, strict=True)], PAD, roles=ROLES)
     parts = micro_batches(batch, size, len(ROLES))
@@ -243,19 +243,19 @@ def test_roles_never_meet_and_as_many_rows_make_as_many_parts(some, data, size):
     assert len(micro_batches(other, size, len(ROLES))) == len(parts)
 
 
-def test_rows_of_a_role_are_known_by_its_index_and_idle_rows_go_to_the_first():
+def test_the_role_of_a_row_is_an_index_and_padding_rows_have_the_first():
     some = [replace(row([1], [2]), role="judge"), padding_row([7]), replace(row([1], [3]), role="actor")]
     assert pad_rows(some, PAD, roles=ROLES)["role"].tolist() == [2, 0, 1]
     assert "role" not in pad_rows(some, PAD)
 
 
-def test_rows_of_one_prompt_and_two_roles_are_apart():
+def test_rows_of_one_prompt_and_two_roles_are_in_different_micro_batches():
     some = [replace(row([1], [number]), role=ROLES[number % 2]) for number in range(4)]
     parts = micro_batches(pad_rows(some, PAD, roles=ROLES[:2]), 4)
     assert [part["completion_ids"].flatten().tolist() for part in parts] == [[0, 2], [1, 3]]
 
 
-def test_each_part_is_announced_before_it_is_computed():
+def test_before_is_called_with_each_micro_batch():
     some = [replace(row([1], [number]), role=ROLES[number % 2]) for number in range(4)]
     announced = []
 

@@ -1,4 +1,4 @@
-"""Who is compared with whom."""
+"""Buckets of decisions that are compared with each other."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def leaf(plan: Decision, context: int, text: str, outcome: float, **more) -> Epi
     return episode(plan, decision("actor", context, text), outcome=outcome, **more)
 
 
-def test_a_message_is_worth_the_mean_of_the_leaves_under_it():
+def test_the_value_of_a_message_is_the_mean_of_its_leaves():
     tree = [leaf(PLAN, 1, "a", 1.0), leaf(PLAN, 1, "b", 0.0), leaf(OTHER, 2, "c", 0.5), leaf(OTHER, 2, "d", 0.25)]
     assert table(tree) == [
         ("plan", 0, (1.0, 0.0)),
@@ -40,7 +40,7 @@ def test_a_message_is_worth_the_mean_of_the_leaves_under_it():
     assert [found.mean_outcome for found in alternatives(tree)][::3] == [0.5, 0.375]
 
 
-def test_the_first_episode_that_holds_a_message_is_its_place():
+def test_the_place_of_a_message_is_its_first_episode():
     tree = [leaf(PLAN, 1, "a", 1.0), leaf(PLAN, 1, "b", 0.0)]
     assert [found.place for found in alternatives(tree)] == [(0, 0), (0, 1), (1, 1)]
 
@@ -51,7 +51,7 @@ def test_equal_messages_that_were_sampled_twice_are_two_alternatives():
     assert found == [("plan", 0, (1.0,)), ("a", 1, (1.0,)), ("plan", 0, (0.0,)), ("b", 1, (0.0,))]
 
 
-def test_contexts_reached_on_two_ways_are_one_bucket():
+def test_equal_contexts_after_different_decisions_are_one_bucket():
     buckets = [bucket for _, bucket, _ in table([leaf(PLAN, 1, "a", 1.0), leaf(OTHER, 1, "b", 0.0)])]
     assert buckets == [0, 1, 0, 1]
 
@@ -66,20 +66,20 @@ def test_event_types_are_never_compared_with_each_other():
     assert [one.bucket for one in found] == [0, 1]
 
 
-def test_without_matching_a_message_meets_all_of_its_event_and_occurrence():
+def test_without_matching_a_bucket_has_all_messages_of_an_event_and_occurrence():
     loop = [decision("writer", 1), decision("writer", 2)]
     again = [decision("writer", 3), decision("writer", 4)]
     found = alternatives([episode(*loop, outcome=1.0), episode(*again, outcome=0.0)], match_contexts=False)
     assert [one.bucket for one in found] == [0, 1, 0, 1]
 
 
-def test_a_failed_episode_counts_for_nobody():
+def test_a_failed_episode_counts_in_no_mean():
     tree = [leaf(PLAN, 1, "a", 0.0, ending=Ending.ERROR), leaf(PLAN, 1, "b", 1.0)]
     assert table(tree) == [("plan", 0, (1.0,)), ("b", 1, (1.0,))]
 
 
-def test_a_way_that_splits_more_often_weighs_no_more():
-    """Three splits, 2 x 2 x 2; the first alternative of the second step ends at once, the other goes on to four."""
+def test_a_branch_with_more_forks_has_no_more_weight():
+    """Three forks, 2 x 2 x 2; the first alternative of the second step ends, the other continues to four leaves."""
     root = decision("a", 1, "root")
     ends, goes = decision("b", 2, "ends"), decision("b", 2, "goes")
     tree = [episode(root, ends, outcome=0.0)]
@@ -103,7 +103,7 @@ def test_outcomes_are_clipped_before_they_are_averaged():
 
 
 def test_a_copy_of_a_decision_is_the_same_decision():
-    """An oracle's verdict is on a copy: the plans still have the leaves that they had."""
+    """An oracle's verdict makes a copy of a decision, which keeps its leaves."""
     judged = [
         replace(one, decisions=tuple(replace(each, verdict=Verdict(score=1.0, valid=True)) for each in one.decisions))
         for one in (leaf(PLAN, 1, "a", 1.0), leaf(PLAN, 1, "b", 0.0))
@@ -111,7 +111,7 @@ def test_a_copy_of_a_decision_is_the_same_decision():
     assert table(judged)[0] == ("plan", 0, (1.0, 0.0))
 
 
-def test_instances_may_be_named():
+def test_instances_can_be_passed():
     tree = [leaf(PLAN, 1, "a", 1.0), leaf(OTHER, 2, "b", 0.0)]
     assert [bucket for _, bucket, _ in table(tree, instances=[0, 1])] == [0, 1, 2, 3]
     assert [bucket for _, bucket, _ in table(tree, instances=[4, 4])] == [0, 1, 0, 2]

@@ -1,4 +1,4 @@
-"""What some tasks can do beyond an Interaction: what holds of those that cannot, and what a wrapper hands on."""
+"""Capabilities of an Interaction: defaults, errors, and delegation by wrappers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KINDS = [one for _, one in inspect.getmembers(capabilities, inspect.isclass) if 
 
 
 class Question(Interaction[str]):
-    """Nothing but the four methods."""
+    """An Interaction with only the four methods."""
 
     def start(self, task, seed):
         return ""
@@ -60,11 +60,11 @@ def members(kind: type[Capability]) -> list[str]:
     return [name for name in vars(kind) if not name.startswith("_")]
 
 
-def test_an_interaction_has_few_members_of_its_own() -> None:
+def test_an_interaction_has_few_members() -> None:
     assert len([name for name in vars(Interaction) if not name.startswith("_")]) <= 12
 
 
-def test_a_task_that_says_nothing_has_what_holds_of_most() -> None:
+def test_capabilities_have_defaults() -> None:
     assert Shown(PLAIN).history == "append"
     assert (Learned(PLAIN).untrained, Learned(PLAIN).trained("42")) == ((), True)
     assert Batched(PLAIN).most_live is None
@@ -114,12 +114,12 @@ def test_a_task_that_says_nothing_has_what_holds_of_most() -> None:
         ),
     ],
 )
-def test_what_a_task_cannot_do_is_refused_in_one_sentence(ask: Callable[[], Any], message: str) -> None:
+def test_missing_capabilities_are_refused_in_one_sentence(ask: Callable[[], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ask()
 
 
-def test_what_does_not_repeat_itself_is_not_replayed() -> None:
+def test_an_interaction_that_is_not_replayable_is_refused() -> None:
     class Noisy(Question):
         replayable = False
 
@@ -130,7 +130,7 @@ def test_what_does_not_repeat_itself_is_not_replayed() -> None:
         require_replayable(Noisy(), "this")
 
 
-def test_a_task_has_a_capability_by_having_some_of_its_members() -> None:
+def test_an_interaction_has_a_capability_by_defining_some_of_its_members() -> None:
     class Team(Question):
         untrained = ("judge",)
 
@@ -144,7 +144,7 @@ def test_a_task_has_a_capability_by_having_some_of_its_members() -> None:
     assert not TaskSource(team).seeded
 
 
-def test_an_environment_has_most() -> None:
+def test_an_environment_has_most_capabilities() -> None:
     game = EnvironmentInteraction(make("sudoku", size=4, blanks=4), "current")
     state = game.start({"seed": 1}, 1)
     assert Acting(game).action_of(state, "<action>fill 1 1 2</action>") == (state.world, "fill 1 1 2")
@@ -166,8 +166,8 @@ class Box(Wrapper[Boxed, str]):
         return value.inner if isinstance(value, Boxed) else value
 
 
-def test_a_wrapper_hands_on_all_that_the_inner_interaction_has() -> None:
-    """A new member of a capability is handed on by every wrapper, and asked about the inner state."""
+def test_a_wrapper_delegates_all_members_of_the_inner_interaction() -> None:
+    """Every wrapper delegates a new member of a capability, with the inner state."""
 
     class Everything(Question):
         roles = ("agent",)

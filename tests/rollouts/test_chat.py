@@ -1,4 +1,4 @@
-"""Contexts only grow by appending, whatever the template and whatever the model wrote."""
+"""Contexts only grow by appending, for any template and any reply."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def replied(chat, messages, reply):
     return Thread(messages=(*messages, assistant(text)), ids=chat.context(messages) + tuple(reply)), text
 
 
-def test_a_fresh_conversation_is_what_the_template_makes_of_it(chat):
+def test_a_new_conversation_is_rendered_by_the_template(chat):
     context = chat.context([user("ab"), assistant("c"), user("d")])
     expected = tokens(
         chat, "<|user|>", "ab", "<|end|>", "<|assistant|>", "c", "<|end|>", "<|user|>", "d", "<|end|>", "<|assistant|>"
@@ -73,26 +73,26 @@ def test_a_fresh_conversation_is_what_the_template_makes_of_it(chat):
     assert context == expected
 
 
-def test_a_reply_that_closed_its_turn_is_followed_by_the_next_turn(chat):
+def test_a_reply_with_an_end_token_is_followed_by_the_next_turn(chat):
     thread, text = replied(chat, [user("x")], tokens(chat, "y", "<|end|>"))
     context = chat.context([user("x"), assistant(text), user("z")], thread)
     assert decode(chat, context) == "<|user|>x<|end|><|assistant|>y<|end|><|user|>z<|end|><|assistant|>"
 
 
-def test_a_reply_that_was_cut_is_closed_by_the_template(chat):
+def test_the_template_ends_a_truncated_reply(chat):
     thread, text = replied(chat, [user("x")], tokens(chat, "y"))
     context = chat.context([user("x"), assistant(text), user("z")], thread)
     assert decode(chat, context) == "<|user|>x<|end|><|assistant|>y<|end|><|user|>z<|end|><|assistant|>"
 
 
-def test_an_empty_reply_is_closed_by_the_template(chat):
+def test_the_template_ends_an_empty_reply(chat):
     thread, text = replied(chat, [user("x")], ())
     assert text == ""
     context = chat.context([user("x"), assistant(text), user("z")], thread)
     assert decode(chat, context) == "<|user|>x<|end|><|assistant|><|end|><|user|>z<|end|><|assistant|>"
 
 
-def test_the_tokens_of_a_reply_stay_where_encoding_its_text_would_change_them(chat):
+def test_the_tokens_of_a_reply_are_not_encoded_again(chat):
     reply = tokens(chat, "a", "b", "<|end|>")
     assert encode(chat, "ab") == tokens(chat, "ab")
     thread, text = replied(chat, [user("x")], reply)
@@ -103,7 +103,7 @@ def test_the_tokens_of_a_reply_stay_where_encoding_its_text_would_change_them(ch
 
 @pytest.mark.parametrize("template", [None, THINKING, PLAIN])
 @given(st.lists(st.lists(st.integers(0, 120), max_size=6), min_size=1, max_size=4))
-def test_whatever_is_replied_the_next_context_begins_with_it(tokenizer, template, replies):
+def test_the_next_context_begins_with_the_last_context_and_reply(tokenizer, template, replies):
     chat = Chat(tokenizer if template is None else with_template(tokenizer, template))
     closing = chat.context([user("q")])
     tail = chat._added_text([user("q")])
@@ -122,7 +122,7 @@ def test_whatever_is_replied_the_next_context_begins_with_it(tokenizer, template
         messages = [*thread.messages, user("q")]
 
 
-def test_a_conversation_that_does_not_continue_its_thread_is_rendered_anew(chat):
+def test_a_conversation_that_does_not_continue_its_thread_is_rendered_again(chat):
     thread, _ = replied(chat, [user("x")], tokens(chat, "a", "b", "<|end|>"))
     for messages in (
         [user("x")],
@@ -140,7 +140,7 @@ def test_several_messages_can_be_added_at_once(chat):
     assert decode(chat, context[len(thread.ids) :]) == "<|user|>1<|end|><|user|>2<|end|><|assistant|>"
 
 
-def test_thoughts_stay_in_view_as_the_model_wrote_them(tokenizer):
+def test_thoughts_stay_in_the_context_unchanged(tokenizer):
     chat = Chat(with_template(tokenizer, THINKING))
     reply = encode(chat, "<think>abc</think>y<|end|>")
     thread, text = replied(chat, [user("x")], reply)
@@ -151,7 +151,7 @@ def test_thoughts_stay_in_view_as_the_model_wrote_them(tokenizer):
     assert "abc" not in decode(chat, chat.context([user("x"), assistant(text), user("z")]))
 
 
-def test_no_thought_is_put_into_an_earlier_reply(tokenizer):
+def test_no_thought_is_added_to_an_earlier_reply(tokenizer):
     chat = Chat(with_template(tokenizer, THINKING), {"enable_thinking": False})
     thread, text = replied(chat, [user("x")], encode(chat, "y<|end|>"))
     context = chat.context([user("x"), assistant(text), user("z")], thread)
@@ -160,7 +160,7 @@ def test_no_thought_is_put_into_an_earlier_reply(tokenizer):
     )
 
 
-def test_a_template_without_end_tokens_goes_on_behind_the_reply(tokenizer):
+def test_a_template_without_end_tokens_continues_after_the_reply(tokenizer):
     chat = Chat(with_template(tokenizer, PLAIN))
     for reply, closed in (("y", "y\n\n"), ("y\n\n", "y\n\n"), ("y\n", "y\n\n\n"), ("y<|end|>", "y<|end|>\n\n")):
         thread, text = replied(chat, [user("x")], encode(chat, reply))
@@ -168,7 +168,7 @@ def test_a_template_without_end_tokens_goes_on_behind_the_reply(tokenizer):
         assert decode(chat, context) == f"user: x\n\nassistant: {closed}user: z\n\nassistant: "
 
 
-def test_a_template_that_trims_replies_does_not_trim_what_the_model_wrote(tokenizer):
+def test_a_template_that_trims_replies_does_not_change_their_tokens(tokenizer):
     template = tokenizer.chat_template.replace("message.content", "message.content | trim")
     chat = Chat(with_template(tokenizer, template))
     thread, text = replied(chat, [user("x")], encode(chat, "  y  <|end|>"))
@@ -176,20 +176,20 @@ def test_a_template_that_trims_replies_does_not_trim_what_the_model_wrote(tokeni
     assert decode(chat, context) == "<|user|>x<|end|><|assistant|>  y  <|end|><|user|>z<|end|><|assistant|>"
 
 
-def test_an_observation_may_hold_the_mark_that_stands_for_a_reply(chat):
+def test_an_observation_may_contain_the_placeholder_of_a_reply(chat):
     marker = "\ue000reply\ue001"
     thread, text = replied(chat, [user("x")], encode(chat, "y<|end|>"))
     context = chat.context([user("x"), assistant(text), user(f"1{marker}2")], thread)
     assert decode(chat, context[len(thread.ids) :]) == "<|user|>1reply2<|end|><|assistant|>"
 
 
-def test_settings_reach_the_template(tokenizer):
+def test_template_kwargs_are_passed_to_the_template(tokenizer):
     template = "{{ mood }}{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}<|assistant|>"
     chat = Chat(with_template(tokenizer, template), {"mood": "glad"})
     assert decode(chat, chat.context([user("x")])) == "glad<|user|>x<|end|><|assistant|>"
 
 
-def test_texts_leave_out_special_tokens(chat):
+def test_texts_have_no_special_tokens(chat):
     replies = [tokens(chat, "<|user|>", "a", "b", "<|end|>"), (), tokens(chat, "<|pad|>"), tokens(chat, "\n\n", " 1")]
     assert chat.texts(replies) == ["ab", "", "", "\n\n 1"]
 
@@ -230,7 +230,7 @@ def test_the_end_token_may_be_the_padding_token(tokenizer):
     ["", "(a reply)", "{{ m.content | upper }}", "{{ m.content[1:] }}", "{{ m.content[:3] }}"],
     ids=["dropped", "replaced", "altered", "beheaded", "shortened"],
 )
-def test_a_template_that_does_not_show_replies_as_they_are_is_refused(tokenizer, reply):
+def test_a_template_that_changes_replies_is_refused(tokenizer, reply):
     template = (
         "{% for m in messages %}<|{{ m.role }}|>{% if m.role == 'assistant' %}" + reply + "{% else %}{{ m.content }}"
         "{% endif %}<|end|>{% endfor %}<|assistant|>"
@@ -243,13 +243,13 @@ ENDLESS = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% 
 
 
 @pytest.mark.parametrize("loop", [ENDLESS, "{{ 9 ** (9 ** 9) }}"], ids=["a loop", "a power"])
-def test_a_template_without_end_is_refused(tokenizer, monkeypatch, loop):
+def test_a_template_that_does_not_terminate_is_refused(tokenizer, monkeypatch, loop):
     monkeypatch.setattr(rendering, "RENDERING_SECONDS", 0.2)
     with pytest.raises(ValueError, match=r"must render within 0\.2 seconds, got one of"):
         Chat(with_template(tokenizer, loop + PLAIN))
 
 
-def test_one_that_loops_in_some_conversations_alone_is_waited_for_once(tokenizer, monkeypatch):
+def test_a_template_that_does_not_terminate_in_some_conversations_is_waited_for_once(tokenizer, monkeypatch):
     chat = Chat(with_template(tokenizer, "{% if messages|length == 5 %}" + ENDLESS + "{% endif %}" + PLAIN))
     monkeypatch.setattr(rendering, "RENDERING_SECONDS", 0.2)
     long = [user("a"), assistant("b"), user("c"), assistant("d"), user("e")]
@@ -287,7 +287,7 @@ def test_text_parts_are_joined(chat):
         chat.context([user([{"type": "image_url"}])])
 
 
-def test_each_request_shows_its_own_tools(taught):
+def test_each_request_has_its_tools(taught):
     requests = [Request(role="r", messages=[user("x")], tools=tools) for tools in ((), [tool("ab")], [tool("c")])]
     shown = [decode(taught, context) for context in taught.contexts([(one, None) for one in requests])]
     assert shown == [
@@ -296,7 +296,7 @@ def test_each_request_shows_its_own_tools(taught):
     assert taught.telling_of([tool("ab")]) is taught.telling_of([tool("ab")])
 
 
-def test_a_conversation_goes_on_only_with_the_tools_it_began_with(taught):
+def test_a_conversation_is_continued_only_with_equal_tools(taught):
     first = Request(role="r", messages=[user("x")], tools=[tool("ab")])
     (context,) = taught.contexts([(first, None)])
     thread = Thread.after(first, "ab", context + tokens(taught, "a", "b", "<|end|>"))
@@ -307,14 +307,14 @@ def test_a_conversation_goes_on_only_with_the_tools_it_began_with(taught):
     assert anew == taught.context(messages, None, [tool("c")])
 
 
-def test_tool_calls_of_messages_spell_no_special_token(taught):
+def test_tool_calls_in_messages_have_no_special_tokens(taught):
     call = {"type": "function", "function": {"name": "ab", "arguments": {"x": "<|end|>"}}}
     context = taught.context([user("x"), {**assistant(""), "tool_calls": [call]}, user("y")])
     assert context.count(taught.tokenizer.eos_token_id) == 3
     assert decode(taught, context).count("[ab <|end|>]") == 1
 
 
-def test_tool_calls_are_read_only_where_tools_were_offered(taught):
+def test_tool_calls_are_parsed_only_with_tools(taught):
     said = '<tool_call>{"name": "ab", "arguments": {"x": 1}}</tool_call>'
     ids = (*encode(taught, f"a {said}"), taught.tokenizer.eos_token_id)
     context = taught.context([user("x")], None, [tool("ab")])
@@ -327,12 +327,12 @@ def test_tool_calls_are_read_only_where_tools_were_offered(taught):
 @pytest.mark.parametrize(
     "said", ["<tool_call>{nothing}</tool_call>", '<tool_call>{"name": 1}</tool_call>', "<tool_call>{"]
 )
-def test_a_call_that_cannot_be_read_is_text(taught, said):
+def test_an_unreadable_tool_call_is_text(taught, said):
     reply = taught.reply(encode(taught, said), taught.context([user("x")]), [tool("ab")])
     assert (reply.content, reply.calls) == (said, ())
 
 
-def test_without_a_response_template_calls_are_read_in_the_known_forms(tokenizer):
+def test_without_a_response_template_calls_are_parsed_in_known_formats(tokenizer):
     chat = Chat(with_template(tokenizer, TOOLS))
     reply = chat.reply(encode(chat, '<tool_call>{"name": "ab", "arguments": {}}</tool_call>'), (), [tool("ab")])
     assert (reply.content, reply.calls) == ("", (("ab", "{}"),))

@@ -1,4 +1,4 @@
-"""A task's own code is tried before a policy is, and nobody notices afterwards that it was."""
+"""A dry run finds errors of a task's own code without side effects."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def task(**row):
     return RolloutRequest(task={"problem": "1 + 1", "answer": "2", **row}, seed=0)
 
 
-def test_the_scorer_is_asked_once_with_what_the_roles_would_have_said(chat):
+def test_the_scorer_is_called_once_with_the_constant_reply(chat):
     asked = []
     dry_run(pair(lambda row, text: asked.append((row["answer"], text)) or 0.0), chat, task())
     assert asked == [("2", "?")]
@@ -37,7 +37,7 @@ def test_a_game_is_played_to_an_end(chat):
     dry_run(EnvironmentInteraction(make("sudoku", size=4, blanks=4)), chat, RolloutRequest(task={"seed": 3}))
 
 
-def test_broken_code_is_raised_with_where_it_broke(chat):
+def test_an_exception_of_the_task_is_raised_with_its_traceback(chat):
     def score(row, text):
         return float(row["anwser"] == text)
 
@@ -55,7 +55,7 @@ def test_a_missing_column_is_raised(chat):
         dry_run(pair(lambda row, text: 0.0), chat, RolloutRequest(task={"question": "1 + 1"}))
 
 
-def test_a_template_that_refuses_a_role_is_raised(chat):
+def test_an_exception_of_the_template_is_raised(chat):
     class Narrated(Interaction[str]):
         def start(self, task, seed):
             return ""
@@ -93,11 +93,11 @@ class Endless(Interaction[Steps]):
         return 0.0
 
 
-def test_a_task_without_an_end_is_cut(chat):
+def test_a_task_that_does_not_end_is_stopped(chat):
     dry_run(Endless(), chat, RolloutRequest(fanout=(4, 4), stream="s"))
 
 
-def test_random_states_are_left_as_they_were(chat):
+def test_random_states_do_not_change(chat):
     def score(row, text):
         random.random(), np.random.random(), torch.rand(1)
         return 0.0
@@ -109,13 +109,13 @@ def test_random_states_are_left_as_they_were(chat):
     assert (random.random(), np.random.random(), torch.rand(1)) == expected
 
 
-def test_nothing_is_logged_of_what_is_raised(chat, caplog):
+def test_a_raised_failure_is_not_logged(chat, caplog):
     with pytest.raises(DryRunError):
         dry_run(pair(lambda row, text: 7.0), chat, task())
     assert caplog.records == []
 
 
-def test_a_limit_that_some_of_the_first_tasks_fit_is_accepted(chat):
+def test_a_limit_is_accepted_if_one_of_the_first_tasks_fits(chat):
     long, short = task(problem="x" * 200), task(problem="x")
     require_room(pair(lambda row, text: 0.0), chat, [long, long, short], 60)
     require_room(pair(lambda row, text: 0.0), chat, [], 60)
@@ -125,14 +125,14 @@ def test_a_limit_that_some_of_the_first_tasks_fit_is_accepted(chat):
         require_room(pair(lambda row, text: 0.0), chat, [*[long] * 8, short], 60)
 
 
-def test_the_room_for_a_task_is_asked_of_no_scorer(chat):
+def test_checking_the_context_limit_calls_no_scorer(chat):
     def never(row, text):
         raise AssertionError("not asked")
 
     require_room(pair(never), chat, [task()], 1000)
 
 
-def test_the_first_rows_are_those_of_any_dataset():
+def test_first_rows_of_any_dataset():
     rows = [{"seed": 0}, {"seed": 1}, {"seed": 2}]
     stream = IterableDataset.from_generator(lambda: iter(rows))
     assert list(first_rows(Dataset.from_list(rows), 2)) == rows[:2]

@@ -1,4 +1,4 @@
-"""Many episodes side by side: none is lost, none disturbs another, and each can be walked again."""
+"""Many parallel episodes: none is lost, none changes another, and each can be replayed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Tale:
 
 
 class TaleInteraction(Interaction[Tale]):
-    """Asks `turns` times, with everything said so far in view; fails where a task tells it to."""
+    """`turns` requests, with all messages in their contexts; may fail by the task."""
 
     def start(self, task, seed):
         state = Tale(luck=seed, **task)
@@ -86,7 +86,7 @@ class TaleInteraction(Interaction[Tale]):
 
     @staticmethod
     def paid(method, state, number):
-        """NaN or infinity where a task pays that."""
+        """NaN or infinity, if the task has it."""
         pays, _, what = state.fails.partition(" ")
         return float(what) if pays == method and len(state.replies) >= state.fails_after else number
 
@@ -97,7 +97,7 @@ class TaleInteraction(Interaction[Tale]):
 
 
 class Sampler:
-    """Replies with a function of the context and keeps the contexts of every call."""
+    """A sampler by a function of the context, which records the contexts of every call."""
 
     def __init__(self, reply):
         self.reply = reply
@@ -109,7 +109,7 @@ class Sampler:
 
 
 def babble(context):
-    """Tokens that depend on every token of the context, printable or not, closed or cut."""
+    """Replies that depend on every token of the context, printable or not, ended or truncated."""
     draws = random.Random(str(context))
     return Generation(ids=[draws.randrange(105) for _ in range(draws.randrange(6))])
 
@@ -124,14 +124,14 @@ def tale(name, turns, **task):
 
 
 def names(chat, contexts):
-    """Which tales were asked in a call."""
+    """The tales of a call."""
     return [chat.tokenizer.decode(list(context)[1:2]) for context in contexts]
 
 
 # Order, refilling, batching
 
 
-def test_episodes_come_in_the_order_of_their_starts(chat):
+def test_episodes_are_in_the_order_of_their_requests(chat):
     starts = [tale(name, turns) for name, turns in (("a", 3), ("b", 1), ("c", 0), ("d", 2))]
     for most in (1, 2, 3, 10):
         episodes = Engine(TaleInteraction(), chat, Sampler(short(chat)), max_concurrent=most).run(starts)
@@ -140,7 +140,7 @@ def test_episodes_come_in_the_order_of_their_starts(chat):
         assert [{d.state.name for d in episode.decisions} for episode in episodes] == [{"a"}, {"b"}, set(), {"d"}]
 
 
-def test_an_episode_that_ends_makes_room_for_the_next_at_once(chat):
+def test_an_episode_starts_as_soon_as_another_ends(chat):
     sample = Sampler(short(chat))
     starts = [tale(name, turns) for name, turns in (("a", 1), ("b", 3), ("c", 1), ("d", 2), ("e", 1))]
     Engine(TaleInteraction(), chat, sample, max_concurrent=2).run(starts)
@@ -148,7 +148,7 @@ def test_an_episode_that_ends_makes_room_for_the_next_at_once(chat):
 
 
 @given(st.lists(st.integers(0, 4), max_size=8), st.integers(1, 4))
-def test_every_call_is_as_full_as_it_may_be(chat, turns, most):
+def test_every_generation_call_has_as_many_contexts_as_possible(chat, turns, most):
     sample = Sampler(short(chat))
     starts = [tale(chr(65 + number), count) for number, count in enumerate(turns)]
     episodes = Engine(TaleInteraction(), chat, sample, max_concurrent=most).run(starts)
@@ -163,13 +163,13 @@ def test_every_call_is_as_full_as_it_may_be(chat, turns, most):
     assert sum(map(len, sample.calls)) == sum(turns)
 
 
-def test_without_starts_nothing_is_asked(chat):
+def test_without_requests_nothing_is_sampled(chat):
     sample = Sampler(babble)
     assert Engine(TaleInteraction(), chat, sample).run([]) == []
     assert sample.calls == []
 
 
-def test_starts_may_be_an_iterator(chat):
+def test_requests_may_be_an_iterator(chat):
     starts = (tale("a", 1) for _ in range(3))
     assert len(Engine(TaleInteraction(), chat, Sampler(short(chat)), max_concurrent=1).run(starts)) == 3
 
@@ -183,7 +183,7 @@ def test_a_limit_below_one_is_refused(chat, limit):
 # What a decision records
 
 
-def test_a_decision_records_what_it_was_made_on_and_what_came_of_it(chat):
+def test_a_decision_has_its_state_context_reply_and_reward(chat):
     ids = chat.tokenizer("ok", add_special_tokens=False)["input_ids"]
     sample = Sampler(lambda context: Generation(ids=[*ids, chat.tokenizer.eos_token_id], logprobs=[-0.5, -0.25, -1.0]))
     (episode,) = Engine(TaleInteraction(), chat, sample).run([RolloutRequest(task={"name": "a", "turns": 2}, seed=7)])
@@ -198,7 +198,7 @@ def test_a_decision_records_what_it_was_made_on_and_what_came_of_it(chat):
     assert episode.error is None
 
 
-def test_a_sampler_without_log_probabilities_leaves_none(chat):
+def test_without_log_probabilities_of_the_sampler_decisions_have_none(chat):
     (episode,) = Engine(TaleInteraction(), chat, Sampler(short(chat))).run([tale("a", 1)])
     assert episode.decisions[0].logprobs is None
 
@@ -218,7 +218,7 @@ def test_every_context_begins_with_the_last_context_and_reply(chat, seed, turns)
         assert row.prompt_ids + row.completion_ids == last.context_ids + last.action_ids
 
 
-def test_replies_that_drift_when_encoded_again_are_kept(chat):
+def test_replies_are_not_encoded_again(chat):
     spelled = chat.tokenizer.convert_tokens_to_ids(["a", "b", "c", "<|end|>"])
     sample = Sampler(lambda context: Generation(ids=spelled))
     (episode,) = Engine(TaleInteraction(), chat, sample).run([tale("x", 3)])
@@ -253,7 +253,7 @@ def test_replies_that_drift_when_encoded_again_are_kept(chat):
     ],
 )
 @pytest.mark.parametrize("most", [1, 2, 5])
-def test_an_episode_that_fails_ends_as_an_error_and_disturbs_no_other(chat, method, after, kept, most):
+def test_an_episode_that_fails_ends_in_an_error_and_changes_no_other(chat, method, after, kept, most):
     sound = [tale("a", 2), tale("c", 3), tale("d", 1)]
     broken = tale("b", 3, fails=method, fails_after=after)
     engine = Engine(TaleInteraction(), chat, Sampler(babble), max_concurrent=most)
@@ -272,7 +272,7 @@ def test_an_episode_that_fails_ends_as_an_error_and_disturbs_no_other(chat, meth
 
 @pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
 @pytest.mark.parametrize(("paid", "after", "kept"), [("reward", 2, 2), ("outcome", 3, 3)])
-def test_an_episode_that_is_paid_no_number_ends_as_an_error_and_disturbs_no_other(chat, number, paid, after, kept):
+def test_an_episode_with_a_reward_that_is_not_finite_ends_in_an_error(chat, number, paid, after, kept):
     engine = Engine(TaleInteraction(), chat, Sampler(babble))
     sound = [tale("a", 2), tale("c", 3)]
     broken = tale("b", 3, fails=f"{paid} {number}", fails_after=after)
@@ -283,7 +283,7 @@ def test_an_episode_that_is_paid_no_number_ends_as_an_error_and_disturbs_no_othe
     assert b.error == f"ValueError: the {paid} of an episode must be finite, got {number}; fix the code of the task."
 
 
-def test_an_outcome_that_nobody_asked_for_is_none(chat):
+def test_an_outcome_that_was_not_requested_is_nan(chat):
     start = replace(tale("a", 2, fails="outcome nan"), scored=False)
     (episode,) = Engine(TaleInteraction(), chat, Sampler(babble)).run([start])
     assert episode.ending == Ending.FINISHED
@@ -291,7 +291,7 @@ def test_an_outcome_that_nobody_asked_for_is_none(chat):
 
 
 @pytest.mark.parametrize("limit", [math.nan, math.inf, 1.5, "8", True])
-def test_a_limit_that_is_no_whole_number_is_refused(chat, limit):
+def test_a_limit_that_is_not_a_whole_number_is_refused(chat, limit):
     for name in ("max_concurrent", "max_context_tokens"):
         with pytest.raises(ValueError, match=f"^{name} must be a whole number, got .*; correct it"):
             Engine(TaleInteraction(), chat, Sampler(babble), **{name: limit})
@@ -307,13 +307,13 @@ def test_the_report_of_a_failure_is_short(chat):
     assert len(episode.error) == 500
 
 
-def test_an_error_while_stopping_an_episode_that_grew_too_long_ends_it_as_an_error(chat):
+def test_an_error_while_truncating_an_episode_ends_it_in_an_error(chat):
     engine = Engine(TaleInteraction(), chat, Sampler(short(chat)), max_context_tokens=3)
     (episode,) = engine.run([tale("a", 1, fails="outcome")])
     assert episode.ending == Ending.ERROR
 
 
-def test_what_the_sampler_raises_is_raised(chat):
+def test_an_exception_of_the_sampler_is_raised(chat):
     def broken(contexts):
         raise ConnectionError("the server is gone")
 
@@ -322,7 +322,7 @@ def test_what_the_sampler_raises_is_raised(chat):
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_a_sampler_that_does_not_answer_every_context_is_an_error_of_the_run(chat, count):
+def test_a_sampler_without_a_reply_to_every_context_is_an_error(chat, count):
     with pytest.raises(ValueError, match="zip"):
         Engine(TaleInteraction(), chat, lambda contexts: [Generation(ids=[5])] * count).run([tale("a", 1)] * 2)
 
@@ -352,13 +352,13 @@ def test_a_first_context_that_is_too_long_leaves_no_decision(chat):
 
 @dataclass(frozen=True, kw_only=True)
 class Talk:
-    """What each role said, in turn."""
+    """The role and text of each reply, in order."""
 
     said: tuple[tuple[str, str], ...] = ()
 
 
 class ReasonerActor(Interaction[Talk]):
-    """A reasoner makes a plan, an actor acts on it; each sees its own conversation and the other's last word."""
+    """A reasoner plans, an actor acts; each has its conversation with the other's last message."""
 
     def start(self, task, seed):
         return Talk()
@@ -383,7 +383,7 @@ class ReasonerActor(Interaction[Talk]):
         return float(len(state.said))
 
 
-def test_a_reasoner_and_an_actor_keep_conversations_of_their_own(chat):
+def test_a_reasoner_and_an_actor_have_separate_conversations(chat):
     count = iter("ABCDEF")
 
     def reply(context):
@@ -409,7 +409,7 @@ def test_a_reasoner_and_an_actor_keep_conversations_of_their_own(chat):
     }
 
 
-def test_each_role_grows_its_own_row_of_tokens(chat):
+def test_each_role_has_its_row_of_tokens(chat):
     (episode,) = Engine(ReasonerActor(), chat, Sampler(babble)).run([RolloutRequest()])
     for role in ("reasoner", "actor"):
         own = [decision for decision in episode.decisions if decision.role == role]
@@ -425,7 +425,7 @@ class Poll:
 
 
 class Vote(Interaction[Poll]):
-    """Five voters answer at once, twice; each remembers what it said itself. The worth is the share of yes."""
+    """Two simultaneous votes of five voters, each with its conversation; the outcome is the share of yes."""
 
     voters = 5
 
@@ -460,7 +460,7 @@ class Vote(Interaction[Poll]):
         return state.rounds[-1].count("yes") / self.voters
 
 
-def test_a_vote_asks_every_voter_of_every_episode_in_one_call(chat):
+def test_a_vote_samples_all_voters_of_all_episodes_in_one_call(chat):
     yes, no = (short(chat, f"{word}<|end|>")(()) for word in ("yes", "no"))
     odd = {chat.tokenizer.convert_tokens_to_ids(str(number)) for number in (1, 3)}
     sample = Sampler(lambda context: no if context[1] in odd else yes)
@@ -476,7 +476,7 @@ def test_a_vote_asks_every_voter_of_every_episode_in_one_call(chat):
 
 
 class Session(Interaction[list[str]]):
-    """A writer and then a reader, in a world that is one object as long as it lives."""
+    """A writer and then a reader, in an environment with one mutable state object."""
 
     def start(self, task, seed):
         return []
@@ -493,14 +493,14 @@ class Session(Interaction[list[str]]):
         return 0.0
 
 
-def test_steps_are_counted_also_where_the_state_is_one_object_throughout(chat):
+def test_steps_are_counted_also_if_the_state_is_always_the_same_object(chat):
     (episode,) = Engine(Session(), chat, Sampler(lambda context: short(chat)(()))).run([RolloutRequest()])
     assert len({id(decision.state) for decision in episode.decisions}) == 1
     assert [decision.step for decision in episode.decisions] == [0, 1, 2, 3]
     assert [[one.role for one in step] for step in episode.steps] == [["writer"], ["reader"]] * 2
 
 
-def test_who_decided_at_once_is_known_when_states_were_written_and_read_one_by_one(chat):
+def test_simultaneous_decisions_are_known_after_their_states_were_serialised(chat):
     (episode,) = Engine(Vote(), chat, Sampler(lambda context: short(chat)(()))).run([RolloutRequest()])
     read = [replace(one, state=pickle.loads(pickle.dumps(one.state))) for one in episode.decisions]
     assert len({id(decision.state) for decision in read}) == len(read) == 10
@@ -511,7 +511,7 @@ def test_who_decided_at_once_is_known_when_states_were_written_and_read_one_by_o
     assert set(replay_from(Vote(), chat, again, 4).threads) == set()
 
 
-def test_a_replay_counts_the_steps_on(chat):
+def test_a_replay_continues_the_count_of_steps(chat):
     engine = Engine(Vote(), chat, Sampler(lambda context: short(chat)(())))
     (episode,) = engine.run([RolloutRequest()])
     (replayed,) = engine.run([replay_from(Vote(), chat, episode, 5)])
@@ -535,7 +535,7 @@ def test_one_voter_whose_context_is_too_long_ends_the_whole_episode(chat):
 # Starting from a recorded state
 
 
-def test_a_state_is_taken_as_it_is_or_gets_other_randomness(chat):
+def test_a_state_is_reseeded_only_with_a_seed(chat):
     state = Tale(name="a", turns=2, replies=("x",), luck=3)
     engine = Engine(TaleInteraction(), chat, Sampler(short(chat)))
     same, other = engine.run([RolloutRequest(state=state, seed=None), RolloutRequest(state=state, seed=9)])
@@ -544,7 +544,7 @@ def test_a_state_is_taken_as_it_is_or_gets_other_randomness(chat):
     assert same.decisions[0].state == state
 
 
-def test_only_the_first_context_of_a_role_is_taken_from_the_record(chat):
+def test_only_the_first_context_of_a_role_is_the_recorded_one(chat):
     sample = Sampler(short(chat))
     recorded = tuple(chat.tokenizer("<|user|>other words<|end|><|assistant|>")["input_ids"])
     start = RolloutRequest(task={"name": "a", "turns": 2}, contexts={"teller": recorded})
@@ -556,7 +556,7 @@ def test_only_the_first_context_of_a_role_is_taken_from_the_record(chat):
 
 
 def replays(engine, episode):
-    """The rest of an episode, walked again from each of its states."""
+    """The rest of an episode, replayed from each of its states."""
     starts = [RolloutRequest(state=d.state, seed=None, contexts={d.role: d.context_ids}) for d in episode.decisions]
     return engine.run(starts)
 
@@ -597,7 +597,7 @@ def test_a_replay_of_a_policy_repeats_its_play(micro_policy_append):
 
 
 class Letters:
-    """Replies a, b, c, ... in the order in which it is asked."""
+    """Replies a, b, c, ... in the order of requests."""
 
     def __init__(self, chat):
         self.chat = chat
@@ -619,7 +619,7 @@ def told(episode):
 
 
 @pytest.mark.parametrize("most", [1, 3, 100])
-def test_alternatives_share_what_came_before_them(chat, most):
+def test_alternatives_share_earlier_decisions(chat, most):
     sampler = Letters(chat)
     engine = Engine(TaleInteraction(), chat, sampler, max_concurrent=most)
     episodes = engine.run([replace(tale("x", 3), fanout=(2, 1, 3))])
@@ -636,23 +636,23 @@ def test_alternatives_share_what_came_before_them(chat, most):
     assert sampler.widest <= most
 
 
-def test_the_first_episode_of_a_split_holds_everything_that_its_siblings_inherit(chat):
+def test_the_first_episode_of_a_fork_owns_the_shared_decisions(chat):
     episodes = Engine(TaleInteraction(), chat, Letters(chat)).run([replace(tale("x", 2), fanout=(2, 2))])
     assert [episode.prefix_length for episode in episodes] == [0, 1, 0, 1]
 
 
-def test_starts_keep_their_order_and_number_when_some_split(chat):
+def test_episodes_keep_the_order_of_requests_with_forks(chat):
     starts = [tale("a", 1), replace(tale("b", 2), fanout=(1, 2)), tale("c", 1)]
     episodes = Engine(TaleInteraction(), chat, Letters(chat), max_concurrent=2).run(starts)
     assert [episode.start for episode in episodes] == [0, 1, 1, 2]
 
 
-def test_an_episode_that_ends_before_its_split_stays_one(chat):
+def test_an_episode_that_ends_before_a_fork_is_one_episode(chat):
     episodes = Engine(TaleInteraction(), chat, Letters(chat)).run([replace(tale("a", 1), fanout=(2, 4))])
     assert [episode.branch for episode in episodes] == [(0,), (1,)]
 
 
-def test_alternatives_meet_worlds_of_their_own_unless_random_numbers_are_common(chat):
+def test_alternatives_have_different_seeds_without_common_random_numbers(chat):
     engine = Engine(TaleInteraction(), chat, Letters(chat))
     lucks = [episode.metrics["luck"] for episode in engine.run([replace(tale("a", 1), fanout=(3,))])]
     assert lucks == [0, 1, 2]
@@ -660,14 +660,14 @@ def test_alternatives_meet_worlds_of_their_own_unless_random_numbers_are_common(
     assert [episode.metrics["luck"] for episode in common] == [0, 1, 0, 1, 0, 1]
 
 
-def test_an_unscored_episode_does_not_ask_for_its_outcome(chat):
+def test_the_outcome_of_an_unscored_episode_is_not_computed(chat):
     start = replace(tale("a", 1, fails="outcome", fails_after=1), scored=False)
     (episode,) = Engine(TaleInteraction(), chat, Letters(chat)).run([start])
     assert (episode.ending, episode.scored) == (Ending.FINISHED, False)
     assert episode.outcome != episode.outcome
 
 
-def test_an_outcome_that_fails_was_asked_for(chat):
+def test_an_outcome_that_fails_counts_as_scored(chat):
     (episode,) = Engine(TaleInteraction(), chat, Letters(chat)).run([tale("a", 1, fails="outcome", fails_after=1)])
     assert (episode.ending, episode.scored) == (Ending.ERROR, True)
 
@@ -680,7 +680,7 @@ class Seeded(Letters):
         return [Generation(ids=self.chat.tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts]
 
 
-def test_common_random_numbers_are_shared_by_alternatives_and_by_nothing_else(chat):
+def test_only_alternatives_share_common_random_numbers(chat):
     engine = Engine(TaleInteraction(), chat, Seeded(chat))
     assert engine.honours_seeds
     episodes = engine.run([replace(tale("a", 3), fanout=(2, 3), stream="bucket 7")])
@@ -694,7 +694,7 @@ def test_common_random_numbers_are_shared_by_alternatives_and_by_nothing_else(ch
 
 
 class Undecided(Seeded):
-    """Says the same in the first turn, whatever the seed."""
+    """The same reply in the first turn for any seed."""
 
     def seeded(self, contexts, seeds):
         first = self.chat.context([{"role": "user", "content": "a"}])
@@ -703,7 +703,7 @@ class Undecided(Seeded):
         return [same if context == first else own for context, own in zip(contexts, replies, strict=True)]
 
 
-def test_alternatives_that_say_the_same_are_continued_with_random_numbers_of_their_own(chat):
+def test_alternatives_with_equal_replies_have_different_random_numbers(chat):
     engine = Engine(TaleInteraction(), chat, Undecided(chat))
     episodes = engine.run([replace(tale("a", 3), fanout=(2, 3), stream="bucket 7")])
     words = [tuple(decision.action_text for decision in episode.decisions) for episode in episodes]
@@ -712,27 +712,27 @@ def test_alternatives_that_say_the_same_are_continued_with_random_numbers_of_the
     assert len({episode.metrics["luck"] for episode in episodes}) == 6  # each in a world of its own
 
 
-def test_an_episode_that_ends_early_stands_for_the_ways_that_it_did_not_take(chat):
+def test_an_episode_that_ends_before_a_fork_counts_for_its_leaves(chat):
     (first, second) = Engine(TaleInteraction(), chat, Letters(chat)).run([replace(tale("a", 1), fanout=(2, 4, 3))])
     assert (first.num_leaves, second.num_leaves) == (12, 12)
     whole = Engine(TaleInteraction(), chat, Letters(chat)).run([replace(tale("a", 2), fanout=(2, 2))])
     assert [episode.num_leaves for episode in whole] == [1] * 4
 
 
-def test_decisions_before_a_split_are_the_same_and_all_others_their_own(chat):
+def test_decisions_before_a_fork_are_shared_and_all_others_are_not(chat):
     episodes = Engine(TaleInteraction(), chat, Letters(chat)).run([replace(tale("x", 2), fanout=(2, 2))])
     ids = [[decision.id for decision in episode.decisions] for episode in episodes]
     assert ids[0][0] == ids[1][0] != ids[2][0] == ids[3][0]
     assert len({one for own in ids for one in own}) == 2 + 4
 
 
-def test_those_who_speak_at_the_same_time_draw_numbers_of_their_own(chat):
+def test_simultaneous_roles_have_different_random_numbers(chat):
     (episode,) = Engine(Vote(), chat, Seeded(chat)).run([RolloutRequest(stream="bucket 7")])
     said = [decision.action_text for decision in episode.decisions]
     assert len(said) == len(set(said)) == 10
 
 
-def test_a_sampler_without_seeds_is_asked_without_them(chat):
+def test_a_sampler_that_ignores_seeds_gets_none(chat):
     engine = Engine(TaleInteraction(), chat, Letters(chat))
     assert not engine.honours_seeds
     assert len(engine.run([replace(tale("a", 1), fanout=(2,), stream="s")])) == 2
@@ -747,7 +747,7 @@ def test_a_fanout_below_one_is_refused(chat):
 
 
 class ShortTale(TaleInteraction):
-    """Wants replies of two tokens, and looks at them as tokens."""
+    """Requests replies of two tokens, and reads their tokens."""
 
     reads_tokens = True
 
@@ -762,7 +762,7 @@ class ShortTale(TaleInteraction):
         return super().advance(state, replies)
 
 
-def test_a_reply_that_is_longer_than_asked_for_is_cut_to_its_first_tokens(chat):
+def test_a_reply_longer_than_max_tokens_is_cut_to_its_first_tokens(chat):
     long = Generation(ids=chat.tokenizer.convert_tokens_to_ids(["a", "b", "c", "<|end|>"]), logprobs=[-1, -2, -3, -4])
     interaction = ShortTale()
     (episode,) = Engine(interaction, chat, Sampler(lambda context: long)).run([tale("x", 1)])
@@ -773,7 +773,7 @@ def test_a_reply_that_is_longer_than_asked_for_is_cut_to_its_first_tokens(chat):
 
 
 class StartedTogether(TaleInteraction):
-    """Begins several walks in one call, and says of how many."""
+    """Starts several episodes in one call, and records their number."""
 
     def __init__(self):
         self.together = []
@@ -783,7 +783,7 @@ class StartedTogether(TaleInteraction):
         return [start_or_error(self, task, seed) for task, seed in zip(tasks, seeds, strict=True)]
 
 
-def test_walks_begin_side_by_side_where_there_is_room(chat):
+def test_episodes_start_in_parallel_up_to_the_limit(chat):
     starts = [tale("a", 2), tale("b", 1, fails="start"), tale("c", 1), tale("d", 1), tale("e", 1)]
     interaction = StartedTogether()
     found = Engine(interaction, chat, Sampler(babble), max_concurrent=2).run(starts)

@@ -18,7 +18,7 @@ def test_generated_tokens_are_those_of_the_replies():
     assert Episode(decisions=(), outcome=0, ending=Ending.ERROR).generated_tokens == 0
 
 
-def test_an_ending_is_a_word_in_logs_and_files():
+def test_an_ending_is_a_string():
     said = ["finished", "truncated", "cut", "turn_limit", "invalid_action", "error"]
     assert [str(ending) for ending in Ending] == said
     assert json.dumps({"ending": Ending.TURN_LIMIT}) == '{"ending": "turn_limit"}'
@@ -32,7 +32,7 @@ def test_decisions_and_episodes_are_values():
         Episode(decisions=(), outcome=0, ending=Ending.ERROR).outcome = 1
 
 
-def test_where_nobody_counted_steps_decisions_of_different_events_in_one_state_are_one():
+def test_without_step_numbers_decisions_of_different_events_in_one_state_are_a_step():
     state, later = object(), object()
     made = [("a", state), ("b", state), ("a", later), ("a", later), ("b", state)]
     decisions = tuple(
@@ -44,7 +44,7 @@ def test_where_nobody_counted_steps_decisions_of_different_events_in_one_state_a
     assert tuple(decision for step in steps for decision in step) == decisions
 
 
-def test_decisions_of_a_step_are_those_of_its_number_whatever_their_states_are():
+def test_decisions_with_equal_step_numbers_are_a_step():
     made = [("a", 0), ("b", 0), ("a", 1), ("b", 2), ("c", 2)]
     decisions = [dataclasses.replace(decision(()), event=event, step=step) for event, step in made]
     same, apart = object(), [object() for _ in made]

@@ -1,4 +1,4 @@
-"""Broken code of a task is shown once with its traceback, and a batch of which nothing came is raised."""
+"""Failures of a task's own code are logged once, and raised if every episode failed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Asked:
 
 
 class OneQuestion(Interaction[Asked]):
-    """Asks once; the scorer looks up a column of the task that may be misspelled."""
+    """One request; the scorer reads a column of the task that may be misspelled."""
 
     def start(self, task, seed):
         if task["name"] == "closed":
@@ -65,7 +65,7 @@ def test_the_first_failure_of_each_kind_is_logged_with_its_traceback(chat, caplo
     assert 'return {"answer": 1.0}["answer" if' in shown  # the line of the user's own code
 
 
-def test_an_engine_does_not_repeat_itself_in_later_runs(chat, caplog):
+def test_an_engine_does_not_log_a_kind_of_failure_again_in_later_runs(chat, caplog):
     engine = Engine(OneQuestion(), chat, say_nothing)
     play(chat, "typo", engine=engine)
     caplog.clear()
@@ -75,7 +75,7 @@ def test_an_engine_does_not_repeat_itself_in_later_runs(chat, caplog):
     assert len(caplog.records) == 1
 
 
-def test_an_episode_keeps_its_failure(chat):
+def test_a_failed_episode_has_its_exception(chat):
     broken, fine = play(chat, "typo", "fine")
     assert isinstance(broken.exception, KeyError)
     assert (broken.error, fine.exception, fine.error) == ("KeyError: 'anwser'", None, None)
@@ -83,7 +83,7 @@ def test_an_episode_keeps_its_failure(chat):
     assert replace(broken, exception=None) == broken
 
 
-def test_a_failure_that_is_kept_keeps_nothing_of_what_the_code_had_in_its_hands(chat):
+def test_a_recorded_failure_does_not_keep_local_variables_alive(chat):
     class Large:
         pass
 
@@ -109,7 +109,7 @@ def test_a_batch_in_which_every_episode_failed_raises_the_first_failure(chat):
 
 
 @pytest.mark.parametrize("names", [("typo", "fine"), ("fine",), ()])
-def test_a_batch_of_which_something_came_is_no_failure(chat, names):
+def test_a_batch_with_an_episode_that_did_not_fail_is_accepted(chat, names):
     refuse_total_failure(play(chat, *names))
 
 

@@ -1,4 +1,4 @@
-"""One agent in an environment, as a walk over values."""
+"""One agent in an environment, as an Interaction."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_instructions_can_be_left_out():
     assert messages(interaction, state) == [("user", GRID.format("."))]
 
 
-def test_appended_history_keeps_replies_word_for_word():
+def test_appended_history_keeps_replies_unchanged():
     interaction, state = begin(instructions=False)
     reply = "Hm.\n<ACTION>  Fill 3 1 2 </action> Done. "
     state = play(interaction, state, reply)
@@ -60,7 +60,7 @@ def test_appended_history_keeps_replies_word_for_word():
 
 
 @pytest.mark.parametrize("instructions", [True, False])
-def test_current_history_shows_the_present_only(instructions):
+def test_current_history_has_only_the_current_observation(instructions):
     interaction, state = begin(history="current", instructions=instructions)
     state = play(interaction, state, tag("fill 3 1 2"))
     shown = f"{SUDOKU.instructions}\n\n{GRID.format(2)}" if instructions else GRID.format(2)
@@ -70,7 +70,7 @@ def test_current_history_shows_the_present_only(instructions):
 # How it goes on and ends
 
 
-def test_a_walk_through_a_puzzle():
+def test_an_episode_of_a_puzzle():
     interaction, state = begin()
     for action in RIGHT:
         assert interaction.pending(state)
@@ -88,7 +88,7 @@ def test_the_reward_is_that_of_the_last_action():
     assert [interaction.reward(play(interaction, state, *map(tag, RIGHT[:n]))) for n in range(5)] == [0, 0, 0, 0, 1]
 
 
-def test_the_last_action_of_a_reply_is_taken():
+def test_the_last_action_of_a_reply_counts():
     interaction, state = begin()
     state = play(interaction, state, f"{tag('fill 3 1 1')} no, wait: {tag('fill 3 1 2')}")
     assert interaction.metrics(state)["completion"] == 1 / 4
@@ -113,7 +113,7 @@ def test_the_last_action_of_a_reply_is_taken():
     ],
     ids=lambda reply: repr(reply[:20]),
 )
-def test_a_reply_without_a_legal_action_ends_the_walk_as_invalid(reply):
+def test_a_reply_without_a_legal_action_ends_the_episode_as_invalid(reply):
     interaction, state = begin()
     state = play(interaction, state, reply)
     assert interaction.pending(state) == ()
@@ -124,7 +124,7 @@ def test_a_reply_without_a_legal_action_ends_the_walk_as_invalid(reply):
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 @given(st.text() | st.binary().map(lambda raw: raw.decode(errors="replace")) | st.text("<>/action ", max_size=40))
-def test_no_reply_breaks_the_walk(name, reply):
+def test_no_reply_raises_an_exception(name, reply):
     interaction, state = begin(make(name), {}, 1)
     for text in (reply, tag(reply)):
         after = play(interaction, state, text)
@@ -132,7 +132,7 @@ def test_no_reply_breaks_the_walk(name, reply):
         assert interaction.pending(after) == ()
 
 
-def test_a_walk_that_is_still_going_at_the_turn_limit_ends_there():
+def test_an_episode_ends_at_the_turn_limit():
     interaction, state = begin(max_turns=2)
     state = play(interaction, state, *map(tag, RIGHT[:2]))
     assert interaction.pending(state) == ()
@@ -140,7 +140,7 @@ def test_a_walk_that_is_still_going_at_the_turn_limit_ends_there():
     assert interaction.metrics(state) == {"success": 0.0, "completion": 0.5}
 
 
-def test_a_walk_that_ends_on_its_last_turn_was_not_cut():
+def test_an_episode_that_finishes_in_its_last_turn_is_not_at_the_turn_limit():
     interaction, state = begin(max_turns=4)
     assert interaction.ending(play(interaction, state, *map(tag, RIGHT))) == Ending.FINISHED
     interaction, state = begin(max_turns=1)
@@ -161,7 +161,7 @@ def test_a_task_that_is_only_a_seed_is_the_environments_task_of_that_seed():
     assert begin(task={"seed": 99}, seed=5)[1] == state
 
 
-def test_a_task_row_is_played_as_it_stands_whatever_the_seed():
+def test_a_complete_task_row_does_not_depend_on_the_seed():
     assert {begin(task={"puzzle": PUZZLE, "seed": 1}, seed=seed)[1].world.givens for seed in range(5)} == {PUZZLE}
 
 
@@ -172,7 +172,7 @@ def random_walk(interaction, state, seed):
     return state
 
 
-def test_reseeding_changes_what_is_to_come_and_not_what_was():
+def test_reseeding_changes_the_future_and_not_the_past():
     interaction, state = begin(TIC_TAC_TOE, {}, 3)
     state = play(interaction, state, tag("place 2 2"))
     reseeded = [interaction.reseed(state, seed) for seed in range(40)]
@@ -186,7 +186,7 @@ def test_reseeding_changes_what_is_to_come_and_not_what_was():
 
 
 @pytest.mark.parametrize("name", ["sudoku", "minesweeper"])
-def test_reseeding_changes_nothing_where_nothing_is_random(name):
+def test_reseeding_does_not_change_a_deterministic_environment(name):
     interaction, state = begin(make(name), {}, 3, history="current")
     first, second = (random_walk(interaction, interaction.reseed(state, seed), 0) for seed in (1, 2))
     assert first.transcript == second.transcript
@@ -195,7 +195,7 @@ def test_reseeding_changes_nothing_where_nothing_is_random(name):
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 @pytest.mark.parametrize("history", ["append", "current"])
-def test_asking_changes_no_state(name, history):
+def test_pending_changes_no_state(name, history):
     environment = make(name)
     if history == "current" and not environment.self_contained:
         history = "append"
@@ -223,7 +223,7 @@ def test_a_turn_limit_below_one_is_refused(turns):
         EnvironmentInteraction(SUDOKU, max_turns=turns)
 
 
-def test_a_row_that_is_no_task_is_refused():
+def test_an_invalid_task_row_is_refused():
     interaction = EnvironmentInteraction(TIC_TAC_TOE)
     with pytest.raises(ValueError, match="without \\['opponent'\\]"):
         interaction.start({"agent": "first"}, 0)
@@ -232,7 +232,7 @@ def test_a_row_that_is_no_task_is_refused():
 # Interactions in general
 
 
-def test_an_interaction_needs_four_methods_and_has_the_rest():
+def test_an_interaction_needs_four_methods():
     class Question(Interaction[str]):
         def start(self, task, seed):
             return ""

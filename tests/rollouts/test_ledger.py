@@ -1,4 +1,4 @@
-"""Costs, counted once."""
+"""Costs are counted once."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_shared_message_counts_once_and_every_score_counts() -> None:
     }
 
 
-def test_an_unscored_episode_takes_tokens_only() -> None:
+def test_an_unscored_episode_costs_only_tokens() -> None:
     reference = Episode(decisions=(decision("actor", 1, 1),), outcome=0.0, ending=Ending.FINISHED, scored=False)
     assert Ledger.of([reference]) == Ledger(
         prompt_tokens=1, completion_tokens=1, decisions={"actor": 1}, role_tokens={"actor": 2}
@@ -57,7 +57,7 @@ def test_an_unscored_episode_takes_tokens_only() -> None:
 
 
 @given(LEDGERS, LEDGERS, LEDGERS)
-def test_ledgers_add_up_in_any_order(first: Ledger, second: Ledger, third: Ledger) -> None:
+def test_ledgers_can_be_added_in_any_order(first: Ledger, second: Ledger, third: Ledger) -> None:
     assert first + second == second + first
     assert (first + second) + third == first + (second + third)
     assert first + Ledger() == first

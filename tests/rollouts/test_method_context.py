@@ -1,4 +1,4 @@
-"""The runner without a trainer: what it plays, counts, draws and refuses."""
+"""The context without a trainer: rollouts, costs, draws and refusals."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ def context(chat: Any) -> LocalContext:
     return LocalContext(Engine(Once(), chat, lambda contexts: [Generation(ids=ids)] * len(contexts)))
 
 
-def test_what_is_played_is_in_the_ledger(context: LocalContext) -> None:
+def test_played_episodes_are_in_the_ledger(context: LocalContext) -> None:
     context.play([RolloutRequest(task={"name": "a"}), RolloutRequest(task={"name": "b"}, scored=False)])
     context.play([])
     assert (context.ledger.scoring_events, context.ledger.completion_tokens) == (1, 6)
 
 
-def test_one_failure_is_data_and_failure_of_all_is_raised(context: LocalContext) -> None:
+def test_only_the_failure_of_all_episodes_is_raised(context: LocalContext) -> None:
     context.play([])
     with pytest.raises(EveryEpisodeFailedError, match="got 2 of 2 with errors, the first with RuntimeError"):
         context.play([RolloutRequest(task={"name": "broken"})] * 2)
     assert len(context.play([RolloutRequest(task={"name": name}) for name in ("a", "broken")])) == 2
 
 
-def test_a_later_round_of_an_update_may_fail_as_a_whole(context: LocalContext) -> None:
+def test_all_episodes_of_a_later_call_in_an_update_may_fail(context: LocalContext) -> None:
     context.play([RolloutRequest(task={"name": "a"})])
     assert len(context.play([RolloutRequest(task={"name": "broken"})])) == 1
     context.update = 2
@@ -62,7 +62,7 @@ def test_a_later_round_of_an_update_may_fail_as_a_whole(context: LocalContext) -
         context.play([RolloutRequest(task={"name": "broken"})])
 
 
-def test_draws_differ_by_purpose_and_update_and_are_the_same_again(context: LocalContext) -> None:
+def test_draws_differ_by_purpose_and_update_and_are_reproducible(context: LocalContext) -> None:
     first = context.draws("contexts", 1).random()
     assert context.draws("contexts", 1).random() == first
     assert context.draws("contexts", 2).random() != first
@@ -70,7 +70,7 @@ def test_draws_differ_by_purpose_and_update_and_are_the_same_again(context: Loca
     assert context.draws("contexts", 1).random() != first
 
 
-def test_what_is_not_there_is_refused_in_one_sentence(context: LocalContext) -> None:
+def test_missing_parts_are_refused_in_one_sentence(context: LocalContext) -> None:
     decision = Decision(role="a", state=None, context_ids=(1,), action_ids=(2,), logprobs=None, action_text="")
     with pytest.raises(ValueError, match="those of the sampler, got none under 'current'"):
         context.logprobs([decision])

@@ -1,4 +1,4 @@
-"""A replay is the same moment again: same state, same context, same future where the same is decided."""
+"""A replay has the recorded state and context, and the same future for the same replies."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_half_a_surrogate_pair_has_a_key():
     assert context_key("\ud800") != context_key("\ud801")
 
 
-def test_a_context_may_come_again():
+def test_a_context_may_recur():
     keys = ContextKeys()
     assert keys.key("a") == keys.key("a") != keys.key("b")
 
@@ -63,7 +63,7 @@ class Talk:
 
 
 class Panel(Interaction[Talk]):
-    """A host, then two guests at once, then the host again; every one keeps a conversation of its own."""
+    """A host, then two guests simultaneously, then the host again; each role has its conversation."""
 
     turns = (("host",), ("ann", "bob"), ("host",))
 
@@ -114,7 +114,7 @@ INTERACTIONS = {
 
 
 def players(interaction, chat):
-    """A sampler that plays legal moves where it can read the board, so that games last, and babbles elsewhere."""
+    """A sampler of legal moves if it can read the board, so that games last, and of random text otherwise."""
     if not isinstance(interaction, EnvironmentInteraction):
         return babble
 
@@ -150,7 +150,7 @@ def test_replaying_the_recorded_reply_gives_the_rest_of_the_episode_again(name, 
             assert (again.outcome, again.ending) == (episode.outcome, episode.ending)
 
 
-def test_a_forced_reply_stands_in_for_the_sample(chat):
+def test_a_forced_reply_replaces_the_sample(chat):
     engine = Engine(Panel(), chat, babble)
     (episode,) = engine.run([RolloutRequest(task={"topic": "rain"})])
     ids = chat.tokenizer("no.<|end|>", add_special_tokens=False)["input_ids"]
@@ -174,7 +174,7 @@ def test_alternatives_at_a_recorded_decision_share_its_context(chat):
     assert [one.branch for one in branches] == [(0,), (1,), (2,), (3,)]
 
 
-def test_what_is_decided_at_the_same_time_is_not_in_the_past_of_a_replay(chat):
+def test_simultaneous_decisions_are_not_in_the_past_of_a_replay(chat):
     (episode,) = Engine(Panel(), chat, babble).run([RolloutRequest(task={"topic": "rain"})])
     assert [decision.event for decision in episode.decisions] == ["host", "ann", "bob", "host"]
     threads = [set(replay_from(Panel(), chat, episode, index).threads) for index in range(4)]
@@ -190,7 +190,7 @@ def test_a_state_of_another_task_is_refused(chat):
         replay_from(Panel(), chat, mixed, 0)
 
 
-def test_a_state_that_waits_for_somebody_else_is_refused(chat):
+def test_a_state_without_a_request_for_the_event_is_refused(chat):
     (episode,) = Engine(Panel(), chat, babble).run([RolloutRequest(task={"topic": "rain"})])
     swapped = replace(episode.decisions[1], state=episode.decisions[0].state)
     mixed = replace(episode, decisions=(episode.decisions[0], swapped, *episode.decisions[2:]))
@@ -213,7 +213,7 @@ def test_an_index_outside_the_episode_is_refused(chat):
 
 
 @given(st.text(max_size=20))
-def test_one_state_always_leads_to_the_same_bytes_and_the_same_key(chat, topic):
+def test_equal_states_have_equal_bytes_and_equal_keys(chat, topic):
     panel = Panel()
     state = panel.start({"topic": topic.replace("\ud800", "")}, 0)
     first, second = (chat._render(panel.pending(state)[0].messages) for _ in range(2))

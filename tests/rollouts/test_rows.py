@@ -1,4 +1,4 @@
-"""Rows hold every credited token once, at its place, with the advantage of its decision."""
+"""Rows have every credited token once, with the advantage of its decision."""
 
 from __future__ import annotations
 
@@ -43,22 +43,22 @@ def test_turns_whose_context_grows_by_appending_share_a_row():
     ]
 
 
-def test_turns_that_show_the_present_only_have_rows_of_their_own():
+def test_turns_with_only_the_current_observation_have_separate_rows():
     turns = [decision([1, 2], [3]), decision([1, 5], [3, 4])]
     assert decision_rows(turns, [1.0, -1.0]) == [row([1, 2], [3], [1], [1.0]), row([1, 5], [3, 4], [1, 1], [-1, -1])]
 
 
-def test_a_context_that_repeats_the_last_context_without_its_reply_opens_a_row():
+def test_a_context_without_the_last_reply_starts_a_row():
     turns = [decision([1, 2], [3]), decision([1, 2], [4])]
     assert decision_rows(turns, [1.0, 1.0]) == [row([1, 2], [3], [1], [1.0]), row([1, 2], [4], [1], [1.0])]
 
 
-def test_a_reply_that_was_encoded_anew_opens_a_row():
+def test_a_reply_that_was_encoded_again_starts_a_row():
     turns = [decision([1], [2, 3]), decision([1, 23, 4], [5])]
     assert len(decision_rows(turns, [1.0, 1.0])) == 2
 
 
-def test_a_row_goes_on_after_a_break():
+def test_an_event_type_continues_its_last_row_after_other_events():
     turns = [decision([1], [2]), decision([9], [8]), decision([9, 8, 7], [6])]
     assert decision_rows(turns, [1.0, 2.0, 3.0]) == [
         row([1], [2], [1], [1.0]),
@@ -66,7 +66,7 @@ def test_a_row_goes_on_after_a_break():
     ]
 
 
-def test_a_decision_without_credit_stays_in_view_and_out_of_the_loss():
+def test_a_decision_without_credit_is_in_the_context_but_not_in_the_loss():
     turns = [decision([1], [2]), decision([1, 2, 3], [4]), decision([1, 2, 3, 4, 5], [6])]
     assert decision_rows(turns, [1.0, None, 3.0]) == [row([1], [2, 3, 4, 5, 6], [1, 0, 0, 0, 1], [1.0, 0, 0, 0, 3.0])]
     assert decision_rows(turns, [None, 2.0, None]) == [row([1], [2, 3, 4, 5, 6], [0, 0, 1, 0, 0], [0, 0, 2.0, 0, 0])]
@@ -83,7 +83,7 @@ def test_an_advantage_of_zero_is_credit():
     assert decision_rows([decision([1], [2])], [0.0]) == [row([1], [2], [1], [0.0])]
 
 
-def test_roles_have_rows_of_their_own():
+def test_roles_have_separate_rows():
     turns = [
         decision([1], [2], role="reasoner"),
         decision([1], [3], role="actor"),
@@ -96,12 +96,12 @@ def test_roles_have_rows_of_their_own():
     ]
 
 
-def test_an_event_that_changes_hands_opens_a_row():
+def test_an_event_type_with_another_role_starts_a_row():
     turns = [replace(decision([1], [2], role="a"), event="e"), replace(decision([1, 2], [3], role="b"), event="e")]
     assert [(row.role, row.prompt_ids) for row in decision_rows(turns, [1.0, 1.0])] == [("a", (1,)), ("b", (1, 2))]
 
 
-def test_the_samplers_log_probabilities_lie_on_their_tokens():
+def test_the_samplers_log_probabilities_are_at_their_tokens():
     turns = [decision([1], [2, 3], logprobs=[-0.1, -0.2]), decision([1, 2, 3, 4], [5], logprobs=[-0.3])]
     (merged,) = decision_rows(turns, [1.0, None])
     assert merged.logprobs == (-0.1, -0.2, 0.0, -0.3)
@@ -114,7 +114,7 @@ def test_a_turn_without_log_probabilities_does_not_share_a_row_with_one_that_has
 
 
 @pytest.mark.parametrize("advantages", [[], [1.0, 2.0]])
-def test_every_decision_needs_its_credit(advantages):
+def test_every_decision_needs_an_advantage(advantages):
     with pytest.raises(ValueError, match="zip"):
         decision_rows([decision([1], [2])], advantages)
 
@@ -204,7 +204,7 @@ def test_every_credited_token_is_in_the_loss_once(episode):
     assert found == expected
 
 
-def test_what_several_episodes_share_is_laid_out_in_the_first_of_them():
+def test_shared_decisions_have_credit_only_in_the_first_episode():
     trunk, left, right, alone = (decision([1], [2]) for _ in range(4))
     walks = (trunk, left), (trunk, right), (alone,)
     episodes = [Episode(decisions=own, outcome=0.0, ending=Ending.FINISHED) for own in walks]

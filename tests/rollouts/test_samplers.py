@@ -27,7 +27,7 @@ class SaysSeeded(Says):
         return [Generation(ids=[self.token, seed]) for seed in seeds]
 
 
-def test_each_context_is_answered_by_its_role_in_one_call_for_each():
+def test_each_sampler_is_called_once_with_the_contexts_of_its_role():
     log = []
     generate = {"actor": Says(7, log), "reasoner": Says(8, log), "judge": Says(9, log)}
     replies = sample(generate, ["reasoner", "actor", "reasoner"], [[1], [2], [3]], [None] * 3)
@@ -35,19 +35,19 @@ def test_each_context_is_answered_by_its_role_in_one_call_for_each():
     assert log == [(7, [[2]]), (8, [[1], [3]])]  # in the order of the samplers
 
 
-def test_one_sampler_answers_every_role_in_one_call():
+def test_one_sampler_of_all_roles_is_called_once():
     says = Says(7)
     assert [reply.ids for reply in sample(says, ["a", "b"], [[1], [2]], [None, None])] == [[7], [7]]
     assert says.log == [(7, [[1], [2]])]
 
 
-def test_seeds_go_with_their_contexts():
+def test_each_context_keeps_its_seed():
     generate = {"a": SaysSeeded(7), "b": SaysSeeded(8)}
     replies = sample(generate, ["b", "a", "b"], [[1], [2], [3]], [10, 20, 30])
     assert [reply.ids for reply in replies] == [[8, 10], [7, 20], [8, 30]]
 
 
-def test_seeds_are_honoured_by_all_samplers_or_by_none():
+def test_seeds_are_honoured_only_if_all_samplers_do():
     assert honours_seeds({"a": SaysSeeded(7), "b": SaysSeeded(8)})
     mixed = {"a": SaysSeeded(7), "b": Says(8)}
     assert not honours_seeds(mixed)
@@ -59,13 +59,13 @@ def test_a_role_without_a_sampler_is_named():
         sample({"a": Says(7)}, ["a", "b"], [[1], [2]], [None, None])
 
 
-def test_an_engine_refuses_a_role_without_a_sampler_before_anything_is_played():
+def test_an_engine_refuses_a_role_without_a_sampler_when_it_is_made():
     chat = Chat(build_tokenizer(make("tic_tac_toe"), episodes=1))
     with pytest.raises(ValueError, match=r"got only those of reasoner without 'actor'"):
         Engine(relay(size=4), chat, {"reasoner": Says(7)})
 
 
-def test_an_engine_lets_each_role_speak_for_itself(micro_policy):
+def test_an_engine_samples_each_role_with_its_sampler(micro_policy):
     from transformers import AutoTokenizer
 
     chat = Chat(AutoTokenizer.from_pretrained(micro_policy))
@@ -79,7 +79,7 @@ def test_an_engine_lets_each_role_speak_for_itself(micro_policy):
     assert episode.outcome == 1.0
 
 
-def test_counted_samplers_tell_of_every_call_and_honour_seeds_where_those_do():
+def test_counted_samplers_report_every_call_and_honour_seeds_if_the_samplers_do():
     told = []
     plain, seeds = counted(Says(7), told.append), counted(SaysSeeded(8), told.append)
     assert [reply.ids for reply in plain([[1], [2]])] == [[7], [7]]

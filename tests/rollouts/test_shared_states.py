@@ -1,4 +1,4 @@
-"""Alternatives that share a live object, or a past that a new seed changes, are noticed before they are compared."""
+"""Alternatives with a shared mutable state, or with a past that a new seed changes, are refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hf_credit.rollouts.shared_states import SharedStateError, require_value
 
 
 class LiveGame:
-    """A world that steps in place, as Gymnasium's do."""
+    """An environment that steps in place, as in Gymnasium."""
 
     def __init__(self):
         self.count = 0
@@ -23,7 +23,7 @@ class LiveGame:
 
 @dataclass(frozen=True)
 class Around:
-    """Frozen, but what it holds is not."""
+    """A frozen dataclass with a mutable field."""
 
     game: LiveGame
     turns: int = 0
@@ -59,7 +59,7 @@ class Copying(InPlace):
 
 @dataclass(frozen=True)
 class Slipped:
-    """A walk on ice, made again from its first step on whenever somebody looks."""
+    """A walk on ice that is recomputed from its first step for each call."""
 
     seed: int
     steps: int = 0
@@ -109,7 +109,7 @@ def test_replays_that_share_a_live_object_are_refused(chat, most):
         engine.run([RolloutRequest(state=state), RolloutRequest(state=state)])
 
 
-def test_one_walk_alone_may_change_what_it_walks_in(chat):
+def test_a_single_episode_may_change_its_state(chat):
     (episode,) = Engine(InPlace(), chat, say_nothing).run([RolloutRequest()])
     assert len(episode.decisions) == 3
 
@@ -137,7 +137,7 @@ class Bare:
 
 
 @pytest.mark.parametrize("state", [Thawed(), Listing(), Bare(), {}, ["a"], ("a", [])], ids=lambda s: type(s).__name__)
-def test_a_state_that_is_no_value_is_refused_by_name(chat, state):
+def test_a_state_that_is_not_a_value_is_refused_with_its_type(chat, state):
     with pytest.raises(SharedStateError, match=f"got one of type {type(state).__name__}; make it a frozen dataclass"):
         require_value(state)
 

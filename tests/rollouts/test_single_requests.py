@@ -1,4 +1,4 @@
-"""A sampler that takes single requests: each episode asks the moment it needs a reply, and none waits for another."""
+"""A sampler of single requests: no episode waits for the replies of another."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Tale:
 
 
 class Tales(Interaction[Tale]):
-    """Two tellers at once in every second step, with all that was said in view; fails where a task says so."""
+    """Two simultaneous roles in every second step, with all messages in their contexts; may fail by the task."""
 
     def start(self, task, seed):
         return Tale(luck=seed, **task)
@@ -68,7 +68,7 @@ class Batches:
 
 
 class Singles:
-    """Replies to single requests in an order of its own, in a thread that ends when nothing is asked any more."""
+    """Replies to single requests in random order, in a thread that ends without requests."""
 
     seeded = True
 
@@ -123,7 +123,7 @@ starts = st.lists(
 
 
 @given(starts, st.integers(1, 6), st.integers(0, 10**6))
-def test_whatever_arrives_first_the_episodes_are_those_of_rounds(chat, starts, most, seed):
+def test_episodes_do_not_depend_on_the_order_in_which_replies_arrive(chat, starts, most, seed):
     rounds = Engine(Tales(), chat, Batches(), max_concurrent=most, max_context_tokens=40)
     singles = Singles(seed)
     single = Engine(Tales(), chat, singles, max_concurrent=most, max_context_tokens=40)
@@ -132,7 +132,7 @@ def test_whatever_arrives_first_the_episodes_are_those_of_rounds(chat, starts, m
     assert singles.widest <= 2 * most
 
 
-def test_no_episode_waits_for_the_reply_to_another(chat):
+def test_no_episode_waits_for_the_reply_of_another(chat):
     held, asked = [], Counter()
 
     class HoldsBack:
@@ -154,7 +154,7 @@ def test_no_episode_waits_for_the_reply_to_another(chat):
     assert [episode.ending for episode in episodes] == [Ending.FINISHED] * 3
 
 
-def test_what_the_sampler_raises_is_raised_and_nobody_waits_for_the_others(chat):
+def test_an_exception_of_the_sampler_is_raised_and_other_requests_are_cancelled(chat):
     asked = []
 
     class Breaks:
@@ -170,7 +170,7 @@ def test_what_the_sampler_raises_is_raised_and_nobody_waits_for_the_others(chat)
 
 
 class Slow(Tales):
-    """A world whose steps wait for each other, side by side."""
+    """An environment with parallel steps that wait for each other."""
 
     side_by_side = 4
 
@@ -182,7 +182,7 @@ class Slow(Tales):
         return super().advance(state, replies)
 
 
-def test_steps_of_a_world_wait_side_by_side_over_all_runs_that_share_a_lock(chat):
+def test_slow_steps_run_in_parallel_over_all_runs_with_one_lock(chat):
     world, lock = Slow(), threading.Lock()
     tales = [RolloutRequest(task={"name": name, "turns": 1}) for name in "xy"]
     found = []
@@ -200,7 +200,7 @@ def test_steps_of_a_world_wait_side_by_side_over_all_runs_that_share_a_lock(chat
 
 
 class SlowStart(Tales):
-    """A world that opens while another one does."""
+    """An environment with parallel starts that wait for each other."""
 
     side_by_side = 2
 
@@ -212,7 +212,7 @@ class SlowStart(Tales):
         return super().start(task, seed)
 
 
-def test_worlds_open_side_by_side_over_all_runs_that_share_a_lock(chat):
+def test_slow_starts_run_in_parallel_over_all_runs_with_one_lock(chat):
     world, lock, found = SlowStart(), threading.Lock(), []
 
     def run():
@@ -230,7 +230,7 @@ def test_worlds_open_side_by_side_over_all_runs_that_share_a_lock(chat):
 
 
 class Alone(Tales):
-    """Notices when it is called twice at a time."""
+    """Detects parallel calls."""
 
     def __init__(self):
         self.inside, self.most = 0, 0
@@ -243,7 +243,7 @@ class Alone(Tales):
         return super().advance(state, replies)
 
 
-def test_a_world_that_does_not_say_so_is_never_called_twice_at_a_time(chat):
+def test_an_environment_without_parallel_steps_is_called_by_one_thread_at_a_time(chat):
     world, lock = Alone(), threading.Lock()
     tales = [RolloutRequest(task={"name": name, "turns": 3}) for name in "xyz"]
 
@@ -259,7 +259,7 @@ def test_a_world_that_does_not_say_so_is_never_called_twice_at_a_time(chat):
     assert world.most == 1
 
 
-def test_an_error_in_a_step_side_by_side_ends_its_episode_alone(chat):
+def test_an_error_in_a_parallel_step_ends_only_its_episode(chat):
     world = Tales()
     world.side_by_side = 2
     tales = [

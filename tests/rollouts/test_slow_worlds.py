@@ -1,4 +1,4 @@
-"""Steps that wait do so side by side, and nothing else about an episode changes."""
+"""Parallel steps of an environment give the same episodes as sequential ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hf_credit.rollouts import Ending, Engine, EnvironmentInteraction, Generatio
 
 
 class Counter:
-    """Counts to its goal; `fail` breaks it."""
+    """Counts to its goal; `fail` raises an exception."""
 
     barrier: threading.Barrier | None = None
     lies = False
@@ -56,7 +56,7 @@ def honest() -> Any:
 
 
 class Says:
-    """Replies with an action that the task's number picks, so that some break their world and some say nothing."""
+    """Replies with an action by the task's number; some raise an exception and some are empty."""
 
     def __init__(self, chat: Any, *actions: str) -> None:
         self.replies = [Generation(ids=[*chat.encode(action), chat.tokenizer.eos_token_id]) for action in actions]
@@ -68,7 +68,7 @@ class Says:
 
 
 def plain(episodes: Any) -> list[Any]:
-    """Episodes without the identities of decisions, and exceptions by what they say."""
+    """Episodes without ids of decisions, and exceptions by their message."""
     return [
         dataclasses.replace(
             episode,
@@ -79,7 +79,7 @@ def plain(episodes: Any) -> list[Any]:
     ]
 
 
-def test_as_many_steps_wait_side_by_side_as_the_environment_lets(chat):
+def test_as_many_steps_run_in_parallel_as_the_environment_allows(chat):
     # Nobody passes the barrier before eight stand at it.
     Counter.barrier = threading.Barrier(8)
     engine = Engine(EnvironmentInteraction(Counting(8)), chat, Says(chat, tag("go")))
@@ -88,7 +88,7 @@ def test_as_many_steps_wait_side_by_side_as_the_environment_lets(chat):
 
 
 @pytest.mark.parametrize("sessions", [1, 2, 5, 64])
-def test_side_by_side_or_one_after_the_other_the_episodes_are_the_same(chat, sessions):
+def test_parallel_steps_give_the_same_episodes_as_sequential_ones(chat, sessions):
     environment, serial = Counting(sessions), Counting(sessions)
     serial.slow_steps = 1
     starts = [RolloutRequest(task={"goal": 1 + seed % 4}, seed=seed, fanout=(2,)) for seed in range(7)]
@@ -99,7 +99,7 @@ def test_side_by_side_or_one_after_the_other_the_episodes_are_the_same(chat, ses
     assert endings == {Ending.FINISHED, Ending.ERROR, Ending.TURN_LIMIT}
 
 
-def test_a_world_that_fails_ends_its_own_episode_and_no_other(chat):
+def test_an_environment_that_fails_ends_only_its_episode(chat):
     engine = Engine(EnvironmentInteraction(Counting(4)), chat, Says(chat, tag("go"), tag("fail")))
     episodes = engine.run([RolloutRequest(task={"goal": 1}, seed=seed) for seed in range(4)])
     assert [episode.ending for episode in episodes] == [Ending.FINISHED, Ending.ERROR] * 2
@@ -107,7 +107,7 @@ def test_a_world_that_fails_ends_its_own_episode_and_no_other(chat):
     assert [len(episode.decisions) for episode in episodes] == [1, 1, 1, 1]
 
 
-def test_a_world_that_diverges_in_a_replay_ends_that_episode_as_an_error(chat):
+def test_an_environment_that_diverges_in_a_replay_ends_the_episode_in_an_error(chat):
     environment = Counting(1)
     interaction = EnvironmentInteraction(environment)
     engine = Engine(interaction, chat, Says(chat, tag("go")))
@@ -126,7 +126,7 @@ def test_a_refused_reply_costs_a_turn(chat):
     assert (len(episode.decisions), episode.ending, episode.metrics["world_actions"]) == (3, Ending.TURN_LIMIT, 0)
 
 
-def test_every_alternative_begins_in_the_same_world(chat):
+def test_every_alternative_starts_from_the_same_state(chat):
     environment = Counting()
     engine = Engine(EnvironmentInteraction(environment), chat, Says(chat, tag("go")))
     episodes = engine.run([RolloutRequest(task={"goal": 3}, seed=0, fanout=(1, 4))])

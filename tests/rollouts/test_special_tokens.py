@@ -1,4 +1,4 @@
-"""Whatever a text from outside spells, the special tokens of a conversation are the template's own."""
+"""Only the chat template writes special tokens, whatever the text of messages."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def special(text: str, *, normalized: bool = False) -> AddedToken:
 
 
 def wrapped(model: Tokenizer, template: str, added: list[AddedToken], **named: str) -> PreTrainedTokenizerFast:
-    """A tokenizer with tokens added behind its model's own, as the tokenizers of chat models have them."""
+    """A tokenizer with tokens added to its model's, as in chat models."""
     model.add_tokens(added)
     return PreTrainedTokenizerFast(
         tokenizer_object=model, chat_template=template, clean_up_tokenization_spaces=False, **named
@@ -135,7 +135,7 @@ def assistant(content: str) -> dict[str, str]:
 
 
 def specials(chat: Chat, ids: tuple[int, ...]) -> Counter[int]:
-    """How often each token comes up that is special or opens a turn; not the one of unknown characters."""
+    """The count of each special or structural token, without that of unknown characters."""
     tokenizer = chat.tokenizer
     opens = {name for name in ("<｜User｜>", "<｜Assistant｜>", "<think>") if name in tokenizer.chat_template}
     control = {*tokenizer.convert_tokens_to_ids(sorted(opens)), *tokenizer.all_special_ids}
@@ -143,7 +143,7 @@ def specials(chat: Chat, ids: tuple[int, ...]) -> Counter[int]:
 
 
 def hostile(family: str) -> st.SearchStrategy[str]:
-    """Texts with special tokens spliced in, whole and in parts."""
+    """Texts that contain special tokens, complete and in parts."""
     names = spellings(family)
     parts = st.sampled_from([*names, *(name[: len(name) // 2] for name in names), *(name[1:] for name in names)])
     return st.lists(parts | st.text("ab <|>\n\ue002\ue0031", max_size=4), max_size=6).map("".join)
@@ -151,7 +151,7 @@ def hostile(family: str) -> st.SearchStrategy[str]:
 
 @FAMILIES
 @given(st.data())
-def test_a_conversation_has_the_special_tokens_of_its_template_and_no_more(family: str, data: st.DataObject) -> None:
+def test_a_conversation_has_only_the_special_tokens_of_its_template(family: str, data: st.DataObject) -> None:
     chat, texts = chat_of(family), hostile(family)
     expected = specials(chat, chat.context([user("a"), assistant("b"), user("a")]))
     messages = [user(data.draw(texts)), assistant(data.draw(texts)), user(data.draw(texts))]
@@ -164,7 +164,7 @@ def test_a_conversation_has_the_special_tokens_of_its_template_and_no_more(famil
 
 @FAMILIES
 @given(st.data())
-def test_what_is_added_to_a_conversation_has_them_neither(family: str, data: st.DataObject) -> None:
+def test_messages_added_to_a_conversation_have_no_special_tokens(family: str, data: st.DataObject) -> None:
     chat, texts = chat_of(family), hostile(family)
     start = chat.context([user("a")])
     reply = chat.encode("b")
@@ -177,13 +177,13 @@ def test_what_is_added_to_a_conversation_has_them_neither(family: str, data: st.
 
 @FAMILIES
 @given(st.data())
-def test_a_text_by_itself_has_none(family: str, data: st.DataObject) -> None:
+def test_a_single_text_has_no_special_tokens(family: str, data: st.DataObject) -> None:
     chat = chat_of(family)
     assert not specials(chat, chat.encode(data.draw(hostile(family))))
 
 
 @FAMILIES
-def test_a_spelled_special_token_is_still_there_as_text(family: str) -> None:
+def test_the_text_of_a_special_token_is_kept_as_text(family: str) -> None:
     chat = chat_of(family)
     tokenizer = chat.tokenizer
     for name in (tokenizer.eos_token, tokenizer.pad_token):
@@ -195,7 +195,7 @@ def test_a_spelled_special_token_is_still_there_as_text(family: str) -> None:
 
 @FAMILIES
 @given(st.text("ab <|>im_end\n", max_size=20))
-def test_a_text_that_spells_none_is_encoded_as_ever(family: str, text: str) -> None:
+def test_a_text_without_special_tokens_is_encoded_as_before(family: str, text: str) -> None:
     chat = chat_of(family)
     if any(name in text for name in spellings(family)):
         return
@@ -204,7 +204,7 @@ def test_a_text_that_spells_none_is_encoded_as_ever(family: str, text: str) -> N
     assert chat.encode(text) == tuple(chat.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def test_only_the_spelled_token_is_encoded_otherwise() -> None:
+def test_only_the_text_of_special_tokens_is_encoded_differently() -> None:
     chat = chat_of("gpt2")
     tokenizer = chat.tokenizer
     inner = tokenizer("<|im_end|>", add_special_tokens=False, split_special_tokens=True)["input_ids"]
@@ -217,7 +217,7 @@ def test_only_the_spelled_token_is_encoded_otherwise() -> None:
     assert expected.count(start) == 2
 
 
-def test_a_template_still_takes_the_thoughts_out_of_earlier_replies() -> None:
+def test_a_template_still_removes_thoughts_from_earlier_replies() -> None:
     chat = chat_of("deepseek")
     ids = chat.context([user("a"), assistant("<think>xyz</think>b<|end|>"), user("<think>c")])
     assert "xyz" not in chat.tokenizer.decode(list(ids))
@@ -225,7 +225,7 @@ def test_a_template_still_takes_the_thoughts_out_of_earlier_replies() -> None:
     assert ids.count(chat.tokenizer.convert_tokens_to_ids("<|end|>")) == 1
 
 
-def test_a_tokenizer_that_cannot_write_its_own_tokens_says_so() -> None:
+def test_a_tokenizer_that_cannot_spell_its_special_tokens_is_refused() -> None:
     model = Tokenizer(models.WordLevel({"a": 0, "#": 1}, unk_token="a"))
     template = "{% for m in messages %}#{{ m.content }}#{% endfor %}"
     tokenizer = wrapped(model, template, [special("#")], pad_token="#", eos_token="#")

@@ -1,4 +1,4 @@
-"""A verdict for every decision, and an oracle that fails costs one episode only."""
+"""Verdicts on every decision; an oracle that fails ends only its episode."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RIGHT, WRONG = Verdict(score=1.0, valid=True), Verdict(score=0.0, valid=False)
 
 
 def episode(*replies, ending=Ending.FINISHED):
-    """An episode of these replies; after an invalid one, the state stays what it is."""
+    """An episode of these replies; an invalid reply does not change the state."""
     interaction = EnvironmentInteraction(ENVIRONMENT)
     state, decisions = interaction.start({"puzzle": PUZZLE}, 0), []
     for reply in replies:
@@ -36,7 +36,7 @@ def verdicts(episode):
 
 
 class Judge:
-    """An oracle of someone else's: `verdict` of each action it is asked about."""
+    """An oracle of a user, with `verdict` as the score of each action."""
 
     def __init__(self, verdict):
         self.verdict = verdict
@@ -50,14 +50,14 @@ class Judge:
         return self.verdict(action)
 
 
-def test_every_decision_is_judged_in_the_state_it_was_made_in():
+def test_every_decision_is_judged_in_its_state():
     # The digit of one cell is right in it and wrong in the next, whatever was filled before.
     own = episode(tag("fill 3 1 2"), tag("fill 3 4 2"), "well: " + tag("FILL 4 2 3"), tag("fill 4 3 4"))
     (judged,) = verify([own], ORACLE, PLAYED)
     assert verdicts(judged) == [RIGHT, WRONG, RIGHT, WRONG]
 
 
-def test_nothing_but_the_verdicts_changes():
+def test_only_verdicts_change():
     own = episode(tag("fill 3 1 2"), tag("fill 3 4 2"), ending=Ending.TRUNCATED)
     (judged,) = verify([own], ORACLE, PLAYED)
     bare = replace(judged, decisions=tuple(replace(decision, verdict=None) for decision in judged.decisions))
@@ -66,7 +66,7 @@ def test_nothing_but_the_verdicts_changes():
 
 
 @pytest.mark.parametrize("reply", ["", "fill 3 1 2", "<action>fill 3 1 2", "</action><action>", tag("")])
-def test_a_reply_without_an_action_is_worth_nothing_and_nobody_is_asked(reply):
+def test_a_reply_without_an_action_scores_0_without_the_oracle(reply):
     judge = Judge(lambda action: 1.0)
     (judged,) = verify([episode(reply, ending=Ending.INVALID_ACTION)], judge, PLAYED)
     assert verdicts(judged) == [WRONG]
@@ -74,7 +74,7 @@ def test_a_reply_without_an_action_is_worth_nothing_and_nobody_is_asked(reply):
     assert judge.asked == []
 
 
-def test_an_illegal_action_is_asked_about():
+def test_the_oracle_scores_an_illegal_action():
     judge = Judge(lambda action: 0.0)
     verify([episode(tag(" Fill  9 9\n9 "))], judge, PLAYED)
     assert judge.asked == ["fill 9 9 9"]
@@ -106,7 +106,7 @@ def fail(action):
         (lambda action: None, "oracle failed at turn 3: TypeError: "),
     ],
 )
-def test_an_oracle_that_fails_ends_that_episode_there_and_no_other(verdict, error):
+def test_an_oracle_that_fails_ends_only_that_episode(verdict, error):
     judge = Judge(lambda action: verdict(action) if action == "fill 4 2 3" else 1.0)
     sound, broken = (
         episode(tag("fill 3 1 2")),

@@ -121,7 +121,7 @@ class MicroConfig:
                 "take 64 and 4, say."
             )
         if not 0 <= self.quality <= 1:
-            raise ValueError(f"quality must be in [0, 1], got {self.quality}; 1 plays as the oracle says.")
+            raise ValueError(f"quality must be in [0, 1], got {self.quality}; use 1 for only valid actions.")
 
 
 def build_tokenizer(environment: Environment[Any], episodes: int = _RANDOM_EPISODES) -> PreTrainedTokenizerFast:

@@ -1,4 +1,4 @@
-"""Which steps are drawn, what is put in their place, and what is kept apart of it."""
+"""The draw of steps, their replacements, and rollouts for comparison."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def collect(chat: Chat, rows: int = 6, seed: int = 0, **changed: Any) -> tuple[A
     return collector([{"seed": place} for place in range(rows)], own, None), own
 
 
-def test_every_step_that_is_played_on_stands_beside_a_decision_and_is_audited(chat: Chat) -> None:
+def test_every_continuation_has_a_source_decision_and_is_audited(chat: Chat) -> None:
     collected, own = collect(chat)
     decisions = {one.id: one for episode in collected.episodes for one in episode.decisions}
     replaced = [one for one in collected.rollouts if not one.trained]
@@ -79,7 +79,7 @@ def test_every_step_that_is_played_on_stands_beside_a_decision_and_is_audited(ch
     assert own.ledger.counterfactual_tokens == tokens
 
 
-def test_steps_are_drawn_as_often_as_their_probability_says(chat: Chat) -> None:
+def test_steps_are_drawn_with_their_probability(chat: Chat) -> None:
     drawn: Counter[int] = Counter()
     expected: Counter[int] = Counter()
     for seed in range(60):
@@ -96,7 +96,7 @@ def test_steps_are_drawn_as_often_as_their_probability_says(chat: Chat) -> None:
             assert drawn[length] / count == pytest.approx(1 / length, abs=0.1)
 
 
-def test_the_frozen_policy_plays_on_unless_the_policy_itself_is_to(chat: Chat) -> None:
+def test_the_frozen_or_the_current_policy_plays_continuations(chat: Chat) -> None:
     for policy, of_current in (("frozen", False), ("current", True)):
         own = context(chat)
         collector = AuditedSteps(inner=Group(size=2), steps=1, branches=1, policy=policy).bind(WORLD)  # type: ignore[arg-type]
@@ -106,7 +106,7 @@ def test_the_frozen_policy_plays_on_unless_the_policy_itself_is_to(chat: Chat) -
         assert bool(engine.generate.contexts) != of_current  # type: ignore[union-attr]
 
 
-def test_drift_is_logged_in_the_update_before_the_copy_is_made_anew(chat: Chat) -> None:
+def test_drift_is_logged_in_the_update_before_the_copy_is_refreshed(chat: Chat) -> None:
     for update, probed in ((1, False), (2, True)):
         own = context(chat)
         own.update = update
@@ -119,7 +119,7 @@ def test_drift_is_logged_in_the_update_before_the_copy_is_made_anew(chat: Chat) 
     assert 0 <= drift <= 1
 
 
-def test_random_counterfactuals_stand_beside_another_step(chat: Chat) -> None:
+def test_random_counterfactuals_are_compared_with_another_step(chat: Chat) -> None:
     own, _ = collect(chat, rows=4)
     other, _ = collect(chat, rows=4, counterfactuals="random")
     place = {one.id: at for at, one in enumerate(one for e in own.episodes for one in e.decisions)}
@@ -130,7 +130,7 @@ def test_random_counterfactuals_stand_beside_another_step(chat: Chat) -> None:
     assert all(one != two for one, two in zip(before, after, strict=True))
 
 
-def test_extra_episodes_go_on_from_the_drawn_steps_and_are_trained_on_and_not_counted(chat: Chat) -> None:
+def test_extra_episodes_continue_from_drawn_steps_are_trained_on_and_not_counted(chat: Chat) -> None:
     collected, own = collect(chat, counterfactuals="extra")
     extra = [one for one in collected.rollouts if one.kind == "fork"]
     assert extra
@@ -155,9 +155,9 @@ def test_an_auditor_that_raises_ends_its_episode_and_nothing_is_replaced_there(c
     assert not sources & {one.id for sample in failed for one in sample.episode.decisions}
 
 
-def test_steps_are_drawn_by_what_a_selector_is_told_of_them_and_that_is_kept_with_the_sample(chat: Chat) -> None:
+def test_steps_are_drawn_by_a_selector_and_their_features_are_stored(chat: Chat) -> None:
     class Surprised:
-        """Expects something of those steps alone that were less likely than the one before."""
+        """Scores only steps that were less likely than the step before."""
 
         fitted = True
 
@@ -180,7 +180,7 @@ def test_steps_are_drawn_by_what_a_selector_is_told_of_them_and_that_is_kept_wit
     assert {round(replacement_of(one).probability, 6) for one in told} <= {0.85, 0.7, 0.55}
 
 
-def test_what_a_selector_knows_of_a_step(chat: Chat) -> None:
+def test_the_features_of_a_step(chat: Chat) -> None:
     collected, _ = collect(chat, counterfactuals="none")
     episode = max(collected.episodes, key=lambda one: len(one.decisions))
     logprobs = [(-0.5, -1.5), *[(-0.25,)] * (len(episode.decisions) - 1)]

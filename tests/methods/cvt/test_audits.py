@@ -1,4 +1,4 @@
-"""An audit for every decision, and an auditor that fails costs one episode only."""
+"""Audits of every decision; an auditor that fails ends only its episode."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def episode(*replies):
 
 
 class Spoiled:
-    """The environment's auditor, which says something else of `peek` and of the end."""
+    """The environment's auditor with other results for `peek` and for the end."""
 
     costs, categories, slots = AUDITOR.costs, AUDITOR.categories, AUDITOR.slots
 
@@ -71,7 +71,7 @@ def test_a_reply_without_an_action_has_no_kind():
     assert (made.ending, verified_success(made)) == (Ending.INVALID_ACTION, 0)
 
 
-def test_nothing_else_of_an_episode_changes():
+def test_only_audits_change():
     played = episode(tag("think"), tag("guess 1"))
     (made,) = audited([played], AUDITOR, PLAYED)
     unaudited = tuple(replace(decision, extras={}) for decision in made.decisions)
@@ -108,7 +108,7 @@ def test_an_auditor_that_fails_ends_the_episode_and_earlier_audits_stay(of_peek,
     assert "an auditor failed" in caplog.text
 
 
-def test_a_success_outside_its_range_ends_the_episode_as_an_error():
+def test_a_success_outside_its_range_ends_the_episode_in_an_error():
     (made,) = audited([episode(tag("guess 2"))], Spoiled(success=1.5), PLAYED)
     assert (made.ending, verified_success(made)) == (Ending.ERROR, None)
     assert (

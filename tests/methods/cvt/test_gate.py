@@ -1,4 +1,4 @@
-"""Whether a proposal is supported by the evidence and entailed by the history."""
+"""The validity gate: support by the evidence and entailment by the history."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hf_credit.methods.cvt import Gate
 from hf_credit.methods.cvt.interventions import support_score, word_overlap
 
 
-def test_words_are_weighted_by_how_rare_they_are_in_the_evidence():
+def test_words_are_weighted_by_inverse_document_frequency():
     evidence = "the key is 4\nthe key is 7\nno key"
     # N = 3; key is in 3 pieces, 7 in 1, gold in none.
     key, seven, gold = (math.log(1 + (3 - n + 0.5) / (n + 0.5)) for n in (3, 1, 0))
@@ -19,7 +19,7 @@ def test_words_are_weighted_by_how_rare_they_are_in_the_evidence():
     assert support_score("7 GOLD gold", evidence) == pytest.approx(seven / (seven + gold))
 
 
-def test_without_evidence_nothing_is_supported_but_a_text_that_says_nothing():
+def test_without_evidence_only_a_text_without_words_is_supported():
     assert support_score("key", "") == 0
     assert support_score("so it is", "") == 1
     assert support_score("", "key") == 1

@@ -1,4 +1,4 @@
-"""Interventions become starts from which a policy plays on."""
+"""Interventions as requests for rollouts."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def worlds(made):
 
 
 def finals(made, played, reply):
-    """The episodes that go on from the branches with a constant reply."""
+    """The episodes from the branches with a constant reply."""
     generation = Generation(ids=CHAT.reply_ids(tag(reply)))
     return Engine(played, CHAT, lambda contexts: [generation] * len(contexts)).run(
         [branch.start for branch in made.branches]
@@ -75,7 +75,7 @@ def test_a_deleted_step_is_an_empty_thought_that_spends_the_turn():
     assert (episode.outcome, episode.metrics["success"]) == (1, 0)
 
 
-def test_a_paraphrase_leads_where_the_step_led():
+def test_a_paraphrase_has_the_next_state_of_the_step():
     played = interaction()
     made = drawn("paraphrase", "read 1", "verify 1")
     after = played.advance(decision(played, "read 1", "verify 1").state, [tag("verify 1")])
@@ -83,14 +83,14 @@ def test_a_paraphrase_leads_where_the_step_led():
     assert all(tag("verify 1") in branch.text and branch.text != tag("verify 1") for branch in made.branches)
 
 
-def test_a_substitution_takes_another_document_and_what_is_refused_is_drawn_again():
+def test_a_substitution_is_another_document_and_invalid_proposals_are_redrawn():
     made = drawn("substitution", "read 1", "read 2", count=20)
     assert {world.reads for world in worlds(made)} == {("on", "", "on")}
     assert made.invalid > 0
     assert made.proposals == made.invalid + len(made.branches)
 
 
-def test_a_perturbed_tool_starts_after_the_step_with_the_opposite_report():
+def test_a_perturbed_tool_result_is_the_opposite_and_starts_after_the_step():
     for history in ("current", "append"):
         played = interaction(history)
         made = drawn("perturbation", "read 1", "verify 1", played=played)
@@ -103,7 +103,7 @@ def test_a_perturbed_tool_starts_after_the_step_with_the_opposite_report():
         assert len(request.messages) == (1 if history == "current" else 5)
 
 
-def test_the_context_of_what_follows_is_the_recorded_one_and_the_new_reply():
+def test_the_next_context_is_the_recorded_context_and_the_new_reply():
     played = interaction("append")
     at = decision(played, "read 1", "verify 1")
     made = branches(played, CHAT, at, INTERVENTIONS, "deletion", 1, random.Random(0))
@@ -113,7 +113,7 @@ def test_the_context_of_what_follows_is_the_recorded_one_and_the_new_reply():
     assert after[: len(made.branches[0].action_ids)] == made.branches[0].action_ids
 
 
-def test_an_answer_that_is_replaced_by_another_is_over_at_once():
+def test_an_episode_is_over_after_a_replaced_answer():
     made = drawn("substitution", "read 1", "verify 1", "final 1")
     episodes = finals(made, interaction(), "think")
     assert [episode.decisions for episode in episodes] == [()] * 4
@@ -121,7 +121,7 @@ def test_an_answer_that_is_replaced_by_another_is_over_at_once():
     assert {episode.ending for episode in episodes} == {Ending.FINISHED}
 
 
-def test_a_family_that_does_not_apply_is_told_from_one_that_is_missing():
+def test_a_family_that_does_not_apply_differs_from_a_missing_one():
     assert drawn("perturbation", "meta") == Branches()
     missing = drawn("paraphrase", "read 1", "verify 1", gate=Gate(entails=lambda history, proposal: 0.5))
     assert missing == Branches(proposals=12, invalid=12)
@@ -135,7 +135,7 @@ def test_a_reply_without_a_legal_action_has_no_interventions():
             assert branches(played, CHAT, at, INTERVENTIONS, family, 1, random.Random(0)) == Branches()
 
 
-def test_an_unseen_value_is_no_supported_paraphrase():
+def test_a_paraphrase_with_an_unseen_value_is_not_supported():
     # "guess" is in one of four pieces of evidence and "9" in none: ln(10 / 3) of ln(10 / 3) + ln(10), which is .343.
     played = EnvironmentInteraction(make("evidence", values=9), history="current", instructions=False)
     made = drawn("paraphrase", "read 1", "read 2", "guess 9", count=1, played=played)
@@ -144,7 +144,7 @@ def test_an_unseen_value_is_no_supported_paraphrase():
 
 
 class Proposes:
-    """Interventions of someone else's that propose what they are told to."""
+    """Interventions of a user with a given proposal."""
 
     families = ("own",)
 
@@ -174,20 +174,20 @@ def failing():
         failing,
     ],
 )
-def test_what_cannot_be_read_is_refused_or_fails_is_invalid(proposal, caplog):
+def test_proposals_that_are_unreadable_rejected_or_fail_are_invalid(proposal, caplog):
     made = drawn("own", "read 1", interventions=Proposes(proposal), count=2)
     assert (made.branches, made.proposals, made.invalid) == ((), 6, 6)
     assert ("an intervention failed" in caplog.text) == (proposal is failing)
 
 
-def test_other_seeds_come_after_each_branch():
+def test_each_branch_has_another_seed():
     seeds = [branch.start.seed for branch in drawn("deletion", "read 1").branches]
     assert len(set(seeds)) == 4
     again = [branch.start.seed for branch in drawn("deletion", "read 1").branches]
     assert seeds == again
 
 
-def test_it_works_in_an_interaction_that_a_rule_may_cut():
+def test_it_works_in_a_truncated_interaction():
     played = Truncated(interaction(), make_rule("random", probability=0.0))
     made = drawn("perturbation", "read 1", "verify 1", played=played, count=1)
     assert made.branches[0].start.state.inner.world.checks == ("forged", "", "")
@@ -201,12 +201,12 @@ def test_it_works_in_an_interaction_that_a_rule_may_cut():
         ("deletion", 0, "count must be at least 1, got 0"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(family, count, message):
+def test_invalid_requests_for_branches_are_refused(family, count, message):
     with pytest.raises(ValueError, match=message):
         drawn(family, "read 1", count=count)
 
 
-def test_a_task_without_an_environment_has_no_world_to_alter():
+def test_a_task_without_an_environment_has_no_state_to_change():
     from hf_credit.collaborations import make as make_collaboration
 
     relay = make_collaboration("relay")

@@ -1,4 +1,4 @@
-"""CVT-RL on episodes written by hand: each part of the credit by itself."""
+"""CVT-RL on episodes written by hand, each part of the credit separately."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ BARE: dict[str, Any] = {
 
 
 class Told(LocalContext):
-    """A runner whose policies and critics say what a test has them say."""
+    """A context with given log-probabilities and critics."""
 
     def __init__(self, chat: Chat, frozen: Mapping[str, Any] = {}, current: Mapping[str, Any] = {}) -> None:
         super().__init__(critics={"critic": lambda readings: [(0.0,) * len(one.at) for one in readings]})
@@ -108,7 +108,7 @@ def context(chat: Chat) -> Told:
     return found
 
 
-def test_a_contribution_is_the_step_less_its_replacements_over_its_probability_and_families(context: Told) -> None:
+def test_a_contribution_is_the_step_minus_its_replacements_divided_by_its_probability(context: Told) -> None:
     branches = [
         *(branch("d", "deletion", y, 0.5) for y in (0.0, 1.0)),  # (1 - .5) / .5 = 1
         *(branch("d", "substitution", y, 0.5) for y in (0.0, 0.0)),  # (1 - 0) / .5 = 2
@@ -117,7 +117,7 @@ def test_a_contribution_is_the_step_less_its_replacements_over_its_probability_a
     assert values(credit)[0] == pytest.approx((0.25 * 1 + 0.3 * 2) / 0.55)
 
 
-def test_a_family_without_an_estimate_is_missing_and_not_nothing(context: Told) -> None:
+def test_a_family_without_an_estimate_is_missing_and_not_0(context: Told) -> None:
     failed = branch("d", "substitution", 0.0, ending=Ending.ERROR)
     branches = [branch("d", "deletion", 0.0), failed]
     credit = estimator()(collected(episode(decision(), verified=1.0), branches=branches), context, Constraints())
@@ -133,7 +133,7 @@ def test_the_reward_is_one_tanh_of_the_mean_over_families(context: Told) -> None
     assert values(credit)[0] == pytest.approx(0.6 * math.tanh(2 * 0.25 / 0.55))
 
 
-def test_a_hack_that_passes_the_check_is_no_success_and_pays_nothing(context: Told) -> None:
+def test_a_hack_that_passes_the_check_has_no_verified_success(context: Told) -> None:
     branches = [branch("d", "deletion", 0.0, check=0.0)]
     hacked = collected(episode(decision(), check=1.0, verified=0.0), branches=branches)
     bare = {"answer": 0.0, "contribution": 1e-9}
@@ -175,13 +175,13 @@ def test_nothing_follows_the_last_step_so_its_ratio_is_one(chat: Chat) -> None:
         ({"estimator": "process"}, 0.4 - 0.4),  # less the mean over all steps, of which it is the only one
     ],
 )
-def test_what_each_estimator_says_of_one_step(context: Told, changed: dict[str, Any], expected: float) -> None:
+def test_the_estimate_of_each_estimator(context: Told, changed: dict[str, Any], expected: float) -> None:
     found = collected(episode(decision(), verified=1.0), branches=[branch("d", "deletion", 0.0)])
     assert values(estimator(**changed)(found, context, Constraints()))[0] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("selection", "expected"), [("inverse", 4.0), ("none", 1.0), ("augmented", 0.4 + 0.6 / 0.25)])
-def test_what_each_correction_of_the_draw_makes_of_it(context: Told, selection: str, expected: float) -> None:
+def test_the_estimate_with_each_correction_of_the_selection(context: Told, selection: str, expected: float) -> None:
     found = collected(episode(decision(), verified=1.0), branches=[branch("d", "deletion", 0.0, 0.25)])
     credit = estimator(selection=selection)(found, context, Constraints())
     assert values(credit)[0] == pytest.approx(expected)
@@ -193,7 +193,7 @@ def test_steps_that_were_not_drawn_are_trained_on_without_a_contribution(context
     assert values(credit) == pytest.approx([1.0 + 1.0, 1.0])
 
 
-def test_costs_weigh_by_advantages_of_their_own_and_multipliers_move_after_they_were_used(context: Told) -> None:
+def test_costs_have_separate_advantages_and_multipliers_change_after_use(context: Told) -> None:
     own = estimator(constrained=True, limits={"tampering": 0.2}, contribution_advantage=0.0)
     dear = episode(decision("a", Audit(costs={"tampering": 1.0})))
     free = episode(decision("b", Audit()))
@@ -209,7 +209,7 @@ def test_costs_weigh_by_advantages_of_their_own_and_multipliers_move_after_they_
     assert values(same) == pytest.approx([0.0, 0.0])  # J - d is a constant, and moves nothing
 
 
-def test_multipliers_stay_with_their_costs_whatever_the_order_of_limits_and_new_ones_begin_at_0(context: Told) -> None:
+def test_multipliers_belong_to_costs_by_name_and_new_ones_start_at_0(context: Told) -> None:
     found = collected(episode(decision("a", Audit(costs={"tampering": 1.0}))))
     memory = Constraints(multipliers=(("unsafe", 0.25), ("tampering", 0.5)))
     limits = {"tampering": 1.0, "skipped": 0.0, "unsafe": 0.0}
@@ -225,26 +225,26 @@ def test_limits_are_the_papers_by_name_in_the_order_of_section_3_3() -> None:
     ]  # fmt: skip
 
 
-def test_episodes_without_decisions_or_an_answer_are_credited_with_nothing(context: Told) -> None:
+def test_episodes_without_decisions_or_an_answer_get_no_credit(context: Told) -> None:
     own = estimator(constrained=True, limits={"tampering": 0.1}, evidence=0.45)
     credit = own(collected(episode(), episode(decision("a", Audit(kind="think")))), context, Constraints())
     assert values(credit) == [0.0]
     assert own(collected(episode()), context, Constraints()).decisions == {}
 
 
-def test_episodes_that_nobody_audited_to_their_end_get_no_credit(context: Told) -> None:
+def test_episodes_without_a_verified_success_get_no_credit(context: Told) -> None:
     failed = episode(decision("a"), verified=None, ending=Ending.ERROR)
     credit = estimator()(collected(failed, episode(decision("b"), check=1.0, verified=1.0)), context, Constraints())
     assert values(credit) == [1.0]
 
 
-def test_hacks_are_taken_off_reward_and_advantage_by_the_surest_detector(context: Told) -> None:
+def test_hacks_reduce_reward_and_advantage_by_the_maximum_detector_score(context: Told) -> None:
     own = estimator(hack=0.8, hack_advantage=0.9, contribution_advantage=0.0)
     credit = own(collected(episode(decision("a", Audit(hacks={"x": 0.2, "y": 0.5})))), context, Constraints())
     assert values(credit)[0] == pytest.approx(-0.5 * (0.8 + 0.9))
 
 
-def test_the_other_terms_of_the_reward_are_the_audits(context: Told) -> None:
+def test_the_other_terms_of_the_reward_are_those_of_the_audit(context: Told) -> None:
     own = estimator(evidence=0.45, meta=0.18, contribution_advantage=0.0)
     read = decision("a", Audit(kind="read", uncertainty=(0.9, 0.4)))
     lost = decision("b", Audit(kind="verify", uncertainty=(0.4, 0.6)))  # less is not paid back
@@ -254,7 +254,7 @@ def test_the_other_terms_of_the_reward_are_the_audits(context: Told) -> None:
     assert values(credit) == pytest.approx([0.18 * 0.5 + end, end, end])
 
 
-def test_the_critic_learns_the_shaped_return_and_nothing_of_contributions_or_costs(context: Told) -> None:
+def test_the_critic_learns_the_shaped_return_without_contributions_or_costs(context: Told) -> None:
     own = estimator(constrained=True, limits={"tampering": 0.0}, hack_advantage=0.9)
     walk = episode(decision("a", Audit(costs={"tampering": 1.0}, hacks={"x": 1.0})), check=1.0, verified=1.0)
     found = collected(walk, branches=[branch("a", "deletion", 0.0)])
@@ -262,7 +262,7 @@ def test_the_critic_learns_the_shaped_return_and_nothing_of_contributions_or_cos
     assert (lesson.critic, lesson.targets, lesson.values) == ("critic", [(1.0,)], [(0.0,)])
 
 
-def test_the_outcome_model_learns_what_came_of_steps_after_it_has_spoken(context: Told) -> None:
+def test_the_outcome_model_learns_after_its_predictions(context: Told) -> None:
     branches = [branch("d", "deletion", 0.0), branch("d", "substitution", 1.0, ending=Ending.ERROR)]
     found = collected(episode(decision(), verified=1.0), branches=branches)
     lesson = estimator()(found, context, Constraints()).critic_targets[1]
@@ -274,7 +274,7 @@ def test_the_outcome_model_learns_what_came_of_steps_after_it_has_spoken(context
     assert len(lesson.inputs[1].ids) > 3
 
 
-def test_the_outcome_model_learns_what_the_copy_came_to_and_not_what_another_policy_did(chat: Chat) -> None:
+def test_the_outcome_model_learns_outcomes_of_the_copy_and_not_of_another_policy(chat: Chat) -> None:
     context = Told(chat, frozen={"b": (-1.0,), "c": (-2.0,)}, current={"b": (-1.0,), "c": (-0.1,)})
     context.critics["outcome"] = outcome_says(0.4, 0.3)
     walk = episode(decision("a"), decision("b"), decision("c"), verified=1.0)
@@ -290,7 +290,7 @@ def test_the_outcome_model_learns_what_the_copy_came_to_and_not_what_another_pol
     assert len(lesson.inputs) == 2 + 4 + 2
 
 
-def test_later_decisions_teach_the_outcome_model_where_the_copy_plays_them_alike(chat: Chat) -> None:
+def test_the_outcome_model_learns_later_decisions_if_the_copy_plays_them_equally(chat: Chat) -> None:
     same = {"b": (-1.0,), "c": (-0.5,)}
     for frozen, taught in (({"b": (-1.0,), "c": (-0.5,)}, 3), ({"b": (-2.0,), "c": (-0.5,)}, 1)):
         context = Told(chat, frozen, same)
@@ -303,7 +303,7 @@ def test_later_decisions_teach_the_outcome_model_where_the_copy_plays_them_alike
         assert [len(target) for target in lesson.targets].count(2) == taught
 
 
-def test_what_paraphrases_come_to_is_also_what_the_step_comes_to(context: Told) -> None:
+def test_outcomes_of_paraphrases_count_for_the_step(context: Told) -> None:
     branches = [branch("d", "deletion", 0.0), *(branch("d", "paraphrase", y) for y in (0.0, 1.0, 0.0))]
     own = {"families": {"deletion": 0.5, "paraphrase": 0.5}}
     found = collected(episode(decision(), verified=1.0), branches=branches)
@@ -337,7 +337,7 @@ def test_sequential_corrections_clip_the_ratio_of_each_decision(chat: Chat) -> N
     assert values(credit)[0] == pytest.approx(0.5 + 5.0 * (later - 0.25))
 
 
-def test_costs_are_discounted_in_their_means_and_in_what_is_still_to_come(context: Told) -> None:
+def test_costs_are_discounted_in_means_and_advantages(context: Told) -> None:
     own = estimator(gamma=0.5, constrained=True, limits={"tampering": 0.0}, penalty=0.0, contribution_advantage=0.0)
     dear = episode(decision("a"), decision("b", Audit(costs={"tampering": 1.0})))
     found = collected(dear, episode(decision("c"), decision("d")))
@@ -346,7 +346,7 @@ def test_costs_are_discounted_in_their_means_and_in_what_is_still_to_come(contex
     assert values(credit) == pytest.approx([-0.5, -1.0, 0.5, 1.0])
 
 
-def test_a_belief_is_rewarded_by_what_the_head_said_before_it_learns(chat: Chat) -> None:
+def test_the_belief_reward_uses_predictions_before_the_update(chat: Chat) -> None:
     context = Told(chat)
     context.critics["belief"] = lambda readings: [(0.9, 0.1) for _ in readings]
     own = replace(estimator(belief=0.25, contribution_advantage=0.0), slots=(("phase", 2),))
@@ -360,7 +360,7 @@ def test_a_belief_is_rewarded_by_what_the_head_said_before_it_learns(chat: Chat)
 
 
 @pytest.mark.parametrize("method", ["dr", "ips", "model", "process"])
-def test_what_steps_contribute_to_is_in_0_to_1_on_either_side(method: str, context: Told) -> None:
+def test_the_outcome_of_contributions_is_in_0_to_1(method: str, context: Told) -> None:
     own = estimator(estimator=method, contribution_to="check")
     for played, replaced in ((2.0, 0.0), (1.0, -3.0)):
         found = collected(
@@ -371,7 +371,7 @@ def test_what_steps_contribute_to_is_in_0_to_1_on_either_side(method: str, conte
                 own(found, context, Constraints())
 
 
-def test_the_selector_learns_whether_deleting_a_step_changed_what_a_verifier_says(context: Told) -> None:
+def test_the_selector_learns_whether_deleting_a_step_changed_a_verifier(context: Told) -> None:
     found = collected(
         episode(decision("a"), verified=1.0),
         episode(decision("b"), verified=1.0),
@@ -382,7 +382,7 @@ def test_the_selector_learns_whether_deleting_a_step_changed_what_a_verifier_say
     assert memory.updates == 1
 
 
-def test_a_hack_before_the_step_that_is_deleted_is_in_both_verdicts(context: Told) -> None:
+def test_a_hack_before_the_deleted_step_is_in_both_results(context: Told) -> None:
     hack, fine = Audit(kind="meta", hacks={"leak": 1.0}), Audit(kind="read")
     walk = episode(decision("a", hack), decision("b", fine), decision("c", fine), verified=1.0)
     same, other = decision("d", fine), decision("e", hack)
@@ -398,7 +398,7 @@ def test_a_hack_before_the_step_that_is_deleted_is_in_both_verdicts(context: Tol
     assert [label for _, label in examples] == [1.0, 0.0, 0.0]
 
 
-def test_what_an_episode_that_goes_on_from_a_drawn_step_costs_is_not_in_the_means(context: Told) -> None:
+def test_costs_of_continuations_are_not_in_the_means(context: Told) -> None:
     own = estimator(
         counterfactuals="extra", contribution_advantage=0.0, constrained=True, limits={"tampering": 0.2}, hack=0.0
     )
@@ -467,7 +467,7 @@ def test_settings_out_of_range_are_refused_in_one_sentence(changed: dict[str, An
         ({"families": {"rewriting": 1.0}}, "families must be among deletion, .*, got 'rewriting'"),
     ],
 )
-def test_what_an_auditor_does_not_know_is_refused(changed: dict[str, Any], message: str) -> None:
+def test_unknown_costs_and_families_are_refused(changed: dict[str, Any], message: str) -> None:
     interaction = EnvironmentInteraction(make("evidence"), history="current", instructions=False)
     with pytest.raises(ValueError, match=message):
         methods.make("constrained_counterfactual", **changed).bind(interaction)
@@ -475,7 +475,7 @@ def test_what_an_auditor_does_not_know_is_refused(changed: dict[str, Any], messa
         methods.make("constrained_counterfactual").bind(EnvironmentInteraction(make("sudoku")))
 
 
-def test_an_auditor_of_another_world_is_refused_before_anything_is_played() -> None:
+def test_an_auditor_of_another_environment_is_refused_by_bind() -> None:
     auditor = EvidenceAuditor(documents=4)
     for world, message in (
         (make("sudoku"), "must be made for the environment 'sudoku', got 'evidence'"),
@@ -490,7 +490,7 @@ def test_an_auditor_of_another_world_is_refused_before_anything_is_played() -> N
                 method.bind(interaction)
 
 
-def test_a_world_that_cannot_be_replayed_is_refused_unless_nothing_is_replaced() -> None:
+def test_an_environment_that_cannot_be_replayed_is_refused_unless_no_step_is_replaced() -> None:
     class Restless(Evidence):
         replayable = False
 
@@ -501,7 +501,7 @@ def test_a_world_that_cannot_be_replayed_is_refused_unless_nothing_is_replaced()
     methods.make("constrained_counterfactual", baseline="ppo_rlvr").bind(interaction)
 
 
-def test_it_is_described_by_plain_values_with_whatever_judges_and_replaces_steps() -> None:
+def test_its_spec_has_the_auditor_and_the_interventions() -> None:
     method = methods.make(
         "constrained_counterfactual", auditor=EvidenceAuditor(documents=4), interventions=EvidenceInterventions()
     )
