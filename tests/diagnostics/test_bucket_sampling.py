@@ -346,5 +346,5 @@ def test_a_diagnosis_in_which_all_episodes_fail_is_an_error(policy):
 
 def test_a_diagnosis_with_contexts_too_long_for_a_reply_is_an_error(policy):
     narrow = Engine(policy.interaction, policy.chat, policy.generate, max_context_tokens=3)
-    with pytest.raises(ValueError, match="got 2 tasks whose contexts are longer than the 3 tokens beside it"):
+    with pytest.raises(ValueError, match="got 2 tasks, all above 3 tokens"):
         diagnostic_buckets(narrow, starts(2), PLAN)
