@@ -16,7 +16,7 @@ from hf_credit.critics.specs import CriticSpec
 from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
 from hf_credit.rollouts.method_context import CriticInput
 
-READINGS = [CriticInput(ids=ids, at=(len(ids),)) for ids in ((5, 6, 7), (8,), (9, 10))]
+INPUTS = [CriticInput(ids=ids, at=(len(ids),)) for ids in ((5, 6, 7), (8,), (9, 10))]
 TARGETS = [(1.0, 0.0, 0.2, 0.3, 0.5), (0.0, 1.0, 1.0, 0.0, 0.0), (0.0, 1.0, 0.0, 0.0, 1.0)]
 
 
@@ -31,16 +31,16 @@ def head():
 
 def test_a_new_head_predicts_uniform_distributions(head):
     assert head([]) == []
-    assert head(READINGS[:1]) == [pytest.approx((0.5, 0.5, 1 / 3, 1 / 3, 1 / 3))]
+    assert head(INPUTS[:1]) == [pytest.approx((0.5, 0.5, 1 / 3, 1 / 3, 1 / 3))]
 
 
 def test_it_learns_the_distributions_of_each_slot_and_does_not_train_the_policy(head):
     policy = {name: weight.clone() for name, weight in head.backbone.model.named_parameters()}
     for _ in range(80):
-        told = head.learn(READINGS, TARGETS, head(READINGS))
-    for said, wanted in zip(head(READINGS), TARGETS, strict=True):
+        metrics = head.learn(INPUTS, TARGETS, head(INPUTS))
+    for said, wanted in zip(head(INPUTS), TARGETS, strict=True):
         assert said == pytest.approx(wanted, abs=0.1)
-    assert told["accuracy"] == 1.0
+    assert metrics["accuracy"] == 1.0
     for name, weight in head.backbone.model.named_parameters():
         assert torch.equal(weight, policy[name])
         assert weight.grad is None
@@ -49,31 +49,31 @@ def test_it_learns_the_distributions_of_each_slot_and_does_not_train_the_policy(
 
 def test_a_slot_without_a_target_is_in_no_gradient_and_no_mean(head):
     nan = float("nan")
-    told = head.learn(READINGS[:1], [(0.0, 1.0, nan, nan, nan)], head(READINGS[:1]))
-    assert told["loss"] == pytest.approx(math.log(2))
-    assert told["accuracy"] == 0.0
-    assert head(READINGS[:1])[0][2:] == pytest.approx((1 / 3,) * 3)
-    before = head(READINGS)
-    assert head.learn(READINGS[:1], [(nan,) * 5], head(READINGS[:1]))["loss"] == 0.0
-    assert head(READINGS) == before
+    metrics = head.learn(INPUTS[:1], [(0.0, 1.0, nan, nan, nan)], head(INPUTS[:1]))
+    assert metrics["loss"] == pytest.approx(math.log(2))
+    assert metrics["accuracy"] == 0.0
+    assert head(INPUTS[:1])[0][2:] == pytest.approx((1 / 3,) * 3)
+    before = head(INPUTS)
+    assert head.learn(INPUTS[:1], [(nan,) * 5], head(INPUTS[:1]))["loss"] == 0.0
+    assert head(INPUTS) == before
 
 
 def test_a_prediction_does_not_depend_on_the_rest_of_the_batch(head):
-    head.learn(READINGS, TARGETS, head(READINGS))
-    alone = [own for reading in READINGS for own in head([reading])]
-    assert alone == [pytest.approx(own, abs=1e-6) for own in head(READINGS)]
+    head.learn(INPUTS, TARGETS, head(INPUTS))
+    alone = [own for reading in INPUTS for own in head([reading])]
+    assert alone == [pytest.approx(own, abs=1e-6) for own in head(INPUTS)]
 
 
 def test_without_targets_the_head_does_not_change(head, tmp_path):
-    before = head(READINGS)
+    before = head(INPUTS)
     assert head.learn([], [], [])["loss"] == 0.0
-    assert head(READINGS) == before
-    head.learn(READINGS, TARGETS, before)
+    assert head(INPUTS) == before
+    head.learn(INPUTS, TARGETS, before)
     head.save(tmp_path, "belief")
-    saved = head(READINGS)
-    head.learn(READINGS, TARGETS, saved)
+    saved = head(INPUTS)
+    head.learn(INPUTS, TARGETS, saved)
     head.load(tmp_path, "belief")
-    assert head(READINGS) == saved
+    assert head(INPUTS) == saved
 
 
 def test_only_beliefs_have_slots():

@@ -487,10 +487,10 @@ def test_a_critic_with_cross_entropy_learns_the_probability_of_a_rare_event(buil
     contexts = [[5, 6, 7]] * 8
     rare = torch.tensor([1.0] + [0.0] * 7)
     for _ in range(60):
-        told = critic.fit_contexts(contexts, rare)
+        metrics = critic.fit_contexts(contexts, rare)
     assert critic.rate == pytest.approx(1 / 8)
     assert critic.context_values([[5, 6, 7]]).item() == pytest.approx(1 / 8, abs=0.02)
-    assert told["value_loss"] == pytest.approx(math.log(2), abs=0.01)  # both classes weigh the same
+    assert metrics["value_loss"] == pytest.approx(math.log(2), abs=0.01)  # both classes weigh the same
 
     again = build(loss="cross_entropy")
     again.load_state(critic.state())

@@ -123,8 +123,8 @@ def test_the_method_of_training_is_measured_by_default() -> None:
 
 
 def test_the_critic_of_the_policy_is_used() -> None:
-    def critic(readings):
-        return [(0.5,) * len(reading.at) for reading in readings]
+    def critic(inputs):
+        return [(0.5,) * len(reading.at) for reading in inputs]
 
     known = subject(trained=make("mappo"), critics={"critic": critic})
     found = diagnose_policy(known, STARTS, PLAN)

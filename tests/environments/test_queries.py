@@ -98,7 +98,9 @@ def test_an_unreadable_reply_ends_the_game_as_invalid_and_keeps_the_state():
 
 
 def test_later_observations_are_feedback_so_the_present_one_is_not_enough():
-    with pytest.raises(ValueError, match="history must be 'append' where an observation leaves out"):
+    with pytest.raises(
+        ValueError, match="history must be 'append' for an environment whose observations are not complete"
+    ):
         EnvironmentInteraction(GAME, history="current")
 
 

@@ -252,9 +252,9 @@ def chat() -> Chat:
     return sudoku_chat()
 
 
-def guesses(readings: Sequence[Any]) -> list[tuple[float, ...]]:
+def guesses(inputs: Sequence[Any]) -> list[tuple[float, ...]]:
     """A critic with a different value for every text."""
-    return [tuple(math.sin(sum(one.ids) + at) for at in one.at) for one in readings]
+    return [tuple(math.sin(sum(one.ids) + at) for at in one.at) for one in inputs]
 
 
 def task_of(name: str, max_turns: int = 3, history: str = "current") -> Interaction[Any]:
@@ -371,7 +371,7 @@ def test_equal_episodes_have_no_credit(name: str, chat: Chat) -> None:
     method, collected = play(name, context, tasks=1)
     outcome = collected.episodes[0].outcome
     context.critics = dict.fromkeys(
-        ("critic", "outcome"), lambda readings: [tuple(outcome for _ in one.at) for one in readings]
+        ("critic", "outcome"), lambda inputs: [tuple(outcome for _ in one.at) for one in inputs]
     )
     credits = by_decision(collected, method.estimator(collected, context, method.memory))
     for value in credits.values():
@@ -381,27 +381,27 @@ def test_equal_episodes_have_no_credit(name: str, chat: Chat) -> None:
 class Together(LocalContext):
     """The context of one of several processes, each in a thread, which gather from each other."""
 
-    def __init__(self, process: int, barrier: threading.Barrier, told: list[list[Any]]) -> None:
+    def __init__(self, process: int, barrier: threading.Barrier, of_processes: list[list[Any]]) -> None:
         super().__init__()
         self.interaction, self.chat = Uneven(), sudoku_chat()
         self.critics = dict.fromkeys(("critic", "outcome"), guesses)
-        self.process, self.barrier, self.told = process, barrier, told
+        self.process, self.barrier, self.of_processes = process, barrier, of_processes
 
     def gather(self, items: Sequence[Any]) -> list[Any]:
-        self.told[self.process] = list(items)
+        self.of_processes[self.process] = list(items)
         self.barrier.wait()
-        everyone = [item for own in self.told for item in own]
+        everyone = [item for own in self.of_processes for item in own]
         self.barrier.wait()
         return everyone
 
 
 def credited_together(method: Method, parts: Sequence[RolloutBatch]) -> dict[str, Any]:
     """The credit of several processes, each with a part of the rollouts."""
-    barrier, told = threading.Barrier(len(parts), timeout=60), [[] for _ in parts]
+    barrier, of_processes = threading.Barrier(len(parts), timeout=60), [[] for _ in parts]
 
     def credited(process: int) -> dict[str, Any]:
         try:
-            context = Together(process, barrier, told)
+            context = Together(process, barrier, of_processes)
             return by_decision(parts[process], method.estimator(parts[process], context, method.memory))
         except BaseException:
             barrier.abort()

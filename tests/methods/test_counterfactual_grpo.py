@@ -353,7 +353,7 @@ def test_outcomes_beyond_0_and_1_are_refused(chat: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"group_size": 1}, "group_size must be at least 2, got 1; raise it"),
         ({"alpha": 0}, "alpha must be above 0, got 0; "),
@@ -376,8 +376,8 @@ def test_outcomes_beyond_0_and_1_are_refused(chat: Any) -> None:
         ({"train_solo": True, "solver_signal": "joint"}, "train_solo needs reward='counterfactual'"),
     ],
 )
-def test_settings_out_of_range_are_refused(options: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_settings_out_of_range_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         methods.make("counterfactual_grpo", **options)
 
 

@@ -35,8 +35,8 @@ def test_the_critic_reads_all_messages_before_a_decision_and_learns_its_return()
     failed = Episode(decisions=(decision(1),), outcome=0.0, ending=Ending.ERROR)
     samples = tuple(Rollout(episode=one, instance=0) for one in (failed, talk))
 
-    def critic(readings: Any) -> list[tuple[float, ...]]:
-        return [(float(len(one.ids)),) for one in readings]
+    def critic(inputs: Any) -> list[tuple[float, ...]]:
+        return [(float(len(one.ids)),) for one in inputs]
 
     context = LocalContext(critics={"critic": critic})
     collected = RolloutBatch(rollouts=samples, rows=1)
@@ -49,7 +49,7 @@ def test_the_critic_reads_all_messages_before_a_decision_and_learns_its_return()
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"gamma": 1.5}, r"gamma must be in \[0, 1\], got 1.5"),
         ({"lam": -1}, r"lam must be in \[0, 1\], got -1"),
@@ -57,6 +57,6 @@ def test_the_critic_reads_all_messages_before_a_decision_and_learns_its_return()
         ({"return_clip": 0}, "return_clip must be above 0, got 0"),
     ],
 )
-def test_options_out_of_range_are_refused(options: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_options_out_of_range_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         methods.make("mappo", **options)

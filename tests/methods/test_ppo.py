@@ -23,9 +23,9 @@ class Critic:
     def __init__(self) -> None:
         self.asked: list[CriticInput] = []
 
-    def __call__(self, readings: Sequence[CriticInput]) -> list[tuple[float, ...]]:
-        self.asked = list(readings)
-        return [tuple(OUTPUTS[at] for at in one.at) for one in readings]
+    def __call__(self, inputs: Sequence[CriticInput]) -> list[tuple[float, ...]]:
+        self.asked = list(inputs)
+        return [tuple(OUTPUTS[at] for at in one.at) for one in inputs]
 
 
 def decision(context: Sequence[int], action: Sequence[int], **others: Any) -> Decision:

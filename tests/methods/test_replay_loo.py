@@ -52,8 +52,8 @@ def test_a_message_is_credited_against_the_others_at_its_context() -> None:
 
 def test_a_critic_of_messages_is_a_share_of_the_baseline_and_learns_mean_returns() -> None:
     # What is expected of the plan is 0.5, of the other 0.25, of any answer 0.
-    def critic(readings: Any) -> list[tuple[float, ...]]:
-        return [({(7, 1): 0.5}.get(one.ids, 0.0),) for one in readings]
+    def critic(inputs: Any) -> list[tuple[float, ...]]:
+        return [({(7, 1): 0.5}.get(one.ids, 0.0),) for one in inputs]
 
     credit = LeaveOneOut(value_assistance=0.5)(TREE, LocalContext(critics={"critic": critic}), None)
     # Both plans read the same, (7, 1), so 0.5 is expected of each: half of what the other returned, half of that.
@@ -135,7 +135,7 @@ def test_the_options_determine_the_episodes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"baseline": "mean"}, "baseline must be one of leave_one_out, full_mean, got 'mean'"),
         ({"alternatives": [1, 1], "budget": 2}, r"at least 1 at each step and at least 2 at some step, got \[1, 1\]"),
@@ -150,6 +150,6 @@ def test_the_options_determine_the_episodes() -> None:
         ({"return_clip": 0.0}, "return_clip must be above 0, got 0.0"),
     ],
 )
-def test_a_setting_out_of_range_is_refused_in_one_sentence(settings: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_a_setting_out_of_range_is_refused_in_one_sentence(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         methods.make("replay_loo", **settings)

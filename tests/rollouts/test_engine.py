@@ -614,7 +614,7 @@ class Letters:
         return Generation(ids=self.chat.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def told(episode):
+def text_of(episode):
     return "".join(decision.action_text for decision in episode.decisions)
 
 
@@ -624,9 +624,9 @@ def test_alternatives_share_earlier_decisions(chat, most):
     engine = Engine(TaleInteraction(), chat, sampler, max_concurrent=most)
     episodes = engine.run([replace(tale("x", 3), fanout=(2, 1, 3))])
     assert [episode.branch for episode in episodes] == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
-    firsts = [told(episode)[:2] for episode in episodes]
+    firsts = [text_of(episode)[:2] for episode in episodes]
     assert firsts[0] == firsts[1] == firsts[2] != firsts[3] == firsts[4] == firsts[5]
-    assert len({told(episode) for episode in episodes}) == 6
+    assert len({text_of(episode) for episode in episodes}) == 6
     # Two first messages, one second message under each, three third messages under each: every one sampled once.
     assert sampler.asked == 2 + 2 + 6
     assert [episode.prefix_length for episode in episodes] == [0, 2, 2, 0, 2, 2]

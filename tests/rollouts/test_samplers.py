@@ -55,13 +55,13 @@ def test_seeds_are_honoured_only_if_all_samplers_do():
 
 
 def test_a_role_without_a_sampler_is_named():
-    with pytest.raises(ValueError, match=r"every role must have a sampler, got only those of a without 'b'; add"):
+    with pytest.raises(ValueError, match=r"every role must have a sampler, got none for 'b' in a mapping for a; add"):
         sample({"a": Says(7)}, ["a", "b"], [[1], [2]], [None, None])
 
 
 def test_an_engine_refuses_a_role_without_a_sampler_when_it_is_made():
     chat = Chat(build_tokenizer(make("tic_tac_toe"), episodes=1))
-    with pytest.raises(ValueError, match=r"got only those of reasoner without 'actor'"):
+    with pytest.raises(ValueError, match=r"got none for 'actor' in a mapping for reasoner"):
         Engine(relay(size=4), chat, {"reasoner": Says(7)})
 
 
@@ -80,8 +80,8 @@ def test_an_engine_samples_each_role_with_its_sampler(micro_policy):
 
 
 def test_counted_samplers_report_every_call_and_honour_seeds_if_the_samplers_do():
-    told = []
-    plain, seeds = counted(Says(7), told.append), counted(SaysSeeded(8), told.append)
+    counts = []
+    plain, seeds = counted(Says(7), counts.append), counted(SaysSeeded(8), counts.append)
     assert [reply.ids for reply in plain([[1], [2]])] == [[7], [7]]
     assert not honours_seeds(plain)
     assert [reply.ids for reply in sample(seeds, ["a"] * 3, [[1], [2], [3]], [5, None, 6])] == [
@@ -89,7 +89,7 @@ def test_counted_samplers_report_every_call_and_honour_seeds_if_the_samplers_do(
         [8, None],
         [8, 6],
     ]
-    assert told == [2, 3]
-    sample(counted({"a": Says(7), "b": Says(8)}, told.append), ["a", "b", "b"], [[1], [2], [3]], [None] * 3)
-    assert told == [2, 3, 1, 2]
+    assert counts == [2, 3]
+    sample(counted({"a": Says(7), "b": Says(8)}, counts.append), ["a", "b", "b"], [[1], [2], [3]], [None] * 3)
+    assert counts == [2, 3, 1, 2]
     assert counted(plain, None) is plain

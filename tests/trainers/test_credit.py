@@ -62,7 +62,7 @@ class Remembering:
         }
         taught = []
         if self.critic_targets:
-            readings = [
+            inputs = [
                 CriticInput(
                     ids=one.context_ids + one.action_ids,
                     at=tuple(range(len(one.context_ids), len(one.context_ids) + len(one.action_ids) + 1)),
@@ -70,8 +70,8 @@ class Remembering:
                 for episode in collected.episodes
                 for one in episode.decisions
             ]
-            values = context.values(readings)
-            taught = [CriticTargets(inputs=readings, targets=[[0.5] * len(own) for own in values], values=values)]
+            values = context.values(inputs)
+            taught = [CriticTargets(inputs=inputs, targets=[[0.5] * len(own) for own in values], values=values)]
         after = replace(memory, mean=memory.mean + 0.5, seen=(*memory.seen, len(collected.rollouts)))
         return Credit(decisions=decisions, memory=after, critic_targets=taught)
 

@@ -73,7 +73,7 @@ class RolloutRequest(Generic[S]):
 class _Walk(Generic[S]):
     """An unfinished episode; `episode` is set when it is over, `branches` when it has forked.
 
-    In each step it makes requests (`asked_with`), acts when it has all `replies`, and continues from `result`.
+    In each step it makes requests (`request_contexts`), acts when it has all `replies`, and continues from `result`.
     """
 
     start: RolloutRequest[S]
@@ -94,7 +94,7 @@ class _Walk(Generic[S]):
     shared: SharedStates | None = None  # if other walks continue from its state
     episode: Episode | None = None
     branches: list[_Walk[S]] = field(default_factory=list)
-    asked_with: list[tuple[int, ...]] = field(default_factory=list)  # the context of each request
+    request_contexts: list[tuple[int, ...]] = field(default_factory=list)  # the context of each request
     replies: list[Generation | None] = field(default_factory=list)
     coming: int = 0  # number of replies or steps that it waits for
     step: list[Decision] = field(default_factory=list)
@@ -121,7 +121,7 @@ class _Walk(Generic[S]):
                 branch=(*self.branch, index),
                 prefix_length=len(self.decisions) if index else self.prefix_length,
                 branches=[],
-                asked_with=[],
+                request_contexts=[],
                 replies=[],
                 step=[],
                 result=[],
@@ -235,7 +235,7 @@ class Engine(Generic[S]):
         """
         states = SharedStates(self.interaction)
         walks = [self._walk(start, place) for place, start in enumerate(starts)]
-        waiting, unasked = deque(walks), list[_Walk[S]]()
+        waiting, ready = deque(walks), list[_Walk[S]]()
         live = 0
         arrivals = _Arrivals(self.lock)
         try:
@@ -248,17 +248,17 @@ class Engine(Generic[S]):
                         waiting.extendleft(reversed(self._split(walk, states)))
                     elif walk.episode is None:
                         live += 1
-                        unasked.append(walk)
-                self._ask(unasked, arrivals)
+                        ready.append(walk)
+                self._make_requests(ready, arrivals)
                 # Only walks that can continue are visited, so an arrival costs the same for any number of others.
-                moved = [walk for walk in unasked if not walk.coming]
+                moved = [walk for walk in ready if not walk.coming]
                 # If walks have just ended, others start before the engine waits.
                 moved += arrivals.take(wait=live > 0 and not moved)
                 self._act([walk for walk in moved if walk.episode is None and not walk.step], arrivals)
                 for walk in moved:
                     if walk.result:
                         self._advance(walk, walk.step, walk.result.pop())
-                unasked = [walk for walk in moved if walk.episode is None and not walk.splits and not walk.coming]
+                ready = [walk for walk in moved if walk.episode is None and not walk.splits and not walk.coming]
                 # Walks that fork next come first in the queue, so that their alternatives run in parallel.
                 waiting.extendleft(reversed([walk for walk in moved if walk.splits]))
                 live -= sum(walk.splits or walk.episode is not None for walk in moved)
@@ -364,7 +364,7 @@ class Engine(Generic[S]):
             return context
         return None
 
-    def _ask(self, walks: Sequence[_Walk[S]], arrivals: _Arrivals) -> None:
+    def _make_requests(self, walks: Sequence[_Walk[S]], arrivals: _Arrivals) -> None:
         """Makes the next requests of walks; those with a context that is too long end."""
         requests = [(walk, request) for walk in walks for request in walk.requests]
         contexts = self._contexts(requests)
@@ -375,7 +375,7 @@ class Engine(Generic[S]):
         to_sample: list[tuple[_Walk[S], int, Request]] = []
         for (walk, request), context in zip(requests, contexts, strict=True):
             if walk.episode is None:
-                walk.asked_with.append(context)
+                walk.request_contexts.append(context)
                 walk.replies.append(walk.forced.pop(request.event, None))
                 if walk.replies[-1] is None:
                     to_sample.append((walk, len(walk.replies) - 1, request))
@@ -384,7 +384,7 @@ class Engine(Generic[S]):
 
     def _sample(self, requests: Sequence[tuple[_Walk[S], int, Request]], arrivals: _Arrivals) -> None:
         """Samples replies: those of a batch are set at once, those of single requests when they arrive."""
-        contexts = [walk.asked_with[index] for walk, index, _ in requests]
+        contexts = [walk.request_contexts[index] for walk, index, _ in requests]
         seeds = [walk.draw_seed(request.event) for walk, _, request in requests]
         takers = [partial(_take_reply, walk, index, request.max_tokens) for walk, index, request in requests]
         if isinstance(self.generate, SubmittingSampler):
@@ -403,7 +403,7 @@ class Engine(Generic[S]):
         generations = [reply for walk in walks for reply in walk.replies if reply is not None]
         texts = iter(self.chat.texts([generation.ids for generation in generations]))
         for walk in walks:
-            for request, context, generation in zip(walk.requests, walk.asked_with, walk.replies, strict=True):
+            for request, context, generation in zip(walk.requests, walk.request_contexts, walk.replies, strict=True):
                 assert generation is not None
                 ids, text = tuple(generation.ids), next(texts)
                 walk.threads[request.event] = Thread.after(request, text, context + ids)
@@ -468,7 +468,7 @@ class Engine(Generic[S]):
             walk.steps += 1
             walk.fanout = walk.fanout[1:]
             self._count_siblings(walk, step)
-            walk.asked_with, walk.replies, walk.step = [], [], []
+            walk.request_contexts, walk.replies, walk.step = [], [], []
             self._set_requests(walk)
 
     def _count_siblings(self, walk: _Walk[S], step: Sequence[Decision]) -> None:

@@ -123,8 +123,8 @@ def refuse_missing(generate: GenerateFn | Mapping[str, GenerateFn] | SubmittingS
         for role in roles:
             if role not in generate:
                 raise ValueError(
-                    f"every role must have a sampler, got only those of {', '.join(generate) or 'no role'} without "
-                    f"{role!r}; add one."
+                    f"every role must have a sampler, got none for {role!r} in a mapping for "
+                    f"{', '.join(generate) or 'no role'}; add one."
                 )
 
 

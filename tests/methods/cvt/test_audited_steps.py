@@ -168,16 +168,16 @@ def test_steps_are_drawn_by_a_selector_and_their_features_are_stored(chat: Chat)
         selector = Surprised()
 
     own = context(chat)
-    own.critics["critic"] = lambda readings: [(0.0,)] * len(readings)
+    own.critics["critic"] = lambda inputs: [(0.0,)] * len(inputs)
     own._logprobs = lambda decisions: [(-1.0 if "final" in one.action_text else 0.0,) for one in decisions]
     collector = AuditedSteps(inner=Group(size=2), steps=1, families=("deletion",), gate=False).bind(WORLD)
     collected = collector([{"seed": place} for place in range(20)], own, Memory())
     drawn = {one.source: one for one in collected.rollouts if not one.trained}
     after_others = [one.decisions for one in collected.episodes if len(one.decisions) in (2, 3, 4)]
-    told = [drawn[one[-1].id] for one in after_others if "final" in one[-1].action_text and one[-1].id in drawn]
-    assert {replacement_of(one).features[0] for one in told} == {1.0}
+    answers = [drawn[one[-1].id] for one in after_others if "final" in one[-1].action_text and one[-1].id in drawn]
+    assert {replacement_of(one).features[0] for one in answers} == {1.0}
     # One step in the mean: the last of n has what the others leave of it, .15 each.
-    assert {round(replacement_of(one).probability, 6) for one in told} <= {0.85, 0.7, 0.55}
+    assert {round(replacement_of(one).probability, 6) for one in answers} <= {0.85, 0.7, 0.55}
 
 
 def test_the_features_of_a_step(chat: Chat) -> None:

@@ -38,17 +38,17 @@ BARE: dict[str, Any] = {
 }  # fmt: skip
 
 
-class Told(LocalContext):
+class GivenContext(LocalContext):
     """A context with given log-probabilities and critics."""
 
     def __init__(self, chat: Chat, frozen: Mapping[str, Any] = {}, current: Mapping[str, Any] = {}) -> None:
-        super().__init__(critics={"critic": lambda readings: [(0.0,) * len(one.at) for one in readings]})
-        self.chat, self.told = chat, {"frozen": frozen, "current": current}
+        super().__init__(critics={"critic": lambda inputs: [(0.0,) * len(one.at) for one in inputs]})
+        self.chat, self.given = chat, {"frozen": frozen, "current": current}
         self.asked: list[list[str]] = []
 
     def logprobs(self, decisions: Sequence[Decision], policy: Any = "current") -> list[tuple[float, ...]]:
         self.asked.append([one.id for one in decisions])
-        return [self.told[policy][one.id] for one in decisions]
+        return [self.given[policy][one.id] for one in decisions]
 
 
 def values(credit: Credit) -> list[Any]:
@@ -98,17 +98,17 @@ def estimator(**changed: Any) -> ConstrainedCounterfactual:
 
 
 def outcome_says(step: float, replaced: float = 0.0) -> Callable[[Any], Any]:
-    return lambda readings: [(0.0, step) if len(one.at) == 2 else (replaced,) for one in readings]
+    return lambda inputs: [(0.0, step) if len(one.at) == 2 else (replaced,) for one in inputs]
 
 
 @pytest.fixture
-def context(chat: Chat) -> Told:
-    found = Told(chat)
+def context(chat: Chat) -> GivenContext:
+    found = GivenContext(chat)
     found.critics["outcome"] = outcome_says(0.4, 0.3)
     return found
 
 
-def test_a_contribution_is_the_step_minus_its_replacements_divided_by_its_probability(context: Told) -> None:
+def test_a_contribution_is_the_step_minus_its_replacements_divided_by_its_probability(context: GivenContext) -> None:
     branches = [
         *(branch("d", "deletion", y, 0.5) for y in (0.0, 1.0)),  # (1 - .5) / .5 = 1
         *(branch("d", "substitution", y, 0.5) for y in (0.0, 0.0)),  # (1 - 0) / .5 = 2
@@ -117,7 +117,7 @@ def test_a_contribution_is_the_step_minus_its_replacements_divided_by_its_probab
     assert values(credit)[0] == pytest.approx((0.25 * 1 + 0.3 * 2) / 0.55)
 
 
-def test_a_family_without_an_estimate_is_missing_and_not_0(context: Told) -> None:
+def test_a_family_without_an_estimate_is_missing_and_not_0(context: GivenContext) -> None:
     failed = branch("d", "substitution", 0.0, ending=Ending.ERROR)
     branches = [branch("d", "deletion", 0.0), failed]
     credit = estimator()(collected(episode(decision(), verified=1.0), branches=branches), context, Constraints())
@@ -126,14 +126,14 @@ def test_a_family_without_an_estimate_is_missing_and_not_0(context: Told) -> Non
     assert values(alone)[0] == 0.0  # all families missing
 
 
-def test_the_reward_is_one_tanh_of_the_mean_over_families(context: Told) -> None:
+def test_the_reward_is_one_tanh_of_the_mean_over_families(context: GivenContext) -> None:
     branches = [branch("d", "deletion", 0.0), branch("d", "substitution", 1.0)]
     own = estimator(contribution=0.6, contribution_advantage=0.0)
     credit = own(collected(episode(decision(), verified=1.0), branches=branches), context, Constraints())
     assert values(credit)[0] == pytest.approx(0.6 * math.tanh(2 * 0.25 / 0.55))
 
 
-def test_a_hack_that_passes_the_check_has_no_verified_success(context: Told) -> None:
+def test_a_hack_that_passes_the_check_has_no_verified_success(context: GivenContext) -> None:
     branches = [branch("d", "deletion", 0.0, check=0.0)]
     hacked = collected(episode(decision(), check=1.0, verified=0.0), branches=branches)
     bare = {"answer": 0.0, "contribution": 1e-9}
@@ -145,7 +145,7 @@ def test_a_hack_that_passes_the_check_has_no_verified_success(context: Told) -> 
 def test_the_ratio_is_of_later_decisions_action_tokens_clipped_after_the_product(chat: Chat) -> None:
     frozen = {"b": (-1.0, -1.0), "c": (-0.2,)}
     current = {"b": (-1.5, -1.2), "c": (-0.4,)}
-    context = Told(chat, frozen, current)
+    context = GivenContext(chat, frozen, current)
     context.critics["outcome"] = outcome_says(0.4)
     walk = episode(decision("a"), decision("b", reply=(5, 6)), decision("c"), verified=1.0)
     found = collected(walk, branches=[branch("a", "deletion", 0.0)])
@@ -159,7 +159,7 @@ def test_the_ratio_is_of_later_decisions_action_tokens_clipped_after_the_product
 
 
 def test_nothing_follows_the_last_step_so_its_ratio_is_one(chat: Chat) -> None:
-    context = Told(chat)
+    context = GivenContext(chat)
     context.critics["outcome"] = outcome_says(0.9)
     found = collected(episode(decision("a"), verified=1.0), branches=[branch("a", "deletion", 0.25)])
     assert values(estimator(refresh_every=5)(found, context, Constraints()))[0] == pytest.approx(0.75)
@@ -175,25 +175,27 @@ def test_nothing_follows_the_last_step_so_its_ratio_is_one(chat: Chat) -> None:
         ({"estimator": "process"}, 0.4 - 0.4),  # less the mean over all steps, of which it is the only one
     ],
 )
-def test_the_estimate_of_each_estimator(context: Told, changed: dict[str, Any], expected: float) -> None:
+def test_the_estimate_of_each_estimator(context: GivenContext, changed: dict[str, Any], expected: float) -> None:
     found = collected(episode(decision(), verified=1.0), branches=[branch("d", "deletion", 0.0)])
     assert values(estimator(**changed)(found, context, Constraints()))[0] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("selection", "expected"), [("inverse", 4.0), ("none", 1.0), ("augmented", 0.4 + 0.6 / 0.25)])
-def test_the_estimate_with_each_correction_of_the_selection(context: Told, selection: str, expected: float) -> None:
+def test_the_estimate_with_each_correction_of_the_selection(
+    context: GivenContext, selection: str, expected: float
+) -> None:
     found = collected(episode(decision(), verified=1.0), branches=[branch("d", "deletion", 0.0, 0.25)])
     credit = estimator(selection=selection)(found, context, Constraints())
     assert values(credit)[0] == pytest.approx(expected)
 
 
-def test_steps_that_were_not_drawn_are_trained_on_without_a_contribution(context: Told) -> None:
+def test_steps_that_were_not_drawn_are_trained_on_without_a_contribution(context: GivenContext) -> None:
     walk = episode(decision("a"), decision("b"), check=1.0, verified=1.0)
     credit = estimator()(collected(walk, branches=[branch("a", "deletion", 0.0)]), context, Constraints())
     assert values(credit) == pytest.approx([1.0 + 1.0, 1.0])
 
 
-def test_costs_have_separate_advantages_and_multipliers_change_after_use(context: Told) -> None:
+def test_costs_have_separate_advantages_and_multipliers_change_after_use(context: GivenContext) -> None:
     own = estimator(constrained=True, limits={"tampering": 0.2}, contribution_advantage=0.0)
     dear = episode(decision("a", Audit(costs={"tampering": 1.0})))
     free = episode(decision("b", Audit()))
@@ -209,7 +211,7 @@ def test_costs_have_separate_advantages_and_multipliers_change_after_use(context
     assert values(same) == pytest.approx([0.0, 0.0])  # J - d is a constant, and moves nothing
 
 
-def test_multipliers_belong_to_costs_by_name_and_new_ones_start_at_0(context: Told) -> None:
+def test_multipliers_belong_to_costs_by_name_and_new_ones_start_at_0(context: GivenContext) -> None:
     found = collected(episode(decision("a", Audit(costs={"tampering": 1.0}))))
     memory = Constraints(multipliers=(("unsafe", 0.25), ("tampering", 0.5)))
     limits = {"tampering": 1.0, "skipped": 0.0, "unsafe": 0.0}
@@ -225,26 +227,26 @@ def test_limits_are_the_papers_by_name_in_the_order_of_section_3_3() -> None:
     ]  # fmt: skip
 
 
-def test_episodes_without_decisions_or_an_answer_get_no_credit(context: Told) -> None:
+def test_episodes_without_decisions_or_an_answer_get_no_credit(context: GivenContext) -> None:
     own = estimator(constrained=True, limits={"tampering": 0.1}, evidence=0.45)
     credit = own(collected(episode(), episode(decision("a", Audit(kind="think")))), context, Constraints())
     assert values(credit) == [0.0]
     assert own(collected(episode()), context, Constraints()).decisions == {}
 
 
-def test_episodes_without_a_verified_success_get_no_credit(context: Told) -> None:
+def test_episodes_without_a_verified_success_get_no_credit(context: GivenContext) -> None:
     failed = episode(decision("a"), verified=None, ending=Ending.ERROR)
     credit = estimator()(collected(failed, episode(decision("b"), check=1.0, verified=1.0)), context, Constraints())
     assert values(credit) == [1.0]
 
 
-def test_hacks_reduce_reward_and_advantage_by_the_maximum_detector_score(context: Told) -> None:
+def test_hacks_reduce_reward_and_advantage_by_the_maximum_detector_score(context: GivenContext) -> None:
     own = estimator(hack=0.8, hack_advantage=0.9, contribution_advantage=0.0)
     credit = own(collected(episode(decision("a", Audit(hacks={"x": 0.2, "y": 0.5})))), context, Constraints())
     assert values(credit)[0] == pytest.approx(-0.5 * (0.8 + 0.9))
 
 
-def test_the_other_terms_of_the_reward_are_those_of_the_audit(context: Told) -> None:
+def test_the_other_terms_of_the_reward_are_those_of_the_audit(context: GivenContext) -> None:
     own = estimator(evidence=0.45, meta=0.18, contribution_advantage=0.0)
     read = decision("a", Audit(kind="read", uncertainty=(0.9, 0.4)))
     lost = decision("b", Audit(kind="verify", uncertainty=(0.4, 0.6)))  # less is not paid back
@@ -254,7 +256,7 @@ def test_the_other_terms_of_the_reward_are_those_of_the_audit(context: Told) -> 
     assert values(credit) == pytest.approx([0.18 * 0.5 + end, end, end])
 
 
-def test_the_critic_learns_the_shaped_return_without_contributions_or_costs(context: Told) -> None:
+def test_the_critic_learns_the_shaped_return_without_contributions_or_costs(context: GivenContext) -> None:
     own = estimator(constrained=True, limits={"tampering": 0.0}, hack_advantage=0.9)
     walk = episode(decision("a", Audit(costs={"tampering": 1.0}, hacks={"x": 1.0})), check=1.0, verified=1.0)
     found = collected(walk, branches=[branch("a", "deletion", 0.0)])
@@ -262,7 +264,7 @@ def test_the_critic_learns_the_shaped_return_without_contributions_or_costs(cont
     assert (lesson.critic, lesson.targets, lesson.values) == ("critic", [(1.0,)], [(0.0,)])
 
 
-def test_the_outcome_model_learns_after_its_predictions(context: Told) -> None:
+def test_the_outcome_model_learns_after_its_predictions(context: GivenContext) -> None:
     branches = [branch("d", "deletion", 0.0), branch("d", "substitution", 1.0, ending=Ending.ERROR)]
     found = collected(episode(decision(), verified=1.0), branches=branches)
     lesson = estimator()(found, context, Constraints()).critic_targets[1]
@@ -275,7 +277,7 @@ def test_the_outcome_model_learns_after_its_predictions(context: Told) -> None:
 
 
 def test_the_outcome_model_learns_outcomes_of_the_copy_and_not_of_another_policy(chat: Chat) -> None:
-    context = Told(chat, frozen={"b": (-1.0,), "c": (-2.0,)}, current={"b": (-1.0,), "c": (-0.1,)})
+    context = GivenContext(chat, frozen={"b": (-1.0,), "c": (-2.0,)}, current={"b": (-1.0,), "c": (-0.1,)})
     context.critics["outcome"] = outcome_says(0.4, 0.3)
     walk = episode(decision("a"), decision("b"), decision("c"), verified=1.0)
     branches = [
@@ -293,7 +295,7 @@ def test_the_outcome_model_learns_outcomes_of_the_copy_and_not_of_another_policy
 def test_the_outcome_model_learns_later_decisions_if_the_copy_plays_them_equally(chat: Chat) -> None:
     same = {"b": (-1.0,), "c": (-0.5,)}
     for frozen, taught in (({"b": (-1.0,), "c": (-0.5,)}, 3), ({"b": (-2.0,), "c": (-0.5,)}, 1)):
-        context = Told(chat, frozen, same)
+        context = GivenContext(chat, frozen, same)
         context.critics["outcome"] = outcome_says(0.4, 0.3)
         found = collected(
             episode(decision("a"), decision("b"), decision("c"), verified=1.0),
@@ -303,7 +305,7 @@ def test_the_outcome_model_learns_later_decisions_if_the_copy_plays_them_equally
         assert [len(target) for target in lesson.targets].count(2) == taught
 
 
-def test_outcomes_of_paraphrases_count_for_the_step(context: Told) -> None:
+def test_outcomes_of_paraphrases_count_for_the_step(context: GivenContext) -> None:
     branches = [branch("d", "deletion", 0.0), *(branch("d", "paraphrase", y) for y in (0.0, 1.0, 0.0))]
     own = {"families": {"deletion": 0.5, "paraphrase": 0.5}}
     found = collected(episode(decision(), verified=1.0), branches=branches)
@@ -315,11 +317,9 @@ def test_outcomes_of_paraphrases_count_for_the_step(context: Told) -> None:
     assert values(credit)[0] == pytest.approx(0.4 - 0.3)
 
 
-def test_the_information_matched_baseline_scores_every_step(context: Told) -> None:
+def test_the_information_matched_baseline_scores_every_step(context: GivenContext) -> None:
     says = iter((0.2, 0.8, 0.5))
-    context.critics["outcome"] = lambda readings: [
-        (0.0, next(says)) if len(one.at) == 2 else (0.3,) for one in readings
-    ]
+    context.critics["outcome"] = lambda inputs: [(0.0, next(says)) if len(one.at) == 2 else (0.3,) for one in inputs]
     walks = [episode(decision("a"), decision("b"), verified=1.0), episode(decision("c"))]
     found = collected(*walks, branches=[branch("a", "deletion", 0.0, 0.25)])
     credit = estimator(estimator="process", answer=1e-9)(found, context, Constraints())
@@ -328,8 +328,8 @@ def test_the_information_matched_baseline_scores_every_step(context: Told) -> No
 
 def test_sequential_corrections_clip_the_ratio_of_each_decision(chat: Chat) -> None:
     frozen, current = {"b": (0.0,), "c": (-5.0,)}, {"b": (-3.0,), "c": (0.0,)}
-    context = Told(chat, frozen, current)
-    context.critics["outcome"] = lambda readings: [(0.5, 0.25) if len(one.at) == 2 else (0.0,) for one in readings]
+    context = GivenContext(chat, frozen, current)
+    context.critics["outcome"] = lambda inputs: [(0.5, 0.25) if len(one.at) == 2 else (0.0,) for one in inputs]
     walk = episode(decision("a"), decision("b"), decision("c"), verified=1.0)
     found = collected(walk, branches=[branch("a", "deletion", 0.0)])
     credit = estimator(refresh_every=5, estimator="sequential")(found, context, Constraints())
@@ -337,7 +337,7 @@ def test_sequential_corrections_clip_the_ratio_of_each_decision(chat: Chat) -> N
     assert values(credit)[0] == pytest.approx(0.5 + 5.0 * (later - 0.25))
 
 
-def test_costs_are_discounted_in_means_and_advantages(context: Told) -> None:
+def test_costs_are_discounted_in_means_and_advantages(context: GivenContext) -> None:
     own = estimator(gamma=0.5, constrained=True, limits={"tampering": 0.0}, penalty=0.0, contribution_advantage=0.0)
     dear = episode(decision("a"), decision("b", Audit(costs={"tampering": 1.0})))
     found = collected(dear, episode(decision("c"), decision("d")))
@@ -347,8 +347,8 @@ def test_costs_are_discounted_in_means_and_advantages(context: Told) -> None:
 
 
 def test_the_belief_reward_uses_predictions_before_the_update(chat: Chat) -> None:
-    context = Told(chat)
-    context.critics["belief"] = lambda readings: [(0.9, 0.1) for _ in readings]
+    context = GivenContext(chat)
+    context.critics["belief"] = lambda inputs: [(0.9, 0.1) for _ in inputs]
     own = replace(estimator(belief=0.25, contribution_advantage=0.0), slots=(("phase", 2),))
     walk = episode(decision("a", Audit(beliefs={"phase": (0.5, 0.5)})))
     credit = own(collected(walk), context, Constraints())
@@ -360,7 +360,7 @@ def test_the_belief_reward_uses_predictions_before_the_update(chat: Chat) -> Non
 
 
 @pytest.mark.parametrize("method", ["dr", "ips", "model", "process"])
-def test_the_outcome_of_contributions_is_in_0_to_1(method: str, context: Told) -> None:
+def test_the_outcome_of_contributions_is_in_0_to_1(method: str, context: GivenContext) -> None:
     own = estimator(estimator=method, contribution_to="check")
     for played, replaced in ((2.0, 0.0), (1.0, -3.0)):
         found = collected(
@@ -371,7 +371,7 @@ def test_the_outcome_of_contributions_is_in_0_to_1(method: str, context: Told) -
                 own(found, context, Constraints())
 
 
-def test_the_selector_learns_whether_deleting_a_step_changed_a_verifier(context: Told) -> None:
+def test_the_selector_learns_whether_deleting_a_step_changed_a_verifier(context: GivenContext) -> None:
     found = collected(
         episode(decision("a"), verified=1.0),
         episode(decision("b"), verified=1.0),
@@ -382,7 +382,7 @@ def test_the_selector_learns_whether_deleting_a_step_changed_a_verifier(context:
     assert memory.updates == 1
 
 
-def test_a_hack_before_the_deleted_step_is_in_both_results(context: Told) -> None:
+def test_a_hack_before_the_deleted_step_is_in_both_results(context: GivenContext) -> None:
     hack, fine = Audit(kind="meta", hacks={"leak": 1.0}), Audit(kind="read")
     walk = episode(decision("a", hack), decision("b", fine), decision("c", fine), verified=1.0)
     same, other = decision("d", fine), decision("e", hack)
@@ -398,7 +398,7 @@ def test_a_hack_before_the_deleted_step_is_in_both_results(context: Told) -> Non
     assert [label for _, label in examples] == [1.0, 0.0, 0.0]
 
 
-def test_costs_of_continuations_are_not_in_the_means(context: Told) -> None:
+def test_costs_of_continuations_are_not_in_the_means(context: GivenContext) -> None:
     own = estimator(
         counterfactuals="extra", contribution_advantage=0.0, constrained=True, limits={"tampering": 0.2}, hack=0.0
     )
@@ -416,7 +416,7 @@ def test_costs_of_continuations_are_not_in_the_means(context: Told) -> None:
     ).memory.multipliers
 
 
-def test_the_parts_of_a_team_of_baselines(context: Told) -> None:
+def test_the_parts_of_a_team_of_baselines(context: GivenContext) -> None:
     interaction = EnvironmentInteraction(make("evidence"), history="current", instructions=False)
     for name in BASELINES:
         method = methods.make("constrained_counterfactual", baseline=name).bind(interaction)
