@@ -219,7 +219,7 @@ MUTANTS = [
         "pass",
         [
             "tests/trainers/test_counterfactual_grpo.py::"
-            "test_one_role_learns_at_a_time_and_the_others_stay_as_they_are_to_the_bit"
+            "test_one_role_learns_at_a_time_and_the_others_stay_bitwise_the_same"
         ],
     ),
     Mutant(
@@ -289,28 +289,28 @@ MUTANTS = [
         _BASE,
         "if correct or projection is not None or self.args.gradient_accumulation_steps % generate_every != 0:",
         "if correct or projection is not None:",
-        [_TEST_BASE + "test_a_second_update_on_the_same_replies_is_held_against_the_policy_that_made_them"],
+        [_TEST_BASE + "test_the_ratios_of_a_second_update_are_to_the_policy_that_sampled"],
     ),
     Mutant(
         "the reference taken from the policy",
         _BASE,
         "self._logprobs(self.ref_model, batch)",
         "self._logprobs(self.model, batch)",
-        [_TEST_BASE + "test_the_reference_stays_the_policy_of_the_start"],
+        [_TEST_BASE + "test_the_reference_stays_the_initial_policy"],
     ),
     Mutant(
         "the wrong role's adapter for the last part",
         _BASE,
         "self.use_policy_of(last)",
         "pass",
-        [_TEST_ROLES + "test_each_adapter_has_the_gradient_of_its_roles_messages"],
+        [_TEST_ROLES + "test_each_adapter_has_the_gradient_of_its_roles_decisions"],
     ),
     Mutant(
         "the wrong role's adapter for old log-probabilities",
         _BASE,
         ".logprobs,\n                self.use_policy_of,",
         ".logprobs,\n                None,",
-        [_TEST_ROLES + "test_replies_are_held_against_the_policy_of_the_role_that_made_them"],
+        [_TEST_ROLES + "test_ratios_are_to_the_policy_of_the_role_that_replied"],
     ),
     Mutant(
         "no entropy bonus",
@@ -324,7 +324,7 @@ MUTANTS = [
         _BASE,
         "0.0 if gated else self.entropy_coef",
         "self.entropy_coef",
-        [_TEST_BASE + "test_no_entropy_is_rewarded_before_it_is_measured_or_above_its_target"],
+        [_TEST_BASE + "test_entropy_is_not_rewarded_before_it_is_measured_or_above_its_target"],
     ),
     Mutant(
         "metrics of the loss that count rows without loss",
@@ -446,7 +446,7 @@ MUTANTS = [
         "src/hf_credit/trainers/method_context.py",
         "everyone = self.gather([(self._values, self._totals)])",
         "everyone = [(self._values, self._totals)]",
-        ["tests/trainers/test_method_context.py::test_a_metric_is_of_all_processes_also_where_one_alone_recorded_it"],
+        ["tests/trainers/test_method_context.py::test_a_metric_covers_all_processes_even_if_only_one_recorded_it"],
     ),
     Mutant(
         "a replay counts its steps from 0",
@@ -509,7 +509,7 @@ MUTANTS = [
         "src/hf_credit/collectors/base.py",
         'context.stream("instance", instance)',
         'context.stream("instance")',
-        ["tests/trainers/test_replay_loo.py::test_alternatives_can_be_continued_with_the_same_random_numbers"],
+        ["tests/trainers/test_replay_loo.py::test_alternatives_can_be_continued_with_common_random_numbers"],
     ),
     Mutant(
         "copies of an alternative share random numbers",
@@ -641,7 +641,7 @@ MUTANTS = [
         "src/hf_credit/trainers/truncated_ppo.py",
         'parts["truncation"]["options"] |= {',
         'parts["truncation"]["options"] | {',
-        ["tests/trainers/test_truncated_ppo.py::test_what_cannot_work_is_refused_in_one_sentence"],
+        ["tests/trainers/test_truncated_ppo.py::test_invalid_settings_are_refused_in_one_sentence"],
     ),
     Mutant(
         "checkpoints of T3 from before its rule was a part of the method are of another run",
@@ -733,7 +733,7 @@ MUTANTS = [
         "one.detach().to(dtype or one.dtype)",
         [
             "tests/trainers/test_constrained_counterfactual.py::"
-            "test_the_frozen_copy_plays_on_as_it_was_until_it_is_made_anew"
+            "test_the_frozen_copy_continues_episodes_unchanged_until_refreshed"
         ],
     ),
     Mutant(
@@ -764,7 +764,7 @@ MUTANTS = [
         ")",
         [
             "tests/trainers/test_constrained_counterfactual.py::"
-            "test_its_credit_is_diagnosed_from_its_folder_by_the_critics_that_lie_there"
+            "test_its_credit_is_diagnosed_from_its_folder_with_the_saved_critics"
         ],
     ),
     Mutant(

@@ -12,7 +12,7 @@ from hf_credit.validators import finite_number, one_of, whole_number
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1.5, 2.0, "3", True, None, [1]])
-def test_what_is_no_whole_number_is_refused(value: Any) -> None:
+def test_a_value_that_is_not_a_whole_number_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match=r"^size must be a whole number, got .*; correct it\.$"):
         whole_number("size", value, 1)
     with pytest.raises(ValueError, match=r"^size must be a whole number from 1 to 4, got .*; correct it\.$"):

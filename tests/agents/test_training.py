@@ -94,5 +94,5 @@ def test_tool_calls_are_read_as_trl_knows_them_of_a_chat_template(tokenizer: Any
 
 def test_a_command_that_a_file_names_is_not_run_unasked() -> None:
     spec = TaskSpec(collaboration="agent", collaboration_options={"agent": ["touch", "here"]}, trusted=False)
-    with pytest.raises(ValueError, match=r"cannot choose a server, a path or what is imported, got the agent"):
+    with pytest.raises(ValueError, match=r"cannot choose a server, a path or an import, got the agent"):
         spec.build()

@@ -58,7 +58,7 @@ def test_a_program_is_trained_killed_resumed_evaluated_and_reported(
     played = ("evaluate", "run", "--dataset", "tasks.jsonl", "--split", "train", "--episodes", 8, "--json")
     code, _, err = command(*played)
     assert code == 1
-    assert "the files beside a policy cannot choose it, got 'agent_shop:shop'" in err
+    assert "the files of a policy cannot choose it, got 'agent_shop:shop'" in err
     code, out, err = command(*played, "--option", "agent=agent_shop:shop")
     assert code == 0, err
     assert json.loads(out)["metrics"]["replies_kept"]["mean"] == 1.0

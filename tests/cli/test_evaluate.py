@@ -63,7 +63,7 @@ def test_replies_too_long_for_any_context_are_refused(
     game = ("--task", "sudoku", "--option", "size=4", "--option", "blanks=4", "--episodes", 2)
     code, out, err = command("evaluate", micro_policy, *game)
     assert (code, out) == (1, "")
-    assert "got replies of up to 4096 tokens for a model of 4096 positions, so that no reply fits" in err
+    assert "must be shorter than the model's 4096 positions, got a maximum of 4096 tokens" in err
     code, out, err = command("evaluate", micro_policy, *game, "--max-new-tokens", 4090)
     assert (code, out) == (1, "")
     assert "got 2 tasks, all above 6 tokens" in err
@@ -74,7 +74,7 @@ def test_prompts_that_differ_from_training_cause_a_warning(command: Callable[...
     code, _, err = command("evaluate", trained_run, "--episodes", 2, "--history", "append", "--instructions")
     assert code == 0
     assert "Warning: the policy" in err
-    assert "history='append' where it knows 'current', instructions=True where it knows False" in err
+    assert "history='append', not 'current', instructions=True, not False" in err
     assert "Warning" not in command("evaluate", trained_run, "--episodes", 2, "--history", "current").err
 
 
@@ -146,7 +146,7 @@ def test_code_in_the_folder_of_a_policy_is_run_with_consent_only(
     words += ["--attempts", 0, "--buckets", 1, "--candidates", 2] if asked == "diagnose" else []
     code, _, err = command(*words)
     assert code == 1
-    assert "the files beside a policy cannot choose it, got 'scorer_of_" in err
+    assert "the files of a policy cannot choose it, got 'scorer_of_" in err
     assert not (tmp_path / "ran").exists()
     code, _, err = command(*words, "--trust-remote-code")
     assert (tmp_path / "ran").exists(), err

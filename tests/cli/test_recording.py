@@ -102,7 +102,7 @@ def test_a_resumed_run_keeps_what_was_recorded_before_its_checkpoint(args: Train
 
 def test_the_file_is_bounded_by_recording_half_as_often(args: TrainingArguments, tokenizer: Any) -> None:
     # The sixth episode of some 3,400 bytes is too many: after update 6 come 8 and 10, after 12 comes 16, after 24, 32.
-    assert played(EpisodeRecorder(tokenizer, 1, most_bytes=20_000), args, 1, 40) == [1, 10, 20, 32, 40]
+    assert played(EpisodeRecorder(tokenizer, 1, max_bytes=20_000), args, 1, 40) == [1, 10, 20, 32, 40]
     assert (Path(args.output_dir or "") / EPISODES_FILE).stat().st_size <= 20_000
 
 

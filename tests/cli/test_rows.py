@@ -148,7 +148,7 @@ def test_what_does_not_fit_is_refused(reasoning: Callable[..., Path], tmp_path: 
     evaluation = [load_problems(test)]
     stream = Dataset.from_list([{"problem": "1"}]).to_iterable_dataset()
     assert isinstance(stream, IterableDataset)
-    with pytest.raises(ValueError, match=r"must have the column 'problem' and be no stream .*, got a stream"):
+    with pytest.raises(ValueError, match=r"must have the column 'problem', and not be a stream, .*, got a stream"):
         without_evaluation(stream, evaluation, "drop", "problem")
-    with pytest.raises(ValueError, match=r"must have the column 'problem' .*, got the columns question"):
+    with pytest.raises(ValueError, match=r"must have the column 'problem', .*, got the columns question"):
         without_evaluation(Dataset.from_list([{"question": "1"}]), evaluation, "drop", "problem")

@@ -213,7 +213,7 @@ def test_the_code_that_a_folder_names_is_run_only_with_consent(
     for what in ("evaluate", "diagnose"):
         code, _, err = command(what, "run", "--episodes", 2)
         assert code == 1
-        assert "the files beside a policy cannot choose it, got 'of_a_stranger:Nim' from hf_credit_task.json" in err
+        assert "the files of a policy cannot choose it, got 'of_a_stranger:Nim' from hf_credit_task.json" in err
     code, _, err = command("evaluate", "run", "--episodes", 2, "--task", "of_a_stranger:Nim")
     assert code == 0, err  # the user named it
 

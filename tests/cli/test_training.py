@@ -106,9 +106,9 @@ def test_prompts_that_differ_from_the_base_policys_cause_a_warning(
 ) -> None:
     path = str(recipe(model_name_or_path=str(trained_run), instructions=True))
     build_trainer(read_job(["--config", path]))
-    assert "was shown its task otherwise: instructions=True where it knows False" in capsys.readouterr().err
+    assert "was trained on other prompts: instructions=True, not False" in capsys.readouterr().err
     build_trainer(read_job(["--config", path, "--instructions", "false"]))
-    assert "was shown its task otherwise" not in capsys.readouterr().err
+    assert "was trained on other prompts" not in capsys.readouterr().err
 
 
 def test_a_collaboration_is_trained_on_its_tasks(together: Callable[..., Path]) -> None:

@@ -17,15 +17,15 @@ def test_the_last_of_several_tags_counts():
     assert last_action("<action>place 1 1</action> or rather <action>place 2 2</action> yes") == "place 2 2"
 
 
-def test_case_does_not_count_and_white_space_collapses():
+def test_case_is_ignored_and_white_space_collapses():
     assert last_action("<ACTION>\n Place\t1  2 </Action>") == "place 1 2"
 
 
-def test_a_tag_left_open_after_a_whole_one_does_not_count():
+def test_an_unclosed_tag_after_a_complete_one_is_ignored():
     assert last_action("<action>place 1 1</action> <action>place 2 2") == "place 1 1"
 
 
-def test_an_opening_tag_inside_begins_anew():
+def test_a_second_opening_tag_replaces_the_first():
     assert last_action("<action>place 1 1 <action>place 2 2</action>") == "place 2 2"
 
 
@@ -42,7 +42,7 @@ def test_letters_beyond_ascii_are_not_folded_into_ascii():
 @pytest.mark.parametrize(
     "reply", ["", "place 1 2", "<action>place 1 2", "place 1 2</action>", "</action><action>", "<act>x</act>", "\x00"]
 )
-def test_a_reply_without_a_whole_tag_has_no_action(reply):
+def test_a_reply_without_a_complete_tag_has_no_action(reply):
     assert last_action(reply) is None
 
 
@@ -97,7 +97,7 @@ def test_numbers_have_one_spelling(action, read):
     assert numbers(action, "fill", 3) == read
 
 
-def test_a_verb_can_stand_alone():
+def test_an_action_may_be_a_verb_only():
     assert numbers("look", "look", 0) == ()
 
 

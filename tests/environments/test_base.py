@@ -27,7 +27,7 @@ POSITIONS = st.builds(Position, seed=st.integers(0, 2**64 - 1), board=PLAIN, tur
 
 
 @given(POSITIONS)
-def test_a_state_comes_back_from_its_json(state):
+def test_a_state_is_restored_from_its_json(state):
     back = Position.from_json(state.to_json())
     assert back == state
     assert hash(back) == hash(state)
@@ -55,7 +55,7 @@ def test_a_state_cannot_be_changed():
         Position(seed=0).turn = 1
 
 
-def test_states_are_told_apart_by_every_field():
+def test_states_differ_if_any_field_does():
     states = {Position(seed=seed, board=board) for seed in (0, 1) for board in ((), (0,)) for _ in range(2)}
     assert len(states) == 4
 
@@ -65,7 +65,7 @@ def test_unknown_fields_are_refused():
         Position.from_json('{"seed":0,"colour":"red"}')
 
 
-def test_a_transition_has_an_empty_info_of_its_own():
+def test_each_transition_has_its_own_empty_info():
     first, second = (
         Transition(state=Position(seed=0), observation="", reward=0.0, terminated=False) for _ in range(2)
     )

@@ -35,7 +35,7 @@ OPTIONS = {
     "tic_tac_toe": [{}],
 }
 
-# For the broken environments below, which are spared a constructor of their own.
+# For the broken environments below, so that they need no constructor.
 FEW = range(6)
 
 
@@ -69,7 +69,7 @@ def breaks(rule):
     return mark
 
 
-@breaks("sample_task must follow from its seed alone")
+@breaks("sample_task must depend only on its seed")
 class TaskDrawsFromTheWorld(Sudoku):
     def sample_task(self, seed):
         return super().sample_task(random.SystemRandom().getrandbits(60))
@@ -87,18 +87,18 @@ class TaskHasAMixedList(Sudoku):
         return {**super().sample_task(seed), "note": [1, "2"]}
 
 
-@breaks("a task's column must hold one kind of value")
+@breaks("a task's column must have values of one type")
 class TaskChangesItsKind(Sudoku):
     def sample_task(self, seed):
         return {**super().sample_task(seed), "note": seed if seed % 2 else str(seed)}
 
 
-@breaks("a task must have every one of task_columns")
+@breaks("a task must have all task_columns")
 class TaskLacksAColumn(Sudoku):
     task_columns = ("puzzle", "level")
 
 
-@breaks("a task must have every one of task_columns, and no seed")
+@breaks("a task must have all task_columns, and no seed")
 class TaskHasTheSeed(Sudoku):
     def sample_task(self, seed):
         return {**super().sample_task(seed), "seed": seed}
@@ -439,7 +439,7 @@ class HasNoTurns(Sudoku):
 
 
 class Forgiving(Sudoku):
-    """Refuses what is illegal, and the game goes on."""
+    """Refuses illegal actions and continues."""
 
     forgiving = True
 
@@ -452,7 +452,7 @@ class Forgiving(Sudoku):
         return transition
 
 
-FORGIVES = "a forgiving environment must answer an unreadable or illegal reply, with no action in info, and go on"
+FORGIVES = "a forgiving environment must continue after an unreadable or illegal reply, with no action in info"
 
 
 @breaks(FORGIVES)
@@ -488,7 +488,7 @@ class RiddleState(State):
 
 
 class Riddle(Environment[RiddleState]):
-    """Any reply is an action, as it is spelled; the right one wins, and the fourth is the last."""
+    """Any reply is an action, verbatim; the right one wins, and the fourth is the last."""
 
     name = "riddle"
     state_type = RiddleState

@@ -37,11 +37,11 @@ def test_a_query_that_cannot_be_read_is_invalid(query):
 
 
 @pytest.mark.parametrize(("answer", "reward"), [("1, 3", 1.0), ("1,3", 1.0), ("3, 1", 0.0), ("1, 4", 0.0)])
-def test_all_circuits_must_be_right_and_in_order(answer, reward):
+def test_all_circuits_must_be_correct_and_in_order(answer, reward):
     assert GAME.step(START, f"<answer>{answer}</answer>").reward == reward
 
 
-def test_the_share_of_right_circuits_is_an_option():
+def test_the_share_of_correct_circuits_is_an_option():
     share = CircuitDecoding(candidates=4, reward="share")
     state = share.step(share.initial_state(ROW, 0), "answer 1, 4").state
     assert share.outcome(state) == 0.5
@@ -53,7 +53,7 @@ def test_an_answer_that_cannot_be_read_is_invalid(answer):
     assert GAME.step(START, f"<answer>{answer}</answer>").state.status == "invalid"
 
 
-def test_the_example_of_the_prompt_is_no_answer():
+def test_the_example_in_the_prompt_is_invalid_as_an_answer():
     game = CircuitDecoding(candidates=14, inputs=3)
     task = {**game.sample_task(0), "hidden": [13, 6]}
     state = game.initial_state(task, 0)
@@ -124,7 +124,7 @@ def test_a_bad_option_is_refused(options, message):
         ({"inputs": 9}, "inputs must be a whole number from 1 to 4, got 9; correct it."),
     ],
 )
-def test_a_row_that_cannot_be_is_refused(change, message):
+def test_an_invalid_row_is_refused(change, message):
     with pytest.raises(ValueError, match=message):
         GAME.initial_state({**ROW, **change}, 0)
 

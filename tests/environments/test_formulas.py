@@ -1,4 +1,4 @@
-"""Formulas: their truth tables against Python's own reading, and what is no formula."""
+"""Formulas: their truth tables, compared with Python, and invalid text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def formulas(draw):
 
 
 def by_python(formula, inputs):
-    """The same by the interpreter, for formulas that these tests made themselves."""
+    """The truth table by Python's interpreter, only for formulas of these tests."""
     table = 0
     for bits in product((False, True), repeat=inputs):
         table = 2 * table + bool(eval(formula, {}, {f"x{place}": bit for place, bit in enumerate(bits)}))
@@ -53,7 +53,7 @@ def test_rows_count_up_with_x0_in_front(formula, table):
         *(None, 1, "__import__('os').system('true')", "x0 if x1 else x0", "(" * 900 + "x0", "x0" + " and x0" * 200),
     ],
 )
-def test_what_is_no_formula_is_refused_and_never_run(text):
+def test_text_that_is_not_a_formula_is_refused_and_never_run(text):
     with pytest.raises(
         ValueError, match=r"^a formula must be of x0, x1, .* with and, or, not and brackets, in at most"
     ):
@@ -61,7 +61,7 @@ def test_what_is_no_formula_is_refused_and_never_run(text):
 
 
 @pytest.mark.parametrize(("count", "inputs"), [(2, 1), (14, 2), (30, 3), (10, 4)])
-def test_drawn_formulas_differ_and_none_is_constant(count, inputs):
+def test_random_formulas_differ_and_none_is_constant(count, inputs):
     drawn = draw_formulas(count, inputs, stream(0, "formulas"))
     tables = {truth_table(formula, inputs) for formula in drawn}
     assert len(drawn) == len(tables) == count

@@ -24,7 +24,7 @@ ROW = {"digits": 3, "symbols": 4, "secret": "231", "first_guess": "123"}
         ("1122", "1234", (1, 1)),
     ],
 )
-def test_feedback_counts_a_digit_of_the_secret_once(guess, secret, expected):
+def test_feedback_counts_each_digit_of_the_secret_once(guess, secret, expected):
     assert feedback(guess, secret) == expected
 
 
@@ -41,7 +41,7 @@ def test_the_set_is_every_pair_of_the_nine_sub_groups_once():
         assert set(secret + first) <= set(alphabet(symbols))
 
 
-def test_1526_rows_are_to_train_on_and_382_are_held_out():
+def test_1526_rows_are_for_training_and_382_are_held_out():
     game = GuessNumbers()
     parts = {}
     for split, count in (("train", 1526), ("held_out", 382)):
@@ -62,7 +62,7 @@ def test_three_digits_alone_keep_the_split():
         assert tuple(task.values()) in held_out
 
 
-def test_the_brief_prompt_shows_the_first_guess_and_later_feedback_alone():
+def test_the_brief_prompt_shows_only_the_first_guess_and_later_feedback():
     game = GuessNumbers(wording="brief")
     state = game.initial_state(ROW, 0)
     assert game.observe(state) == "3 digits from 1 to 4\n123 A0 B3"
@@ -81,7 +81,7 @@ def test_the_papers_prompt_is_filled_in():
     assert "231" not in text
 
 
-def test_guesses_may_repeat_digits_and_such_an_answer_is_wrong():
+def test_a_guess_may_repeat_digits_and_an_answer_that_does_is_wrong():
     game = GuessNumbers()
     state = game.initial_state(ROW, 0)
     assert game.step(state, "interact 222").state.queries == ("222",)
@@ -116,7 +116,7 @@ def test_ar_bench_has_four_of_ten_digits_and_no_first_guess():
     )
 
 
-def test_a_drawn_number_may_have_fewer_digits_and_symbols():
+def test_a_random_number_may_have_fewer_digits_and_symbols():
     game = GuessNumbers(source="ar_bench", digits=2, symbols=3, wording="brief")
     tasks = [game.sample_task(seed) for seed in range(200)]
     assert {task["secret"] for task in tasks} == {"12", "13", "21", "23", "31", "32"}
@@ -146,7 +146,7 @@ def test_a_drawn_number_may_have_fewer_digits_and_symbols():
         ),
     ],
 )
-def test_a_row_that_cannot_be_is_refused(change, message):
+def test_an_invalid_row_is_refused(change, message):
     game = GuessNumbers()
     with pytest.raises(ValueError) as refusal:  # noqa: PT011
         game.initial_state({**ROW, **change}, 0)

@@ -1,4 +1,4 @@
-"""Gymnasium's environments in words: slippery ice has one past and many futures."""
+"""Gymnasium's environments as text; slippery ice has one past and many futures."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def test_frozen_lake_keeps_every_rule(slippery, sessions):
     check_env(lake(slippery, sessions=sessions), range(3))
 
 
-def test_what_is_seen_is_gymnasiums_own_picture_with_the_agent_in_brackets():
+def test_the_observation_is_gymnasiums_rendering_with_the_agent_in_brackets():
     environment = lake(slippery=False)
     state = environment.initial_state({}, 0)
     assert environment.observe(state) == "[S]FFF\nFHFH\nFFFH\nHFFG"
     assert environment.step(state, tag("Right")).observation == "  (Right)\nS[F]FF\nFHFH\nFFFH\nHFFG"
 
 
-def test_the_way_to_the_goal_is_paid():
+def test_reaching_the_goal_is_rewarded():
     environment = lake(slippery=False, show=where)
     state, earned = environment.initial_state({}, 0), []
     for move in ("down", "down", "right", "right", "down", "right"):
@@ -55,7 +55,7 @@ def test_the_way_to_the_goal_is_paid():
     assert environment.metrics(state)["success"] == 1.0
 
 
-def test_on_slippery_ice_a_new_seed_changes_the_future_and_not_the_place():
+def test_on_slippery_ice_a_new_seed_changes_the_future_and_not_the_position():
     environment = lake(show=where)
     state = environment.initial_state({}, 3)
     for _ in range(4):
@@ -67,19 +67,19 @@ def test_on_slippery_ice_a_new_seed_changes_the_future_and_not_the_place():
         assert environment.observe(other) == environment.observe(state)
         futures.add(environment.step(other, "up").observation)
     assert len(futures) >= 2
-    # Without a new seed the future is one, whether the world is live or restored.
+    # Without a new seed, the future is the same in a live and in a restored world.
     assert len({environment.step(state, "up").observation for _ in range(5)}) == 1
 
 
 @pytest.mark.parametrize("reply", ["jump", "0", "left right", ""])
-def test_what_is_no_action_is_answered_and_costs_nothing_but_a_turn(reply):
+def test_a_reply_without_an_action_costs_only_a_turn(reply):
     environment = lake()
     state = environment.initial_state({}, 0)
     after = environment.step(state, reply)
     assert (after.info["action"], after.state.actions, after.state.status) == (None, (), "active")
 
 
-def test_a_limit_of_gymnasium_ends_the_episode():
+def test_gymnasiums_step_limit_ends_the_episode():
     assert lake().max_turns == 100
     environment = lake(slippery=False)
     state = environment.initial_state({}, 0)
@@ -102,7 +102,7 @@ def test_a_limit_of_gymnasium_ends_the_episode():
         ({"id": "Pendulum-v1", "show": where}, "actions must be of a Discrete or a Text space"),
     ],
 )
-def test_what_cannot_be_told_in_words_is_refused(options, message):
+def test_an_environment_without_text_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
         make("gymnasium", **options)
 
@@ -121,7 +121,7 @@ class Echo(gymnasium.Env):
         return f"You said {action!a}.", 0.5, action == "please", False, {"is_success": action == "please"}
 
 
-def test_text_in_and_text_out_need_no_renderer():
+def test_text_actions_and_observations_need_no_renderer():
     gymnasium.register("Echo-v0", entry_point=Echo)
     environment = make("gymnasium", id="Echo-v0", actions=["Hello", "please"], turns=4)
     check_env(environment, range(2))

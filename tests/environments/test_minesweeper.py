@@ -145,7 +145,7 @@ def boards(draw):
 
 @given(environment=boards(), seed=st.integers(), data=st.data())
 @settings(deadline=None)
-def test_play_keeps_the_rules(environment, seed, data):
+def test_random_play_follows_the_rules(environment, seed, data):
     task = environment.sample_task(seed)
     state = environment.initial_state(task, seed)
     mines = {tuple(mine) for mine in task["mines"]}
@@ -172,8 +172,8 @@ def test_play_keeps_the_rules(environment, seed, data):
     assert (completion == 1) == (environment.outcome(state) == 1)
 
 
-def test_every_layout_that_leaves_something_to_find_is_equally_likely():
-    environment = Minesweeper(3, 3, 2)  # 8 * 7 / 2 layouts, in each of which the centre shows a 2
+def test_every_unsolved_layout_is_equally_likely():
+    environment = Minesweeper(3, 3, 2)  # 8 * 7 / 2 layouts; the centre shows a 2 in each
     counts = {}
     for seed in range(2800):
         layout = tuple(map(tuple, environment.sample_task(seed)["mines"]))
@@ -182,7 +182,7 @@ def test_every_layout_that_leaves_something_to_find_is_equally_likely():
     assert all(60 < count < 140 for count in counts.values())  # 100 expected, standard deviation 10
 
 
-def test_a_task_always_leaves_something_to_find():
+def test_a_task_is_never_solved_by_its_start():
     environment = Minesweeper(2, 9, 1)
     for seed in range(50):
         task = environment.sample_task(seed)
@@ -190,7 +190,7 @@ def test_a_task_always_leaves_something_to_find():
         assert environment.initial_state(task, seed).status == "active"
 
 
-def test_a_layout_that_the_start_solves_is_won_at_once():
+def test_a_layout_that_the_start_solves_is_won_immediately():
     environment, first = start({"mines": [[1, 1]]}, rows=5, columns=5)
     assert first.status == "finished"
     assert environment.legal_actions(first) == ()
@@ -231,6 +231,6 @@ def test_a_task_with_impossible_mines_is_refused(mines):
         ),
     ],
 )
-def test_impossible_options_are_refused(options, message):
+def test_options_out_of_range_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         environments.make("minesweeper", **options)

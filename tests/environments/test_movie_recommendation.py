@@ -27,7 +27,7 @@ def last(game=GAME):
     return state
 
 
-def test_unseen_movies_are_shown_with_the_last_turn_alone():
+def test_unseen_movies_are_shown_only_at_the_last_turn():
     first, second, third = START, GAME.step(START, ASK).state, last()
     assert "Film" not in GAME.observe(first) + GAME.observe(second)
     assert GAME.observe(third).startswith("Equal\nFinal Turn: ")
@@ -36,7 +36,7 @@ def test_unseen_movies_are_shown_with_the_last_turn_alone():
     assert brief.observe(last(brief)) == "Movie1 Movie2 Equal\nRecommend:\nFilm1 1,0.1\nFilm2 0,0.5\nFilm3 0,0.4"
 
 
-def test_one_turn_is_the_last_one():
+def test_with_one_turn_the_first_is_the_last():
     game = MovieRecommendation(attributes=2, movies=2, unseen=3, turns=1)
     assert "Film2: [0,0.5]" in game.observe(game.initial_state(ROW, 0))
 
@@ -54,14 +54,14 @@ def test_the_best_movie_must_be_named_exactly():
         assert (after.reward, after.state.status) == (reward, status)
 
 
-def test_an_earlier_answer_is_invalid_unless_it_is_asked_for():
+def test_an_early_answer_is_invalid_unless_forced():
     assert GAME.step(START, "<answer>Film2</answer>").state.status == "invalid"
     force_answer = GAME.force_answer(START)
     assert "Film2: [0,0.5]" in GAME.answer_prompt(force_answer)
     assert GAME.step(force_answer, "<answer>Film2</answer>").reward == 1.0
 
 
-def test_drawn_tasks_have_one_best_movie_and_new_names():
+def test_random_tasks_have_one_best_movie_and_new_names():
     game = MovieRecommendation(attributes=3, levels=2, movies=4, unseen=3)
     for seed in range(60):
         task = game.sample_task(seed)
@@ -85,7 +85,7 @@ def test_drawn_tasks_have_one_best_movie_and_new_names():
         ({"weights": [0, 0]}, "weights must not all be 0"),
     ],
 )
-def test_a_row_that_cannot_be_is_refused(change, message):
+def test_an_invalid_row_is_refused(change, message):
     with pytest.raises(ValueError, match=f"^{message}"):
         GAME.initial_state({**ROW, **change}, 0)
 

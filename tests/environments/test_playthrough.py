@@ -1,4 +1,4 @@
-"""Playthroughs, and the committed one of each environment."""
+"""Playthroughs, and the committed playthrough of each environment."""
 
 import json
 import re
@@ -15,7 +15,7 @@ COMMITTED = Path(__file__).parent / "playthroughs"
 
 
 @pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
-def test_the_committed_playthrough_still_happens(name):
+def test_the_committed_playthrough_is_reproduced(name):
     path = COMMITTED / f"{name}.txt"
     remedy = f"python -m hf_credit.environments.playthrough {name} > tests/environments/playthroughs/{name}.txt"
     assert path.exists(), f"every environment has a committed playthrough, {name} has none; run {remedy}"
@@ -27,7 +27,7 @@ def test_every_committed_playthrough_is_of_an_environment():
 
 
 @pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
-def test_it_tells_a_whole_episode(name):
+def test_it_contains_a_whole_episode(name):
     environment = hf_credit.make(name)
     text = playthrough(environment, seed=3)
     states = [environment.state_type.from_json(found) for found in re.findall("^state: (.*)$", text, re.M)]
@@ -39,13 +39,13 @@ def test_it_tells_a_whole_episode(name):
     assert environment.instructions in text
 
 
-def test_another_seed_is_another_episode():
+def test_another_seed_gives_another_episode():
     environment = Sudoku(size=4)
     assert playthrough(environment, seed=1) == playthrough(environment, seed=1)
     assert playthrough(environment, seed=1) != playthrough(environment, seed=2)
 
 
-def test_a_short_one_in_full():
+def test_a_short_episode_in_full():
     lines = playthrough(Sudoku(size=4, blanks=1), seed=0).splitlines()
     assert lines[0] == "# sudoku, seed 0"
     assert lines[2:4] == ['options: {"size": 4, "blanks": 1, "notation": "grid"}', "max_turns: 1"]

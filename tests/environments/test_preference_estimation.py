@@ -42,7 +42,7 @@ def test_a_question_is_answered_by_utility(first, second, reply):
     assert GAME.observe(GAME.step(START, ask(first, second)).state) == reply
 
 
-def test_sums_that_floats_get_wrong_are_equal():
+def test_utilities_are_compared_exactly():
     assert 0.1 * 0.1 + 0.1 * 0.2 != 0.1 * 0.3
     assert preference((1, 1, 1), (1, 2, 0), (0, 0, 3)) == 0
     assert utility((1, 1, 1), (1, 2, 0)) == 3
@@ -58,7 +58,7 @@ def test_a_query_keeps_its_guess():
     "text",
     ["1,0", "1,0,0,0", "-0.5,1,0", "1.2.3,1,0", "2,1,0", "1.1,1,0", "nan,1,0", "1e-1,1,0", "w1,1,0", "", "½,1,0"],
 )
-def test_numbers_have_one_reading(text):
+def test_numbers_have_one_spelling_in_a_guess(text):
     assert read_decimals(text, 3) is None
     assert GAME.step(START, ask("Up", "Movie1", text)).state.status == "invalid"
     assert GAME.step(START, f"<answer>{text}</answer>").state.status == "invalid"
@@ -79,7 +79,7 @@ def test_a_query_has_a_guess_and_a_question(content):
     assert GAME.step(START, f"<interact>{content}</interact>").state.status == "invalid"
 
 
-def test_an_answer_is_right_above_the_cosine_and_not_at_it():
+def test_an_answer_is_correct_above_the_cosine_and_not_at_it():
     game = PreferenceEstimation(attributes=4, movies=2, levels=25)
     # 100 % 25 == 0; the weights (22, 11, 4, 2)/25 have the norm 1, so their cosine with the first axis is 0.88.
     row = {"levels": 25, "weights": [22, 11, 4, 2], "names": ["A", "B"], "scores": [[1, 0, 0, 0], [0, 1, 0, 0]]}
@@ -89,12 +89,12 @@ def test_an_answer_is_right_above_the_cosine_and_not_at_it():
     assert game.step(state, "<answer>0.88,0.44,0.16,0.08</answer>").reward == 1.0
 
 
-def test_the_zero_vector_is_an_answer_and_wrong():
+def test_the_zero_vector_is_a_wrong_answer():
     after = GAME.step(START, "<answer>0,0,0</answer>")
     assert (after.reward, after.state.status) == (0.0, "finished")
 
 
-def test_the_example_in_the_prompt_is_no_answer():
+def test_the_prompts_example_is_invalid_as_an_answer():
     assert "<answer>w1,w2,w3</answer>" in GAME.observe(START)
     assert GAME.step(START, "").reward == 0.0
 
@@ -168,6 +168,6 @@ def test_a_bad_option_is_refused(options, message):
         ({"scores": [[1, 2]] * 4}, "scores must be 3 numbers, got 2; correct them"),
     ],
 )
-def test_a_row_that_cannot_be_is_refused(change, message):
+def test_an_invalid_row_is_refused(change, message):
     with pytest.raises(ValueError, match=f"^{message}"):
         GAME.initial_state({**ROW, **change}, 0)

@@ -1,4 +1,4 @@
-"""Replies that query or answer, and what the games of paper T3 have in common."""
+"""Replies that query or answer, and the common rules of the environments of paper T3."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def start(turns=10):
         ("<answer>1", ""),
     ],
 )
-def test_the_first_tag_that_is_closed_acts_and_case_is_kept(reply, action):
+def test_the_first_closed_tag_is_the_action_and_case_is_kept(reply, action):
     assert first_act(reply) == action
 
 
@@ -44,7 +44,7 @@ def test_the_first_tag_that_is_closed_acts_and_case_is_kept(reply, action):
     st.text(alphabet="<>/ interactsw12\n")
     | st.lists(st.sampled_from(["<interact>", "</interact>", "<answer>", "</answer>", "a"])).map("".join)
 )
-def test_what_was_read_is_written_and_read_as_the_same(reply):
+def test_reading_a_written_action_returns_it(reply):
     action = first_act(reply)
     if action:
         assert first_act(GAME.write_action(action)) == action
@@ -52,17 +52,17 @@ def test_what_was_read_is_written_and_read_as_the_same(reply):
 
 
 @pytest.mark.parametrize("text", ["", "123", "guess 123", "<interact>", "interacting 1"])
-def test_other_text_is_no_action(text):
+def test_text_without_a_closed_tag_is_no_action(text):
     assert parse(text) is None
 
 
 @given(st.integers(0, SEEDS_PER_SPLIT - 1), st.sampled_from(["train", "held_out"]))
-def test_a_seed_knows_its_split_and_its_index(index, split):
+def test_a_seed_determines_split_and_index(index, split):
     assert split_of(task_seed(split, index)) == (split, index)
     assert split_of(task_seed(split, index) - 2**32) == (split, index)
 
 
-def test_an_answer_ends_the_game_and_alone_earns():
+def test_an_answer_ends_the_game_and_only_it_is_rewarded():
     game, state = start()
     guessed = game.step(state, "interact 231")
     assert (guessed.reward, guessed.terminated, guessed.info["action"]) == (0.0, False, "interact 231")
@@ -71,7 +71,7 @@ def test_an_answer_ends_the_game_and_alone_earns():
     assert game.metrics(answered.state) == {"success": 1.0, "answered": 1.0, "queries": 1.0}
 
 
-def test_turns_count_replies_the_answer_included():
+def test_turns_count_replies_including_the_answer():
     game, state = start(turns=2)
     last = game.step(state, "interact 231").state
     assert (last.left, last.status) == (1, "active")
@@ -80,7 +80,7 @@ def test_turns_count_replies_the_answer_included():
     assert game.step(last, "answer 231").reward == 1.0
 
 
-def test_who_is_asked_for_the_answer_has_one_reply_left():
+def test_a_forced_answer_leaves_one_reply():
     game, state = start()
     force_answer = game.force_answer(game.step(state, "interact 321").state)
     assert game.observe(force_answer) == game.observe(game.step(state, "interact 321").state)
@@ -97,7 +97,7 @@ def test_an_unreadable_reply_ends_the_game_as_invalid_and_keeps_the_state():
     assert game.step(state, "").state == type(state)(**{**vars(state), "status": "invalid"})
 
 
-def test_later_observations_are_feedback_so_the_present_one_is_not_enough():
+def test_later_observations_are_feedback_so_the_current_one_is_not_enough():
     with pytest.raises(
         ValueError, match="history must be 'append' for an environment whose observations are not complete"
     ):

@@ -1,4 +1,4 @@
-"""Random streams as functions of a seed."""
+"""Random generators derived from seeds."""
 
 import hashlib
 import subprocess
@@ -23,19 +23,19 @@ def test_a_seed_has_64_bits(seed, parts):
 
 
 @given(seed=st.integers(), parts=PARTS)
-def test_streams_of_one_purpose_are_equal_and_apart(seed, parts):
+def test_generators_of_one_purpose_are_equal_and_separate(seed, parts):
     first, second = stream(seed, *parts), stream(seed, *parts)
     drawn = [first.random() for _ in range(3)]
     assert drawn == [second.random() for _ in range(3)]
 
 
 @given(seed=st.integers(), other=st.integers(), parts=PARTS, others=PARTS)
-def test_another_seed_or_purpose_is_another_stream(seed, other, parts, others):
+def test_another_seed_or_purpose_gives_another_generator(seed, other, parts, others):
     same = (seed, [str(part) for part in parts]) == (other, [str(part) for part in others])
     assert (derive(seed, *parts) == derive(other, *others)) == same
 
 
-def test_parts_do_not_run_together():
+def test_parts_are_separated():
     assert derive(1, "ab", "c") != derive(1, "a", "bc")
     assert derive(1, 2) != derive(12)
 

@@ -1,4 +1,4 @@
-"""Worlds that cannot be copied: their states are values all the same, and every way back to one is the same."""
+"""Worlds that cannot be copied: their states are values, and every way of restoring one gives the same episode."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_TROUBLE = {"restored": 0, "lost": 0, "diverged": 0}
 
 
 class Lift:
-    """A lift in the wind: `up` and `down` move it by one, or by none; `wait` does nothing; the roof ends the ride."""
+    """A lift in the wind: `up` and `down` move it by one floor or none; the roof ends the episode."""
 
     live: list[Lift]
     lock = threading.Lock()
@@ -76,7 +76,7 @@ class CopyingLift(ReseedingLift):
 
 
 class MoodyLift(Lift):
-    """Draws from the world and not from its seed."""
+    """Draws random numbers without the seed."""
 
     moods = itertools.count()
 
@@ -119,7 +119,7 @@ class MoodyRide(Ride):
 
 
 class StrictRide(Ride):
-    """Takes nothing but what it lists, and no mistakes."""
+    """Accepts only the actions that it lists, and does not forgive others."""
 
     open_actions = False
     forgiving = False
@@ -148,11 +148,11 @@ def played(environment: Ride, actions: list[str], seed: int = 5) -> list[Replaye
 
 @pytest.mark.parametrize("ride", RIDES)
 @pytest.mark.parametrize("sessions", [1, 64])
-def test_a_live_world_is_an_environment_that_keeps_every_rule(ride, sessions):
+def test_a_live_world_follows_every_rule_of_environments(ride, sessions):
     check_env(ride(sessions), range(4))
 
 
-def test_what_a_state_holds_is_how_it_came_about():
+def test_a_state_holds_its_actions():
     states = played(Ride(), ["up", "wait", "up"])
     assert json.loads(states[0].task) == {"roof": 4}
     assert [state.actions for state in states] == [(), ("up",), ("up", "wait"), ("up", "wait", "up")]
@@ -160,7 +160,7 @@ def test_what_a_state_holds_is_how_it_came_about():
     assert {state.seeds for state in states} == {((0, 5),)}
 
 
-def test_a_state_whose_world_has_gone_on_is_restored_by_playing_its_actions_again():
+def test_a_state_whose_world_has_moved_on_is_restored_by_replaying_its_actions():
     environment = Ride()
     states = played(environment, ["up", "up", "down"])
     assert environment.costs() == {"worlds_opened": 1, "world_steps": 3, "replayed_steps": 0, **NO_TROUBLE}
@@ -169,7 +169,7 @@ def test_a_state_whose_world_has_gone_on_is_restored_by_playing_its_actions_agai
     assert environment.costs() == {"worlds_opened": 2, "world_steps": 6, "replayed_steps": 2, **NO_TROUBLE}
 
 
-def test_a_world_that_can_be_copied_leaves_one_behind_and_nothing_is_played_again():
+def test_a_world_that_can_be_copied_is_restored_from_its_copy_without_replay():
     environment = CopiedRide()
     states = played(environment, ["up", "up", "down"])
     assert [
@@ -178,7 +178,7 @@ def test_a_world_that_can_be_copied_leaves_one_behind_and_nothing_is_played_agai
     assert environment.costs()["replayed_steps"] == 0
 
 
-def test_copies_that_were_left_behind_never_push_out_a_world_that_goes_on():
+def test_copies_never_displace_a_world_in_use():
     environment = CopiedRide(3)
     walkers = [environment.initial_state({"roof": 9}, seed) for seed in range(3)]
     for _ in range(8):
@@ -186,7 +186,7 @@ def test_copies_that_were_left_behind_never_push_out_a_world_that_goes_on():
     assert environment.costs()["replayed_steps"] == 0
 
 
-def test_a_world_that_does_not_repeat_itself_is_named_and_counted():
+def test_a_world_that_is_not_deterministic_is_reported_and_counted():
     environment = MoodyRide(1)
     states = played(environment, ["up", "wait"])
     environment.close()
@@ -196,14 +196,14 @@ def test_a_world_that_does_not_repeat_itself_is_named_and_counted():
     assert Lift.live == []
 
 
-def test_a_world_that_diverges_later_is_told_after_which_action():
+def test_the_error_of_a_world_that_diverges_later_names_the_action():
     class LateLift(Lift):
         def reset(self, task: Any, seed: int) -> str:
             return super().reset(task, next(MoodyLift.moods))
 
     environment = FixedRide()
     environment.lift = LateLift
-    # Four in ten of two rides differ in one step of the wind; forty steps of two rides hardly agree.
+    # Two episodes differ in a step with probability 0.4, so forty steps hardly ever agree.
     state = environment.initial_state({"roof": 1000}, 0)
     for _ in range(40):
         state = environment.step(state, "up").state
@@ -212,7 +212,7 @@ def test_a_world_that_diverges_later_is_told_after_which_action():
         environment.step(state, "up")
 
 
-def test_a_new_seed_changes_what_is_ahead_and_is_part_of_the_past_from_then_on():
+def test_a_new_seed_changes_the_future_and_then_belongs_to_the_past():
     environment = Ride()
     states = played(environment, ["up", "up"])
     futures = set()
@@ -223,7 +223,7 @@ def test_a_new_seed_changes_what_is_ahead_and_is_part_of_the_past_from_then_on()
         for _ in range(2):
             state = environment.step(state, "up").state
         assert state.seeds == ((0, 5), (2, began))
-        environment.close()  # every world is gone: what was played before the new seed and after it is played again
+        environment.close()  # every world is released: actions before and after the new seed are replayed
         last = environment.step(state, "wait")
         assert last.observation == state.observation
         assert last.state.seeds == state.seeds
@@ -231,7 +231,7 @@ def test_a_new_seed_changes_what_is_ahead_and_is_part_of_the_past_from_then_on()
     assert len(futures) > 1
 
 
-def test_a_world_that_takes_no_new_seed_meets_the_same_future():
+def test_a_world_without_reseeding_has_the_same_future():
     environment = FixedRide()
     states = played(environment, ["up", "up"])
     after = {environment.step(reseed(states[-1], seed), "up").observation for seed in range(8)}
@@ -242,8 +242,8 @@ moves = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["up", "down", "wa
 
 
 @given(moves=moves, sessions=st.integers(1, 4), ride=st.sampled_from(RIDES[:3]))
-def test_in_any_order_and_with_any_number_of_live_worlds_an_episode_is_the_same(moves, sessions, ride):
-    """Four walkers that take turns as they like, now and then with a new seed, as alone in a world of their own."""
+def test_an_episode_does_not_depend_on_the_order_or_number_of_live_worlds(moves, sessions, ride):
+    """Four episodes that take turns at random, sometimes with a new seed, equal four separate ones."""
     shared, alone = ride(sessions), [ride(1) for _ in range(4)]
     starts = [one.initial_state({"roof": 2}, 1) for one in alone]
     states = [shared.initial_state({"roof": 2}, 1) for _ in range(4)]
@@ -260,11 +260,11 @@ def test_in_any_order_and_with_any_number_of_live_worlds_an_episode_is_the_same(
         environment.close()
 
 
-def test_in_threads_no_more_worlds_are_live_than_allowed_and_nobody_shares_one():
+def test_in_threads_no_more_worlds_are_live_than_allowed_and_none_is_shared():
     environment, serial = CopiedRide(3), CopiedRide()
 
     def ride(one: Ride, seed: int) -> ReplayedState:
-        state = one.initial_state({"roof": 3}, seed % 4)  # several go the same way
+        state = one.initial_state({"roof": 3}, seed % 4)  # several have the same seed
         for turn in range(12):
             state = one.step(state, ("up", "wait", "down", "up")[(turn + seed) % 4]).state
         return state
@@ -275,7 +275,7 @@ def test_in_threads_no_more_worlds_are_live_than_allowed_and_nobody_shares_one()
     assert together == [ride(serial, seed) for seed in range(24)]
 
 
-def test_close_releases_every_world_and_states_outlive_it():
+def test_close_releases_every_world_and_states_remain_usable():
     environment = Ride(8)
     states = played(environment, ["up", "up", "up"])
     environment.step(states[0], "up")
@@ -285,7 +285,7 @@ def test_close_releases_every_world_and_states_outlive_it():
     assert environment.step(states[1], "up").state == states[2]
 
 
-def test_worlds_of_an_environment_that_is_gone_are_released():
+def test_worlds_of_a_deleted_environment_are_released():
     environment = Ride()
     played(environment, ["up"])
     assert len(Lift.live) == 1
@@ -304,7 +304,7 @@ def test_a_finished_world_is_used_for_the_next_task():
     assert environment.costs()["worlds_opened"] == 1
 
 
-def test_a_copy_of_the_environment_has_worlds_of_its_own():
+def test_a_copy_of_the_environment_has_its_own_worlds():
     environment = Ride(2)
     states = played(environment, ["up"])
     other = pickle.loads(pickle.dumps(environment))
@@ -312,7 +312,7 @@ def test_a_copy_of_the_environment_has_worlds_of_its_own():
     assert (other.sessions, other.costs()["worlds_opened"], environment.costs()["worlds_opened"]) == (2, 1, 1)
 
 
-def test_a_world_that_breaks_is_closed_and_the_state_lives_on():
+def test_a_world_that_raises_is_closed_and_its_state_remains_usable():
     environment = Ride()
     states = played(environment, ["up", "up"])
     with pytest.raises(RuntimeError, match="the cable broke"):
@@ -322,7 +322,7 @@ def test_a_world_that_breaks_is_closed_and_the_state_lives_on():
 
 
 @pytest.mark.parametrize("text", ["", " \n", "\x00", "up\ud800", "x" * 5000])
-def test_text_that_a_world_cannot_be_sent_is_answered_and_never_sent(text):
+def test_invalid_text_is_refused_and_never_sent_to_the_world(text):
     environment = Ride()
     before = played(environment, ["up"])[-1]
     sent = list(Lift.given)
@@ -330,25 +330,25 @@ def test_text_that_a_world_cannot_be_sent_is_answered_and_never_sent(text):
     assert Lift.given == sent
     assert (after.info["action"], after.reward, after.state.status, after.state.unread) == (None, 0.0, "active", True)
     assert after.observation == f"No action could be read in the last reply.\n\n{before.observation}"
-    # The next action is taken where the world stood, and nothing is played again.
+    # The next action continues from the world's position, without replay.
     assert environment.step(after.state, "wait").observation == before.observation
     assert environment.costs()["replayed_steps"] == 0
 
 
-def test_a_refusal_of_the_world_itself_is_told():
+def test_the_worlds_own_refusal_is_reported():
     environment = Ride()
     after = environment.step(environment.initial_state({"roof": 2}, 0), "sing")
     assert (after.info["action"], after.observation, after.state.actions) == (None, "You cannot do that.", ("sing",))
 
 
-def test_actions_are_read_as_they_are_spelled():
+def test_actions_are_read_verbatim():
     environment = Ride()
     state = environment.initial_state({"roof": 2}, 0)
     for reply in ("<action>Say  Hi</action>", f"Well: {tag('no')} {tag('Say  Hi')}"):
         assert environment.step(state, reply).state.actions == ("Say  Hi",)
 
 
-def test_restoring_more_than_going_on_is_warned_of_once(caplog, monkeypatch):
+def test_more_replayed_than_new_steps_warn_once(caplog, monkeypatch):
     monkeypatch.setattr("hf_credit.environments.sessions._MANY", 1000)
     environment = Ride(1)
     states = played(environment, ["wait"] * 60)
@@ -368,7 +368,7 @@ def test_restoring_more_than_going_on_is_warned_of_once(caplog, monkeypatch):
         (("text", float("nan"), False, {}), ValueError, "a world's reward must be a finite number, got nan for 'up'"),
     ],
 )
-def test_what_a_world_may_not_show_is_refused(shown, error, message, monkeypatch):
+def test_an_invalid_observation_of_a_world_is_refused(shown, error, message, monkeypatch):
     environment = Ride()
     state = environment.initial_state({"roof": 2}, 0)
     monkeypatch.setattr(ReseedingLift, "step", lambda self, action: shown)
@@ -376,6 +376,6 @@ def test_what_a_world_may_not_show_is_refused(shown, error, message, monkeypatch
         environment.step(state, "up")
 
 
-def test_there_must_be_room_for_a_world():
+def test_at_least_one_live_world_must_be_allowed():
     with pytest.raises(ValueError, match="sessions must be at least 1, got 0; raise it"):
         Ride(0)

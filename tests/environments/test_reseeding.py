@@ -1,4 +1,4 @@
-"""A new seed changes what is ahead and nothing behind; an environment that plays its past again is found out."""
+"""A new seed changes only the future; an environment that recomputes its past from it is caught."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from hf_credit.environments.reseeding import reseed, reseed_problems
 
 @dataclass(frozen=True, kw_only=True)
 class LakeState(State):
-    """Steps on ice: the moves so far, and where they led if `kept`."""
+    """Steps on ice: the moves so far, and the position if `kept`."""
 
     moves: tuple[str, ...] = ()
     place: int = 0
 
 
 class Lake(Environment[LakeState]):
-    """Eight fields in a row; left or right, and now and then one slips the other way. The last field wins.
+    """Eight fields in a row; left or right, and sometimes a step slips the other way. The last field wins.
 
     Args:
         past: `"kept"` in the state, as it should be; `"replayed"` from the seed whenever somebody looks; or
@@ -95,7 +95,7 @@ class Lake(Environment[LakeState]):
         return {"success": self.outcome(state)}
 
 
-def test_a_new_seed_alone_changes_in_a_state():
+def test_reseeding_changes_only_the_seed():
     state = LakeState(seed=1, moves=("left",), place=2)
     assert reseed(state, 0) == replace(state, seed=reseed(state, 0).seed)
     assert len({state.seed, *(reseed(state, seed).seed for seed in range(5))}) == 6
@@ -106,25 +106,25 @@ def test_an_environment_that_keeps_its_past_passes():
     check_env(Lake())
 
 
-def test_an_environment_that_replays_its_past_with_the_new_seed_is_found_out():
-    with pytest.raises(AssertionError, match=r"a new seed must change what is ahead of a state and nothing behind it"):
+def test_an_environment_that_recomputes_its_past_from_the_new_seed_is_caught():
+    with pytest.raises(AssertionError, match=r"a new seed must change only the future of a state"):
         check_env(Lake("replayed"))
 
 
 class HalfLake(Lake):
-    """Shows the field where it was, and stands somewhere else."""
+    """Shows the old field, but its position is another."""
 
     def observe(self, state: LakeState) -> str:
         return f"Turn {len(state.moves)}. {state.status}." if state.status == "active" else super().observe(state)
 
 
-def test_a_past_that_shows_at_the_end_alone_is_found_out():
-    with pytest.raises(AssertionError, match=r"what an unreadable reply leads to of LakeState"):
+def test_a_past_that_shows_only_at_the_end_is_caught():
+    with pytest.raises(AssertionError, match=r"the result of an unreadable reply of LakeState"):
         check_env(HalfLake("replayed"))
 
 
 @pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
-def test_our_environments_keep_their_past(name):
+def test_the_environments_of_the_library_keep_their_past(name):
     environment = make(name)
     for seed in range(3):
         state = environment.initial_state(environment.sample_task(seed), seed)
@@ -135,7 +135,7 @@ def test_our_environments_keep_their_past(name):
         assert list(reseed_problems(environment, states)) == []
 
 
-def test_several_states_are_looked_at_and_not_all_of_a_long_episode():
+def test_up_to_eight_states_of_an_episode_are_checked():
     looked = []
 
     class Watched(Lake):

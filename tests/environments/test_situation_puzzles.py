@@ -23,7 +23,7 @@ START = GAME.initial_state(ROW, 0)
 
 
 def shout(surface, bottom, question):
-    """A judge of somebody else's."""
+    """A custom judge."""
     return "YES!"
 
 
@@ -47,7 +47,7 @@ def test_brief_feedback_repeats_the_question():
     assert brief.observe(brief.step(state, "interact cold?").state) == "Unknown cold"
 
 
-def test_an_answer_earns_its_overlap_and_both_levels_are_reported():
+def test_the_reward_of_an_answer_is_its_word_overlap_and_both_overlaps_are_metrics():
     after = GAME.step(START, "<answer>The man had\n hiccups.</answer>")
     # Three of four words (`hiccups.` is another word than `hiccups`) of nine: 2 * 3 / (4 + 9).
     assert after.reward == pytest.approx(6 / 13)
@@ -59,22 +59,22 @@ def test_an_answer_earns_its_overlap_and_both_levels_are_reported():
     assert (right.reward, GAME.metrics(right.state)["success"]) == (1.0, 1.0)
 
 
-def test_case_counts():
+def test_answers_are_case_sensitive():
     assert GAME.step(START, f"<answer>{ROW['bottom'].lower()}</answer>").reward < 1
 
 
-def test_characters_are_an_option_and_success_is_of_words():
+def test_the_reward_may_be_by_characters_and_success_is_by_words():
     game = SituationPuzzles(reward="character")
     after = game.step(game.initial_state({**ROW, "bottom": "ab cd"}, 0), "<answer>dc ba</answer>")
     assert (after.reward, game.metrics(after.state)["success"]) == (1.0, 0.0)
 
 
-def test_what_is_told_nothing_is_counted():
+def test_unknown_verdicts_are_counted():
     state = GAME.step(GAME.step(START, "interact Was he old?").state, "interact Was he ill?").state
     assert GAME.metrics(state)["unknown"] == 0.5
 
 
-def test_stories_are_words_of_their_parts_and_splits_repeat():
+def test_stories_consist_of_words_from_their_slots_and_splits_repeat():
     game = SituationPuzzles(slots=5, values=3)
     task = game.sample_task(task_seed("train", 3))
     truth = task["bottom"].split()
@@ -91,23 +91,23 @@ def test_the_papers_prompt_shows_the_surface():
     assert text.endswith("Now, here's the puzzle:\nPuzzle: Why {puzzle}?")
 
 
-def test_a_judge_may_be_named_and_what_is_no_verdict_is_unknown():
+def test_a_judge_may_be_named_and_an_invalid_verdict_is_unknown():
     named = SituationPuzzles(judge=f"{__name__}:shout")
     assert named.step(START, "interact Was he ill?").state.replies == ("Unknown",)
     assert SituationPuzzles(judge=shout).step(START, "interact Was he ill?").state.replies == ("Unknown",)
 
 
-def test_a_judge_that_raises_is_no_bad_reply_of_the_policy():
+def test_an_error_of_the_judge_is_raised():
     with pytest.raises(RuntimeError, match="the judge is asleep"):
         SituationPuzzles(judge=fail).step(START, "interact Was he ill?")
 
 
 @pytest.mark.parametrize("reply", ["<interact></interact>", f"<interact>{'a' * 20_001}?</interact>"])
-def test_an_empty_and_an_endless_question_are_invalid(reply):
+def test_empty_and_overlong_questions_are_invalid(reply):
     assert GAME.step(START, reply).state.status == "invalid"
 
 
-def test_a_file_is_split_four_to_one_in_its_order(tmp_path):
+def test_a_file_is_split_four_to_one_in_order(tmp_path):
     path = tmp_path / "puzzles.json"
     puzzles = [{"surface": f"s{place}", "bottom": f"b{place}", "key_question": []} for place in range(10)]
     path.write_text(json.dumps(puzzles))
@@ -131,7 +131,7 @@ def test_a_file_without_puzzles_is_refused_without_its_content(tmp_path, text):
         SituationPuzzles(path=str(path))
 
 
-def test_what_is_no_plain_file_is_not_waited_for(tmp_path):
+def test_a_pipe_is_refused_without_waiting(tmp_path):
     os.mkfifo(tmp_path / "puzzles.json")
     for path in (tmp_path / "puzzles.json", tmp_path, "/dev/zero"):
         with pytest.raises(ValueError, match=r"^a file of puzzles must be a JSON list"):
@@ -164,6 +164,6 @@ def test_a_bad_option_is_refused(options, message):
         ({"slots": [["a", "b", "c"]]}, "a table of facts must have a verdict for each question, and a question for"),
     ],
 )
-def test_a_row_that_cannot_be_is_refused(change, message):
+def test_an_invalid_row_is_refused(change, message):
     with pytest.raises(ValueError, match=f"^{message}"):
         GAME.initial_state({**ROW, **change}, 0)

@@ -67,7 +67,7 @@ def test_the_instructions_name_the_box_and_the_format():
     assert "<action>fill 1 2 3</action>" in text
 
 
-def test_filling_both_blanks_rightly_solves_the_puzzle(small, start):
+def test_filling_both_blanks_correctly_solves_the_puzzle(small, start):
     first = small.step(start, "fill 4 2 3")
     assert (first.reward, first.terminated, first.state.status) == (0.0, False, "active")
     assert first.state == SudokuState(seed=7, givens=TWO_BLANKS, cells="123434122143432.")
@@ -77,7 +77,7 @@ def test_filling_both_blanks_rightly_solves_the_puzzle(small, start):
     assert last.info == {"action": "fill 4 4 1"}
 
 
-def test_a_wrong_digit_stays_and_the_episode_goes_on(small, start):
+def test_a_wrong_digit_stays_and_the_episode_continues(small, start):
     wrong = small.step(start, "fill 4 2 1")
     assert (wrong.reward, wrong.terminated) == (0.0, False)
     assert small.observe(wrong.state).endswith("R4 4 1 2 .")
@@ -125,7 +125,7 @@ def test_nothing_happens_after_the_end(small, start):
     assert (after.state, after.reward, after.terminated) == (over, 0.0, True)
 
 
-def test_legal_are_all_digits_in_all_empty_cells(small, start):
+def test_every_digit_in_every_empty_cell_is_legal(small, start):
     assert small.legal_actions(start) == tuple(
         f"fill 4 {column} {digit}" for column in (2, 4) for digit in range(1, 5)
     )
@@ -133,7 +133,7 @@ def test_legal_are_all_digits_in_all_empty_cells(small, start):
 
 @pytest.mark.parametrize("size", sorted(BOXES))
 @given(seed=st.integers(0, 2**32 - 1))
-def test_a_task_has_the_asked_blanks_and_an_episode_as_many_turns(size, seed):
+def test_a_task_has_the_given_number_of_blanks_and_turns(size, seed):
     environment = Sudoku(size=size, blanks=6)
     state = environment.initial_state(environment.sample_task(seed), seed)
     assert state.givens.count(".") == environment.max_turns == 6
@@ -171,7 +171,7 @@ def test_the_smaller_sizes_have_their_own_default_blanks():
         ({"size": 4, "blanks": 0}, "blanks must be at least 1, got 0; raise it."),
     ],
 )
-def test_impossible_options_are_refused_in_one_sentence(options, message):
+def test_invalid_options_are_refused_in_one_sentence(options, message):
     with pytest.raises(ValueError, match=f"^{message}$"):
         Sudoku(**options)
 
@@ -188,7 +188,7 @@ def test_impossible_options_are_refused_in_one_sentence(options, message):
         ("1134341221434.2.", "a Sudoku puzzle must have exactly one solution, got one with none;"),
     ],
 )
-def test_a_task_that_is_no_puzzle_is_refused_in_one_sentence(small, puzzle, message):
+def test_an_invalid_puzzle_is_refused_in_one_sentence(small, puzzle, message):
     with pytest.raises(ValueError, match=f"^{message}"):
         small.initial_state({"puzzle": puzzle}, 0)
 
@@ -207,19 +207,19 @@ def named():
     return Sudoku(size=4, blanks=2, notation="named")
 
 
-def test_named_cells_are_shown_with_what_they_hold(named):
+def test_named_cells_are_shown_with_their_digits(named):
     assert named.observe(named.initial_state({"puzzle": TWO_BLANKS}, 0)) == (
         "a1=1 a2=2 a3=3 a4=4\nb1=3 b2=4 b3=1 b4=2\nc1=2 c2=1 c3=4 c4=3\nd1=4 d2=. d3=2 d4=."
     )
 
 
-def test_the_instructions_tell_the_names_and_the_format(named):
+def test_the_instructions_explain_the_names_and_the_format(named):
     assert "its row, a to d from the top, and its column, 1 to 4 from the left" in named.instructions
     assert "<action>a2=3</action>" in named.instructions
     assert "<action>fill" not in named.instructions
 
 
-def test_filling_named_cells_rightly_solves_the_puzzle(named):
+def test_filling_named_cells_correctly_solves_the_puzzle(named):
     start = named.initial_state({"puzzle": TWO_BLANKS}, 7)
     last = play(named, start, "d2=3", "So be it. <ACTION>D4=1</ACTION>")
     assert (last.reward, last.terminated, last.state.status) == (1.0, True, "finished")
@@ -247,7 +247,7 @@ def test_filling_named_cells_rightly_solves_the_puzzle(named):
         ("", None),
     ],
 )
-def test_a_name_that_is_no_empty_cell_ends_the_episode_as_invalid(named, action, read):
+def test_a_name_of_no_empty_cell_ends_the_episode_as_invalid(named, action, read):
     start = named.initial_state({"puzzle": TWO_BLANKS}, 7)
     transition = named.step(start, action)
     assert transition.state == replace(start, status="invalid")
@@ -257,7 +257,7 @@ def test_a_name_that_is_no_empty_cell_ends_the_episode_as_invalid(named, action,
 @pytest.mark.parametrize("notation", ["named", "candidates"])
 @pytest.mark.parametrize("size", sorted(BOXES))
 @given(seed=st.integers(0, 2**32 - 1))
-def test_every_notation_writes_the_same_game(size, notation, seed):
+def test_every_notation_is_of_the_same_game(size, notation, seed):
     grid, named = (Sudoku(size=size, blanks=4, notation=one) for one in ("grid", notation))
     task = grid.sample_task(seed)
     assert named.sample_task(seed) == task
@@ -285,7 +285,7 @@ def pencilled():
     return Sudoku(size=4, blanks=4, notation="candidates")
 
 
-def test_an_empty_cell_shows_the_digits_that_its_row_column_and_box_leave_it(pencilled):
+def test_an_empty_cell_shows_the_candidates_of_its_row_column_and_box(pencilled):
     # a1: 3 and 4 stand in its row, 4 in its column and its box. b1: its row holds 4, 1 and 2. a2 and c1: all but 2.
     start = pencilled.initial_state({"puzzle": "..34.412.1434321"}, 0)
     assert pencilled.observe(start) == (
@@ -293,18 +293,18 @@ def test_an_empty_cell_shows_the_digits_that_its_row_column_and_box_leave_it(pen
     )
 
 
-def test_a_wrong_digit_may_leave_a_cell_none(pencilled):
+def test_a_wrong_digit_may_leave_a_cell_without_candidates(pencilled):
     start = pencilled.initial_state({"puzzle": "..34.412.1434321"}, 0)
     assert pencilled.step(start, "a1=2").observation.startswith("a1=2 a2? a3=3 a4=4\nb1?3 b2=4 b3=1 b4=2\nc1? c2=1")
 
 
-def test_the_instructions_tell_what_a_question_mark_is(pencilled):
+def test_the_instructions_explain_the_question_mark(pencilled):
     assert "behind '?' stand the digits that its row, column and box leave an empty cell" in pencilled.instructions
     assert "'.'" not in pencilled.instructions
 
 
 @given(size=st.sampled_from(sorted(BOXES)), data=st.data())
-def test_the_digits_left_are_those_that_clash_with_no_other_cell(size, data):
+def test_candidates_conflict_with_no_other_cell(size, data):
     cells = tuple(data.draw(st.lists(st.integers(0, size), min_size=size * size, max_size=size * size)))
     left = digits_left(cells, size)
     height, width = BOXES[size]

@@ -1,4 +1,4 @@
-"""Solving and making Sudoku grids, against brute force that knows nothing of bit masks."""
+"""Solving and making Sudoku grids, compared with brute force without bit masks."""
 
 import itertools
 import random
@@ -20,7 +20,7 @@ from hf_credit.environments.sudoku_grid import (
 
 SIZES = sorted(BOXES)
 
-# The puzzle of Wikipedia's article on Sudoku, with the solution printed beside it there.
+# The puzzle of Wikipedia's article on Sudoku, with its printed solution.
 PRINTED = "530070000600195000098000060800060003400803001700020006060000280000419005000080079"
 PRINTED_SOLUTION = "534678912672195348198342567859761423426853791713924856961537284287419635345286179"
 
@@ -129,7 +129,7 @@ def test_random_grids_reach_every_4x4_grid(grids_4x4):
 @pytest.mark.parametrize(
     ("size", "blanks"), [(4, 1), (4, 8), (4, 12), (6, 18), (6, 26), (9, 1), (9, 40), (9, 54), (9, 58)]
 )
-def test_a_random_puzzle_has_exactly_the_asked_blanks_and_one_solution(size, blanks):
+def test_a_random_puzzle_has_exactly_the_given_blanks_and_one_solution(size, blanks):
     for seed in range(4):
         puzzle = random_puzzle(size, blanks, random.Random(seed))
         assert puzzle.count(0) == blanks
@@ -143,7 +143,7 @@ def test_4x4_puzzles_have_one_solution_by_brute_force_too(grids_4x4):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_puzzles_follow_from_the_stream_alone(size):
+def test_puzzles_depend_only_on_the_generator(size):
     def made(seed):
         return random_puzzle(size, 8, random.Random(seed))
 
@@ -154,7 +154,7 @@ def test_puzzles_follow_from_the_stream_alone(size):
 @pytest.mark.parametrize("size", SIZES)
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=20)
-def test_a_disguised_puzzle_keeps_its_blanks_and_its_one_solution(size, seed):
+def test_a_relabelled_puzzle_keeps_its_blanks_and_its_unique_solution(size, seed):
     puzzle = known_puzzle(size, size * 2)
     disguised = relabel(puzzle, size, random.Random(seed))
     assert disguised.count(0) == puzzle.count(0)
@@ -163,14 +163,14 @@ def test_a_disguised_puzzle_keeps_its_blanks_and_its_one_solution(size, seed):
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("beyond", [-1, 0, "one too many", "all"])
-def test_impossible_numbers_of_blanks_are_refused(size, beyond):
+def test_numbers_of_blanks_out_of_range_are_refused(size, beyond):
     most = size * size - FEWEST_CLUES[size]
     blanks = {"one too many": most + 1, "all": size * size}.get(beyond, beyond)
     with pytest.raises(ValueError, match=rf"^blanks must leave a {size}x{size} Sudoku .* got {blanks}; use "):
         known_puzzle(size, blanks)
 
 
-def test_a_possible_number_that_a_bounded_search_does_not_reach_is_refused():
+def test_a_number_of_blanks_that_the_bounded_search_does_not_reach_is_refused():
     with pytest.raises(ValueError, match=r"got 64; use fewer\.$"):
         known_puzzle(9, 64)
 

@@ -1,4 +1,4 @@
-"""Rows of the paper's authors become tasks."""
+"""The rows of the paper's authors as tasks."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def test_circuits_are_found_among_the_candidates_by_their_tables():
     assert game.step(game.initial_state(task, 0), "answer 3, 2").reward == 1.0
 
 
-def test_movies_are_counted_in_tenths_where_they_can_be():
+def test_movies_are_scored_in_tenths_if_possible():
     task = preference_task(MOVIES)
     assert task == {"levels": 10, "weights": [1, 3], "names": ["A", "B"], "scores": [[7, 10], [0, 2]]}
     game = make("preference_estimation")
     assert game.step(game.initial_state(task, 0), "answer 0.1,0.3").reward == 1.0
 
 
-def test_one_number_of_two_decimals_makes_all_hundredths():
+def test_one_score_with_two_decimals_makes_all_hundredths():
     task = recommendation_task(MOVIES)
     assert (task["levels"], task["weights"], task["scores"]) == (100, [10, 30], [[70, 100], [0, 20]])
     assert task["unseen_scores"] == [[25, 50], [100, 100]]
@@ -67,7 +67,7 @@ def test_numbers_out_of_range_are_refused(values):
         preference_task({"controller": {**MOVIES["controller"], "user_preference_function": values}})
 
 
-def test_a_row_without_its_parts_is_refused():
+def test_a_row_without_its_columns_is_refused():
     with pytest.raises(
         ValueError, match="a row's controller must have circuits, candidates, num_inputs, got it without"
     ):

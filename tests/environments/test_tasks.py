@@ -24,7 +24,7 @@ def sudoku():
 
 
 class Mastermind(Environment):
-    """Just enough of an environment to have two task columns, one of them a list."""
+    """The minimum of an environment with two task columns, one of them a list."""
 
     name = "mastermind"
     task_columns = ("code", "level")
@@ -36,7 +36,7 @@ class Mastermind(Environment):
 
 
 @given(train=INDICES, held_out=INDICES)
-def test_train_and_held_out_seeds_never_meet(train, held_out):
+def test_train_and_held_out_seeds_are_disjoint(train, held_out):
     assert 0 <= task_seed("train", train) < 2**31 <= task_seed("held_out", held_out) < 2**32
 
 
@@ -53,7 +53,7 @@ def test_a_split_has_one_seed_for_each_index(index, other, split):
         ("train", 2**31, "a task's index must be a whole number from 0 to 2147483647, got 2147483648; correct it."),
     ],
 )
-def test_there_are_no_other_seeds(split, index, message):
+def test_invalid_splits_and_indices_are_refused(split, index, message):
     with pytest.raises(ValueError, match=f"^{message}$"):
         task_seed(split, index)
 
@@ -74,7 +74,7 @@ def test_every_row_of_every_environment_starts_its_episode(name, lazy):
         assert environment.initial_state(task, seed) == environment.initial_state(drawn, row["seed"])
 
 
-def test_a_lazy_row_that_is_read_again_is_not_made_again():
+def test_a_lazy_row_is_computed_once():
     made = []
 
     class Counting(Mastermind):
@@ -130,12 +130,12 @@ def test_lazy_rows_are_made_only_when_read():
         ({"split": "dev"}, "split must be one of train, held_out, got 'dev'; pick one."),
     ],
 )
-def test_a_dataset_that_cannot_be_is_refused(sudoku, options, message):
+def test_an_invalid_dataset_is_refused(sudoku, options, message):
     with pytest.raises(ValueError, match=f"^{message}$"):
         tasks(sudoku, **options)
 
 
-def test_a_row_with_its_columns_is_taken_as_it_is():
+def test_a_row_with_its_columns_is_unchanged():
     row = {"seed": 3, "code": [9, 9], "level": "hard", "prompt": "ignored"}
     assert complete_task(Mastermind(), row) == ({"code": [9, 9], "level": "hard"}, 3)
 

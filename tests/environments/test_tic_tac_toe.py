@@ -25,7 +25,7 @@ def test_the_first_player_starts_on_an_empty_board():
 
 
 @pytest.mark.parametrize("opponent", ["random", "mcts"])
-def test_the_second_player_finds_one_mark_of_the_opponent(opponent):
+def test_the_second_player_starts_after_one_mark_of_the_opponent(opponent):
     second = ENVIRONMENT.initial_state({"agent": "second", "opponent": opponent}, 0)
     assert ENVIRONMENT.observe(second).startswith("You are O. Your turn.\n")
     assert sorted(second.board) == sorted("........X")
@@ -58,7 +58,7 @@ def test_games_end_in_a_win_a_loss_or_a_draw(before, agent, action, reward, note
     assert ENVIRONMENT.legal_actions(transition.state) == ()
 
 
-def test_an_unfinished_game_is_worth_nothing():
+def test_an_unfinished_game_has_outcome_zero():
     transition = ENVIRONMENT.step(state("... ... ..."), "place 2 2")
     assert (transition.reward, transition.terminated, transition.state.status) == (0.0, False, "active")
     assert transition.state.board.count("O") == 1
@@ -112,7 +112,7 @@ def test_a_game_of_legal_moves_ends_within_the_turn_limit(task_seed, seed, data)
 
 
 @pytest.mark.parametrize("opponent", ["random", "mcts"])
-def test_the_opponents_move_depends_on_the_seed_and_the_board_alone(opponent):
+def test_the_opponents_move_depends_only_on_the_seed_and_the_board(opponent):
     def answer(seed):
         return (
             TicTacToe().step(state("... ... ...", seed=seed, opponent=opponent), "place 2 2").info["opponent_action"]
@@ -165,7 +165,7 @@ def test_tasks_are_drawn_as_the_options_say(options, tasks):
     assert rows == [environment.sample_task(seed) for seed in range(60)]
 
 
-def test_the_metrics_name_the_player_the_agent_was():
+def test_the_metrics_depend_on_who_moves_first():
     won = ENVIRONMENT.step(state("XX. OO. ..."), "place 1 3").state
     assert ENVIRONMENT.metrics(won) == {"success": 1, "draw": 0, "loss": 0, "return": 1, "return_first": 1}
     drawn = ENVIRONMENT.step(state("XOX XOO .X.", "O"), "place 3 1").state
@@ -197,6 +197,6 @@ def test_a_task_with_an_unknown_value_is_refused(task):
         ),
     ],
 )
-def test_impossible_options_are_refused(options, message):
+def test_options_out_of_range_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         environments.make("tic_tac_toe", **options)

@@ -1,4 +1,4 @@
-"""Tool calls are read in the forms that chat templates teach, as data, whatever a reply holds."""
+"""Tool calls are read in the formats of chat templates, as data, from any reply."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ LOOK = ("look", {"at": "box"})
         '[{"name": "look", "arguments": {"at": "box"}}]',
     ],
 )
-def test_every_known_form_of_a_call_is_read(reply):
+def test_every_known_format_of_a_call_is_read(reply):
     assert read_calls(reply) == [LOOK]
 
 
-def test_all_calls_of_a_reply_are_read_in_their_order():
+def test_all_calls_of_a_reply_are_read_in_order():
     two = marked(write_call("a", {})) + marked(write_call("b", {"n": 1}))
     assert read_calls(two) == [("a", {}), ("b", {"n": 1})]
 
 
-def test_a_call_in_words_names_its_arguments_and_quotes_what_is_no_name():
+def test_a_call_as_text_names_its_arguments_and_quotes_other_text():
     assert call_in_words("sql", {"query": 'say "a"', "n": 1}) == 'sql(query="say \\"a\\"", n=1)'
     assert call_in_words("f(x) ", {"a=1, b": None}) == '"f(x) "("a=1, b"=null)'
     assert call_in_words("f", "broken") == 'f("broken")'
@@ -64,7 +64,7 @@ def test_a_reply_without_a_call_has_none(reply):
         '{"name": "look", "arguments": {"at": "' + "x" * 20_000 + '"}}',
     ],
 )
-def test_a_call_that_cannot_be_read_is_told_from_none(text):
+def test_an_unreadable_call_differs_from_no_call(text):
     assert read_calls(f"<tool_call>{text}</tool_call>") is None
     assert read_calls(marked(write_call(*LOOK)) + f"<tool_call>{text}</tool_call>") is None
 
@@ -82,7 +82,7 @@ values = st.recursive(
 
 
 @given(name=st.text(min_size=1, max_size=20), arguments=st.dictionaries(st.text(max_size=5), values, max_size=3))
-def test_what_was_written_is_read_again(name, arguments):
+def test_reading_a_written_call_returns_it(name, arguments):
     call = write_call(name, arguments)
     assert json.loads(call) == {"name": name, "arguments": arguments}
     if "</think>" not in call and "<" not in call:
@@ -97,7 +97,7 @@ def test_no_reply_raises(reply):
 @given(
     st.lists(st.sampled_from(["<function=", "a", ".b", ">", "</function>", "{}", "\n", "{"]), max_size=12).map("".join)
 )
-def test_the_calls_of_functions_are_all_that_are_marked_and_closed(reply):
+def test_all_marked_and_closed_function_calls_are_read(reply):
     found = re.findall(r"<function=([\w.-]{1,128})>(.*?)</function>", reply, re.DOTALL)
     sound = len(found) == reply.count("<function=") and all(text.strip() == "{}" for _, text in found)
     assume("<function=" in reply)
@@ -105,12 +105,12 @@ def test_the_calls_of_functions_are_all_that_are_marked_and_closed(reply):
 
 
 @pytest.mark.parametrize("text", ["<function=a>", "<function=", "<function=a>{}", "<tool_call>", "<tool_call>{"])
-def test_a_long_reply_of_calls_that_are_not_closed_cannot_be_read(text):
+def test_a_long_reply_of_unclosed_calls_cannot_be_read(text):
     assert read_calls(text * (131_072 // len(text))) is None
     assert read_calls("<function=a>{}</function>" * 5000) == [("a", {})] * 5000
 
 
-def test_no_part_of_a_reply_is_read_for_more_than_one_call(monkeypatch):
+def test_each_part_of_a_reply_is_read_once(monkeypatch):
     read = []
 
     class Counted:

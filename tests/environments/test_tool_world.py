@@ -17,7 +17,7 @@ pytest.importorskip("jsonschema")
 
 
 class Shop:
-    """A shop, in TRL's own form."""
+    """A shop, as in TRL."""
 
     def reset(self, goal: str = "tea", **row: Any) -> str | None:
         self.goal, self.basket = goal, []
@@ -69,13 +69,13 @@ def test_its_public_methods_are_tools_with_schemas():
     assert put["parameters"]["properties"]["count"]["type"] == "integer"
 
 
-def test_what_is_shown_first_is_the_prompt_and_what_reset_returns():
+def test_the_first_observation_is_the_prompt_and_the_text_of_reset():
     environment = shop()
     row = {"prompt": [{"role": "user", "content": "Buy it."}], "goal": "tea"}
     assert environment.observe(environment.initial_state(row, 0)) == "Buy it.\n\nYou want tea."
 
 
-def test_a_call_is_taken_and_the_reward_is_the_objects_own():
+def test_a_call_is_executed_and_the_reward_is_the_objects():
     environment = shop()
     after = played(environment, call("put", what="tea", count=2))
     assert (after.observation, after.reward, after.terminated) == ("In the basket: tea, tea.", 1.0, False)
@@ -85,7 +85,7 @@ def test_a_call_is_taken_and_the_reward_is_the_objects_own():
     assert played(environment, call("put", what="tea"), "There is tea.").state.status == "finished"
 
 
-def test_an_async_tool_is_waited_for():
+def test_an_async_tool_is_awaited():
     assert played(shop(), call("put", what="tea"), call("basket_size")).observation == "1"
 
 
@@ -109,7 +109,7 @@ def test_arguments_that_do_not_fit_never_reach_the_object(reply, shown):
     assert (after.info["action"], after.state.status) == (None, "active")
 
 
-def test_what_a_tool_raises_is_its_answer_and_is_logged_once_with_its_traceback(caplog, monkeypatch):
+def test_an_error_of_a_tool_is_its_answer_and_is_logged_once_with_its_traceback(caplog, monkeypatch):
     monkeypatch.setattr(tool_world, "_SHOWN", set())
     for _ in range(2):
         after = played(shop(), call("put", what="dragon"))
@@ -119,7 +119,7 @@ def test_what_a_tool_raises_is_its_answer_and_is_logged_once_with_its_traceback(
 
 
 @pytest.mark.parametrize("reply", [call("put", what="tea") * 2, "<tool_call>put(tea)</tool_call>"])
-def test_several_calls_or_a_broken_one_cost_a_turn_and_are_said(reply):
+def test_several_calls_or_an_unreadable_one_cost_a_turn_and_are_reported(reply):
     after = played(shop(), reply)
     assert after.observation.startswith("No tool call could be read in the last reply: one call a turn, as JSON.")
     assert (after.info["action"], after.state.actions) == (None, ())
@@ -132,7 +132,7 @@ def test_a_state_without_a_live_object_is_restored():
     assert environment.step(before, call("put", what="tea")).observation == "In the basket: milk, tea."
 
 
-def test_it_keeps_every_rule():
+def test_it_follows_every_rule_of_environments():
     class Asking(type(shop())):
         def sample_task(self, seed: int) -> dict[str, Any]:
             return {"prompt": "Buy it.", "goal": "tea"}
@@ -141,7 +141,7 @@ def test_it_keeps_every_rule():
 
 
 class Quiz:
-    """Is answered by a text, and keeps no reward."""
+    """Is answered by text, and has no reward."""
 
     def reset(self, **row: Any) -> None:
         self.looked = 0
@@ -198,12 +198,12 @@ LOOK = call("look_up", what="2 + 2")
         ({"factory": GradedQuiz, "reward_funcs": [thrift]}, (LOOK, LOOK, "4"), 0.8, [-0.1, -0.1, 1.0]),
     ],
 )
-def test_a_run_is_scored_by_its_final_reply(options, replies, outcome, rewards):
+def test_an_episode_is_scored_by_its_final_reply(options, replies, outcome, rewards):
     found = answered(quiz(**options), *replies)
     assert found == (pytest.approx(outcome), [pytest.approx(one) for one in rewards])
 
 
-def test_a_reward_function_is_given_the_run_as_trl_gives_it():
+def test_a_reward_function_gets_the_episode_as_in_trl():
     seen = []
 
     def keep(**given: Any) -> list[float]:
@@ -228,7 +228,7 @@ def test_a_reward_function_is_given_the_run_as_trl_gives_it():
     assert len(seen[0]["completions"][0]) == 2
 
 
-def test_an_async_reward_function_is_waited_for():
+def test_an_async_reward_function_is_awaited():
     async def slow(completions: Any, **columns: Any) -> list[float]:
         return [0.5 for _ in completions]
 
@@ -241,7 +241,7 @@ def test_a_reward_function_returns_one_reward_for_each_completion(rewards):
         answered(quiz(reward_funcs=lambda **_: rewards), "4")
 
 
-def test_a_final_reply_of_many_words_is_scored():
+def test_a_long_final_reply_is_scored():
     assert answered(quiz(GradedQuiz), "so " * 3000 + "4")[0] == 1.0
 
 
@@ -277,7 +277,7 @@ class WithoutDocstring(WithoutTools):
         (WithoutDocstring, "every tool must have type hints and a docstring"),
     ],
 )
-def test_objects_that_are_no_environments_of_tools_are_refused(factory, message):
+def test_objects_without_tools_or_reward_are_refused(factory, message):
     with pytest.raises(ValueError, match=message):
         make("tools", factory=factory)
 
@@ -293,13 +293,13 @@ TEMPLATE = (
 
 @pytest.fixture
 def taught(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """A tokenizer whose template knows tools."""
+    """A tokenizer with a template for tools."""
     other = copy.deepcopy(tokenizer)
     other.chat_template = TEMPLATE
     return other
 
 
-def test_the_template_shows_the_tools_and_answers_come_from_the_role_tool(taught):
+def test_the_template_shows_the_tools_and_answers_have_the_role_tool(taught):
     chat = Chat(taught)
     replies = iter([call("put", what="tea"), "Done."])
 
@@ -316,7 +316,7 @@ def test_the_template_shows_the_tools_and_answers_come_from_the_role_tool(taught
     )
 
 
-def test_a_template_that_knows_no_tools_ends_the_episode(chat):
+def test_a_template_without_tools_ends_the_episode(chat):
     engine = Engine(EnvironmentInteraction(shop()), chat, lambda contexts: [])
     (episode,) = engine.run([RolloutRequest(task={"prompt": "Buy it.", "goal": "tea"}, seed=0)])
     assert episode.ending == Ending.ERROR

@@ -10,7 +10,7 @@ from hf_credit.environments.tree_search import MoveStatistics, best_moves, check
 
 
 class Nim:
-    """One heap of stones; a move takes one or two, and who takes the last wins. A position is (stones, player)."""
+    """One heap; a move takes one or two stones, and who takes the last wins. A position is (stones, player)."""
 
     def player(self, position):
         return position[1]
@@ -48,7 +48,7 @@ class Choice:
 
 @given(stones=st.integers(1, 14), player=st.integers(0, 1), seed=st.integers(0, 3))
 @settings(deadline=None)
-def test_solving_proves_that_one_must_leave_a_multiple_of_three_stones(stones, player, seed):
+def test_solving_proves_that_a_player_must_leave_a_multiple_of_three_stones(stones, player, seed):
     found = search(Nim(), (stones, player), simulations=500, exploration=1.4, solve=True, seed=seed)
     assert {move: move_found.proven for move, move_found in found.items()} == {
         move: 1.0 if (stones - move) % 3 == 0 else -1.0 for move in range(1, min(2, stones) + 1)
@@ -70,14 +70,14 @@ def test_without_exploration_the_better_move_gets_every_later_visit():
     assert (found["bad"].visits, found["good"].visits) == (1, 49)
 
 
-def test_a_move_that_was_never_tried_has_no_value():
+def test_an_unvisited_move_has_no_value():
     found = search(Nim(), (9, 0), simulations=1, exploration=1.4)
     assert sorted(move_found.visits for move_found in found.values()) == [0, 1]
     assert [move_found.value for move_found in found.values() if move_found.visits == 0] == [None]
     assert len(best_moves(found)) == 1
 
 
-def test_nothing_is_proven_unless_asked():
+def test_nothing_is_proven_without_the_solver():
     found = search(Nim(), (4, 0), simulations=300, exploration=1.4)
     assert all(move_found.proven is None for move_found in found.values())
     assert sum(move_found.visits for move_found in found.values()) == 300
@@ -88,7 +88,7 @@ def test_solving_stops_once_every_move_is_proven():
     assert [move_found.proven for move_found in found.values()] == [1.0, -1.0]
 
 
-def test_the_result_is_a_function_of_the_arguments():
+def test_the_result_depends_only_on_the_arguments():
     def run(seed):
         return search(Nim(), (20, 0), simulations=60, exploration=1.4, rollouts_per_leaf=2, seed=seed)
 
@@ -100,7 +100,7 @@ def test_a_game_that_is_over_has_no_moves():
     assert search(Nim(), (0, 1), simulations=5, exploration=1.0) == {}
 
 
-def test_a_proven_value_goes_before_the_mean_and_ties_are_within_the_tolerance():
+def test_a_proven_value_replaces_the_mean_and_ties_are_within_the_tolerance():
     found = {
         "proven": MoveStatistics(visits=5, mean=0.9, proven=0.0),
         "near": MoveStatistics(visits=5, mean=-0.05, proven=None),
@@ -123,6 +123,6 @@ def test_a_proven_value_goes_before_the_mean_and_ties_are_within_the_tolerance()
         ((1, 1.0, 1, "no"), "opponent_solve must be True or False, got 'no'"),
     ],
 )
-def test_options_outside_their_range_are_refused(options, message):
+def test_options_outside_of_their_ranges_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         check_options(*options, prefix="opponent_")

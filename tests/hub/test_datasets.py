@@ -231,7 +231,7 @@ def cut_short(file: Path) -> None:
 def test_code_that_a_data_set_names_is_not_run(spelled: Chat, tmp_path: Path) -> None:
     save_episodes(tmp_path, played(built("collaboration:relay"), spelled))
     edited(tmp_path, task={"collaboration": "os:system", "collaboration_options": {}})
-    with pytest.raises(ValueError, match="what is imported runs as code"):
+    with pytest.raises(ValueError, match="importing a name runs its code"):
         load_episode_folder(tmp_path)
 
 

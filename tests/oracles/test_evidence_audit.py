@@ -179,7 +179,7 @@ def test_detectors_and_verifier_err_at_their_rates_and_deterministically():
         ({"verifier_noise": -0.1}, r"verifier_noise must be in \[0, 1\], got -0.1"),
     ],
 )
-def test_options_outside_their_range_are_refused(options, message):
+def test_options_outside_of_their_ranges_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         EvidenceAuditor(**options)
 

@@ -137,6 +137,6 @@ def test_nothing_is_valid_once_the_episode_is_over(status):
         ({"seed": 0.5}, "seed must be a whole number, got 0.5"),
     ],
 )
-def test_impossible_options_are_refused(options, message):
+def test_options_out_of_range_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         oracles.make("mcts", **options)

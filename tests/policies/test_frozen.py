@@ -1,4 +1,4 @@
-"""A copy of a policy as it was."""
+"""Frozen copies of a policy's weights."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def learn(model: nn.Linear, weight: float) -> None:
     nn.init.constant_(model.weight, weight)
 
 
-def test_within_the_policy_is_the_copy_and_afterwards_itself_again() -> None:
+def test_the_policy_has_the_copys_weights_within_and_its_own_afterwards() -> None:
     model = policy()
     copy = FrozenCopy(model)
     learn(model, 2.0)
@@ -34,11 +34,11 @@ def test_within_the_policy_is_the_copy_and_afterwards_itself_again() -> None:
     assert (model.weight.item(), model.weight.data_ptr()) == (2.0, own)
 
 
-def test_what_does_not_learn_is_not_copied() -> None:
+def test_frozen_weights_are_not_copied() -> None:
     assert FrozenCopy(policy()).state().keys() == {"weight"}
 
 
-def test_it_is_the_policy_anew_when_refreshed_and_not_before() -> None:
+def test_refreshing_copies_the_current_weights() -> None:
     model = policy()
     copy = FrozenCopy(model)
     learn(model, 2.0)
@@ -49,7 +49,7 @@ def test_it_is_the_policy_anew_when_refreshed_and_not_before() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_it_follows_in_steps_that_are_too_small_for_the_policys_own_numbers(dtype: torch.dtype) -> None:
+def test_it_follows_in_steps_too_small_for_the_policys_dtype(dtype: torch.dtype) -> None:
     model = policy(dtype)
     copy = FrozenCopy(model, torch.float32)
     learn(model, 1.5)
@@ -61,7 +61,7 @@ def test_it_follows_in_steps_that_are_too_small_for_the_policys_own_numbers(dtyp
         assert model.weight.item() == pytest.approx(1.5 - 0.5 * 0.995**100, rel=2**-8)
 
 
-def test_what_it_holds_comes_back_and_that_of_another_policy_is_refused() -> None:
+def test_the_state_is_restored_and_that_of_another_policy_is_refused() -> None:
     model = policy()
     copy = FrozenCopy(model, torch.float32)
     learn(model, 2.0)
@@ -69,5 +69,5 @@ def test_what_it_holds_comes_back_and_that_of_another_policy_is_refused() -> Non
     other = FrozenCopy(policy(), torch.float32)
     other.load_state(copy.state())
     assert other.weights["weight"].item() == 1.5
-    with pytest.raises(ValueError, match="of this policy, got other weights; resume with the same model"):
+    with pytest.raises(ValueError, match="of the policy's trained weights, got others; resume with the same model"):
         other.load_state({"another": torch.ones(1)})

@@ -1,4 +1,4 @@
-"""Sampling against the model's own next-token probabilities, one token at a time."""
+"""Samplers, compared with the model's next-token probabilities."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from hf_credit.policies.generation import can_continue, evaluating, room_for_context, sampler
+from hf_credit.policies.generation import can_continue, evaluating, max_context_tokens, sampler
 from hf_credit.rollouts import Chat
 
 GRID = "   C1 C2 C3 C4\nR1 1 2 3 4\nR2 3 4 1 2\nR3 2 1 . 3\nR4 . 3 2 1"
@@ -28,7 +28,7 @@ def contexts(policy):
 
 
 def greedy(model, context, limit, end):
-    """The most probable token again and again, without padding, cache or `generate`."""
+    """Greedy decoding without padding, cache or `generate`."""
     reply = []
     while len(reply) < limit and (not reply or reply[-1] != end):
         with torch.no_grad():
@@ -42,7 +42,7 @@ def ids(generations):
 
 
 @pytest.mark.parametrize("limit", [1, 5, 20])
-def test_temperature_zero_takes_the_most_probable_token_in_a_batch_of_unequal_lengths(policy, contexts, limit):
+def test_temperature_zero_is_greedy_in_a_batch_of_unequal_lengths(policy, contexts, limit):
     model, tokenizer = policy
     expected = [greedy(model, context, limit, tokenizer.eos_token_id) for context in contexts]
     assert len({len(context) for context in contexts}) > 2
@@ -63,7 +63,7 @@ def test_a_reply_ends_with_its_first_end_token_or_at_the_limit(policy, contexts)
     assert {len(reply) for reply in cut} == {9}
 
 
-def test_the_models_own_end_tokens_count_too(policy, contexts):
+def test_the_models_end_tokens_end_replies_too(policy, contexts):
     model, tokenizer = copy.deepcopy(policy[0]), policy[1]
     close = tokenizer.convert_tokens_to_ids("</action>")
     whole = ids(sampler(model, tokenizer, max_new_tokens=20, temperature=0)(contexts[:1]))[0]
@@ -79,7 +79,7 @@ def test_the_padding_token_may_be_the_end_token(policy, contexts):
     assert ids(sampler(model, tokenizer, max_new_tokens=20, temperature=0)(contexts)) == expected
 
 
-def test_tokens_are_drawn_with_their_probabilities(policy, contexts):
+def test_tokens_are_sampled_with_their_probabilities(policy, contexts):
     model, tokenizer = policy
     with torch.no_grad():
         logits = model(torch.tensor([contexts[2]])).logits[0, -1]
@@ -92,7 +92,7 @@ def test_tokens_are_drawn_with_their_probabilities(policy, contexts):
     assert (counts - expected).abs().sum() / 2 < 0.1
 
 
-def test_the_draw_can_be_narrowed(policy, contexts):
+def test_top_p_and_top_k_restrict_sampling(policy, contexts):
     model, tokenizer = policy
     with torch.no_grad():
         logits = model(torch.tensor([contexts[2]])).logits[0, -1]
@@ -109,7 +109,7 @@ def test_the_draw_can_be_narrowed(policy, contexts):
         assert drawn == set(best[:allowed].tolist())
 
 
-def test_the_draw_follows_the_random_stream_of_torch(policy, contexts):
+def test_sampling_uses_torchs_random_generator(policy, contexts):
     generate = sampler(*policy, max_new_tokens=12)
     replies = []
     for seed in (1, 1, 2):
@@ -119,7 +119,7 @@ def test_the_draw_follows_the_random_stream_of_torch(policy, contexts):
     assert replies[0] != replies[2]
 
 
-def test_habits_among_the_models_own_settings_do_not_bend_the_draw(policy, contexts):
+def test_the_models_generation_config_does_not_change_the_distribution(policy, contexts):
     model, tokenizer = copy.deepcopy(policy[0]), policy[1]
     model.generation_config.update(repetition_penalty=50.0, temperature=9.0, top_k=1, max_new_tokens=1, do_sample=True)
     expected = ids(sampler(*policy, max_new_tokens=20, temperature=0)(contexts))
@@ -159,11 +159,11 @@ def test_sampling_parameters_out_of_range_are_refused(policy, options):
         ({"use_cache": False}, False),
     ],
 )
-def test_settings_say_whether_a_generation_can_go_on_from_kept_keys_and_values(settings, possible):
+def test_settings_determine_whether_a_cache_can_be_reused(settings, possible):
     assert can_continue(GenerationConfig(**settings)) == possible
 
 
-def test_every_module_is_in_its_own_mode_again_after_an_evaluation_even_one_that_fails(policy):
+def test_every_module_has_its_mode_again_after_an_evaluation_even_on_errors(policy):
     model = copy.deepcopy(policy[0]).train()
     model.lm_head.eval()
 
@@ -177,9 +177,9 @@ def test_every_module_is_in_its_own_mode_again_after_an_evaluation_even_one_that
     assert {name for name, module in model.named_modules() if not module.training} == {"lm_head"}
 
 
-def test_a_context_leaves_room_for_a_reply(policy):
+def test_the_maximum_context_is_what_a_reply_leaves_of_the_positions(policy):
     model = copy.deepcopy(policy[0])
     model.config.max_position_embeddings = 100
-    assert room_for_context(model, 12) == 88
-    with pytest.raises(ValueError, match="got replies of up to 100 tokens for a model of 100 positions"):
-        room_for_context(model, 100)
+    assert max_context_tokens(model, 12) == 88
+    with pytest.raises(ValueError, match="the model's 100 positions, got a maximum of 100 tokens"):
+        max_context_tokens(model, 100)

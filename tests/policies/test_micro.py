@@ -1,4 +1,4 @@
-"""A micro policy is an ordinary policy: its text survives, its weights repeat, its warm-up teaches it the game."""
+"""Micro policies: tokenizer round trips, deterministic weights, and the warm-up."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def rows(tokenizer):
 
 
 def texts(environment, seeds):
-    """Everything that episodes of other seeds can show or be answered with, the ends included."""
+    """All texts and replies of episodes of other seeds, including their ends."""
     yield environment.instructions
     for seed in seeds:
         draws = stream(seed, "another walk")
@@ -81,7 +81,7 @@ def texts(environment, seeds):
 # The tokenizer
 
 
-def test_every_text_of_an_environment_survives_its_tokenizer(world):
+def test_the_tokenizer_round_trips_every_text_of_its_environment(world):
     tokenizer = build_tokenizer(world)
     every = list(dict.fromkeys(texts(world, range(5000, 5008))))
     encoded = tokenizer(every, add_special_tokens=False)["input_ids"]
@@ -107,7 +107,7 @@ def test_a_tag_and_a_label_are_one_token_each(tokenizer):
     ]
 
 
-def test_a_cell_with_what_it_holds_or_may_hold_is_one_token():
+def test_a_cell_with_its_value_or_candidates_is_one_token():
     tokenizer = build_tokenizer(make("sudoku", size=4, blanks=8, notation="candidates"))
     ids = tokenizer("a1=2 a2?3\nb1?14", add_special_tokens=False)["input_ids"]
     assert tokenizer.convert_ids_to_tokens(ids) == ["a1=2", " a2?3", "\n", "b1?14"]
@@ -129,7 +129,7 @@ def test_the_template_closes_every_turn_with_the_end_token(tokenizer):
 
 
 @given(st.text(max_size=30) | st.text("R1fill \n<>/action", max_size=30))
-def test_no_text_breaks_the_tokenizer_and_one_of_known_characters_survives_it(tokenizer, text):
+def test_the_tokenizer_accepts_any_text_and_round_trips_known_characters(tokenizer, text):
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     assert all(0 <= token < len(tokenizer) for token in ids)
     decoded = tokenizer.decode(ids)
@@ -138,7 +138,7 @@ def test_no_text_breaks_the_tokenizer_and_one_of_known_characters_survives_it(to
         assert tokenizer.unk_token_id not in ids
 
 
-def test_a_tokenizer_is_the_same_every_time(tokenizer):
+def test_building_a_tokenizer_is_deterministic(tokenizer):
     assert build_tokenizer(SUDOKU).get_vocab() == tokenizer.get_vocab()
 
 
@@ -149,7 +149,7 @@ def weights(model):
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
-def test_the_seed_alone_decides_the_weights(tokenizer):
+def test_the_weights_depend_only_on_the_seed(tokenizer):
     torch.manual_seed(1)
     first = weights(build_model(tokenizer, SMALL))
     torch.manual_seed(2)
@@ -159,7 +159,7 @@ def test_the_seed_alone_decides_the_weights(tokenizer):
     )
 
 
-def test_building_leaves_the_random_stream_as_it_was(tokenizer):
+def test_building_does_not_change_torchs_generator(tokenizer):
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
@@ -203,7 +203,7 @@ def test_warm_up_lowers_the_loss(tokenizer, rows):
     assert not model.training
 
 
-def test_each_step_is_reported_with_the_loss_before_it(tokenizer, rows):
+def test_each_step_reports_the_loss_before_it(tokenizer, rows):
     model = build_model(tokenizer, SMALL)
     first = imitation_loss(model, rows)
     steps = []
@@ -213,7 +213,7 @@ def test_each_step_is_reported_with_the_loss_before_it(tokenizer, rows):
     assert steps[0][2] == pytest.approx(first, rel=1e-4)
 
 
-def test_every_row_is_seen_once_an_epoch(tokenizer, rows):
+def test_every_row_is_used_once_per_epoch(tokenizer, rows):
     steps = []
     config = MicroConfig(hidden_size=16, layers=1, heads=2, epochs=3, batch_rows=40)
     warm_up(build_model(tokenizer, SMALL), rows, tokenizer.pad_token_id, config, lambda *step: steps.append(step))
@@ -222,7 +222,7 @@ def test_every_row_is_seen_once_an_epoch(tokenizer, rows):
 
 
 def test_only_tokens_in_the_loss_are_imitated(tokenizer):
-    # The first completion token is context: whatever it is, the loss of the second alone is reported.
+    # The first completion token is context: the reported loss is that of the second, whatever the first is.
     model = build_model(tokenizer, SMALL)
     row = Row(prompt_ids=(7, 8), completion_ids=(9, 10), loss_mask=(0, 1), advantages=(0.0, 1.0), logprobs=None)
     expected = imitation_loss(model, [row])
@@ -231,21 +231,21 @@ def test_only_tokens_in_the_loss_are_imitated(tokenizer):
     assert steps[0][2] == pytest.approx(expected, rel=1e-4)
 
 
-def test_each_token_has_the_share_of_the_replies_that_go_on_with_it():
-    # Three replies: 1 5 9 (a half), 1 6 9 (a quarter), 2 6 9 (a quarter). After a 1, two of three parts go on with 5.
+def test_each_tokens_share_is_that_of_the_replies_that_continue_with_it():
+    # Three replies: 1 5 9 (a half), 1 6 9 (a quarter), 2 6 9 (a quarter). After a 1, two thirds continue with 5.
     replies = {(1, 5, 9): 0.5, (1, 6, 9): 0.25, (2, 6, 9): 0.25}
     assert token_shares((1, 5, 9), replies) == [{1: 0.75, 2: 0.25}, {5: 2 / 3, 6: 1 / 3}, {9: 1.0}]
     assert token_shares((2, 6, 9), replies) == [{1: 0.75, 2: 0.25}, {6: 1.0}, {9: 1.0}]
 
 
-def test_a_reply_may_end_before_others():
+def test_replies_may_have_different_lengths():
     replies = {(1, 9): 0.5, (1, 1, 9): 0.5}
     assert token_shares((1, 9), replies) == [{1: 1.0}, {9: 0.5, 1: 0.5}]
     assert token_shares((1, 1, 9), replies) == [{1: 1.0}, {9: 0.5, 1: 0.5}, {9: 1.0}]
 
 
 def test_shares_of_tokens_are_imitated(tokenizer):
-    # The loss is the cross entropy with the shares: a mean of those of either token, weighted by them.
+    # The loss is the cross entropy with the shares: the mean of the tokens' losses, weighted by their shares.
     def loss(token, targets=None):
         row = Row(prompt_ids=(7, 8), completion_ids=(token,), loss_mask=(1,), advantages=(1.0,), logprobs=None)
         losses = []
@@ -266,14 +266,14 @@ def test_the_replies_of_an_oracle_player_are_imitated_by_their_probabilities(tok
     assert all(
         token in share and sum(share.values()) == pytest.approx(1) for token, share in zip(said, shares, strict=True)
     )
-    # A digit behind the row and the column: the right one is drawn with 0.7 + 0.3 / 4.
+    # The digit after the row and the column: the right one has probability 0.7 + 0.3 / 4.
     assert sorted(shares[4].values()) == pytest.approx([0.075, 0.075, 0.075, 0.775])
 
 
 # The folder
 
 
-def test_the_folder_opens_as_any_other_and_generates(micro_policy):
+def test_the_folder_loads_with_transformers_and_generates(micro_policy):
     tokenizer = AutoTokenizer.from_pretrained(micro_policy)
     model = AutoModelForCausalLM.from_pretrained(micro_policy)
     context = Chat(tokenizer).context([{"role": "user", "content": SUDOKU.observe(state())}])
@@ -286,7 +286,7 @@ def state():
     return SUDOKU.initial_state(SUDOKU.sample_task(77), 77)
 
 
-def test_the_tokenizer_comes_back_as_it_was(micro_policy, tokenizer):
+def test_the_saved_tokenizer_loads_unchanged(micro_policy, tokenizer):
     opened = AutoTokenizer.from_pretrained(micro_policy)
     text = f"{SUDOKU.instructions}\n{SUDOKU.observe(state())}{tag('fill 1 2 3')}"
     assert opened(text)["input_ids"] == tokenizer(text)["input_ids"]
@@ -295,7 +295,7 @@ def test_the_tokenizer_comes_back_as_it_was(micro_policy, tokenizer):
     assert opened.chat_template == tokenizer.chat_template
 
 
-def test_the_folder_says_what_it_holds(micro_policy):
+def test_the_card_describes_the_folder(micro_policy):
     card = (micro_policy / "README.md").read_text(encoding="utf-8")
     assert card.startswith("---\nlibrary_name: transformers\n")
     assert "`sudoku`" in card
@@ -337,7 +337,7 @@ def test_an_old_folder_is_replaced(tmp_path, micro_policy):
 
 @pytest.fixture(scope="module")
 def relay_policy(tmp_path_factory):
-    """Two numbers, always told and always added right, in every pair."""
+    """A warm-up on all pairs of numbers, always transmitted and added correctly."""
     pairs = [*relay_pairs("train", 2), *relay_pairs("held_out", 2)]
     starts = [RolloutRequest(task=relay_task(*pairs[seed % 4], 2), seed=seed) for seed in range(64)]
     config = MicroConfig(
@@ -363,13 +363,13 @@ def test_a_policy_of_a_collaboration_plays_all_its_roles(relay_policy):
     assert {len(decision.action_ids) for episode in episodes for decision in episode.decisions} == {2}
 
 
-def test_the_tokenizer_of_a_collaboration_knows_what_it_shows(relay_policy):
+def test_the_tokenizer_of_a_collaboration_has_the_words_of_its_texts(relay_policy):
     tokenizer = AutoTokenizer.from_pretrained(relay_policy)
     ids = tokenizer("Problem: secret 1\n\nContext:", add_special_tokens=False)["input_ids"]
     assert tokenizer.convert_ids_to_tokens(ids) == ["Problem", ":", " secret", " 1", "\n", "\n", "Context", ":"]
 
 
-def test_the_folder_of_a_collaboration_says_what_it_holds(relay_policy):
+def test_the_card_of_a_collaboration_describes_the_folder(relay_policy):
     card = (relay_policy / "README.md").read_text(encoding="utf-8")
     assert "tags: [hf-credit, micro-policy, relay]" in card
     assert "# A micro policy for `relay`" in card
@@ -378,7 +378,7 @@ def test_the_folder_of_a_collaboration_says_what_it_holds(relay_policy):
     assert '"quality": 1.0' in card
 
 
-def test_the_tokenizer_of_texts_knows_their_words_and_characters():
+def test_a_tokenizer_has_the_words_and_characters_of_its_texts():
     tokenizer = tokenizer_of(["add 3", "é"])
     ids = tokenizer("add 3éd", add_special_tokens=False)["input_ids"]
     assert tokenizer.convert_ids_to_tokens(ids) == ["add", " 3", "é", "d"]
@@ -404,16 +404,16 @@ def test_a_width_that_the_heads_do_not_divide_is_refused():
         MicroConfig(heads=5)
 
 
-def test_who_shows_nothing_is_shown_how_far_it_is(tmp_path, capsys, monkeypatch):
+def test_without_a_callback_progress_bars_are_shown(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("transformers.utils.logging._tqdm_active", True)  # commands in the same process turn bars off
     interaction = relay(size=4)
     starts = [RolloutRequest(task=row, seed=place) for place, row in enumerate(interaction.tasks("train", 4))]
     config = MicroConfig(hidden_size=16, layers=1, heads=2, episodes=4, batch_rows=4)
     init_scripted_policy(interaction, interaction.scripted_player(0.5), starts, tmp_path, config)
-    told = capsys.readouterr().err
-    assert "scripted play" in told
-    assert "warm-up: 100%" in told
-    assert "loss" in told
+    err = capsys.readouterr().err
+    assert "scripted play" in err
+    assert "warm-up: 100%" in err
+    assert "loss" in err
 
 
 def test_a_tokenizer_of_tasks_with_tools_shows_them_and_reads_their_calls(tmp_path):

@@ -1,4 +1,4 @@
-"""With the keys and values of earlier turns kept, replies are those of a model that reads every context anew."""
+"""With cached keys and values, replies are those of a model that reads every context in full."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def replies_to(model, tokenizer, contexts, generate=None):
 
 
 def go_on(draws, contexts, replies):
-    """The same conversations, each with one to five tokens behind the reply."""
+    """The same conversations, each with one to five tokens after the reply."""
     return [
         [*context, *reply, *tokens(draws, draws.randint(1, 5))]
         for context, reply in zip(contexts, replies, strict=True)
@@ -60,7 +60,7 @@ def go_on(draws, contexts, replies):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_conversations_that_go_on_end_and_begin_get_the_replies_of_a_first_reading(model, tokenizer, seed):
+def test_conversations_that_continue_end_and_start_get_the_replies_of_an_empty_cache(model, tokenizer, seed):
     draws = random.Random(seed)
     generate = sampler(model, tokenizer, max_new_tokens=7, temperature=0)
     contexts = [tokens(draws, draws.randint(1, 30)) for _ in range(6)]
@@ -69,12 +69,12 @@ def test_conversations_that_go_on_end_and_begin_get_the_replies_of_a_first_readi
         assert replies == replies_to(model, tokenizer, contexts)
         going = draws.sample(go_on(draws, contexts, replies), draws.randint(1, len(contexts)))
         new = [tokens(draws, draws.randint(1, 30)) for _ in range(draws.randint(0, 3))]
-        # one conversation goes on twice, as in rollouts from one state
+        # one conversation continues twice, as in rollouts from one state
         contexts = [*going, *new, going[0]]
         draws.shuffle(contexts)
 
 
-def test_replies_of_unequal_lengths_leave_no_trace_of_their_padding(model, tokenizer):
+def test_the_padding_of_shorter_replies_has_no_effect(model, tokenizer):
     free = replies_to(model, tokenizer, [[7, 8, 9], [10, 11]])
     model.generation_config.eos_token_id = free[0][1]  # now the first reply ends at its second token
     generate = sampler(model, tokenizer, max_new_tokens=7, temperature=0)
@@ -85,17 +85,17 @@ def test_replies_of_unequal_lengths_leave_no_trace_of_their_padding(model, token
     assert replies_to(model, tokenizer, contexts, generate) == replies_to(model, tokenizer, contexts)
 
 
-def test_what_was_read_is_not_read_again(model, tokenizer, read):
+def test_cached_tokens_are_not_read_again(model, tokenizer, read):
     generate = sampler(model, tokenizer, max_new_tokens=4, temperature=0)
     context = [*range(6, 20), *range(6, 20)]
     (reply,) = replies_to(model, tokenizer, [context], generate)
     assert read == [28, 1, 1, 1]
     read.clear()
     replies_to(model, tokenizer, [[*context, *reply, 6, 7]], generate)
-    assert read == [3, 1, 1, 1]  # the reply's last token was drawn, but never read
+    assert read == [3, 1, 1, 1]  # the reply's last token was sampled, but not read
 
 
-def test_a_new_conversation_is_read_once_and_does_not_make_the_others_read(model, tokenizer, read):
+def test_a_new_conversation_is_read_once_and_others_keep_their_cache(model, tokenizer, read):
     generate = sampler(model, tokenizer, max_new_tokens=2, temperature=0)
     (reply,) = replies_to(model, tokenizer, [[6] * 40], generate)
     read.clear()
@@ -116,14 +116,14 @@ def test_equal_contexts_are_read_once(model, tokenizer, read):
 
 
 @pytest.mark.parametrize("contexts", [[[6]], [[6], [6]], [[6], [6], [7]], [[6, 7], [6, 7]]])
-def test_the_shortest_contexts_are_answered_again_and_again(model, tokenizer, contexts):
+def test_the_shortest_contexts_can_be_repeated(model, tokenizer, contexts):
     generate = sampler(model, tokenizer, max_new_tokens=2, temperature=0)
     expected = [reply[:2] for context in contexts for reply in replies_to(model, tokenizer, [context])]
     for _ in range(3):
         assert replies_to(model, tokenizer, contexts, generate) == expected
 
 
-def test_the_inputs_are_those_of_a_call_without_memory(model):
+def test_the_inputs_are_those_of_a_call_without_a_cache(model):
     draws = random.Random(0)
     cache = PrefixCache(model, 0)
     contexts = [tokens(draws, length) for length in (9, 3, 3, 14)]
@@ -139,7 +139,7 @@ def test_the_inputs_are_those_of_a_call_without_memory(model):
         contexts = [*go_on(draws, contexts, replies), tokens(draws, 5)]
 
 
-def test_penalties_and_banned_phrases_see_what_was_not_read_again(model, tokenizer):
+def test_penalties_and_banned_phrases_include_cached_tokens(model, tokenizer):
     config = GenerationConfig(
         max_new_tokens=6,
         do_sample=False,
@@ -158,7 +158,7 @@ def test_penalties_and_banned_phrases_see_what_was_not_read_again(model, tokeniz
             contexts = go_on(draws, contexts, replies)
 
 
-def test_a_changed_weight_makes_the_model_read_anew(model, tokenizer, read):
+def test_a_changed_weight_empties_the_cache(model, tokenizer, read):
     generate = sampler(model, tokenizer, max_new_tokens=7, temperature=0)
     context = list(range(6, 20))
     (reply,) = replies_to(model, tokenizer, [context], generate)
@@ -171,7 +171,7 @@ def test_a_changed_weight_makes_the_model_read_anew(model, tokenizer, read):
     assert read[0] == len(longer)
 
 
-def test_a_switched_adapter_makes_the_model_read_anew(model, tokenizer, read):
+def test_another_active_adapter_empties_the_cache(model, tokenizer, read):
     lora = LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM", init_lora_weights=False)
     policy = get_peft_model(model, lora, adapter_name="first")
     policy.add_adapter("second", lora)
@@ -191,7 +191,7 @@ def test_a_switched_adapter_makes_the_model_read_anew(model, tokenizer, read):
         assert read[0] == len(context)
 
 
-def test_attention_over_a_window_is_left_to_the_model(tokenizer):
+def test_models_with_sliding_window_attention_are_not_cached(tokenizer):
     plain = build_model(tokenizer, MicroConfig(hidden_size=32, layers=2, heads=2))
     plain.config.use_sliding_window, plain.config.sliding_window = True, 8
     plain.config.layer_types = ["sliding_attention"] * 2
@@ -223,7 +223,7 @@ ROLES = ("reader", "writer", "critic")
 
 @pytest.fixture
 def team(model):
-    """The model with an adapter for each role, which makes of it what no other does."""
+    """The model with a different adapter for each role."""
     config = LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False)
     torch.manual_seed(len(ROLES))
     team = PeftModel(model, config, adapter_name=ROLES[0])
@@ -234,7 +234,7 @@ def team(model):
 
 
 def alone(team, tokenizer, roles, contexts, seeds):
-    """The reply to each context by itself, without memory, with the adapter of its role in use."""
+    """The reply to each context separately, without a cache, with the adapter of its role active."""
     replies = []
     for role, context, seed in zip(roles, contexts, seeds, strict=True):
         with using(team, role):
@@ -244,7 +244,7 @@ def alone(team, tokenizer, roles, contexts, seeds):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_roles_of_one_call_draw_what_each_draws_alone(team, tokenizer, read, seed):
+def test_roles_in_one_batch_sample_what_each_samples_alone(team, tokenizer, read, seed):
     draws = random.Random(seed)
     generate = sampler(team, tokenizer, max_new_tokens=7)
     shared = [tokens(draws, draws.randint(2, 9)) for _ in range(2)]
@@ -255,7 +255,7 @@ def test_roles_of_one_call_draw_what_each_draws_alone(team, tokenizer, read, see
         with using(team, roles[0]):
             replies = [list(one.ids) for one in generate.mixed(contexts, roles, seeds)]
         assert replies == alone(team, tokenizer, roles, contexts, seeds)
-        if turn == 1:  # the roles stay, so that each goes on from what it has read
+        if turn == 1:  # the roles stay the same, so that each continues from its cache
             contexts = go_on(draws, contexts, replies)
             read.clear()
             generate.mixed(contexts, roles, seeds)

@@ -1,4 +1,4 @@
-"""The log-probabilities of replies: those of a softmax worked out one token at a time."""
+"""The log-probabilities of replies, compared with a softmax of one token at a time."""
 
 from __future__ import annotations
 
@@ -28,16 +28,14 @@ def one_by_one(model: Any, context: tuple[int, ...], reply: tuple[int, ...], tem
     return found
 
 
-def test_each_token_has_its_log_probability_whatever_is_asked_beside_it(
-    model: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = [((1, 2, 3), (4, 5)), ((6,), (7,)), ((1, 2), ()), ((9, 8, 7, 6), (5, 4, 3))]
+def test_log_probabilities_do_not_depend_on_the_batch(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = [((1, 2, 3), (4, 5)), ((6,), (7,)), ((1, 2), ()), ((9, 8, 7, 6), (5, 4, 3))]
     for tokens_at_once in (2**16, 7):  # all in one pass, and each in one of its own
         monkeypatch.setattr(module, "_TOKENS_AT_ONCE", tokens_at_once)
-        for own, (context, reply) in zip(reply_logprobs(model, asked, 0.7), asked, strict=True):
+        for own, (context, reply) in zip(reply_logprobs(model, pairs, 0.7), pairs, strict=True):
             assert own == pytest.approx(one_by_one(model, context, reply, 0.7), abs=1e-5)
     assert model.training
 
 
-def test_nothing_asked_is_nothing_found(model: Any) -> None:
+def test_without_replies_the_result_is_empty(model: Any) -> None:
     assert reply_logprobs(model, []) == []

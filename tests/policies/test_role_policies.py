@@ -1,4 +1,4 @@
-"""Every role speaks through its own adapter, and nothing else of the model changes."""
+"""Each role generates with its own adapter, and nothing else of the model changes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def logits(model: PeftModel) -> torch.Tensor:
         return model(input_ids=torch.tensor([[1, 2, 3]])).logits
 
 
-def test_changing_the_adapter_changes_what_the_model_says_and_not_what_is_trained(model: PeftModel) -> None:
+def test_activating_an_adapter_changes_the_logits_and_not_what_is_trained(model: PeftModel) -> None:
     before, said = trained(model), logits(model)
     use_adapter(model, "actor")
     assert trained(model) == before
@@ -52,7 +52,7 @@ def test_changing_the_adapter_changes_what_the_model_says_and_not_what_is_traine
     assert torch.equal(logits(model), said)
 
 
-def test_the_adapter_of_before_is_back_after_an_error(model: PeftModel) -> None:
+def test_the_previous_adapter_is_active_again_after_an_error(model: PeftModel) -> None:
     def fail() -> None:
         with using(model, "actor"):
             assert model.active_adapter == "actor"
@@ -63,40 +63,40 @@ def test_the_adapter_of_before_is_back_after_an_error(model: PeftModel) -> None:
     assert model.active_adapter == "reasoner"
 
 
-class Asked:
-    """A sampler that says under which adapter it was asked."""
+class Recorder:
+    """A sampler that records the active adapter of each call."""
 
     def __init__(self, model: PeftModel) -> None:
         self.model = model
-        self.under: list[Any] = []
+        self.adapters: list[Any] = []
 
     def __call__(self, contexts: Sequence[Sequence[int]]) -> list[Generation]:
-        self.under.append(self.model.active_adapter)
+        self.adapters.append(self.model.active_adapter)
         return [Generation(ids=(1,)) for _ in contexts]
 
 
-class AskedWithSeeds(Asked):
+class RecorderWithSeeds(Recorder):
     def seeded(self, contexts: Sequence[Sequence[int]], seeds: Sequence[int | None]) -> list[Generation]:
         return self([*contexts])
 
 
 def test_a_role_is_sampled_with_its_adapter(model: PeftModel) -> None:
-    asked = Asked(model)
-    assert len(RoleSampler(asked, model, "actor")([(1,), (2,)])) == 2
-    assert asked.under == ["actor"]
+    recorder = Recorder(model)
+    assert len(RoleSampler(recorder, model, "actor")([(1,), (2,)])) == 2
+    assert recorder.adapters == ["actor"]
     assert model.active_adapter == "reasoner"
 
 
-def test_a_role_honours_seeds_where_its_sampler_does(model: PeftModel) -> None:
-    assert RoleSampler(Asked(model), model, "actor").seeded is None
-    asked = AskedWithSeeds(model)
-    seeded = RoleSampler(asked, model, "actor").seeded
+def test_a_role_supports_seeds_if_its_sampler_does(model: PeftModel) -> None:
+    assert RoleSampler(Recorder(model), model, "actor").seeded is None
+    recorder = RecorderWithSeeds(model)
+    seeded = RoleSampler(recorder, model, "actor").seeded
     assert seeded is not None
     seeded([(1,)], [7])
-    assert asked.under == ["actor"]
+    assert recorder.adapters == ["actor"]
 
 
-def test_a_critic_is_nobodys_policy(tmp_path: Path) -> None:
+def test_a_critics_folder_is_no_policy(tmp_path: Path) -> None:
     for name in ("actor", "critic", "notes"):
         (tmp_path / name).mkdir()
     for name in ("actor", "critic"):
@@ -113,7 +113,7 @@ def test_a_critic_is_nobodys_policy(tmp_path: Path) -> None:
     ],
     ids=["DoRA", "bias", "whole modules"],
 )
-def test_adapters_that_one_pass_cannot_mix_are_asked_one_after_the_other(
+def test_adapters_that_cannot_be_mixed_generate_one_after_the_other(
     micro_policy: Path, config: dict[str, Any]
 ) -> None:
     base = AutoModelForCausalLM.from_pretrained(micro_policy)
@@ -124,16 +124,16 @@ def test_adapters_that_one_pass_cannot_mix_are_asked_one_after_the_other(
     assert isinstance(role_samplers(model, ["reasoner"], tokenizer)["reasoner"], RoleSampler)
 
 
-def test_plain_adapters_mix_until_one_is_merged(model: PeftModel) -> None:
+def test_plain_adapters_can_be_mixed_until_one_is_merged(model: PeftModel) -> None:
     assert can_mix(model)
     model.merge_adapter(["actor"])
     assert not can_mix(model)
 
 
-def test_several_roles_of_a_round_are_asked_in_one_call_and_one_by_its_own_sampler(model: PeftModel) -> None:
-    asked: list[Any] = []
+def test_several_roles_generate_in_one_batch_and_one_role_with_its_own_sampler(model: PeftModel) -> None:
+    calls: list[Any] = []
 
-    class Told:
+    class Named:
         def __init__(self, name: str) -> None:
             self.name = name
 
@@ -144,16 +144,16 @@ def test_several_roles_of_a_round_are_asked_in_one_call_and_one_by_its_own_sampl
             return self.mixed(contexts, None, seeds)
 
         def mixed(self, contexts: Any, adapters: Any, seeds: Any) -> list[Generation]:
-            asked.append((self.name, model.active_adapter, [*contexts], adapters, seeds))
+            calls.append((self.name, model.active_adapter, [*contexts], adapters, seeds))
             return [Generation(ids=(number,)) for number, _ in enumerate(contexts)]
 
-    roles = MixedRoles({role: RoleSampler(Told(role), model, role) for role in ROLES}, Told("both"), model)
+    roles = MixedRoles({role: RoleSampler(Named(role), model, role) for role in ROLES}, Named("both"), model)
     assert honours_seeds(roles)
     replies = sample(roles, ["actor", "reasoner"], [(1,), (2,)], [None, None])
     assert [reply.ids for reply in replies] == [(0,), (1,)]
     sample(roles, ["actor"], [(3,)], [7])
     roles["reasoner"]([(4,)])
-    assert asked == [
+    assert calls == [
         ("both", "actor", [(1,), (2,)], ["actor", "reasoner"], None),
         ("actor", "actor", [(3,)], None, [7]),
         ("reasoner", "reasoner", [(4,)], None, None),

@@ -1,4 +1,4 @@
-"""Scripted play has the quality that was asked for and reads as a policy's own would."""
+"""Scripted play has the given quality, and is recorded like that of a policy."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def share_of_valid(episodes):
     return sum(verdicts) / len(verdicts)
 
 
-def test_the_best_player_always_plays_as_the_oracle_says(chat):
+def test_the_best_player_always_plays_oracle_valid_actions(chat):
     episodes = scripted_episodes(EnvironmentInteraction(SUDOKU), chat, ORACLE, 1.0, STARTS[:20])
     assert share_of_valid(episodes) == 1
     assert {episode.outcome for episode in episodes} == {1.0}
@@ -44,7 +44,7 @@ def test_the_best_player_always_plays_as_the_oracle_says(chat):
 
 
 @pytest.mark.parametrize("quality", [0.0, 0.5, 0.9])
-def test_the_rest_of_its_actions_are_legal_ones(chat, quality):
+def test_its_other_actions_are_random_legal_ones(chat, quality):
     episodes = scripted_episodes(EnvironmentInteraction(SUDOKU), chat, ORACLE, quality, STARTS)
     assert {episode.ending for episode in episodes} == {Ending.FINISHED}
     assert {len(episode.decisions) for episode in episodes} == {4}
@@ -52,7 +52,7 @@ def test_the_rest_of_its_actions_are_legal_ones(chat, quality):
     assert share_of_valid(episodes) == pytest.approx(quality + (1 - quality) / 4, abs=0.075)
 
 
-def test_an_oracle_player_knows_how_likely_each_of_its_replies_is():
+def test_an_oracle_player_returns_the_probability_of_each_reply():
     player = OraclePlayer(SUDOKU, ORACLE, 0.6)
     interaction = EnvironmentInteraction(SUDOKU)
     state = interaction.start(STARTS[0].task, 0)
@@ -69,7 +69,7 @@ def test_an_oracle_player_knows_how_likely_each_of_its_replies_is():
     assert all(drawn[text] / 4000 == pytest.approx(share, abs=0.03) for text, share in shares.items())
 
 
-def test_the_best_and_the_worst_player_give_no_share_to_what_they_never_play():
+def test_replies_that_a_player_never_gives_have_no_probability():
     interaction = EnvironmentInteraction(SUDOKU)
     state = interaction.start(STARTS[0].task, 0)
     (request,) = interaction.pending(state)
@@ -79,7 +79,7 @@ def test_the_best_and_the_worst_player_give_no_share_to_what_they_never_play():
 
 @pytest.mark.parametrize("history", ["append", "current"])
 @pytest.mark.parametrize("name", ["sudoku", "tic_tac_toe", "minesweeper"])
-def test_it_is_the_episode_that_an_engine_would_record_of_the_same_replies(name, history):
+def test_a_scripted_episode_equals_an_engines_with_the_same_replies(name, history):
     options = {"sudoku": {"size": 4}, "tic_tac_toe": {"opponent": "random"}, "minesweeper": {"rows": 3, "columns": 3}}
     environment = make(name, **options[name])
     chat = Chat(build_tokenizer(environment))
@@ -104,7 +104,7 @@ def test_a_reply_is_an_action_in_tags_closed_by_the_end_token(chat):
         assert decision.logprobs is None
 
 
-def test_the_seed_drives_the_player(chat):
+def test_the_seed_determines_the_player(chat):
     interaction = EnvironmentInteraction(SUDOKU)
     task = SUDOKU.sample_task(0)
     first, again, other = (
@@ -158,7 +158,7 @@ def test_a_script_plays_all_roles_of_a_collaboration():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_script_s_episode_is_the_one_that_an_engine_would_record(seed):
+def test_a_scripts_episode_equals_an_engines(seed):
     chat = Chat(tokenizer_of(["Problem: ?\n\nContext: 0123456789", "ask", "vote"]))
     start = RolloutRequest(task={"problem": "?", "answer": "4"}, seed=seed)
     scripted = play(VOTE, chat, vote, start)
@@ -170,10 +170,10 @@ def test_a_script_s_episode_is_the_one_that_an_engine_would_record(seed):
     assert scripted.outcome == float(scripted.decisions[2].action_text == "4")
 
 
-def test_the_seed_of_a_start_drives_a_script():
+def test_the_seed_of_a_start_determines_the_script():
     player = relay_player(0.0)
-    told = [
+    transcripts = [
         walk(relay(), player, RolloutRequest(task=relay_task(1, 2), seed=seed))[1].transcript for seed in range(20)
     ]
-    assert len(set(told)) > 10
-    assert told[3] == walk(relay(), player, RolloutRequest(task={**relay_task(1, 2), "seed": 3}))[1].transcript
+    assert len(set(transcripts)) > 10
+    assert transcripts[3] == walk(relay(), player, RolloutRequest(task={**relay_task(1, 2), "seed": 3}))[1].transcript

@@ -1,4 +1,4 @@
-"""Draws with named random numbers: the same numbers under one seed, the right distribution under all."""
+"""Sampling with seeds: common random numbers with one seed, the right distribution with any."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def draws(seeds: list[int | None], scores: torch.Tensor, steps: int = 1) -> torc
     return torch.stack([processor(torch.zeros(len(seeds), 1), scores).argmax(dim=-1) for _ in range(steps)])
 
 
-def test_one_seed_draws_with_the_same_numbers_in_every_row_and_call() -> None:
+def test_rows_with_one_seed_have_common_random_numbers_in_every_call() -> None:
     scores = torch.randn(1, 50, generator=torch.Generator().manual_seed(0)).expand(4, 50)
     first = draws([1, 2, 1, 2], scores, steps=20)
     assert torch.equal(first[:, 0], first[:, 2])
     assert torch.equal(first[:, 1], first[:, 3])
     assert not torch.equal(first[:, 0], first[:, 1])
     assert torch.equal(draws([2, 1], scores[:2], steps=20), first[:, [1, 0]])
-    assert len(set(first[:, 0].tolist())) > 5  # the numbers of each token are others
+    assert len(set(first[:, 0].tolist())) > 5  # each token has new random numbers
 
 
 def test_every_row_has_its_own_distribution() -> None:
@@ -36,7 +36,7 @@ def test_every_row_has_its_own_distribution() -> None:
             assert abs(share - probability) < 4 * math.sqrt(probability * (1 - probability) / 4_000)
 
 
-def test_rows_without_a_seed_draw_from_torchs_stream() -> None:
+def test_rows_without_a_seed_use_torchs_generator() -> None:
     scores = torch.zeros(3, 1000)
     torch.manual_seed(0)
     first = draws([None, 5, None], scores)
@@ -46,7 +46,7 @@ def test_rows_without_a_seed_draw_from_torchs_stream() -> None:
     assert torch.equal(draws([5], scores[:1])[0, 0], first[0, 1])
 
 
-def test_settings_that_rule_tokens_out_still_do(micro_policy: Path) -> None:
+def test_warpers_still_exclude_tokens(micro_policy: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(micro_policy)
     tokenizer = AutoTokenizer.from_pretrained(micro_policy)
     ids = torch.tensor([tokenizer("1 2 3")["input_ids"]] * 200)
@@ -67,6 +67,6 @@ def test_settings_that_rule_tokens_out_still_do(micro_policy: Path) -> None:
     assert set(replies[:, -1].tolist()) == set(allowed)
 
 
-def test_the_most_probable_token_needs_no_seed() -> None:
+def test_greedy_decoding_needs_no_seed() -> None:
     config = GenerationConfig(do_sample=False)
     assert seeded(config, [1], CPU) == (config, [])

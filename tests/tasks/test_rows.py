@@ -50,7 +50,7 @@ def test_another_row_at_the_same_place_is_another_task(rows: Callable[..., str])
 
 
 def test_more_tasks_than_rows_are_refused(rows: Callable[..., str]) -> None:
-    with pytest.raises(ValueError, match="got 2 rows for 2 tasks from row 1; ask for fewer"):
+    with pytest.raises(ValueError, match="got 2 rows for 2 tasks from row 1; play fewer tasks"):
         evaluation_starts(MATH.build(), 2, 1, dataset=rows("1", "2"))
 
 

@@ -59,8 +59,8 @@ def test_a_spec_says_where_it_shows_a_task_otherwise_than_the_policy_knows() -> 
     assert known.shown_unlike(None, "runs/base") is None
     assert TaskSpec(environment="tic_tac_toe", history="current", instructions=False).shown_unlike(known, "m") is None
     assert TaskSpec(environment="sudoku").shown_unlike(known, "runs/base") == (
-        "the policy 'runs/base' was shown its task otherwise: history='append' where it knows 'current', "
-        "instructions=True where it knows False; leave these as they were, or expect replies that it was never taught."
+        "the policy 'runs/base' was trained on other prompts: history='append', not 'current', "
+        "instructions=True, not False; use its settings, or expect poor replies."
     )
     thinking = TaskSpec(collaboration="relay", chat_template_kwargs={"enable_thinking": True})
     assert "chat_template_kwargs={'enable_thinking': True}" in str(thinking.shown_unlike(known, "m"))
@@ -120,7 +120,7 @@ def test_every_option_of_a_collaboration_is_written_out_and_what_has_no_default_
         ('{"environment": "sudoku", "collaboration": "relay"}', "got 'sudoku' and 'relay'; name one of them"),
         ('{"environment": "sudoku", "collaboration_options": {"size": 4}}', "collaboration_options need a collab"),
         ('{"collaboration": "relay", "environment_options": {"size": 4}}', "environment_options need an environment"),
-        ('{"collaboration": "relay", "history": "current"}', "history, instructions and max_turns are of an env"),
+        ('{"collaboration": "relay", "history": "current"}', "history, instructions and max_turns need an env"),
         ('{"environment": "sudoku", "colour": 1}', "got 'colour'"),
         ('{"environment": "sudoku", "sampling": {"beams": 4}}', "got 'beams'"),
         ('{"environment": "sudoku", "max_turns": "9"}', "max_turns must be a whole number, got '9'; correct it"),

@@ -1,4 +1,4 @@
-"""Two updates of CVT-RL, and what each process was left with. Run by tests through torchrun."""
+"""Two updates of CVT-RL; each process writes its results. Run by tests through torchrun."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ if __name__ == "__main__":
     trainer: Any = ConstrainedCounterfactualTrainer(str(policy), world, args, world.tasks("train", 16))
     trainer.train()
     critics = [getattr(one, "critic", one) for _, one in sorted(trainer.critics.items())]
-    told = {
+    values = {
         "weights": digest(trainer.accelerator.unwrap_model(trainer.model).parameters()),
         "frozen": digest(trainer.frozen.state().values()),
         "critics": [
@@ -73,5 +73,5 @@ if __name__ == "__main__":
         "tokens": trainer.ledger.tokens,
         "log": [{name: value for name, value in one.items() if "/" in name} for one in trainer.state.log_history],
     }
-    (output / f"process_{trainer.accelerator.process_index}.json").write_text(json.dumps(told), encoding="utf-8")
+    (output / f"process_{trainer.accelerator.process_index}.json").write_text(json.dumps(values), encoding="utf-8")
     torch.distributed.destroy_process_group()  # threads of its own would abort the interpreter's end

@@ -1,4 +1,4 @@
-"""One update of a real trainer, and what it left: its gradient and its metrics. Run by tests, alone or by torchrun."""
+"""One update of a real trainer; writes its gradient and metrics. Run by tests, directly or by torchrun."""
 
 from __future__ import annotations
 

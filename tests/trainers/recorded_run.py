@@ -1,4 +1,4 @@
-"""One update with a method that records metrics, and what each process logged of it. Run by tests through torchrun."""
+"""One update with a method that records metrics; each process writes its logs. Run by tests through torchrun."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that goes on from its last complete checkpoint, and may die. Run by tests: forked, or by torchrun."""
+"""A run that resumes from its last complete checkpoint and may be killed. Run by tests: forked, or by torchrun."""
 
 from __future__ import annotations
 

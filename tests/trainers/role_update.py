@@ -1,4 +1,4 @@
-"""Updates of two roles with adapters of their own, and what they left. Run by tests, alone or by torchrun."""
+"""Updates of two roles with an adapter each; writes their results. Run by tests, directly or by torchrun."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEMPERATURE = 5.0  # the policy of the tests plays a game; at 1 it would say muc
 
 
 def uneven(task: Any, text: str) -> float:
-    """Scores any text, so that an untrained policy's messages differ in worth."""
+    """Scores any text, so that an untrained policy's messages have different scores."""
     return sum(map(ord, text)) % 5 / 4
 
 
@@ -74,7 +74,7 @@ def build(
     method: str | None = None,
     **changed: Any,
 ) -> Any:
-    """A trainer of two instances an update; gradients in `trainer.kept`, what was played in `trainer.played`."""
+    """A trainer of two instances per update; gradients in `trainer.kept`, rollouts in `trainer.played`."""
     if interaction is None:
         interaction = relay(size=4)
         interaction.scorer = uneven

@@ -1,4 +1,4 @@
-"""Whether a backward pass is the last of its step is what it was, once an earlier one is over."""
+"""The flag of a step's last backward pass is restored after earlier passes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hf_credit.trainers.ranks import accumulating
 
 
 @pytest.mark.parametrize("last", [True, False])
-def test_within_it_gradients_are_not_exchanged_and_afterwards_as_before(last):
+def test_gradients_are_not_exchanged_within_and_as_before_afterwards(last):
     accelerator = Accelerator(cpu=True)
     accelerator.gradient_state._set_sync_gradients(last)
     model = torch.nn.Linear(2, 1)

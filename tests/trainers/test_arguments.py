@@ -1,4 +1,4 @@
-"""What is wrong with a trainer's arguments is told before a model is loaded."""
+"""Errors in a trainer's arguments are raised before a model is loaded."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def settings(kind: Any, tmp_path: Path, **changed: Any) -> Any:
         (relay, "got an object of type function; pass a Collaboration, an EnvironmentInteraction or another"),
     ],
 )
-def test_what_is_no_interaction_is_refused_in_one_sentence(interaction: Any, message: str, tmp_path: Path) -> None:
+def test_an_invalid_interaction_is_refused_in_one_sentence(interaction: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=f"interaction must be an Interaction, {message}"):
         ReplayLOOTrainer("no model", interaction, settings(ReplayLOOConfig, tmp_path), relay_tasks(rows=2, size=4))
 
@@ -48,7 +48,7 @@ def test_what_is_no_interaction_is_refused_in_one_sentence(interaction: Any, mes
         (None, r"got an object of type NoneType; pass hf_credit.make\('name'\)\."),
     ],
 )
-def test_what_is_no_environment_is_refused_in_one_sentence(environment: Any, message: str, tmp_path: Path) -> None:
+def test_an_invalid_environment_is_refused_in_one_sentence(environment: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=f"environment must be an Environment, {message}"):
         VerifiableProcessTrainer("no model", environment, settings(VerifiableProcessConfig, tmp_path))
 
@@ -61,7 +61,7 @@ def test_settings_of_another_class_are_refused_in_one_sentence(tmp_path: Path) -
         ReplayLOOTrainer("no model", relay(size=4), plain, relay_tasks(rows=2, size=4))
 
 
-def test_what_fits_passes() -> None:
+def test_valid_arguments_pass() -> None:
     require(relay(size=4), 1, int)
     require_config(True, int)
     require_environment(make("sudoku"))
@@ -90,7 +90,7 @@ def test_a_scorer_with_a_typo_is_refused_before_a_model_is_loaded(tokenizer_alon
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_evaluation_rows_are_tried_too(tokenizer_alone: Path, tmp_path: Path, several: bool) -> None:
+def test_evaluation_rows_are_checked_too(tokenizer_alone: Path, tmp_path: Path, several: bool) -> None:
     wrong: Any = relay_tasks(rows=2, size=4).remove_columns("problem")
     with pytest.raises(DryRunError, match=r"first task row of the evaluation dataset .* in the column 'problem'"):
         ReplayLOOTrainer(
@@ -118,7 +118,7 @@ def test_a_template_that_refuses_system_is_refused(tokenizer_alone: Path, tmp_pa
         )
 
 
-def test_the_dry_run_is_no_part_of_what_a_run_counts(one_update: Callable[..., Any], micro_policy: Path) -> None:
+def test_the_dry_run_is_not_counted(one_update: Callable[..., Any], micro_policy: Path) -> None:
     started: list[int] = []
     rows = Dataset.from_list([{"seed": seed} for seed in range(8)])
 
@@ -130,7 +130,7 @@ def test_the_dry_run_is_no_part_of_what_a_run_counts(one_update: Callable[..., A
     assert trainer.state.log_history[0]["budget/scoring_events"] == 8
 
 
-def test_a_model_in_memory_is_its_own_reference(micro_policy: Path, tmp_path: Path) -> None:
+def test_a_loaded_model_is_its_own_reference(micro_policy: Path, tmp_path: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(micro_policy)
     model.config._name_or_path = ""
     model.lm_head.weight.data += 1.0  # what no folder holds
@@ -145,7 +145,7 @@ def test_a_model_in_memory_is_its_own_reference(micro_policy: Path, tmp_path: Pa
     assert model.config._name_or_path == ""
 
 
-def test_evaluation_plays_held_out_tasks_where_no_rows_are_given(micro_policy: Path, tmp_path: Path) -> None:
+def test_evaluation_without_rows_plays_held_out_tasks(micro_policy: Path, tmp_path: Path) -> None:
     args = settings(VerifiableProcessConfig, tmp_path, eval_strategy="steps", eval_steps=1)
     trainer = VerifiableProcessTrainer(str(micro_policy), make("sudoku", size=4, blanks=4), args)
     own = trainer.interaction.tasks("held_out", 256)
@@ -153,7 +153,7 @@ def test_evaluation_plays_held_out_tasks_where_no_rows_are_given(micro_policy: P
     assert len(trainer.eval_dataset) == 256
 
 
-def test_an_evaluation_without_rows_of_a_task_without_its_own_is_refused(tmp_path: Path) -> None:
+def test_an_evaluation_without_rows_is_refused_for_a_task_without_its_own(tmp_path: Path) -> None:
     collaboration = graph(roles={"a": "Say."}, events=[{"name": "a", "role": "a"}], final="a", scorer=relay_score)
     args = settings(ReplayLOOConfig, tmp_path, eval_strategy="steps", eval_steps=1)
     with pytest.raises(ValueError, match=r"needs task rows, got eval_strategy='steps' for .* pass eval_dataset="):

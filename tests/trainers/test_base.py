@@ -120,11 +120,11 @@ def test_a_reference_policy_and_repeated_updates_are_trls_own(
     assert trainer.state.log_history[1]["kl"] > 0
 
 
-# Plain descent at a high rate, after which the policy is far from the one that played.
+# Plain descent at a high rate, after which the policy is far from the old policy.
 FAR = {"optim": "sgd", "learning_rate": 1.0, "lr_scheduler_type": "constant", "warmup_steps": 0, "max_steps": 2}
 
 
-def test_a_second_update_on_the_same_replies_is_held_against_the_policy_that_made_them(
+def test_the_ratios_of_a_second_update_are_to_the_policy_that_sampled(
     one_update: Callable[..., Any], micro_policy: Path
 ) -> None:
     again = one_update(micro_policy, num_iterations=2, epsilon=1e-3, **FAR)
@@ -132,7 +132,7 @@ def test_a_second_update_on_the_same_replies_is_held_against_the_policy_that_mad
     assert again.state.log_history[1]["clip_ratio/region_mean"] > 0.1
 
 
-def test_the_reference_stays_the_policy_of_the_start(one_update: Callable[..., Any], micro_policy: Path) -> None:
+def test_the_reference_stays_the_initial_policy(one_update: Callable[..., Any], micro_policy: Path) -> None:
     batches: list[Any] = []
 
     def watch(trainer: Any) -> None:
@@ -151,7 +151,7 @@ def test_the_reference_stays_the_policy_of_the_start(one_update: Callable[..., A
         torch.testing.assert_close(found[row][own], expected[-int(own.sum()) :], rtol=1e-3, atol=1e-4)
 
 
-def test_lora_trains_the_adapter_alone_and_saves_it(
+def test_lora_trains_only_the_adapter_and_saves_it(
     one_update: Callable[..., Any], micro_policy: Path, tmp_path: Path
 ) -> None:
     lora = LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
@@ -182,9 +182,7 @@ def test_a_policy_in_four_bits_trains_its_adapter(one_update: Callable[..., Any]
     assert any(value.abs().max() > 0 for value in trainer.kept[0].values())
 
 
-def test_replies_that_ran_out_of_room_carry_no_loss_when_masked(
-    one_update: Callable[..., Any], micro_policy: Path
-) -> None:
+def test_truncated_replies_have_no_loss_when_masked(one_update: Callable[..., Any], micro_policy: Path) -> None:
     # Three tokens hold no whole action, so every reply is cut.
     cut = {"max_completion_length": 3, "mask_truncated_completions": True}
     trainer = one_update(micro_policy, **cut)
@@ -200,9 +198,7 @@ def test_evaluation_plays_episodes_and_logs_their_metrics(one_update: Callable[.
     assert not any("advantages/" in name for name in metrics)  # nobody credits an evaluation
 
 
-def test_each_of_several_evaluations_has_metrics_of_its_own_name(
-    one_update: Callable[..., Any], micro_policy: Path
-) -> None:
+def test_metrics_of_several_evaluations_have_their_names(one_update: Callable[..., Any], micro_policy: Path) -> None:
     trainer = one_update(micro_policy)
     trainer.evaluate({"easy": trainer.train_dataset.select(range(4)), "hard": trainer.train_dataset.select(range(2))})
     easy, hard = trainer.state.log_history[-2:]
@@ -211,9 +207,7 @@ def test_each_of_several_evaluations_has_metrics_of_its_own_name(
     assert not any(name.startswith("eval_reward") or name.endswith("_loss") for name in {**easy, **hard})
 
 
-def test_only_a_weight_that_shares_anothers_may_miss_in_a_checkpoint(
-    one_update: Callable[..., Any], micro_policy: Path
-) -> None:
+def test_only_tied_weights_may_be_missing_in_a_checkpoint(one_update: Callable[..., Any], micro_policy: Path) -> None:
     trainer = one_update(micro_policy)
     saved = {name: value for name, value in trainer.model.state_dict().items() if name != "lm_head.weight"}
     tied = trainer.model.load_state_dict(saved, strict=False)
@@ -224,9 +218,7 @@ def test_only_a_weight_that_shares_anothers_may_miss_in_a_checkpoint(
         trainer._issue_warnings_after_load(missing)
 
 
-def test_the_card_says_where_the_policy_is_from_and_cites_in_bibtex(
-    one_update: Callable[..., Any], micro_policy: Path
-) -> None:
+def test_the_card_has_the_base_model_and_a_bibtex_citation(one_update: Callable[..., Any], micro_policy: Path) -> None:
     trainer = one_update(micro_policy)
     trainer.create_model_card(model_name="mine")
     card = (Path(trainer.args.output_dir) / "README.md").read_text()
@@ -235,7 +227,7 @@ def test_the_card_says_where_the_policy_is_from_and_cites_in_bibtex(
     assert "@misc{vprfar,\n  title = {{Verifiable Process Rewards for Agentic Reasoning}}," in card
 
 
-def test_decisions_are_logged_one_a_row_with_their_credit(one_update: Callable[..., Any], micro_policy: Path) -> None:
+def test_each_decision_is_logged_as_a_row_with_its_credit(one_update: Callable[..., Any], micro_policy: Path) -> None:
     import pandas as pd
 
     seen: list[Any] = []
@@ -257,7 +249,7 @@ def test_decisions_are_logged_one_a_row_with_their_credit(one_update: Callable[.
     assert "event" not in table.columns  # each is its role
 
 
-def test_a_world_that_fails_ends_its_own_episode_only(one_update: Callable[..., Any], micro_policy: Path) -> None:
+def test_an_error_of_an_environment_ends_only_its_episode(one_update: Callable[..., Any], micro_policy: Path) -> None:
     def break_some(trainer: Any) -> None:
         step = trainer.environment.step
 
@@ -304,16 +296,16 @@ def test_an_evaluation_in_which_every_episode_failed_stops_the_run(
     assert 0 < trainer.evaluate(trainer.train_dataset)["eval_endings/error"] < 1
 
 
-def test_replies_that_leave_no_room_for_a_context_are_refused(
+def test_replies_as_long_as_the_models_positions_are_refused(
     one_update: Callable[..., Any], micro_policy: Path
 ) -> None:
-    with pytest.raises(ValueError, match="got replies of up to 4096 tokens for a model of 4096 positions"):
+    with pytest.raises(ValueError, match="the model's 4096 positions, got a maximum of 4096 tokens"):
         one_update(micro_policy, max_completion_length=4096)
     with pytest.raises(ValueError, match=r"at most 6 tokens, .* got more in each of the first 8 tasks; lower"):
         one_update(micro_policy, max_completion_length=4090)
 
 
-def test_a_resumed_run_ends_with_bitwise_the_weights_of_an_undisturbed_one(
+def test_a_resumed_run_ends_with_bitwise_the_weights_of_an_uninterrupted_run(
     one_update: Callable[..., Any], micro_policy: Path
 ) -> None:
     changed = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "top_k": 0, "warmup_steps": 0}
@@ -330,7 +322,7 @@ def test_a_resumed_run_ends_with_bitwise_the_weights_of_an_undisturbed_one(
     [{}, {"peft_config": LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")}],
     ids=["full", "lora"],
 )
-def test_replies_that_go_on_from_kept_keys_and_values_are_those_of_trls_own_call(
+def test_replies_with_cached_keys_and_values_are_those_of_trls_generation(
     one_update: Callable[..., Any], micro_policy_append: Path, trainer_kwargs: dict[str, Any]
 ) -> None:
     played: dict[bool, list[Any]] = {}
@@ -375,7 +367,7 @@ def test_replies_that_go_on_from_kept_keys_and_values_are_those_of_trls_own_call
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_nothing_that_was_read_is_held_after_the_rollouts(
+def test_no_keys_and_values_are_held_after_the_rollouts(
     one_update: Callable[..., Any], micro_policy_append: Path, fails: bool
 ) -> None:
     built: list[Any] = []
@@ -397,7 +389,7 @@ def test_nothing_that_was_read_is_held_after_the_rollouts(
     assert built[0]._continuing.sampler is None
 
 
-def test_no_entropy_is_rewarded_before_it_is_measured_or_above_its_target(
+def test_entropy_is_not_rewarded_before_it_is_measured_or_above_its_target(
     one_update: Callable[..., Any], micro_policy: Path
 ) -> None:
     adaptive = {"use_adaptive_entropy": True, "entropy_coef": 0.3, "entropy_coef_max": 0.8, "entropy_coef_delta": 0.2}

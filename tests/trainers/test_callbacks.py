@@ -21,7 +21,7 @@ def warnings_of(
     watch: TrainerCallback | None = None,
     begun: int = 0,
 ) -> list[str]:
-    """What a run says whose updates are logged so."""
+    """The warnings of a run with these logs."""
     watch, control, args = (
         watch or WarnWithoutSignal(),
         TrainerControl(),
@@ -37,19 +37,21 @@ def warnings_of(
     return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
 
 
-def test_ten_updates_without_a_signal_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    (told,) = warnings_of(dict.fromkeys(range(1, 31), NOTHING), caplog)
-    assert told.startswith("nothing was learned in the last 10 updates, as no decision has an advantage other than 0")
+def test_ten_updates_without_a_signal_warn_once(caplog: pytest.LogCaptureFixture) -> None:
+    (warning,) = warnings_of(dict.fromkeys(range(1, 31), NOTHING), caplog)
+    assert warning.startswith(
+        "nothing was learned in the last 10 updates, as no decision has an advantage other than 0"
+    )
 
 
-def test_updates_are_counted_where_only_some_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    (told,) = warnings_of({4: SIGNAL, 8: NOTHING, 16: NOTHING, 24: NOTHING}, caplog)
-    assert "in the last 12 updates" in told
+def test_updates_that_are_not_logged_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    (warning,) = warnings_of({4: SIGNAL, 8: NOTHING, 16: NOTHING, 24: NOTHING}, caplog)
+    assert "in the last 12 updates" in warning
 
 
-def test_a_short_run_without_any_signal_is_told_at_its_end(caplog: pytest.LogCaptureFixture) -> None:
-    (told,) = warnings_of({1: NOTHING, 2: NOTHING}, caplog)
-    assert "in the last 2 updates" in told
+def test_a_short_run_without_any_signal_warns_at_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    (warning,) = warnings_of({1: NOTHING, 2: NOTHING}, caplog)
+    assert "in the last 2 updates" in warning
 
 
 @pytest.mark.parametrize(
@@ -60,7 +62,7 @@ def test_a_short_run_without_any_signal_is_told_at_its_end(caplog: pytest.LogCap
         {1: SIGNAL, 20: {"eval_reward": 0.0, "eval_endings/error": 0.0}},
     ],
 )
-def test_a_signal_now_and_then_is_enough(
+def test_an_occasional_signal_is_enough(
     logs: Mapping[int, Mapping[str, float]], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert warnings_of(logs, caplog) == []
@@ -76,18 +78,18 @@ def test_a_signal_now_and_then_is_enough(
         ({"reward": 1.0}, "have equal outcomes (mean 1)"),
     ],
 )
-def test_the_likely_cause_is_told(logs: Mapping[str, float], cause: str) -> None:
+def test_the_warning_has_the_likely_cause(logs: Mapping[str, float], cause: str) -> None:
     assert cause in likely_cause({**NOTHING, **logs})
 
 
-def test_a_method_that_credits_nothing_is_told() -> None:
+def test_the_warning_names_a_method_without_credit() -> None:
     assert likely_cause({"reward": 0.0}).startswith("the method credits no decision")
 
 
 LOGS = {"kl": 0.5, "reward": 0.25, "loss": 1.0, "roles/a/advantages/zero": 0.5, "advantages/zero": 0.75, "epoch": 1}
 
 
-def test_headlines_are_few_and_in_one_order() -> None:
+def test_headlines_are_few_and_in_a_fixed_order() -> None:
     assert list(headlines(LOGS).items()) == [("loss", 1.0), ("reward", 0.25), ("advantages/zero", 0.75)]
     assert headlines({"eval_hard_reward": 1.0, "eval_kl": 2.0, "success": True}) == {"eval_hard_reward": 1.0}
     assert headlines({"train_runtime": 2.0, "train_loss": 1.0, "total_flos": 3.0}).keys() >= {
@@ -96,7 +98,7 @@ def test_headlines_are_few_and_in_one_order() -> None:
     }
 
 
-def test_a_failing_task_is_a_headline_and_one_that_does_not_fail_is_none() -> None:
+def test_failures_are_a_headline_only_if_there_are_any() -> None:
     assert headlines({"endings/error": 0.5}) == {"endings/error": 0.5}
     assert headlines({"endings/error": 0.0}) == {}
 
@@ -107,7 +109,7 @@ def test_a_script_prints_headlines(tmp_path: Path, capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == "{'loss': '1', 'reward': '0.25', 'advantages/zero': '0.75'}\n"
 
 
-def test_critics_that_learn_alone_are_no_lack_of_signal(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_warm_up_of_critics_is_no_lack_of_signal(caplog: pytest.LogCaptureFixture) -> None:
     assert warnings_of(dict.fromkeys(range(1, 31), NOTHING | {"critics/alone": 1.0}), caplog) == []
 
 
@@ -115,16 +117,16 @@ def explained(*values: float) -> dict[int, dict[str, float]]:
     return {step: {"critic/explained_variance": value} for step, value in enumerate(values, start=1)}
 
 
-def test_a_critic_that_explains_nothing_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_critic_that_explains_nothing_warns_once(caplog: pytest.LogCaptureFixture) -> None:
     (warning,) = warnings_of(explained(0.5, *[0.01, -0.3] * 20), caplog, WarnOfIdleCritics())
     assert warning.startswith("the critic 'critic' explained at most 0.02 of its targets' variance in the last 20")
 
 
-def test_a_critic_of_use_now_and_then_or_with_nothing_to_explain_is_not(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_occasionally_useful_critic_or_constant_targets_do_not_warn(caplog: pytest.LogCaptureFixture) -> None:
     assert warnings_of(explained(*[*[0.0] * 19, 0.3] * 3), caplog, WarnOfIdleCritics()) == []
     assert warnings_of(explained(*[0.0] * 60), caplog, WarnOfIdleCritics()) == []
 
 
-def test_a_resumed_run_counts_idle_updates_from_where_it_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_resumed_run_counts_idle_updates_from_its_checkpoint(caplog: pytest.LogCaptureFixture) -> None:
     logs = {step: {"critic/explained_variance": 0.01} for step in range(501, 520)}
     assert warnings_of(logs, caplog, WarnOfIdleCritics(), begun=500) == []

@@ -29,14 +29,14 @@ def test_trajectories_are_shared_among_the_processes(tmp_path: Path, monkeypatch
         config(tmp_path, instances_per_update=128, per_device_train_batch_size=3)
 
 
-def test_each_task_is_played_once_unless_asked_otherwise(tmp_path: Path) -> None:
+def test_each_task_is_played_once_by_default(tmp_path: Path) -> None:
     assert config(tmp_path).num_generations == 1
     grouped = config(tmp_path, num_generations=4, instances_per_update=16, per_device_train_batch_size=8)
     assert grouped.num_generations == 4
     assert tasks_per_update(grouped) == 4
 
 
-def test_trls_own_arithmetic_holds_without_instances_per_update(tmp_path: Path) -> None:
+def test_trls_arithmetic_holds_without_instances_per_update(tmp_path: Path) -> None:
     settings = config(tmp_path, per_device_train_batch_size=2, gradient_accumulation_steps=3)
     assert settings.generation_batch_size == 6
 
@@ -61,7 +61,7 @@ def test_trls_own_arithmetic_holds_without_instances_per_update(tmp_path: Path) 
         ({"vllm_server_request_timeout": 0}, "vllm_server_request_timeout must be above 0, got 0"),
     ],
 )
-def test_what_cannot_work_is_refused_in_one_sentence(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_refused_in_one_sentence(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message) as refusal:
         config(tmp_path, **changed)
     assert "\n" not in str(refusal.value)
@@ -82,7 +82,7 @@ def test_what_cannot_work_is_refused_in_one_sentence(tmp_path: Path, changed: di
         "top_k",
     ],
 )
-def test_what_is_no_whole_number_is_refused(tmp_path: Path, name: str, value: Any) -> None:
+def test_a_value_that_is_not_a_whole_number_is_refused(tmp_path: Path, name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=rf"^{name} must be a whole number, got .*; correct it\.$"):
         config(tmp_path, **{name: value})
 

@@ -1,4 +1,4 @@
-"""`ConstrainedCounterfactualTrainer` on evidence: what it trains on, keeps, resumes and refuses."""
+"""`ConstrainedCounterfactualTrainer` on evidence: training, frozen copy, resumption and refusals."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def script() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def policy(script: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A policy that writes the game's format and plays badly."""
+    """A policy that knows the format of actions and plays badly."""
     starts = [RolloutRequest[Any](task={"seed": seed}, seed=seed) for seed in range(96)]
     config = MicroConfig(
         hidden_size=32, layers=2, heads=2, episodes=96, epochs=12, batch_rows=16, learning_rate=8e-3, quality=0.6
@@ -50,7 +50,7 @@ def policy(script: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 class Keep(CreditCallback):
-    """What was collected and credited, and what the frozen copy was then."""
+    """The collected rollouts, their credit, and the frozen copy at that time."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[Any, Any]] = []
@@ -84,7 +84,7 @@ def trained(script: ModuleType, policy: Path, tmp_path: Path) -> Callable[..., A
     return train
 
 
-def test_it_trains_on_what_the_policy_played_and_on_nothing_that_was_replaced(trained: Callable[..., Any]) -> None:
+def test_it_trains_on_sampled_steps_and_not_on_replaced_ones(trained: Callable[..., Any]) -> None:
     trainer = trained()
     assert len(trainer.keep.seen) == 2
     tokens = 0
@@ -107,7 +107,7 @@ def test_it_trains_on_what_the_policy_played_and_on_nothing_that_was_replaced(tr
     assert second["trust_region/kl"] > 0
 
 
-def test_the_frozen_copy_plays_on_as_it_was_until_it_is_made_anew(trained: Callable[..., Any]) -> None:
+def test_the_frozen_copy_continues_episodes_unchanged_until_refreshed(trained: Callable[..., Any]) -> None:
     lagging = trained(refresh_every=2, max_steps=6)
     assert lagging.keep.apart == [False, True, False]
     logged = [one for one in lagging.state.log_history if "overlap/ratio_median" in one]
@@ -121,7 +121,7 @@ def test_the_frozen_copy_plays_on_as_it_was_until_it_is_made_anew(trained: Calla
     assert none.method.collector.policy == "current"
 
 
-def test_a_resumed_run_has_all_that_an_undisturbed_one_has(trained: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_resumed_run_has_the_state_of_an_uninterrupted_run(trained: Callable[..., Any], tmp_path: Path) -> None:
     # The step between the two of an update, so that what was played and its old policy come from the checkpoint.
     whole = trained(save_strategy="steps", save_steps=1)
     checkpoint = tmp_path / "checkpoint-3"
@@ -152,7 +152,7 @@ def test_a_resumed_run_has_all_that_an_undisturbed_one_has(trained: Callable[...
         trained(resume_from=checkpoint, limits={**LIMITS, "budget": 0.5})
 
 
-def test_what_all_processes_share_comes_back_whatever_their_number(
+def test_state_shared_by_processes_is_restored_for_any_number_of_them(
     trained: Callable[..., Any], tmp_path: Path
 ) -> None:
     trainer = trained(save_strategy="steps", save_steps=2)
@@ -164,7 +164,7 @@ def test_what_all_processes_share_comes_back_whatever_their_number(
     assert to_plain(trainer.memory) == memory
 
 
-def test_what_is_read_of_a_policy_is_what_it_says_without_dropout(trained: Callable[..., Any]) -> None:
+def test_log_probabilities_of_decisions_are_without_dropout(trained: Callable[..., Any]) -> None:
     trainer = trained(max_steps=2)
     decisions = trainer.keep.seen[0][0].episodes[0].decisions
     plain = trainer.decision_logprobs(decisions)
@@ -178,7 +178,7 @@ def test_what_is_read_of_a_policy_is_what_it_says_without_dropout(trained: Calla
     assert not torch.equal(trainer.model(ids).logits, trainer.model(ids).logits)  # or this test says nothing
 
 
-def test_multipliers_move_once_an_update_by_its_mean_costs(trained: Callable[..., Any]) -> None:
+def test_multipliers_move_once_per_update_by_its_mean_costs(trained: Callable[..., Any]) -> None:
     trainer = trained()
     values = dict.fromkeys(LIMITS, 0.0)
     for logged in [one for one in trainer.state.log_history if "costs/skipped" in one]:
@@ -189,7 +189,7 @@ def test_multipliers_move_once_an_update_by_its_mean_costs(trained: Callable[...
     assert max(values.values()) > 0
 
 
-def test_mappings_of_a_command_line_are_read_and_others_refused(tmp_path: Path) -> None:
+def test_mappings_on_the_command_line_are_parsed_and_invalid_ones_refused(tmp_path: Path) -> None:
     own: dict[str, Any] = {"output_dir": str(tmp_path), "bf16": False, "use_cpu": True, "report_to": "none"}
     config = ConstrainedCounterfactualConfig(**own, limits='{"tampering": 0.5}', auditor="evidence")
     assert config.method().estimator.limits == {"tampering": 0.5}  # type: ignore[attr-defined]
@@ -206,8 +206,8 @@ def test_mappings_of_a_command_line_are_read_and_others_refused(tmp_path: Path) 
 
 def test_the_papers_settings_are_the_defaults(tmp_path: Path) -> None:
     config = ConstrainedCounterfactualConfig(output_dir=str(tmp_path), bf16=False, use_cpu=True, report_to="none")
-    told = {name: getattr(config, name) for name in ("temperature", "top_p", "learning_rate", "critic_learning_rate")}
-    assert told == {"temperature": 0.8, "top_p": 0.95, "learning_rate": 8e-7, "critic_learning_rate": 5e-6}
+    found = {name: getattr(config, name) for name in ("temperature", "top_p", "learning_rate", "critic_learning_rate")}
+    assert found == {"temperature": 0.8, "top_p": 0.95, "learning_rate": 8e-7, "critic_learning_rate": 5e-6}
     assert (config.group_size, config.steps, config.branches, config.refresh_every) == (8, 8.0, 4, 200)
     assert (config.gamma, config.lam, config.floor, config.penalty, config.rate) == (0.99, 0.95, 0.15, 2.0, 0.05)
     assert (config.trust_region, config.trust_region_tool, config.trust_region_top) == (0.025, 0.010, 256)
@@ -228,7 +228,7 @@ def test_two_processes_keep_one_policy_one_copy_and_one_memory(policy: Path, tmp
     assert any(held.values())
 
 
-def test_its_credit_is_diagnosed_from_its_folder_by_the_critics_that_lie_there(
+def test_its_credit_is_diagnosed_from_its_folder_with_the_saved_critics(
     trained: Callable[..., Any], tmp_path: Path
 ) -> None:
     trainer = trained()
@@ -246,10 +246,10 @@ def test_its_credit_is_diagnosed_from_its_folder_by_the_critics_that_lie_there(
     reading = CriticInput(ids=(5, 6, 7), at=(3,))
     for name, critic in trainer.critics.items():
         torch.testing.assert_close(subject.critics[name]([reading]), critic([reading]))
-    assert trainer.critics["outcome"].rate != 0.5  # or the check says little of what is saved beside weights
+    assert trainer.critics["outcome"].rate != 0.5  # otherwise the check does not cover state other than weights
 
 
-def test_a_frozen_copy_is_refused_where_vllm_plays(script: ModuleType, policy: Path, tmp_path: Path) -> None:
+def test_a_frozen_copy_is_refused_with_vllm(script: ModuleType, policy: Path, tmp_path: Path) -> None:
     args, world = script.settings(tmp_path), script.played()
     args.use_vllm = True
     with pytest.raises(ValueError, match="keeps a frozen copy of the policy, got use_vllm=True"):

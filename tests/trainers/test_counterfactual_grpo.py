@@ -1,4 +1,4 @@
-"""CCPO in training: adapters that learn by turns, moments in every checkpoint, solos that count nowhere."""
+"""CCPO in training: alternating adapters, optimizer moments in checkpoints, and solos that are not counted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROLES = ["thinker", "solver"]
 
 
 def uneven(task: Any, text: str) -> float:
-    """Scores any text, so that an untrained policy's messages differ in worth."""
+    """Scores any text, so that an untrained policy's messages have different scores."""
     return sum(map(ord, text)) % 5 / 4
 
 
@@ -86,7 +86,7 @@ def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
     return len(one) == len(other) and all(torch.equal(first, second) for first, second in zip(one, other, strict=True))
 
 
-def test_one_role_learns_at_a_time_and_the_others_stay_as_they_are_to_the_bit(
+def test_one_role_learns_at_a_time_and_the_others_stay_bitwise_the_same(
     build: Callable[..., Any], tmp_path: Path
 ) -> None:
     trainer = build(save_strategy="steps", save_steps=2)
@@ -116,7 +116,7 @@ def test_one_role_learns_at_a_time_and_the_others_stay_as_they_are_to_the_bit(
         build(alpha=2.0).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
 
 
-def test_all_learn_where_the_schedule_is_synchronous_and_solos_count_nowhere(build: Callable[..., Any]) -> None:
+def test_all_roles_learn_with_the_synchronous_schedule_and_solos_are_not_counted(build: Callable[..., Any]) -> None:
     trainer = build(role_schedule="synchronous", role_adapters=ROLES, train_solo=True, max_steps=1)
     before = {role: [one.detach().clone() for one in trainer.adapters.parameters[role]] for role in ROLES}
     trainer.train()
@@ -138,18 +138,18 @@ def test_the_papers_schedule_counts_from_zero_in_blocks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"role_schedule": "random"}, "role_schedule must be one of synchronous, alternating, got 'random'; "),
         ({"switch_every": 0}, "switch_every must be at least 1, got 0; "),
         ({"role_adapters": None}, "role_schedule='alternating' must go with role_adapters, got None"),
-        ({"num_iterations": 3}, r"a multiple of the updates that one generation serves \(3 here\), got 10; "),
+        ({"num_iterations": 3}, r"a multiple of the updates for each generation \(3 here\), got 10; "),
     ],
 )
-def test_turns_that_cannot_be_taken_are_refused(tmp_path: Path, changed: dict[str, Any], told: str) -> None:
+def test_invalid_schedules_are_refused(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
     values = {"role_adapters": ROLES, "switch_every": 10, "role_schedule": "alternating", **changed}
     own = {"output_dir": str(tmp_path), "use_cpu": True, "bf16": False, "report_to": "none"}
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         refuse_schedule(CreditConfig(**own, per_device_train_batch_size=2, **values))
 
 

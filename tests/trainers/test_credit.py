@@ -1,4 +1,4 @@
-"""A trainer with a method of anybody: what is trained, counted, remembered, taught and saved."""
+"""A trainer with a custom method: what is trained, counted, stored in memory, learned by critics and saved."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Moments:
 
 @dataclass(frozen=True, kw_only=True)
 class WithComparisons:
-    """An episode of each row, and another for comparison, by the frozen policy."""
+    """An episode of each row, and a baseline episode of the frozen policy."""
 
     policy: str = "current"
 
@@ -49,7 +49,7 @@ class WithComparisons:
 
 @dataclass(frozen=True, kw_only=True)
 class Remembering:
-    """Credits each token of a decision with its place, and remembers what it has seen."""
+    """Credits each token of a decision with its position; its memory counts what it has seen."""
 
     critic_targets: bool = False
     per_token: bool = True
@@ -90,7 +90,7 @@ class Keep(CreditCallback):
 
 @pytest.fixture
 def build(tmp_path: Path, micro_policy: Path) -> Callable[..., Any]:
-    """`build(method, **settings)`: a trainer of four tasks an update; what it gave is in `trainer.keep`."""
+    """`build(method, **settings)`: a trainer with four tasks per update; its records are in `trainer.keep`."""
 
     def build(
         method: Method,
@@ -132,7 +132,7 @@ def build(tmp_path: Path, micro_policy: Path) -> Callable[..., Any]:
 PLAIN = Method(name="plain", collector=WithComparisons(), estimator=Remembering(), memory=Moments())
 
 
-def test_samples_for_comparison_are_not_trained_on_nor_rewarded_and_cost_what_they_cost(
+def test_baseline_samples_are_neither_trained_on_nor_rewarded_but_counted_as_cost(
     build: Callable[..., Any],
 ) -> None:
     trainer = build(PLAIN, max_steps=1)
@@ -149,7 +149,7 @@ def test_samples_for_comparison_are_not_trained_on_nor_rewarded_and_cost_what_th
     assert logged["budget/completion_tokens"] == sum(episode.generated_tokens for episode in every)
 
 
-def test_every_token_is_trained_on_with_its_own_credit(build: Callable[..., Any], micro_policy: Path) -> None:
+def test_each_token_is_trained_on_with_its_credit(build: Callable[..., Any], micro_policy: Path) -> None:
     trainer = build(PLAIN, max_steps=1)
     trainer.train()
     ((collected, credit),) = trainer.keep.seen
@@ -180,7 +180,7 @@ def test_credit_of_another_number_of_tokens_is_refused(build: Callable[..., Any]
         build(replace(PLAIN, estimator=Short())).train()
 
 
-def test_what_an_estimator_remembers_is_in_every_checkpoint(build: Callable[..., Any], tmp_path: Path) -> None:
+def test_an_estimators_memory_is_in_every_checkpoint(build: Callable[..., Any], tmp_path: Path) -> None:
     method = replace(PLAIN, estimator=Remembering(critic_targets=True), critics=("critic",), refresh_frozen_every=2)
     method = replace(method, collector=WithComparisons(policy="frozen"))
     settings = {"max_steps": 4, "save_strategy": "steps", "save_steps": 1, "critic_learning_rate": 1e-2}
@@ -201,7 +201,7 @@ def test_what_an_estimator_remembers_is_in_every_checkpoint(build: Callable[...,
     assert heads[0].abs().max() > 0
 
 
-def test_memory_goes_through_plain_values_and_back() -> None:
+def test_memory_is_restored_from_plain_values() -> None:
     @dataclass(frozen=True)
     class Both:
         inner: Moments
@@ -212,7 +212,7 @@ def test_memory_goes_through_plain_values_and_back() -> None:
     assert from_plain(to_plain(None), None) is None
 
 
-def test_credit_asked_twice_is_the_same_and_teaches_once(build: Callable[..., Any]) -> None:
+def test_credit_computed_twice_is_the_same_and_updates_memory_once(build: Callable[..., Any]) -> None:
     method = replace(PLAIN, estimator=Remembering(critic_targets=True), critics=("critic",))
     trainer = build(method, critic_learning_rate=1e-2)
     trainer.model.train()
@@ -224,7 +224,7 @@ def test_credit_asked_twice_is_the_same_and_teaches_once(build: Callable[..., An
     assert not torch.equal(before, trainer.critics["critic"].head.weight)
 
 
-def test_the_frozen_policy_plays_as_it_was_and_gives_way_again(build: Callable[..., Any]) -> None:
+def test_the_frozen_policy_plays_with_its_weights_and_the_policys_are_restored(build: Callable[..., Any]) -> None:
     trainer = build(replace(PLAIN, refresh_frozen_every=10), max_steps=1)
     trainer.model.train()
     collected = trainer.collect([{"problem": "secret 1", "question": "add 1", "answer": "2"}])
@@ -241,7 +241,7 @@ def test_the_frozen_policy_plays_as_it_was_and_gives_way_again(build: Callable[.
         assert torch.equal(value, weights[name]), name
 
 
-def test_the_frozen_policy_is_made_anew_before_an_update_collects(build: Callable[..., Any]) -> None:
+def test_the_frozen_policy_is_refreshed_before_collection(build: Callable[..., Any]) -> None:
     trainer = build(replace(PLAIN, refresh_frozen_every=2), max_steps=3)
     start = {name: value.clone() for name, value in trainer.frozen.weights.items()}
     seen: list[tuple[bool, bool]] = []
@@ -260,11 +260,11 @@ def test_the_frozen_policy_is_made_anew_before_an_update_collects(build: Callabl
 
     trainer.method = replace(trainer.method, collector=watch)
     trainer.train()
-    # Is it the policy of the update, and is it that of the start? It is made anew before the first and the third.
+    # Whether it is the update's policy, and whether it is the initial one: it is refreshed before updates 1 and 3.
     assert seen == [(True, True), (False, True), (True, False)]
 
 
-def test_log_probabilities_are_those_of_the_decisions_tokens(build: Callable[..., Any], micro_policy: Path) -> None:
+def test_log_probabilities_are_of_the_decisions_tokens(build: Callable[..., Any], micro_policy: Path) -> None:
     trainer = build(PLAIN)
     (episode,) = trainer.context.play(
         [RolloutRequest(task={"problem": "secret 1", "question": "add 1", "answer": "2"})]
@@ -277,7 +277,7 @@ def test_log_probabilities_are_those_of_the_decisions_tokens(build: Callable[...
     assert trainer.context.logprobs([]) == []
 
 
-def test_a_method_without_a_frozen_copy_cannot_ask_for_one(build: Callable[..., Any]) -> None:
+def test_a_method_without_a_frozen_copy_cannot_use_one(build: Callable[..., Any]) -> None:
     trainer = build(replace(PLAIN, collector=WithComparisons(policy="frozen")))
     with pytest.raises(ValueError, match="needs a frozen copy of the policy, got refresh_frozen_every=None"):
         trainer.train()
@@ -293,7 +293,7 @@ def test_evaluation_may_play_another_interaction(build: Callable[..., Any]) -> N
     assert trainer.state.log_history[0]["reward"] == 0.75
 
 
-def test_without_rows_it_draws_the_interactions_own_training_tasks(build: Callable[..., Any]) -> None:
+def test_without_rows_it_draws_the_interactions_training_tasks(build: Callable[..., Any]) -> None:
     game = EnvironmentInteraction(make("tic_tac_toe"), history="current", instructions=False)
     for interaction in (relay(size=4), game):
         trainer = build("grpo", interaction=interaction, rows=None)
@@ -309,7 +309,7 @@ def test_a_method_may_be_named(build: Callable[..., Any]) -> None:
         build("grpoo")
 
 
-def test_any_method_may_wrap_what_training_plays(build: Callable[..., Any]) -> None:
+def test_any_method_may_wrap_the_interaction_for_training(build: Callable[..., Any]) -> None:
     method = replace(methods.make("grpo", group_size=2), wrap=truncation("random", probability=1.0))
     trainer = build(method)
     assert trainer.method.fingerprint()["wrap"]["rule"]["probability"] == 1.0
@@ -321,7 +321,7 @@ def test_any_method_may_wrap_what_training_plays(build: Callable[..., Any]) -> N
         build(replace(method, wrap=truncation("shrink", window=2)))
 
 
-def test_a_critic_with_values_for_every_token_learns_them(build: Callable[..., Any]) -> None:
+def test_a_critic_with_token_values_learns_them(build: Callable[..., Any]) -> None:
     method = replace(PLAIN, estimator=Remembering(critic_targets=True, per_token=False), critics=("critic",))
     trainer = build(method, max_steps=8, learning_rate=1e-9, critic_learning_rate=1e-2, critic_passes=4)
     trainer.train()
@@ -354,7 +354,7 @@ def test_the_loss_divides_by_weights_where_branches_share_them(build: Callable[.
     assert sum(found[name] * lengths[name] for name in found) == pytest.approx(expected)
 
 
-def test_the_policy_stays_while_critics_learn_alone(build: Callable[..., Any]) -> None:
+def test_the_policy_is_unchanged_during_the_critics_warm_up(build: Callable[..., Any]) -> None:
     method = replace(PLAIN, estimator=Remembering(critic_targets=True, per_token=False), critics=("critic",))
     trainer = build(method, max_steps=2, critic_learning_rate=1e-2, critic_first_updates=2)
     before = {name: value.clone() for name, value in trainer.model.state_dict().items()}

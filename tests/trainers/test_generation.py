@@ -1,4 +1,4 @@
-"""One generation call goes on from the last one, for as long as it is remembered."""
+"""A generation call reuses the cache of the last one until it is dropped."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def read(policy):
     return widths
 
 
-def test_what_was_read_is_read_again_only_once_it_is_forgotten(replies, read):
+def test_cached_tokens_are_read_again_only_after_the_cache_is_dropped(replies, read):
     context = list(range(6, 26))
     with replies.forgotten():
         reply = replies([context])[0].ids
@@ -63,7 +63,7 @@ def test_what_was_read_is_read_again_only_once_it_is_forgotten(replies, read):
     assert read[0] == len(longer)
 
 
-def test_an_error_forgets_too(replies):
+def test_an_error_drops_the_cache_too(replies):
     def fail():
         with replies.forgotten():
             replies([[6, 7]])
@@ -74,10 +74,10 @@ def test_an_error_forgets_too(replies):
     assert replies.sampler is None
 
 
-def test_the_policy_is_open_for_one_call_and_goes_on_training_without_a_graph(replies, policy, opened, read):
+def test_the_policy_is_opened_for_one_call_and_no_graph_is_kept(replies, policy, opened, read):
     replies([[6, 7]])
     replies([[6, 7, 8]])
     assert opened == ["open", "closed"] * 2
     assert policy[0].training
-    assert not any(layer.keys.requires_grad for layer in replies.sampler._memory._last.cache.layers)
-    assert not torch.is_inference(replies.sampler._memory._last.cache.layers[0].keys)
+    assert not any(layer.keys.requires_grad for layer in replies.sampler._cache._last.cache.layers)
+    assert not torch.is_inference(replies.sampler._cache._last.cache.layers[0].keys)

@@ -8,7 +8,7 @@ from pathlib import Path
 from launched import launch
 
 
-def test_a_metric_is_of_all_processes_also_where_one_alone_recorded_it(micro_policy: Path, tmp_path: Path) -> None:
+def test_a_metric_covers_all_processes_even_if_only_one_recorded_it(micro_policy: Path, tmp_path: Path) -> None:
     script = Path(__file__).with_name("recorded_run.py")
     launch(script, micro_policy, tmp_path, processes=2, folder=tmp_path, environment={"ACCELERATE_USE_CPU": "true"})
     reports = [json.loads((tmp_path / f"process_{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]

@@ -70,13 +70,13 @@ def test_a_summary_counts_turns_tokens_and_cut_replies():
     )
 
 
-def test_a_decision_that_an_earlier_episode_holds_is_in_the_summary_of_that_one():
+def test_an_inherited_decision_is_counted_only_in_its_first_episode():
     decisions = (decision(3, (5, END)), decision(6, (5, 5, 5)))
     episode = Episode(decisions=decisions, outcome=0.0, ending=Ending.FINISHED, prefix_length=1)
     assert [one.length for one in summarise(episode, [None, 2.0], {END}).decisions] == [3]
 
 
-def test_what_a_judge_replies_is_no_turn_and_counts_in_its_own_numbers_alone():
+def test_a_judges_replies_are_no_turns_and_are_counted_separately():
     asks, verdict = (
         decision(3, (5, END)),
         replace(decision(6, (5, 5, 5, 5)), role="judge", event="judge", observed=True),
@@ -101,7 +101,7 @@ def test_processes_can_exchange_summaries():
 @pytest.mark.parametrize(
     ("reply", "cut"), [((), True), ((5,), True), ((5, END), False), ((END,), False), ((END, 5), True), ((8,), False)]
 )
-def test_a_reply_was_cut_unless_its_last_token_is_an_end_token(reply, cut):
+def test_a_reply_is_truncated_unless_its_last_token_is_an_end_token(reply, cut):
     assert was_cut(reply, {8, END}) == cut
 
 
@@ -142,7 +142,7 @@ def test_the_metrics_of_an_update_are_those_of_all_its_episodes():
     )
 
 
-def test_an_update_of_failed_episodes_has_metrics_all_the_same():
+def test_an_update_of_failed_episodes_has_metrics():
     metrics = update_metrics([summary(outcome=0.0, ending=Ending.ERROR, turns=0, generated=0, context=0)] * 2)
     assert metrics["endings/error"] == 1
     assert metrics["replies/cut"] == 0
@@ -155,12 +155,12 @@ def test_the_shares_of_the_endings_sum_to_one():
     assert sum(value for name, value in metrics.items() if name.startswith("endings/")) == pytest.approx(1)
 
 
-def test_a_single_advantage_has_no_spread():
+def test_a_single_advantage_has_no_standard_deviation():
     metrics = update_metrics([summary(advantages=(0.25,))])
     assert (metrics["advantages/mean"], metrics["advantages/std"], metrics["advantages/zero"]) == (0.25, 0, 0)
 
 
-def test_the_mean_of_nothing_is_no_number():
+def test_the_mean_of_no_values_is_nan():
     assert math.isnan(mean([]))
     assert mean([1, 2, 6]) == 3
 
@@ -169,12 +169,12 @@ def of_reply(role, event, advantage, length, text):
     return DecisionSummary(role=role, event=event, advantage=advantage, length=length, reply=text)
 
 
-def test_credit_and_replies_are_told_by_role_and_by_event():
+def test_credit_and_replies_are_logged_by_role_and_by_event():
     smith = [of_reply("smith", "draft", 0.0, 2, b"attic")] * 3 + [of_reply("smith", "final", None, 6, b"attic")]
     poet = [of_reply("poet", "rhyme", 1.0, 1, b"a"), of_reply("poet", "rhyme", -1.0, 3, b"b")]
     metrics = update_metrics([summary(decisions=(*smith, poet[0])), summary(decisions=(poet[1],))])
-    told = {name: value for name, value in metrics.items() if name.startswith("roles/smith/")}
-    assert told == {
+    found = {name: value for name, value in metrics.items() if name.startswith("roles/smith/")}
+    assert found == {
         "roles/smith/advantages/mean": 0.0,
         "roles/smith/advantages/std": 0.0,
         "roles/smith/advantages/zero": 1.0,
@@ -190,7 +190,7 @@ def test_credit_and_replies_are_told_by_role_and_by_event():
     assert metrics["replies/distinct"] == 3 / 6
 
 
-def test_a_role_alone_and_events_that_are_roles_are_told_once():
+def test_a_single_role_and_events_named_like_roles_are_logged_once():
     of_one = update_metrics([summary(decisions=(of_reply("agent", "agent", 1.0, 2, b"x"),))])
     of_two = update_metrics([summary(decisions=(of_reply("a", "a", 1.0, 2, b"x"), of_reply("b", "b", 1.0, 2, b"x")))])
     assert not any(name.startswith(("roles/", "events/")) for name in of_one)
@@ -198,7 +198,7 @@ def test_a_role_alone_and_events_that_are_roles_are_told_once():
     assert not any(name.startswith("events/") for name in of_two)
 
 
-def test_cut_replies_lose_their_advantages():
+def test_truncated_replies_lose_their_advantages():
     episodes = [
         Episode(decisions=(decision(1, (5, END)), decision(2, (5, 5))), outcome=0.0, ending=Ending.FINISHED),
         Episode(decisions=(decision(1, (END,)),), outcome=0.0, ending=Ending.FINISHED),
@@ -206,7 +206,7 @@ def test_cut_replies_lose_their_advantages():
     assert without_cut_replies(episodes, [[1.0, 2.0], [None]], {END}) == [[1.0, None], [None]]
 
 
-def test_the_largest_difference_is_taken_where_both_are_known():
+def test_the_maximum_difference_is_over_pairs_with_both_values():
     first = torch.tensor([[1.0, 2.0, 3.0, 9.0]])
     second = torch.tensor([[1.5, math.nan, 1.0, 0.0]])
     assert largest_difference(first, second, torch.tensor([[1, 1, 1, 0]])).item() == 2.0
@@ -228,7 +228,7 @@ def clipped(low: list[list[int]], high: list[list[int]]) -> TokenLosses:
     return TokenLosses(nothing, nothing, torch.tensor(low).bool(), torch.tensor(high).bool())
 
 
-def test_what_the_loss_logs_is_a_mean_over_the_tokens_of_all_passes():
+def test_loss_metrics_are_means_over_the_tokens_of_all_passes():
     metrics = LossMetrics()
     metrics.add("entropy", torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([[1, 1, 1]]))
     metrics.add("entropy", torch.tensor([[6.0, math.nan, 9.0]]), torch.tensor([[1, 0, 0]]))
@@ -238,13 +238,13 @@ def test_what_the_loss_logs_is_a_mean_over_the_tokens_of_all_passes():
     assert metrics.taken(Processes()) == {}
 
 
-def test_what_the_loss_logs_of_several_processes_is_a_mean_over_the_tokens_of_all():
+def test_loss_metrics_of_several_processes_are_means_over_all_tokens():
     metrics = LossMetrics()
     metrics.add("entropy", torch.tensor([[1.0, 1.0, 1.0]]), torch.tensor([[1, 1, 1]]))
     assert metrics.taken(Processes([5.0, 1.0])) == {"entropy": 2.0}
 
 
-def test_clipping_is_counted_by_token_and_its_ends_by_row():
+def test_clipping_is_counted_by_token_and_its_extremes_by_row():
     metrics = LossMetrics()
     mask = torch.tensor([[1, 1], [1, 0], [0, 0]])  # the last row fills a place
     metrics.add_clipping(clipped([[1, 0], [1, 0], [1, 1]], [[0, 1], [0, 1], [1, 1]]), mask, "dapo")

@@ -40,9 +40,9 @@ def test_every_option_of_the_method_is_a_field_with_its_default_and_help(name: s
 
 
 def test_help_is_the_first_sentence_of_the_factory_and_its_range() -> None:
-    told = {one.name: one.metadata.get("help") for one in dataclasses.fields(hf_credit.ReplayLOOConfig)}
-    assert told["budget"] == "Number of terminal scores per instance and update (eq. 24); whole number at least 2."
-    assert told["baseline"] == '"leave_one_out", or "full_mean" for the ablation "w/o LOO" (eq. 26).'
+    help_of = {one.name: one.metadata.get("help") for one in dataclasses.fields(hf_credit.ReplayLOOConfig)}
+    assert help_of["budget"] == "Number of terminal scores per instance and update (eq. 24); whole number at least 2."
+    assert help_of["baseline"] == '"leave_one_out", or "full_mean" for the ablation "w/o LOO" (eq. 26).'
 
 
 @dataclasses.dataclass
@@ -51,7 +51,7 @@ class Mine(hf_credit.ReplayLOOConfig):
     mine: int = 1
 
 
-def test_a_preset_is_extended_pickled_and_copied_as_any_settings(tmp_path: Path) -> None:
+def test_a_preset_can_be_subclassed_pickled_and_copied(tmp_path: Path) -> None:
     settings = Mine(budget=8, output_dir=str(tmp_path), bf16=False, use_cpu=True, report_to="none")
     assert settings.method().options["contexts"] == 3
     assert "mine" not in settings.method_options()

@@ -31,7 +31,7 @@ ZERO3 = {
 def update_of_two(
     script: Path, policy: Path, output: Path, environment: dict[str, str], **changed: Any
 ) -> dict[str, Any]:
-    """What two processes left of one update, with two rows in each forward and backward pass."""
+    """The results of two processes after one update, with two rows in each forward and backward pass."""
     output.mkdir()
     settings = {"per_device_train_batch_size": 2, **changed}
     launch(script, policy, output, json.dumps(settings), processes=2, folder=output, environment=environment)
@@ -72,7 +72,7 @@ def test_two_processes_give_the_gradient_and_the_metrics_of_one(
     assert_same_metrics(two["metrics"], one.state.log_history[0])
 
 
-def test_rows_that_processes_share_out_by_their_length_give_the_gradient_of_one_process(
+def test_rows_balanced_by_length_give_the_gradient_of_one_process(
     one_update: Callable[..., Any], one_update_script: Path, micro_policy_append: Path, tmp_path: Path
 ) -> None:
     uneven = {"uneven": True, "history": "append", "top_k": 1}
@@ -85,7 +85,7 @@ def test_rows_that_processes_share_out_by_their_length_give_the_gradient_of_one_
     assert_same_metrics(two["metrics"], one.state.log_history[0])
 
 
-def test_two_processes_weigh_the_ratios_of_whole_episodes_as_one_does(
+def test_two_processes_weight_the_ratios_of_episodes_like_one(
     one_update: Callable[..., Any], one_update_script: Path, micro_policy_append: Path, tmp_path: Path
 ) -> None:
     of_sequences = {"history": "append", "importance_sampling_level": "sequence", "aggregation": "sequence"}
@@ -122,7 +122,7 @@ def test_two_processes_of_deepspeed_zero3_give_the_update_and_the_metrics_of_one
 
 
 @pytest.mark.parametrize("name", ["multi_gpu", "fsdp2", "deepspeed_zero3", "multi_node"])
-def test_accelerate_reads_every_config_we_ship(root: Path, name: str) -> None:
+def test_accelerate_reads_every_config_of_the_repository(root: Path, name: str) -> None:
     config = load_config_from_file(str(root / "trainers" / "accelerate" / f"{name}.yaml"))
     assert config.num_processes == 8 * config.num_machines
     assert config.mixed_precision == "bf16"

@@ -1,4 +1,4 @@
-"""Processes that stay in step: alone without effort, and two of them in a run of two."""
+"""Synchronised processes: a single one, and the two of a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hf_credit.trainers.ranks import SynchronizedSampler, balanced
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory):
-    """What each of two processes of a real run saw."""
+    """The records of the two processes of a real run."""
     folder = tmp_path_factory.mktemp("ranks")
     script = Path(__file__).with_name("two_in_step.py")
     launch(script, folder, processes=2, folder=folder, environment={"ACCELERATE_USE_CPU": "true"})
@@ -28,7 +28,7 @@ def test_there_are_two_processes(reports):
     assert [report["world size"] for report in reports] == [2, 2]
 
 
-def test_each_process_plays_its_own_episodes_to_their_end(reports):
+def test_each_process_completes_its_episodes(reports):
     assert [report["both play"]["turns"] for report in reports] == [[1, 1, 1, 1, 1], [2, 6]]
     assert [report["one plays"]["turns"] for report in reports] == [[], [3]]
 
@@ -39,7 +39,7 @@ def test_both_processes_make_equally_many_calls_with_equally_many_contexts(repor
     assert sizes == [[2, 2, 1, 1, 1, 1]] * 2
 
 
-def test_who_is_short_of_contexts_fills_up_with_idle_ones(reports):
+def test_a_process_with_fewer_contexts_pads_with_idle_ones(reports):
     idle = [[context == [3] for context in call] for call in reports[0]["both play"]["calls"]]
     assert idle == [[False] * 2, [False] * 2, [False], [True], [True], [True]]
     assert not any(context == [3] for call in reports[1]["both play"]["calls"] for context in call)
@@ -47,23 +47,23 @@ def test_who_is_short_of_contexts_fills_up_with_idle_ones(reports):
     assert [len(call) for call in reports[1]["one plays"]["calls"]] == [1, 1, 1]
 
 
-def test_where_nobody_plays_nothing_is_asked(reports):
+def test_without_episodes_nothing_is_generated(reports):
     assert [report["nobody plays"] for report in reports] == [{"turns": [], "calls": []}] * 2
 
 
-def test_replies_are_those_to_the_own_contexts(reports):
+def test_each_process_gets_the_replies_to_its_contexts(reports):
     assert [len(report["replies"]) for report in reports] == [1, 3]
     assert [{reply[0] for reply in report["replies"]} for report in reports] == [{10}, {11}]
 
 
-def test_processes_know_of_each_others_items(reports):
+def test_processes_gather_items_of_all(reports):
     assert [report["most"] for report in reports] == [3, 3]
     assert [report["before"] for report in reports] == [0, 4]
     assert [report["gathered"] for report in reports] == [["0.0", "1.0", "1.1"]] * 2
     assert [report["none gathered"] for report in reports] == [[], []]
 
 
-def test_rows_are_shared_out_by_their_length(reports):
+def test_rows_are_balanced_by_length(reports):
     # 29 tokens with their prompts for 7: the 9 brings them nearest, and then nothing does.
     assert [report["shared out"] for report in reports] == [[[0, 7], [0, 5], [0, 4]], [[1, 3], [1, 2], [0, 9]]]
     assert [report["shared out as they are"] for report in reports] == [[[0, 9], [0, 7]], [[1, 10], [1, 7]]]
@@ -75,7 +75,7 @@ def test_rows_of_one_long_prompt_move_together(reports):
 
 
 @given(st.lists(st.lists(st.integers(0, 50), max_size=8), min_size=1, max_size=4))
-def test_work_is_evened_out_as_far_as_moves_of_one_unit_can(costs):
+def test_work_is_balanced_as_far_as_moves_of_single_units_allow(costs):
     owners = balanced(costs)
     assert [len(own) for own in owners] == [len(own) for own in costs]
     loads = [0] * len(costs)
@@ -93,18 +93,18 @@ def test_work_is_evened_out_as_far_as_moves_of_one_unit_can(costs):
     assert all(cost == 0 or cost >= gap for cost in held)
 
 
-def test_processes_stop_together_when_all_that_they_played_failed(reports):
-    told = [report["all fail"] for report in reports]
-    assert told[0][0] == told[1][0]
-    assert "got 3 of 3 with errors, the first with KeyError: 'turns'" in told[0][0]
-    assert [cause for _, cause in told] == ["KeyError('turns')"] * 2
-    told = [report["one has none and the other fails"] for report in reports]
-    assert told[0][0] == told[1][0]
-    assert [cause for _, cause in told] == ["None", "KeyError('turns')"]
+def test_processes_stop_together_if_all_episodes_failed(reports):
+    errors = [report["all fail"] for report in reports]
+    assert errors[0][0] == errors[1][0]
+    assert "got 3 of 3 with errors, the first with KeyError: 'turns'" in errors[0][0]
+    assert [cause for _, cause in errors] == ["KeyError('turns')"] * 2
+    errors = [report["one has none and the other fails"] for report in reports]
+    assert errors[0][0] == errors[1][0]
+    assert [cause for _, cause in errors] == ["None", "KeyError('turns')"]
     assert [report["one fails"] for report in reports] == [None, None]
 
 
-def test_a_process_alone_asks_for_what_it_wants_and_no_more():
+def test_a_single_process_generates_only_for_its_contexts():
     calls = []
 
     def generate(contexts):

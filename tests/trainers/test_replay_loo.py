@@ -1,4 +1,4 @@
-"""C3 from its layout to its gradient, beside its baselines under the same budget."""
+"""C3 from its layout to its gradient, and its baselines with the same budget."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hf_credit.trainers.callbacks import CreditCallback
 
 
 def uneven(task: Any, text: str) -> float:
-    """Scores any text, so that an untrained policy's messages differ in worth."""
+    """Scores any text, so that an untrained policy's messages have different scores."""
     return sum(map(ord, text)) % 5 / 4
 
 
@@ -32,7 +32,7 @@ def config(tmp_path: Path, **changed: Any) -> ReplayLOOConfig:
 
 
 class Keep(CreditCallback):
-    """Gradients, and what was played beside the credit of its decisions, as it enters the loss."""
+    """Gradients, and the collected rollouts with the credit that enters the loss."""
 
     def __init__(self) -> None:
         self.kept: list[dict[str, torch.Tensor]] = []
@@ -47,7 +47,7 @@ class Keep(CreditCallback):
 
 @pytest.fixture
 def train(tmp_path: Path, micro_policy: Path) -> Callable[..., ReplayLOOTrainer]:
-    """`train(**settings)`: two instances an update, sampled freely; what was played is in `trainer.played`."""
+    """`train(**settings)`: two instances per update, sampled; the collected rollouts are in `trainer.played`."""
 
     def run(
         interaction: Any = None,
@@ -95,7 +95,7 @@ def train(tmp_path: Path, micro_policy: Path) -> Callable[..., ReplayLOOTrainer]
     return run
 
 
-def test_an_update_samples_the_papers_tree_and_scores_only_its_leaves(train: Callable[..., Any]) -> None:
+def test_an_update_samples_the_papers_tree_and_scores_only_the_leaves(train: Callable[..., Any]) -> None:
     calls = []
     interaction = relay(size=4)
     scorer = interaction.scorer
@@ -160,7 +160,7 @@ def test_the_gradient_is_that_of_the_credited_messages(
         torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-6, msg=name)
 
 
-def test_reference_rollouts_take_no_budget(train: Callable[..., Any]) -> None:
+def test_reference_rollouts_are_not_in_the_budget(train: Callable[..., Any]) -> None:
     calls = []
     interaction = relay(size=4)
     scorer = interaction.scorer
@@ -175,7 +175,7 @@ def test_reference_rollouts_take_no_budget(train: Callable[..., Any]) -> None:
     assert len(calls) - 1 == len(episodes)  # the first is the dry run of the trainer's construction
 
 
-def test_three_roles_and_roles_at_once_train(train: Callable[..., Any]) -> None:
+def test_three_roles_and_simultaneous_roles_can_be_trained(train: Callable[..., Any]) -> None:
     interaction = Collaboration(
         roles={"planner": "plan", "solver": "solve", "judge": "judge"},
         events=[
@@ -200,7 +200,7 @@ def test_three_roles_and_roles_at_once_train(train: Callable[..., Any]) -> None:
     assert [credited.count(event) for event in ("plan", "left", "right", "judge")] == [4, 8, 8, 16]
 
 
-def test_a_game_can_be_replayed_too(train: Callable[..., Any]) -> None:
+def test_environments_can_be_replayed_too(train: Callable[..., Any]) -> None:
     game = EnvironmentInteraction(make("sudoku", size=4, blanks=4), history="current", instructions=False)
     rows = Dataset.from_list([{"seed": seed} for seed in range(4)])
     settings = {
@@ -214,7 +214,7 @@ def test_a_game_can_be_replayed_too(train: Callable[..., Any]) -> None:
     assert trainer.state.log_history[0]["buckets/count"] >= 2
 
 
-def test_a_scorer_that_fails_marks_its_episode_and_is_counted(train: Callable[..., Any]) -> None:
+def test_an_error_of_the_scorer_ends_its_episode_and_is_counted(train: Callable[..., Any]) -> None:
     interaction = relay(size=4)
     calls = []
 
@@ -257,7 +257,7 @@ def test_a_trainer_without_tasks_is_refused(tmp_path: Path, micro_policy: Path) 
         ReplayLOOTrainer(str(micro_policy), think_solve(uneven), config(tmp_path))
 
 
-def test_a_critic_judges_whole_episodes_and_learns(train: Callable[..., Any]) -> None:
+def test_a_critic_values_whole_episodes_and_learns(train: Callable[..., Any]) -> None:
     interaction = relay(size=4)
     interaction.scorer = lambda task, text: 0.5
     trainer = train(
@@ -303,9 +303,9 @@ def test_a_run_with_a_critic_resumes_bitwise(train: Callable[..., Any], tmp_path
         assert torch.equal(value, resumed.model.state_dict()[name]), name
 
 
-def test_alternatives_can_be_continued_with_the_same_random_numbers(train: Callable[..., Any]) -> None:
+def test_alternatives_can_be_continued_with_common_random_numbers(train: Callable[..., Any]) -> None:
     class Deaf(type(relay())):  # type: ignore[misc]
-        """The actor does not hear the reasoner, so both plans lead to the same context of the actor."""
+        """The actor does not see the plan, so its context is the same after both plans."""
 
         def pending(self, state: Any) -> Any:
             requests = super().pending(state)

@@ -35,7 +35,7 @@ def test_the_defaults_are_the_papers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"alternatives": [2, 3]}, r"product of alternatives=\[2, 3\] = 6 for a budget of 8"),
         ({"baseline": "mean"}, "baseline must be one of leave_one_out, full_mean, got 'mean'"),
@@ -44,7 +44,7 @@ def test_the_defaults_are_the_papers(tmp_path: Path) -> None:
     ],
 )
 def test_a_setting_out_of_range_is_refused_in_one_sentence(
-    tmp_path: Path, settings: dict[str, Any], told: str
+    tmp_path: Path, settings: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         config(tmp_path, **settings)

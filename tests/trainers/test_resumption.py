@@ -1,4 +1,4 @@
-"""A run that is killed, again and again, ends as if nothing had happened; or it says why it cannot go on."""
+"""A run that is killed repeatedly ends with the result of an uninterrupted run, or is refused with the reason."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def runs() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def start(runs: Any, micro_policy: Path) -> Callable[..., Any]:
-    """`start(output, deadly, environment, **settings)`: a run in a process of its own."""
+    """`start(output, deadly, environment, **settings)`: a run in its own process."""
 
     def started(
         output: Path, deadly: int | None = None, environment: dict[str, str] | None = None, **settings: Any
@@ -95,7 +95,7 @@ def start_two(start: Callable[..., Any]) -> Callable[..., list[Any]]:
 
 
 def end_of(process: Any, output: Path) -> dict[str, Any]:
-    """What a run found, which has to end well."""
+    """The result of a run that must succeed."""
     launched.finish(process, Path(f"{output}.log"))
     return json.loads((output / "found.json").read_text())
 
@@ -134,7 +134,7 @@ def updates_saved(output: Path) -> int:
         pytest.param(FOUR_UPDATES_OF_ONE_GENERATION, id="four updates of one generation"),
     ],
 )
-def test_a_run_killed_at_random_points_ends_with_bitwise_the_policy_of_an_undisturbed_one(
+def test_a_run_killed_at_random_points_ends_with_bitwise_the_policy_of_an_uninterrupted_run(
     start: Callable[..., Any], tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     whole, output = tmp_path / "whole", tmp_path / "killed"
@@ -160,7 +160,7 @@ def test_a_run_killed_at_random_points_ends_with_bitwise_the_policy_of_an_undist
         assert found["log"] == expected["log"]
 
 
-def test_the_last_complete_checkpoint_outlives_one_half_written(start: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_last_complete_checkpoint_survives_an_incomplete_one(start: Callable[..., Any], tmp_path: Path) -> None:
     settings = {"max_steps": 2, "save_total_limit": 1}
     touches = end_of(start(tmp_path / "whole", **settings), tmp_path / "whole")["touches"]
     # Everything of the second checkpoint is written, and its manifest is about to get its name.
@@ -177,10 +177,10 @@ def test_the_last_complete_checkpoint_outlives_one_half_written(start: Callable[
 
 
 @resumed_on_processors
-def test_two_processes_of_which_one_is_killed_end_with_bitwise_the_policy_of_undisturbed_ones(
+def test_two_processes_of_which_one_is_killed_end_with_bitwise_the_policy_of_an_uninterrupted_run(
     start_two: Callable[..., list[Any]], runs: Any, micro_policy: Path, tmp_path: Path
 ) -> None:
-    """The agent of `torchrun` kills the other one, and starts both again."""
+    """The agent of `torchrun` kills the other process, and restarts both."""
     settings = TWO_PROCESSES
     whole, output = tmp_path / "whole", tmp_path / "killed"
     expected, _ = (end_of(process, whole) for process in start_two(whole, **settings))
@@ -189,7 +189,7 @@ def test_two_processes_of_which_one_is_killed_end_with_bitwise_the_policy_of_und
     arguments = {"policy": str(micro_policy), "output": str(output), "settings": settings, "deadly": deadly}
     environment = {
         "ACCELERATE_USE_CPU": "true",
-        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",  # else those started anew look for the dead ones
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",  # otherwise restarted processes look for the dead ones
     }
     log = tmp_path / "elastic.log"
     agent = launched.start(ELASTIC, SCRIPT, json.dumps(arguments), log=log, environment=environment)
@@ -209,7 +209,7 @@ def test_two_processes_of_which_one_is_killed_end_with_bitwise_the_policy_of_und
     assert trainer.state.global_step == 4
 
 
-def test_a_sharded_run_that_is_killed_ends_with_bitwise_the_policy_of_an_undisturbed_one(
+def test_a_killed_sharded_run_ends_with_bitwise_the_policy_of_an_uninterrupted_run(
     start_two: Callable[..., list[Any]], tmp_path: Path
 ) -> None:
     whole, output = tmp_path / "whole", tmp_path / "killed"
@@ -226,7 +226,7 @@ def test_a_sharded_run_that_is_killed_ends_with_bitwise_the_policy_of_an_undistu
     assert policy_of(output) == policy_of(whole)
 
 
-def test_a_run_that_is_over_does_not_write_its_last_checkpoint_again(
+def test_a_finished_run_does_not_write_its_last_checkpoint_again(
     runs: Any, micro_policy: Path, tmp_path: Path
 ) -> None:
     def train() -> int:
@@ -275,9 +275,11 @@ def assert_refused_and_resumed(
     trainer = runs.build(
         policy, output, max_steps=2, tasks=16, trainer_kwargs={"callbacks": [BeforeSecondUpdate(fill)]}
     )
-    told = rf"a checkpoint must be written to its end, got .* in {output}/checkpoint-2 with .* MiB left .*; make room"
+    message = (
+        rf"a checkpoint must be written to its end, got .* in {output}/checkpoint-2 with .* MiB left .*; make room"
+    )
     try:
-        with pytest.raises(OSError, match=told) as refusal:
+        with pytest.raises(OSError, match=message) as refusal:
             trainer.train()
     finally:
         empty()
@@ -289,10 +291,10 @@ def assert_refused_and_resumed(
 
 
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.9])
-def test_a_full_disk_is_told_in_one_sentence_and_costs_no_complete_checkpoint(
+def test_a_full_disk_is_reported_in_one_sentence_and_complete_checkpoints_remain(
     runs: Any, micro_policy: Path, tmp_path: Path, two_updates: tuple[Path, Any], share: float
 ) -> None:
-    """`share`: how much of the second checkpoint the disk has room for."""
+    """`share`: the fraction of the second checkpoint that fits on the disk."""
     disk, needed = tmp_path / "disk", sum(path.stat().st_size for path in (two_updates[0] / "checkpoint-2").iterdir())
     disk.mkdir()
     if shutil.which("mount") is None:
@@ -316,7 +318,7 @@ def test_a_full_disk_is_told_in_one_sentence_and_costs_no_complete_checkpoint(
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
-def test_a_file_that_may_not_grow_is_told_in_one_sentence(
+def test_a_limit_of_file_size_is_reported_in_one_sentence(
     runs: Any, micro_policy: Path, tmp_path: Path, two_updates: tuple[Path, Any]
 ) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -349,7 +351,7 @@ class AnyDigit:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"learning_rate": 0.1}, "learning_rate 0.1 in place of 0.001"),
         ({"max_steps": 3}, "max_steps 3 in place of 2"),
@@ -366,10 +368,10 @@ class AnyDigit:
     ],
 )
 def test_a_checkpoint_of_another_run_is_refused_in_one_sentence(
-    runs: Any, micro_policy: Path, saved: Path, changed: dict[str, Any], told: str
+    runs: Any, micro_policy: Path, saved: Path, changed: dict[str, Any], message: str
 ) -> None:
     trainer = runs.build(micro_policy, saved, **{"max_steps": 2, "tasks": 16, **changed})
-    with pytest.raises(ValueError, match=rf"{told}.*checkpoint-2.*resume_with_changed=") as refusal:
+    with pytest.raises(ValueError, match=rf"{message}.*checkpoint-2.*resume_with_changed=") as refusal:
         trainer.train(resume_from_checkpoint=True)
     assert "\n" not in str(refusal.value)
     assert trainer.state.global_step == 0
@@ -401,7 +403,7 @@ def test_a_chosen_checkpoint_must_be_complete(runs: Any, micro_policy: Path, sav
         trainer.train(resume_from_checkpoint=str(saved / "checkpoint-7"))
 
 
-def test_a_half_written_checkpoint_is_skipped_with_a_warning_that_names_it(
+def test_an_incomplete_checkpoint_is_skipped_with_a_warning_that_names_it(
     runs: Any,
     micro_policy: Path,
     saved: Path,
@@ -415,7 +417,7 @@ def test_a_half_written_checkpoint_is_skipped_with_a_warning_that_names_it(
         trainer.train(resume_from_checkpoint=True)
     assert re.search(r"skipped the checkpoint .*checkpoint-2, whose optimizer.pt has \d+ bytes", caplog.text)
     assert_same_weights(trainer, two_updates[1])
-    assert flaw(saved / "checkpoint-2") is None  # it has been written anew
+    assert flaw(saved / "checkpoint-2") is None  # it has been written again
 
 
 def test_a_checkpoint_of_the_model_only_cannot_be_resumed(runs: Any, micro_policy: Path, tmp_path: Path) -> None:
@@ -425,7 +427,7 @@ def test_a_checkpoint_of_the_model_only_cannot_be_resumed(runs: Any, micro_polic
         trainer.train(resume_from_checkpoint=tmp_path / "checkpoint-1")
 
 
-def test_a_later_pass_over_a_stream_is_not_resumed_silently(
+def test_resuming_a_later_pass_over_a_stream_warns(
     runs: Any, micro_policy: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def trainer() -> Any:
@@ -438,9 +440,7 @@ def test_a_later_pass_over_a_stream_is_not_resumed_silently(
     assert "in a later pass over a stream, which starts with its first task" in caplog.text
 
 
-def test_no_secret_is_in_any_file_that_a_run_writes_but_pushing_still_has_it(
-    runs: Any, micro_policy: Path, tmp_path: Path
-) -> None:
+def test_no_file_of_a_run_has_the_token_but_pushing_uses_it(runs: Any, micro_policy: Path, tmp_path: Path) -> None:
     settings = {
         "hub_token": "hf_secret_one",
         "model_init_kwargs": {"token": "hf_secret_two", "attn_implementation": "sdpa"},
@@ -501,7 +501,7 @@ def test_an_adapter_is_resumed_bitwise(runs: Any, micro_policy: Path, tmp_path: 
     assert_same_weights(resumed, weights(whole))
 
 
-def test_each_checkpoint_that_is_pushed_can_be_resumed(
+def test_each_pushed_checkpoint_can_be_resumed(
     runs: Any,
     micro_policy: Path,
     two_updates: tuple[Path, Any],
@@ -528,7 +528,7 @@ def test_each_checkpoint_that_is_pushed_can_be_resumed(
 
 
 @resumed_on_processors
-def test_a_run_of_two_processes_goes_on_from_the_hub_in_two_others(
+def test_a_run_of_two_processes_resumes_from_the_hub_in_two_others(
     start_two: Callable[..., list[Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)

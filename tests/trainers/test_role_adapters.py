@@ -1,4 +1,4 @@
-"""Each role's adapter learns from the role's messages, and from nothing else."""
+"""Each role's adapter learns only from the role's decisions."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def assert_same_gradient(found: dict[str, torch.Tensor], expected: dict[str, tor
     ids=["slices of one", "slices of two", "one part a role"],
 )  # fmt: skip
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["kept", "checkpointed"])
-def test_each_adapter_has_the_gradient_of_its_roles_messages(
+def test_each_adapter_has_the_gradient_of_its_roles_decisions(
     build: Callable[..., Any], layout: dict[str, int], checkpointing: bool
 ) -> None:
     trainer = build(gradient_checkpointing=checkpointing, **layout)
@@ -128,7 +128,9 @@ def test_each_adapter_has_the_gradient_of_its_roles_messages(
     assert_same_gradient(gradient, by_hand(trainer, start, credited(trainer)))
 
 
-def test_two_adapters_start_and_end_apart_and_the_base_stays(build: Callable[..., Any], micro_policy: Path) -> None:
+def test_two_adapters_start_and_end_different_and_the_base_stays(
+    build: Callable[..., Any], micro_policy: Path
+) -> None:
     trainer = build()
     assert not same(*(weights(trainer.model, role) for role in ROLES))
     assert list(trainer.model.peft_config) == ROLES
@@ -175,7 +177,7 @@ def test_the_reference_of_the_penalty_is_the_base_model(build: Callable[..., Any
     assert {name.split(".")[-2] for name in trainer.kept[0]} == set(ROLES)
 
 
-def test_replies_are_held_against_the_policy_of_the_role_that_made_them(build: Callable[..., Any]) -> None:
+def test_ratios_are_to_the_policy_of_the_role_that_replied(build: Callable[..., Any]) -> None:
     trainer = build(num_iterations=2, max_steps=2)
     start = {name: value.clone() for name, value in trainer.model.state_dict().items()}
     batches = []
@@ -197,7 +199,7 @@ def test_replies_are_held_against_the_policy_of_the_role_that_made_them(build: C
         torch.testing.assert_close(found, expected[-int(own.sum()) :], rtol=1e-3, atol=1e-4)
 
 
-def test_a_critic_learns_beside_the_adapters_of_roles(build: Callable[..., Any]) -> None:
+def test_a_critic_learns_together_with_the_adapters_of_roles(build: Callable[..., Any]) -> None:
     trainer = build(method="mappo")
     before = {role: weights(trainer.model, role) for role in ROLES}
     trainer.train()
@@ -206,13 +208,13 @@ def test_a_critic_learns_beside_the_adapters_of_roles(build: Callable[..., Any])
 
 
 def two_processes(policy: Path, output: Path, environment: dict[str, str], **changed: Any) -> list[dict[str, Any]]:
-    """What each of two processes left of a run."""
+    """The results of the two processes of a run."""
     output.mkdir()
     launch(SCRIPT, policy, output, json.dumps(changed), processes=2, folder=output, environment=environment)
     return [torch.load(output / f"update_{rank}.pt", weights_only=True) for rank in range(2)]
 
 
-def test_two_processes_have_the_gradient_of_all_their_messages(
+def test_two_processes_have_the_gradient_of_all_decisions(
     build: Callable[..., Any], micro_policy: Path, tmp_path: Path
 ) -> None:
     left = two_processes(micro_policy, tmp_path / "two", {})
@@ -224,7 +226,7 @@ def test_two_processes_have_the_gradient_of_all_their_messages(
         assert_same_gradient(found["gradient"][0], expected)
 
 
-def test_sharded_by_fsdp2_roles_learn_by_turns_what_they_learn_replicated(
+def test_sharded_by_fsdp2_alternating_roles_learn_the_same_as_replicated(
     build: Callable[..., Any], micro_policy: Path, tmp_path: Path
 ) -> None:
     turns = {"role_schedule": "alternating", "switch_every": 1, "max_steps": 4, "beta": 0.1, "reuse_prefixes": False}
@@ -251,12 +253,12 @@ def test_sharded_by_fsdp2_roles_learn_by_turns_what_they_learn_replicated(
         assert all(torch.equal(value, last[name]) for name, value in saved.items())
 
 
-def test_sharded_by_fsdp2_roles_that_learn_at_once_are_refused(micro_policy: Path, tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match="must learn by turns, got role_schedule='synchronous'"):
+def test_sharded_by_fsdp2_simultaneously_learning_roles_are_refused(micro_policy: Path, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="must learn in alternation, got role_schedule='synchronous'"):
         two_processes(micro_policy, tmp_path / "two", SHARDED)
 
 
-def test_each_role_is_saved_in_a_folder_of_its_own_and_loads_again(build: Callable[..., Any], tmp_path: Path) -> None:
+def test_each_role_is_saved_in_its_folder_and_can_be_loaded(build: Callable[..., Any], tmp_path: Path) -> None:
     trainer = build()
     trainer.train()
     trainer.save_model(str(tmp_path / "saved"))
@@ -272,7 +274,7 @@ def test_a_folder_without_adapters_of_roles_is_refused(tmp_path: Path) -> None:
         load_role_policies(tmp_path)
 
 
-def test_a_resumed_run_ends_with_the_weights_of_one_that_was_not_stopped(
+def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_run(
     build: Callable[..., Any], tmp_path: Path
 ) -> None:
     settings = {"max_steps": 3, "save_strategy": "steps", "save_steps": 1, "lr_scheduler_type": "linear"}
@@ -284,7 +286,7 @@ def test_a_resumed_run_ends_with_the_weights_of_one_that_was_not_stopped(
         assert same(weights(whole.model, role), weights(again.model, role))
 
 
-def test_adapters_that_were_made_before_are_trained_on(build: Callable[..., Any], micro_policy: Path) -> None:
+def test_existing_adapters_are_trained_further(build: Callable[..., Any], micro_policy: Path) -> None:
     model = PeftModel(AutoModelForCausalLM.from_pretrained(micro_policy), LoraConfig(r=2), adapter_name=ROLES[0])
     model.add_adapter(ROLES[1], LoraConfig(r=2))
     before = {role: weights(model, role) for role in ROLES}
@@ -300,7 +302,7 @@ def test_adapters_that_were_made_before_are_trained_on(build: Callable[..., Any]
         ([], None, "must name each role once, got"),
         (["a", "a"], None, "must name each role once, got"),
         (["../a"], None, "must have a name of letters, digits, spaces, - and _"),
-        (["default"], None, "but PEFT saves it as the only one"),
+        (["default"], None, "but PEFT saves the adapter of this name without a folder"),
         (["a", "b"], ["a", "c"], "must be the roles of the interaction, got"),
     ],
 )
@@ -311,7 +313,7 @@ def test_roles_that_cannot_each_have_an_adapter_are_refused(
         refuse_roles(roles, played)
 
 
-def test_a_role_named_like_a_part_of_the_model_is_refused(build: Callable[..., Any]) -> None:
+def test_a_role_named_like_a_module_of_the_model_is_refused(build: Callable[..., Any]) -> None:
     from hf_credit.collaborations import Collaboration, Event
 
     interaction = Collaboration(
@@ -320,20 +322,20 @@ def test_a_role_named_like_a_part_of_the_model_is_refused(build: Callable[..., A
         final="answer",
         scorer=lambda task, text: 0.5,
     )
-    with pytest.raises(ValueError, match="must not be that of a part of the model, got 'layers'"):
+    with pytest.raises(ValueError, match="must not have the name of a module of the model, got 'layers'"):
         build(interaction=interaction, role_adapters=["layers", "actor"])
 
 
-def test_what_makes_no_adapters_is_refused(micro_policy: Path) -> None:
+def test_models_and_configurations_without_usable_adapters_are_refused(micro_policy: Path) -> None:
     with pytest.raises(ValueError, match="must have a peft_config, or a PEFT model with the adapters"):
         refuse_adapters(ROLES, str(micro_policy), None)
     with pytest.raises(ValueError, match="must be LoRA adapters, got a LoHaConfig"):
         refuse_adapters(ROLES, str(micro_policy), LoHaConfig())
-    with pytest.raises(ValueError, match="must leave the base model as it is, got init_lora_weights='pissa'"):
+    with pytest.raises(ValueError, match="must leave the base model unchanged, got init_lora_weights='pissa'"):
         refuse_adapters(ROLES, str(micro_policy), LoraConfig(init_lora_weights="pissa"))
 
 
-def test_settings_that_generate_as_one_policy_are_refused(tmp_path: Path) -> None:
+def test_settings_that_support_one_policy_are_refused(tmp_path: Path) -> None:
     args = ReplayLOOConfig(output_dir=str(tmp_path), bf16=False, use_cpu=True, report_to="none")
     args.use_transformers_continuous_batching = True
     with pytest.raises(ValueError, match="must go with use_transformers_continuous_batching=False, got True"):
@@ -341,7 +343,7 @@ def test_settings_that_generate_as_one_policy_are_refused(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("reuse", [True, False], ids=["continuing", "plain"])
-def test_each_role_speaks_through_its_own_adapter(build: Callable[..., Any], reuse: bool) -> None:
+def test_each_role_generates_with_its_adapter(build: Callable[..., Any], reuse: bool) -> None:
     trainer = build(reuse_prefixes=reuse)
     shout(trainer.model, "actor", trainer.chat.tokenizer.convert_tokens_to_ids("3"))
     tasks = [dict(row) for row in trainer.train_dataset]
@@ -351,11 +353,11 @@ def test_each_role_speaks_through_its_own_adapter(build: Callable[..., Any], reu
     assert {text.strip() for text in said["actor"]} == {"33"}
     assert "33" not in {text.strip() for text in said["reasoner"]}
     assert trainer.model.active_adapter == "reasoner"
-    assert all(memory is None or memory.sampler is None for memory in trainer.adapters.memories)
+    assert all(cache is None or cache.sampler is None for cache in trainer.adapters.caches)
 
 
 def shout(model: Any, role: str, token: int) -> None:
-    """Makes a role say one token only: its adapter turns every hidden state into that token's direction."""
+    """Makes a role generate one token only: its adapter turns every hidden state into that token's direction."""
     direction = model.get_output_embeddings().weight[token].detach()
 
     def louder(module: Any, args: Any, output: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""What vLLM cannot be asked for role by role is refused before a model is loaded. With vLLM itself: tests/vllm."""
+"""Adapters and settings with which vLLM cannot generate for each role are refused. With vLLM itself: tests/vllm."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def args(tmp_path: Path) -> Any:
     return ReplayLOOConfig(output_dir=str(tmp_path), bf16=False, use_cpu=True, report_to="none", use_vllm=True)
 
 
-def test_plain_adapters_are_taken(args: Any) -> None:
+def test_plain_adapters_are_accepted(args: Any) -> None:
     refuse_requests(args, [LoraConfig(r=512, target_modules="all-linear"), LoraConfig(use_rslora=True)])
 
 
@@ -30,7 +30,7 @@ def test_plain_adapters_are_taken(args: Any) -> None:
         (LoHaConfig(), "must be LoRA adapters, got a LoHaConfig"),
         (
             LoraConfig(use_dora=True),
-            "must be plain LoRA, which is all that vLLM reads of an adapter, got use_dora=True",
+            "must be plain LoRA, the only kind that vLLM supports, got use_dora=True",
         ),
         (LoraConfig(bias="lora_only"), "got bias='lora_only'"),
         (LoraConfig(modules_to_save=["norm"]), r"got modules_to_save=\['norm'\]"),
@@ -40,7 +40,7 @@ def test_plain_adapters_are_taken(args: Any) -> None:
         (LoraConfig(r=513), "must have a rank of at most 512, got 513"),
     ],
 )
-def test_adapters_that_vllm_would_read_otherwise_are_refused(args: Any, config: Any, message: str) -> None:
+def test_adapters_that_vllm_interprets_differently_are_refused(args: Any, config: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         refuse_requests(args, [LoraConfig(), config])
 
@@ -52,7 +52,7 @@ def test_adapters_that_vllm_would_read_otherwise_are_refused(args: Any, config: 
         ("vllm_tensor_parallel_size", 2, "must go with vllm_tensor_parallel_size=1, got 2"),
     ],
 )
-def test_engines_that_lose_adapters_are_refused_in_the_training_process_alone(
+def test_engines_that_drop_adapters_are_refused_only_in_the_training_process(
     args: Any, name: str, value: Any, message: str
 ) -> None:
     args.vllm_mode = "colocate"
@@ -73,7 +73,7 @@ def test_engines_that_lose_adapters_are_refused_in_the_training_process_alone(
             "got 1 of rank 16 at .* start it with --enable-lora ",
         ),
         ({"lora_config": {"max_loras": 2, "max_lora_rank": 8}}, "--max-loras 2 --max-lora-rank 16"),
-        ({"parallel_config": {"data_parallel_size": 2}}, "must be one replica, got 2 at http://there"),
+        ({"parallel_config": {"data_parallel_size": 2}}, "must have one replica, got 2 at http://there"),
     ],
 )
 def test_a_server_that_cannot_hold_the_adapters_is_refused(changed: dict[str, Any], message: str) -> None:
@@ -82,7 +82,7 @@ def test_a_server_that_cannot_hold_the_adapters_is_refused(changed: dict[str, An
         refuse_server({**SERVER, **changed}, "http://there", 2, 12)
 
 
-def test_the_weights_of_a_role_are_copies_under_names_that_no_role_has(micro_policy: Path) -> None:
+def test_the_weights_of_a_role_are_copies_with_names_without_the_role(micro_policy: Path) -> None:
     config = LoraConfig(r=2, target_modules=["q_proj"])
     model = PeftModel(AutoModelForCausalLM.from_pretrained(micro_policy), config, "reasoner")
     model.add_adapter("actor", LoraConfig(r=4, target_modules=["q_proj"]))

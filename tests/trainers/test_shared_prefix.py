@@ -1,4 +1,4 @@
-"""Rows that share prompts, against the same rows each by itself: the same numbers, for less."""
+"""Rows that share prompts, compared with the same rows separately: the same values at lower cost."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def nn_with_dropout() -> Any:
 
 
 def by_themselves(model: Any, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Each row in a pass of its own, without padding."""
+    """Each row in a separate pass, without padding."""
     found = torch.zeros(2, *batch["completion_ids"].shape)
     for row in range(len(found[0])):
         prompt = batch["prompt_ids"][row][batch["prompt_mask"][row].bool()]
@@ -277,7 +277,7 @@ SHARING = {"num_generations": 4, "optim": "sgd", "warmup_steps": 0, "learning_ra
 
 
 def count_columns(seen: list[int]) -> Callable[[Any], None]:
-    """Notes the columns of each pass that trains."""
+    """Records the columns of each training pass."""
 
     def watch(trainer: Any) -> None:
         def count(module: Any, args: Any, kwargs: Any) -> None:
@@ -334,8 +334,8 @@ def test_two_processes_that_share_prompts_give_the_gradient_of_one_that_does_not
     output.mkdir()
     greedy = {**SHARING, "top_k": 1}
     settings = json.dumps(greedy | {"per_device_train_batch_size": 4})
-    told = {"ACCELERATE_USE_CPU": "true", **environment}
-    launch(one_update_script, micro_policy, output, settings, processes=2, folder=output, environment=told)
+    variables = {"ACCELERATE_USE_CPU": "true", **environment}
+    launch(one_update_script, micro_policy, output, settings, processes=2, folder=output, environment=variables)
     two = torch.load(output / "update.pt")
     assert two["processes"] == 2
     for name, value in one_update(micro_policy, share_prompts=False, **greedy).kept[0].items():

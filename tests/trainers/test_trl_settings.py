@@ -26,7 +26,7 @@ REFUSED: dict[str, Any] = {
 }
 
 # Each with settings under which it matters. Plain descent at a high rate, so that the policy of the second update is
-# far from the one that played.
+# far from the old policy.
 VARIED: dict[str, dict[str, Any]] = {
     "beta": {"beta": 0.2},
     "use_bias_correction_kl": {"beta": 0.2, "use_bias_correction_kl": True},

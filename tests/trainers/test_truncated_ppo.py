@@ -1,4 +1,4 @@
-"""T3 from its settings to its gradient: what is cut in training and not in evaluation, and what a sequence weighs."""
+"""T3 from its settings to its gradient: truncation in training but not in evaluation, and weights of sequences."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Keep(CreditCallback):
 
 @pytest.fixture
 def trained(micro_policy_append: Path, tmp_path: Path) -> Callable[..., Any]:
-    """Trains once; the trainer, with its gradients and what was played in `keep`."""
+    """Trains once; returns the trainer, with its gradients and rollouts in `keep`."""
 
     def train(interaction: Any = None, resume: Path | None = None, **changed: Any) -> Any:
         values: dict[str, Any] = {
@@ -98,10 +98,10 @@ def test_training_is_cut_evaluation_is_not_and_what_is_saved_is_the_whole_task(
     logged = trainer.state.log_history[0]
     assert logged["cut/ratio"] == logged["cut/random"] == logged["endings/cut"] > 0
     assert logged["cut/turn"] == 1
-    told = trainer.evaluate(Dataset.from_list([{"seed": 100 + seed} for seed in range(8)]))
-    assert told["eval_endings/cut"] == 0
-    assert told["eval_turns/mean"] > 1
-    assert "eval_cut/ratio" not in told
+    found = trainer.evaluate(Dataset.from_list([{"seed": 100 + seed} for seed in range(8)]))
+    assert found["eval_endings/cut"] == 0
+    assert found["eval_turns/mean"] > 1
+    assert "eval_cut/ratio" not in found
     trainer.save_model(str(tmp_path))
     spec = TaskSpec.load(tmp_path)
     assert spec is not None
@@ -212,7 +212,7 @@ def test_how_rows_are_cut_does_not_change_what_an_episode_weighs() -> None:
 
 
 class AlwaysAsking(JudgedPuzzles):
-    """Whatever is said is a question, and the outcome depends on what was said and on the verdicts."""
+    """Every reply is a question, and the outcome depends on the replies and the verdicts."""
 
     def __init__(self) -> None:
         puzzles: Any = make("situation_puzzles", turns=2, wording="brief")
@@ -235,10 +235,10 @@ def test_a_judge_with_weights_of_its_own_is_asked_of_many_episodes_at_once_and_n
     before = {name: value.clone() for name, value in judge.state_dict().items()}
     for part in (policy, tokenizer):
         part.save_pretrained(tmp_path / "start")
-    ruling, asked = sampler(judge, tokenizer, max_new_tokens=3, temperature=0), []
+    ruling, batch_sizes = sampler(judge, tokenizer, max_new_tokens=3, temperature=0), []
 
     def judging(contexts: Sequence[Sequence[int]]) -> Any:
-        asked.append(len(contexts))
+        batch_sizes.append(len(contexts))
         return ruling(contexts)
 
     args = config(
@@ -261,7 +261,7 @@ def test_a_judge_with_weights_of_its_own_is_asked_of_many_episodes_at_once_and_n
     )
     trainer.train()
     ((collected, credit),) = keep.played
-    assert asked == [8, 8]
+    assert batch_sizes == [8, 8]
     assert trainer.ledger.decisions == {"agent": 16, "judge": 16}
     for episode, values in zip(collected.episodes, by_episode(collected.episodes, credit.decisions), strict=True):
         assert [one.role for one in episode.decisions] == ["agent", "judge"] * 2
@@ -272,7 +272,7 @@ def test_a_judge_with_weights_of_its_own_is_asked_of_many_episodes_at_once_and_n
         assert torch.equal(value, before[name]), name
     assert not all(torch.equal(value, trainer.model.state_dict()[name]) for name, value in policy.state_dict().items())
     trainer.evaluate(rows)
-    assert asked[2:] == [8, 8]
+    assert batch_sizes[2:] == [8, 8]
 
 
 def test_samplers_are_refused_for_roles_that_are_learned_from(tmp_path: Path) -> None:
@@ -294,11 +294,11 @@ def config(tmp_path: Path, **changed: Any) -> TruncatedPPOConfig:
 
 def test_the_papers_settings_are_the_defaults(tmp_path: Path) -> None:
     found = {name: config(tmp_path, algorithm=name) for name in ("ppo", "grpo", "gspo")}
-    told = {
+    found = {
         name: (one.beta, one.epsilon, one.epsilon_high, one.group_size, one.importance_sampling_level)
         for name, one in found.items()
     }
-    assert told == {
+    assert found == {
         "ppo": (0.001, 0.2, 0.2, 1, "token"),
         "grpo": (0.001, 0.2, 0.2, 5, "token"),
         "gspo": (0.0, 0.0003, 0.0004, 5, "sequence"),
@@ -340,7 +340,7 @@ def test_the_papers_settings_are_the_defaults(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_what_cannot_work_is_refused_in_one_sentence(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_refused_in_one_sentence(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message) as refusal:
         config(tmp_path, **changed)
     assert "\n" not in str(refusal.value)
@@ -386,8 +386,8 @@ def test_what_was_left_to_know_is_counted_where_it_can_be() -> None:
     start = game.start(task, 0)
     after = game.advance(start, ["<interact>412</interact>"])
     nothing = Episode(decisions=(), outcome=0.0, ending=Ending.TRUNCATED)
-    told = [before(start), nothing, before(after)]
-    assert hypotheses_left(game, told) == [3, 1]
+    found = [before(start), nothing, before(after)]
+    assert hypotheses_left(game, found) == [3, 1]
     sudoku = Uneven()
     assert hypotheses_left(sudoku, [before(sudoku.start({"seed": 0}, 0))]) == []
     assert hypotheses_left(relay(size=4), [before(None)]) == []

@@ -1,4 +1,4 @@
-"""The loss of a policy that is projected to near the one that played."""
+"""The loss of a policy that is projected into a trust region around the old policy."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from hf_credit.rollouts import Decision
 from hf_credit.trainers.trust_region import (
     PROJECTIONS,
     TrustRegion,
-    distances,
-    is_of_action,
-    moved,
+    action_marks,
+    divergence_from_old,
     new_tops,
     old_tops,
+    project_tokens,
 )
 
-# Two updates of one generation, so that the second is away from the policy that played.
+# Two updates of one generation, so that the second differs from the old policy.
 PLAY = {"num_generations": 2, "optim": "sgd", "warmup_steps": 0, "learning_rate": 1.0, "top_k": 0, "seed": 1,
         "num_iterations": 2, "max_steps": 2, "lr_scheduler_type": "constant", "epsilon": 1.0, "epsilon_high": 1e9,
         "trust_region": 0.02, "trust_region_tool": 0.002, "trust_region_top": 4,
@@ -44,11 +44,11 @@ def head(seed: int = 0, scale: float = 2.0) -> nn.Linear:
 
 
 STATES = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.5, -1.0, 2.0], [0.0, 0.0, 0.01]])
-DRAWN = torch.tensor([0, 3, 7, 9])
+SAMPLED = torch.tensor([0, 3, 7, 9])
 
 
-def logprobs(of: nn.Linear, temperature: float = 0.8) -> Tensor:
-    return torch.log_softmax(of(STATES) / temperature, dim=-1)
+def logprobs(policy: nn.Linear, temperature: float = 0.8) -> Tensor:
+    return torch.log_softmax(policy(STATES) / temperature, dim=-1)
 
 
 def projected(old: nn.Linear, new: nn.Linear, **changed: Any) -> Any:
@@ -56,11 +56,11 @@ def projected(old: nn.Linear, new: nn.Linear, **changed: Any) -> Any:
     kept = old_tops(own, old, STATES, 0.8)
     tops, sums = new_tops(new, STATES, kept["region_ids"], 0.8)
     of_action = torch.zeros(4, dtype=torch.bool)
-    plain, before = (logprobs(one).gather(1, DRAWN[:, None]).squeeze(1) for one in (new, old))
-    return kept, moved(own, kept, tops, sums, DRAWN, plain, before.detach(), of_action)
+    current, before = (logprobs(policy).gather(1, SAMPLED[:, None]).squeeze(1) for policy in (new, old))
+    return kept, project_tokens(own, kept, tops, sums, SAMPLED, current, before.detach(), of_action)
 
 
-def test_the_top_of_the_old_policy_is_as_wide_as_its_coverage_asks() -> None:
+def test_the_top_is_as_wide_as_its_coverage_requires() -> None:
     old = head()
     kept = old_tops(region(), old, STATES, 0.8)
     sorted_ = logprobs(old).exp().sort(descending=True).values
@@ -73,22 +73,22 @@ def test_the_top_of_the_old_policy_is_as_wide_as_its_coverage_asks() -> None:
 
 def test_at_the_old_policy_every_ratio_is_one() -> None:
     old = head()
-    _, told = projected(old, old)
-    before = logprobs(old).gather(1, DRAWN[:, None]).squeeze(1)
-    torch.testing.assert_close(told.logprobs, before)
-    assert not told.projected.any()
-    torch.testing.assert_close(told.divergence, torch.zeros(4, dtype=torch.float64), atol=1e-6, rtol=0)
+    _, result = projected(old, old)
+    before = logprobs(old).gather(1, SAMPLED[:, None]).squeeze(1)
+    torch.testing.assert_close(result.logprobs, before)
+    assert not result.projected.any()
+    torch.testing.assert_close(result.divergence, torch.zeros(4, dtype=torch.float64), atol=1e-6, rtol=0)
 
 
 def test_a_token_outside_the_top_has_a_ratio_of_one_and_no_gradient() -> None:
     old, new = head(), head(1)
-    kept, told = projected(old, new)
-    before = logprobs(old).gather(1, DRAWN[:, None]).squeeze(1)
-    outside = ~(kept["region_ids"] == DRAWN[:, None]).any(1) & (kept["region_size"] > 0)
-    assert told.outside.tolist() == outside.tolist()
+    kept, result = projected(old, new)
+    before = logprobs(old).gather(1, SAMPLED[:, None]).squeeze(1)
+    outside = ~(kept["region_ids"] == SAMPLED[:, None]).any(1) & (kept["region_size"] > 0)
+    assert result.outside.tolist() == outside.tolist()
     assert outside.any()
-    assert told.logprobs[outside].tolist() == before[outside].tolist()
-    told.logprobs[outside].sum().backward()
+    assert result.logprobs[outside].tolist() == before[outside].tolist()
+    result.logprobs[outside].sum().backward()
     assert new.weight.grad is None or not new.weight.grad.any()
 
 
@@ -104,23 +104,23 @@ def test_the_projected_policy_diverges_by_the_radius_over_the_whole_vocabulary(p
         one = {name: kept[name][row : row + 1].expand(10, *kept[name].shape[1:]) for name in kept}
         tops, sums = new_tops(new, STATES[row : row + 1].expand(10, -1), ids, 0.8)
         before = p[row].log().detach()
-        told = moved(own, one, tops, sums, everyone, before, before, torch.ones(10, dtype=torch.bool))
-        q = told.logprobs.detach().exp()
+        result = project_tokens(own, one, tops, sums, everyone, before, before, torch.ones(10, dtype=torch.bool))
+        q = result.logprobs.detach().exp()
         assert float(q.sum()) == pytest.approx(1.0, abs=1e-5)
-        assert told.projected.all()
+        assert result.projected.all()
         first, second = (p[row], q) if projection == "least_squares" else (q, p[row])
         assert float((first * (first.log() - second.log())).sum()) == pytest.approx(1e-4, abs=1e-6)
 
 
-def test_a_regression_is_the_divergence_from_what_is_projected_and_draws_the_policy_there() -> None:
+def test_the_regression_is_the_divergence_from_the_projection_and_draws_the_policy_there() -> None:
     old, new = head(), head(1)
     every = {"top": 10, "wide": 10, "projection": "interpolation"}
-    _, told = projected(old, new, **every, regression=1.0)
+    _, result = projected(old, new, **every, regression=1.0)
     q = logprobs(new).detach().double()
     expected = divergence(q, interpolated_logprobs(q, logprobs(old).double(), 0.025))
-    torch.testing.assert_close(told.regression.detach(), expected, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(result.regression.detach(), expected, rtol=1e-4, atol=1e-6)
     assert bool((expected > 0).any())
-    told.regression.sum().backward()
+    result.regression.sum().backward()
     assert new.weight.grad is not None
     new.weight.data -= 0.01 * new.weight.grad
     _, after = projected(old, new, **every, regression=1.0)
@@ -128,24 +128,24 @@ def test_a_regression_is_the_divergence_from_what_is_projected_and_draws_the_pol
     assert not projected(old, new, **every)[1].regression.any()
 
 
-def test_where_little_is_covered_the_token_keeps_its_own_and_its_divergence_is_penalised() -> None:
+def test_a_token_of_too_little_coverage_keeps_its_log_probability_and_its_divergence_is_penalised() -> None:
     old, new = head(), head(1)
-    kept, told = projected(old, new)
-    assert told.penalised.tolist() == (kept["region_size"] == 0).tolist()
-    assert told.penalised[3]
-    assert told.logprobs[3].item() == pytest.approx(logprobs(new)[3, 9].item())
-    told.divergence[3].backward()
+    kept, result = projected(old, new)
+    assert result.penalised.tolist() == (kept["region_size"] == 0).tolist()
+    assert result.penalised[3]
+    assert result.logprobs[3].item() == pytest.approx(logprobs(new)[3, 9].item())
+    result.divergence[3].backward()
     assert new.weight.grad is not None
     assert new.weight.grad.any()
 
 
-def test_the_logged_divergence_is_the_whole_one_where_the_top_is_the_vocabulary_and_less_elsewhere() -> None:
+def test_the_logged_divergence_is_exact_if_the_top_is_the_vocabulary_and_else_a_lower_bound() -> None:
     old, new = head(), head(1)
     p, q = logprobs(old).detach(), logprobs(new).detach()
     whole = (p.exp() * (p - q)).sum(1).double()
     for most, close in ((10, True), (4, False)):
         kept = old_tops(region(top=most, wide=most, coverage=0.1), old, STATES, 0.8)
-        found = distances(kept, *new_tops(new, STATES, kept["region_ids"], 0.8)).detach()
+        found = divergence_from_old(kept, *new_tops(new, STATES, kept["region_ids"], 0.8)).detach()
         assert torch.allclose(found, whole, atol=1e-5) == close
         assert bool((found <= whole + 1e-5).all())
         assert bool((found > 0).all())
@@ -160,11 +160,11 @@ def test_the_logged_divergence_is_the_whole_one_where_the_top_is_the_vocabulary_
         ("nothing", ""),
     ],
 )
-def test_tokens_of_an_action_stand_between_its_tags(chat: Any, reply: str, expected: str) -> None:
+def test_tokens_between_the_tags_of_an_action_are_marked(chat: Any, reply: str, expected: str) -> None:
     ids = chat.encode(reply)
     decision = Decision(role="agent", state=None, context_ids=(1,), action_ids=ids, logprobs=None, action_text=reply)
-    marks = is_of_action(decision, chat.tokenizer.decode)
-    assert chat.tokenizer.decode([one for one, mark in zip(ids, marks, strict=True) if mark]) == expected
+    marks = action_marks(decision, chat.tokenizer.decode)
+    assert chat.tokenizer.decode([token for token, mark in zip(ids, marks, strict=True) if mark]) == expected
 
 
 @pytest.mark.parametrize(
@@ -206,9 +206,9 @@ def test_policies_that_cannot_be_projected_are_refused(sharded: bool, own: dict[
     assert "\n" not in str(refusal.value)
 
 
-def test_the_divergence_is_that_of_the_step_that_is_logged(one_update: Callable[..., Any], micro_policy: Path) -> None:
+def test_the_logged_divergence_is_that_of_the_logged_step(one_update: Callable[..., Any], micro_policy: Path) -> None:
     every, rare = (one_update(micro_policy, **PLAY, logging_steps=steps).state.log_history for steps in (1, 2))
-    # No mean over steps: it costs a forward pass, which the others are spared.
+    # No mean over steps, since it costs a forward pass on each.
     assert rare[0]["step"] == every[1]["step"] == 2
     assert rare[0]["trust_region/kl"] == every[1]["trust_region/kl"] != every[0]["trust_region/kl"]
     epochs = one_update(micro_policy, **PLAY, logging_strategy="epoch").state.log_history

@@ -30,7 +30,7 @@ def test_the_defaults_are_the_papers(tmp_path: Path) -> None:
 def test_training_teaches_what_the_oracle_accepts(one_update: Callable[..., Any], micro_policy: Path) -> None:
     class LikesOnes:
         def valid_actions(self, state: Any) -> frozenset[str]:
-            return frozenset()  # not asked for in training
+            return frozenset()  # not used in training
 
         def score(self, state: Any, action: str) -> float:
             return float(action.endswith(" 1"))

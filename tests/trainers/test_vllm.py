@@ -1,4 +1,4 @@
-"""A vLLM server that is absent, slow or gone is named in one sentence. With vLLM itself: tests/vllm."""
+"""Errors of an absent, slow or stopped vLLM server, in one sentence. With vLLM itself: tests/vllm."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def config(tmp_path: Path, **changed: Any) -> CreditConfig:
 
 @pytest.fixture
 def free_url() -> Iterator[str]:
-    """Where nothing listens, and nothing else can."""
+    """An address without a server, reserved for the test."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -40,22 +40,22 @@ def free_url() -> Iterator[str]:
 
 @pytest.fixture
 def silent_url() -> Iterator[str]:
-    """Where connections are accepted, and nothing is ever answered."""
+    """An address that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
 
 
 class Server:
-    """A server on the loopback that gives its answers in turn, the last one from then on; 0 hangs up."""
+    """A local server that returns its answers in order, then the last one repeatedly; 0 closes the connection."""
 
     def __init__(self, answers: list[int]) -> None:
-        self.asked: list[str] = []
+        self.paths: list[str] = []
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                outer.asked.append(self.path)
-                status = answers[min(len(outer.asked), len(answers)) - 1]
+                outer.paths.append(self.path)
+                status = answers[min(len(outer.paths), len(answers)) - 1]
                 if status:
                     self.send_response(status)
                     self.send_header("Content-Length", "0")
@@ -147,7 +147,7 @@ def test_a_server_that_is_up_but_unwell_is_given_up_too(tmp_path: Path, serve: C
 def test_a_server_that_comes_up_late_is_waited_for(tmp_path: Path, serve: Callable[..., Server]) -> None:
     server = serve(503, 0, 200)
     wait_for_server(config(tmp_path, vllm_server_base_url=server.url, vllm_server_timeout=60.0))
-    assert server.asked == ["/health"] * 3
+    assert server.paths == ["/health"] * 3
 
 
 def test_only_the_process_that_talks_to_the_server_waits_for_it(
@@ -187,7 +187,7 @@ def test_a_server_that_fails_for_good_ends_with_a_sentence(
         naming_server(server.url, 5.0),
     ):
         session.post(f"{server.url}/v1/completions")
-    assert len(server.asked) == 2
+    assert len(server.paths) == 2
 
 
 @pytest.mark.parametrize("hitch", [0, 503])

@@ -153,4 +153,4 @@ def test_a_policy_is_trained_on_it(world: Any, method: str, tmp_path: Path) -> N
         trainer = build(str(policy), interaction, args, method=method, train_dataset=rows())
     logged = trained_without_errors(trainer)
     assert logged[-1]["world/world_steps"] > logged[0]["world/world_steps"] > 0
-    assert logged[-1]["world_actions"] > 0  # the policy has learnt to say what the world can be told
+    assert logged[-1]["world_actions"] > 0  # the policy has learnt valid actions of the world

@@ -16,7 +16,7 @@ from hf_credit.diagnostics.replay_walks import ReplayDiagnosis, diagnose_replays
 from hf_credit.diagnostics.training_credit import TrainingDiagnosis
 from hf_credit.methods import Method
 from hf_credit.oracles import Oracle
-from hf_credit.policies.generation import room_for_context, sampler
+from hf_credit.policies.generation import max_context_tokens, sampler
 from hf_credit.policies.reply_logprobs import reply_logprobs
 from hf_credit.policies.role_policies import role_samplers
 from hf_credit.policies.saved import load_role_models, load_sampler, with_role_models
@@ -126,7 +126,7 @@ def load_subject(
     network, tokenizer, generate = load_sampler(model, setup.sampling, device, trust_remote_code)
     chat = Chat(tokenizer, setup.chat_template_kwargs)
     sampling = setup.sampling
-    room = room_for_context(network, sampling.max_new_tokens)
+    room = max_context_tokens(network, sampling.max_new_tokens)
     others = load_role_models(speakers, interaction, tokenizer, sampling.max_new_tokens, device, trust_remote_code)
 
     def engine(draws: GenerateFn | Mapping[str, GenerateFn]) -> Engine[Any]:

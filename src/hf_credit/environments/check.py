@@ -18,7 +18,7 @@ from hf_credit.environments.base import Environment, State, Status, Transition
 from hf_credit.environments.randomness import stream
 from hf_credit.environments.reseeding import reseed_problems
 
-# A broken rule and the first evidence.
+# A broken rule and an example of it.
 Problem = tuple[str, str]
 
 # Replies of a policy that contain no action.
@@ -39,11 +39,11 @@ _BAD_REPLIES = (
 
 _RAISES = "step must not raise, whatever the reply"
 _REFUSES = "an unreadable or illegal reply must end the episode as invalid"
-_FORGIVES = "a forgiving environment must answer an unreadable or illegal reply, with no action in info, and go on"
+_FORGIVES = "a forgiving environment must continue after an unreadable or illegal reply, with no action in info"
 _READS = "read_action must return a string for any text, and the action that write_action wrote"
 _LEGAL = "a legal action must be accepted"
 _FORMS = "an action must have the same effect plain, tagged, in upper case and after other text"
-_SAME = "the same task, seed and actions must give the same episode, from any of its states on"
+_SAME = "the same task, seed and actions must give the same episode, from any of its states"
 _OVER = "an action after the end must change nothing and earn nothing"
 _REWARDS = "the rewards of an episode that is over must sum to its outcome"
 
@@ -51,31 +51,31 @@ _REWARDS = "the rewards of an episode that is over must sum to its outcome"
 def check_env(environment: Environment[Any], seeds: Iterable[int] = range(20)) -> None:
     """Checks an environment against every rule of the interface, with random legal episodes and bad replies.
 
-    Tasks and states must follow from their seeds alone, be plain values and survive JSON; an episode must replay
+    Tasks and states must depend only on their seeds, be plain values and survive JSON; an episode must replay
     from any of its states, and a new seed must change only its future; exactly the legal actions must be accepted, in
     every form; no reply may raise; rewards must sum to the outcome; playing must not change the object.
 
     With `open_actions`, actions outside `legal_actions` may be accepted. A `forgiving` environment gets some bad
     replies within its episodes, and each must cost a turn. An environment with its own `read_action` decides which
-    forms of an action are equal, besides what its `write_action` writes.
+    forms of an action are equal, in addition to what its `write_action` writes.
 
     Args:
-        environment: the environment; the check itself does not change it.
-        seeds: one task and one episode are drawn for each.
+        environment: the environment, which the check does not change.
+        seeds: each gives one task and one episode.
 
     Raises:
-        AssertionError: a rule is broken; the message lists each broken rule with the first evidence.
+        AssertionError: a rule is broken; the message lists each broken rule with its first example.
     """
     broken: dict[str, str] = {}
-    for rule, seen in _caught(_constant_problems(environment)):
-        broken.setdefault(rule, seen)
+    for rule, example in _caught(_constant_problems(environment)):
+        broken.setdefault(rule, example)
     before = _options(environment)
     kinds: dict[str, str] = {}
     for seed in seeds:
-        for rule, seen in _caught(_task_problems(environment, seed, kinds)):
-            broken.setdefault(rule, f"{seen} (seed {seed})")
-        for rule, seen in _caught(_episode_problems(environment, seed)):
-            broken.setdefault(rule, f"{seen} (seed {seed})")
+        for rule, example in _caught(_task_problems(environment, seed, kinds)):
+            broken.setdefault(rule, f"{example} (seed {seed})")
+        for rule, example in _caught(_episode_problems(environment, seed)):
+            broken.setdefault(rule, f"{example} (seed {seed})")
     after = _options(environment)
     if after != before:
         changed = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
@@ -86,7 +86,7 @@ def check_env(environment: Environment[Any], seeds: Iterable[int] = range(20)) -
 
 
 def _caught(problems: Iterator[Problem]) -> Iterator[Problem]:
-    """The problems, with an exception of the environment as one more."""
+    """The problems, and one more for an exception that the environment raises."""
     try:
         yield from problems
     except Exception as error:
@@ -132,7 +132,7 @@ def _reads_tags(environment: Environment[Any]) -> bool:
 
 
 def _kind(value: Any) -> str:
-    """The type of a column that can hold a value; empty if any can. Raises `TypeError` if none can."""
+    """The column type of a value; empty if it fits any. Raises `TypeError` if it fits none."""
     if value is None or value == []:
         return ""
     if type(value) in (str, bool, float) or (type(value) is int and -(2**63) <= value < 2**63):
@@ -149,24 +149,24 @@ def _kind(value: Any) -> str:
 def _task_problems(environment: Environment[Any], seed: int, kinds: dict[str, str]) -> Iterator[Problem]:
     task = environment.sample_task(seed)
     if environment.sample_task(seed) != task:
-        yield "sample_task must follow from its seed alone", "two calls differ"
+        yield "sample_task must depend only on its seed", "two calls differ"
     if type(task) is not dict:
         yield "sample_task must return a dict", f"a {type(task).__name__}"
         return
     missing = [column for column in environment.task_columns if column not in task]
     if missing or "seed" in task:
-        yield "a task must have every one of task_columns, and no seed", f"its columns are {list(task)}"
+        yield "a task must have all task_columns, and no seed", f"its columns are {list(task)}"
     for column, value in task.items():
         try:
             kind = _kind(value)
         except TypeError as error:
             yield (
-                "a task's values must be plain: text, numbers, None, lists and dicts of one kind",
+                "a task's values must be plain: text, numbers, None, or lists and dicts of values of one type",
                 f"{column}: {error}",
             )
             continue
         if kind and kinds.setdefault(column, kind) != kind:
-            yield "a task's column must hold one kind of value", f"{column}: {kinds[column]}, then {kind}"
+            yield "a task's column must have values of one type", f"{column}: {kinds[column]}, then {kind}"
 
 
 def _episode_problems(environment: Environment[Any], seed: int) -> Iterator[Problem]:
@@ -398,12 +398,12 @@ def _replay_problems(
     seed: int,
     steps: list[tuple[State, str, Transition[Any]]],
 ) -> Iterator[Problem]:
-    # Backwards, so that whatever the environment has cached of the episode is stale.
+    # Backwards, so that anything the environment has cached of the episode is stale.
     for state, action, transition in reversed(steps):
         again = environment.step(type(state).from_json(state.to_json()), action)
         if again != transition:
-            yield _SAME, f"{action!r} in {state!r} resulted in {transition!r}, then to {again!r}"
-    # As from a dataset: through JSON, with the task's own columns only.
+            yield _SAME, f"{action!r} in {state!r} resulted in {transition!r}, then in {again!r}"
+    # As from a dataset: through JSON, with the columns of the task only.
     row = {column: json.loads(json.dumps(task[column])) for column in environment.task_columns}
     state = environment.initial_state(row, seed)
     for before, action, _ in steps:

@@ -1,6 +1,6 @@
-"""One episode of an environment as text, to read and to commit: any change of the rules shows as a difference.
+"""One episode of an environment as text, to review and commit: a change of the rules then shows in the diff.
 
-`python -m hf_credit.environments.playthrough sudoku` prints the one that the tests compare with.
+`python -m hf_credit.environments.playthrough sudoku` prints the text that the tests compare.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hf_credit.environments.randomness import stream
 
 
 def playthrough(environment: Environment[Any], seed: int = 0) -> str:
-    """The episode that `seed` gives when every action is drawn, from `seed` too, among the legal ones."""
+    """The text of an episode with random legal actions; `seed` determines the task and all draws."""
     rng = stream(seed, "playthrough")
     task = environment.sample_task(seed)
     state = environment.initial_state(task, seed)

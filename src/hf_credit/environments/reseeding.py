@@ -1,4 +1,4 @@
-"""Another future for the same past: what a new seed may change of a state, and a check that it does no more."""
+"""Replays from a state with new random draws, and a check that a new seed does not change the past of a state."""
 
 from __future__ import annotations
 
@@ -13,45 +13,42 @@ S = TypeVar("S", bound=State)
 
 _SEEDS = 3
 _STATES = 8
-_BEHIND = "a new seed must change what is ahead of a state and nothing behind it"
+_PAST = "a new seed must change only the future of a state"
 
 
 def reseed(state: S, seed: int) -> S:
-    """`state` with other random draws ahead of it and the same past.
+    """`state` with the same past and new random draws in the future.
 
-    Replays, alternatives and Monte Carlo rollouts begin with this, so that each meets a world of its own from a
-    recorded state on. An environment draws what happens in a step from the seed of that state, and keeps in the
-    state's other fields whatever was drawn before. One that makes its position again from the seed, by playing the
-    actions so far once more, would stand elsewhere than the prompt shows.
+    Replays, alternatives and Monte Carlo rollouts start with this, so that their random draws are independent. An
+    environment must draw a step's randomness from the seed of its state, and keep earlier draws in other fields: if it
+    recomputed the past from the seed, its state would differ from what the prompt shows.
 
     Args:
         state: a state of any environment.
-        seed: names the new future.
+        seed: selects the new draws.
     """
     return dataclasses.replace(state, seed=derive(state.seed, "reseed", seed))
 
 
 def reseed_problems(environment: Environment[Any], states: Sequence[State]) -> Iterator[tuple[str, str]]:
-    """Where a new seed changes the past, in up to eight states of an episode, with three seeds in each.
+    """The first value that a new seed changes, in up to eight states of an episode, with three seeds in each.
 
-    Compared are the observation, the legal actions, the outcome and the metrics; and, as the sight of what has
-    happened until then, all that an unreadable reply leads to, since it ends the episode without a random draw; not so
-    where the environment is forgiving, and the world goes on.
+    It compares the observation, the legal actions, the outcome and the metrics; and, unless the environment is
+    forgiving, the results of an unreadable reply, which ends the episode without a random draw.
 
     Args:
-        environment: that they are of.
+        environment: the environment of the states.
         states: of one episode, in order.
     """
     count = min(len(states), _STATES)
-    places = sorted({place * (len(states) - 1) // max(count - 1, 1) for place in range(count)})
-    for place in places:
-        state = states[place]
+    for index in sorted({place * (len(states) - 1) // max(count - 1, 1) for place in range(count)}):
+        state = states[index]
         known = _seen(environment, state)
         for seed in range(_SEEDS):
             other = _seen(environment, reseed(state, seed))
             for what, value in known.items():
                 if other[what] != value:
-                    yield _BEHIND, f"{what} of {state!r} was {value!r} and is {other[what]!r} with another seed"
+                    yield _PAST, f"{what} of {state!r} was {value!r} and is {other[what]!r} with another seed"
                     return
 
 
@@ -67,7 +64,7 @@ def _seen(environment: Environment[Any], state: State) -> dict[str, Any]:
     refused = environment.step(state, "")
     return {
         **seen,
-        "what an unreadable reply leads to": (
+        "the result of an unreadable reply": (
             refused.observation,
             refused.reward,
             environment.outcome(refused.state),

@@ -1,4 +1,4 @@
-"""Tic-Tac-Toe against an opponent whose moves come from the state's seed (paper VPR, section 3.1, Appendix H)."""
+"""Tic-Tac-Toe against a random or an MCTS opponent (VPR, section 3.1, Appendix H)."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ from hf_credit.validators import finite_number, one_of
 EMPTY_BOARD = "." * 9
 _LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
 
-# How many different searches of one board the opponent draws from: enough to vary its play, few enough to be cached.
-_SEARCHES = 32
+_SEARCHES = 32  # seeds of the opponent's search of a board: enough to vary its play, few enough to be cached
 
 
 @dataclass(frozen=True, kw_only=True)
 class TicTacToeState(State):
-    """A board with the agent to move, or a board where the game ended.
+    """A board with the agent to move, or a final board.
 
     Attributes:
-        board: nine of `X`, `O` and `.`, row by row.
+        board: nine characters of `X`, `O` and `.`, row by row.
         agent: the agent's mark; `X` moves first.
-        opponent: how the other side plays.
+        opponent: the kind of opponent.
     """
 
     board: str = EMPTY_BOARD
@@ -36,9 +35,9 @@ class TicTacToeState(State):
 
 
 class TicTacToeGame:
-    """The rules alone, as a `hf_credit.environments.tree_search.Game` over boards.
+    """The rules as a `hf_credit.environments.tree_search.Game` over boards.
 
-    Player 0 is `X`, a move is a cell 0-8. There are 5478 boards, so every rule is looked up once.
+    Player 0 is `X`, and a move is a cell, 0-8. With 5478 boards, every result is cached.
     """
 
     @staticmethod
@@ -56,7 +55,7 @@ class TicTacToeGame:
     @staticmethod
     @cache
     def play(board: str, cell: int) -> str:
-        """The board with the mark of the player to move in `cell`."""
+        """The board after the player to move has marked `cell`."""
         return f"{board[:cell]}{'XO'[TicTacToeGame.player(board)]}{board[cell + 1 :]}"
 
     @staticmethod
@@ -75,22 +74,22 @@ GAME = TicTacToeGame()
 class TicTacToe(Environment[TicTacToeState]):
     """Tic-Tac-Toe: reward 1 for a win, 0 for a draw, -1 for a loss; an invalid action loses.
 
-    A task row names who moves first and how the opponent plays. The opponent's move is a function of the board and
-    the state's seed: a uniformly random one, or one of the best-valued moves of a UCT search. The defaults are the
-    opponent of the paper's public evaluation: 100 simulations, exploration constant 2, 10 rollouts, solver on. It
-    still errs now and then in the opening; with 300 simulations hardly ever.
+    A task row determines who moves first and the kind of opponent. The opponent's move depends on the board and the
+    state's seed: a uniformly random move, or one of the best moves of a UCT search. The defaults are the opponent of
+    the paper's public evaluation: 100 simulations, exploration constant 2, 10 rollouts, with solver. It sometimes
+    errs in the opening; with 300 simulations hardly ever.
 
     Args:
         opponent: `"random"`, `"mcts"`, or `"mixture"` of both across tasks, as in the paper's training.
         opponent_simulations: simulations of the search for each move, at least 1; few make a weak opponent.
-        opponent_exploration: its exploration constant, at least 0.
-        opponent_rollouts: its random playouts per new position, at least 1.
-        opponent_solve: whether it solves decided positions exactly.
-        mcts_share: the share of tasks with the MCTS opponent under `"mixture"`, in [0, 1].
+        opponent_exploration: exploration constant of the search, at least 0.
+        opponent_rollouts: random playouts of the search for each new position, at least 1.
+        opponent_solve: whether the search solves decided positions exactly.
+        mcts_share: share of tasks with the MCTS opponent in `"mixture"`, in [0, 1].
         agent: whether the agent moves `"first"`, `"second"`, or `"either"` across tasks.
 
     Raises:
-        ValueError: an option is outside its range.
+        ValueError: an option is out of range.
     """
 
     name = "tic_tac_toe"
@@ -133,11 +132,11 @@ class TicTacToe(Environment[TicTacToeState]):
 
     @property
     def max_turns(self) -> int:
-        """Five: as many marks as the first player can set."""
+        """Five: the maximum number of marks of the first player."""
         return 5
 
     def sample_task(self, seed: int) -> dict[str, Any]:
-        """Whether the agent moves `"first"` or `"second"`, and against which `opponent`: `"random"` or `"mcts"`."""
+        """A row with `agent`, `"first"` or `"second"`, and `opponent`, `"random"` or `"mcts"`."""
         draw = stream(seed, self.name, "task")
         agent = draw.choice(("first", "second"))
         opponent = "mcts" if draw.random() < self.mcts_share else "random"
@@ -147,7 +146,7 @@ class TicTacToe(Environment[TicTacToeState]):
         }
 
     def initial_state(self, task: Mapping[str, Any], seed: int) -> TicTacToeState:
-        """The agent's first turn; if the agent is second, the opponent has moved.
+        """The state at the agent's first turn; if the agent is second, the opponent has moved.
 
         Raises:
             ValueError: a column of the row is missing or has an unknown value.
@@ -160,7 +159,7 @@ class TicTacToe(Environment[TicTacToeState]):
         return state
 
     def observe(self, state: TicTacToeState) -> str:
-        """Whose mark the agent has, and the grid with its row and column numbers."""
+        """The agent's mark, and the grid with its row and column numbers."""
         if state.status == "active":
             note = "Your turn."
         elif state.status == "invalid":
@@ -177,7 +176,7 @@ class TicTacToe(Environment[TicTacToeState]):
         return tuple(action_of(cell) for cell in GAME.moves(state.board))
 
     def step(self, state: TicTacToeState, action: str) -> Transition[TicTacToeState]:
-        """The agent's mark and the opponent's answer, which `info["opponent_action"]` names (`None` without one)."""
+        """Plays the agent's move and the opponent's reply, `info["opponent_action"]` (`None` without one)."""
         if state.status != "active":
             return self._transition(state, 0.0, None, opponent_action=None)
         plain, answer = plain_action(action), None
@@ -195,7 +194,7 @@ class TicTacToe(Environment[TicTacToeState]):
         return self._transition(state, self.outcome(state), plain if place else None, opponent_action=answered)
 
     def ways(self, state: TicTacToeState, action: str) -> tuple[tuple[float, TicTacToeState], ...]:
-        """What an action may lead to, whatever the seed: probabilities, which sum to 1, and states."""
+        """The transition distribution of an action, over all seeds: pairs of probability and next state."""
         if action not in self.legal_actions(state):
             return ((1.0, replace(state, status="invalid")),)
         place = numbers(action, "place", 2)
@@ -218,9 +217,9 @@ class TicTacToe(Environment[TicTacToeState]):
         return first_players if state.agent == "X" else 0.0 - first_players
 
     def metrics(self, state: TicTacToeState) -> dict[str, float]:
-        """`success` (a win), `draw`, `loss`, `return`, and the return again as `return_first` or `return_second`.
+        """`success` (a win), `draw`, `loss`, `return`, and the return as `return_first` or `return_second`.
 
-        The paper's Table 1 reports the last two; the one that does not apply to the episode is absent.
+        The paper's Table 1 reports the last two, of which an episode has the one that applies.
         """
         outcome = self.outcome(state)
         return {
@@ -232,14 +231,14 @@ class TicTacToe(Environment[TicTacToeState]):
         }
 
     def _opponent_move(self, state: TicTacToeState) -> int:
-        """The opponent's cell on a board where it is to move: a function of the seed and the board."""
+        """The opponent's cell on a board with the opponent to move, which depends on the seed and the board."""
         draw = stream(state.seed, self.name, "opponent", state.board)
         if state.opponent == "random":
             return draw.choice(GAME.moves(state.board))
         return draw.choice(self._searched(state.board, draw.randrange(_SEARCHES)))
 
     def _opponent_shares(self, board: str, opponent: str) -> dict[int, float]:
-        """How likely the opponent takes each cell, over all seeds."""
+        """The probability of each cell of the opponent, over all seeds."""
         searches = range(_SEARCHES) if opponent == "mcts" else range(1)
         shares: dict[int, float] = {}
         for number in searches:
@@ -260,7 +259,7 @@ class TicTacToe(Environment[TicTacToeState]):
 
 
 def action_of(cell: int) -> str:
-    """The plain action that sets a mark in `cell`, 0-8."""
+    """The plain action that marks `cell`, 0-8."""
     return f"place {cell // 3 + 1} {cell % 3 + 1}"
 
 
@@ -271,7 +270,7 @@ def _cell(place: tuple[int, ...]) -> int:
 def search_board(
     board: str, simulations: int, exploration: float, rollouts: int, solve: bool, seed: int
 ) -> dict[int, MoveStatistics]:
-    """What `hf_credit.environments.tree_search.search` finds on a board, by the cell that a mark is set in."""
+    """The statistics of `hf_credit.environments.tree_search.search` for each legal cell of a board."""
     return search(
         GAME,
         board,
@@ -287,6 +286,6 @@ def search_board(
 def _searched_moves(
     board: str, simulations: int, exploration: float, rollouts: int, solve: bool, number: int
 ) -> tuple[int, ...]:
-    """The best-valued moves on `board` of the search with this number."""
+    """The best moves on `board` according to the search with this number."""
     seed = derive(number, "tic_tac_toe", board)
     return best_moves(search_board(board, simulations, exploration, rollouts, solve, seed))

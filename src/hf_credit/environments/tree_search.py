@@ -1,6 +1,6 @@
-"""Monte Carlo tree search (UCT) for two-player zero-sum games, with exact solving of decided positions on request.
+"""Monte Carlo tree search (UCT) for two-player zero-sum games, optionally with a solver of decided positions.
 
-It is here because an opponent is part of its world: how the one of Tic-Tac-Toe moves is a rule of the game.
+It belongs to the environments because the moves of Tic-Tac-Toe's opponent are part of the environment.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from hf_credit.validators import finite_number, whole_number
 P = TypeVar("P", bound=Hashable)
 M = TypeVar("M", bound=Hashable)
 
-_MOST_PLAYOUTS = 10**6  # of a search for one move, which then takes half a minute
+_MAX_PLAYOUTS = 10**6  # of the search for one move: about half a minute
 
 
 class Game(Protocol[P, M]):
-    """A two-player zero-sum game of perfect information, without chance, in which no position can come back.
+    """A two-player zero-sum game with perfect information and without chance, in which no position recurs.
 
-    A position is a hashable value that holds all the future depends on, the player to move included.
+    A position is a hashable value that contains everything the future depends on, including the player to move.
     """
 
     def player(self, position: P) -> int:
-        """Who is to move: 0 or 1."""
+        """The player to move: 0 or 1."""
 
     def moves(self, position: P) -> tuple[M, ...]:
-        """The legal moves, in a fixed order; at least one while the game is on."""
+        """The legal moves, in a fixed order; at least one before the end of the game."""
 
     def play(self, position: P, move: M) -> P:
         """The position after `move`."""
@@ -41,12 +41,12 @@ class Game(Protocol[P, M]):
 
 @dataclass(frozen=True, kw_only=True)
 class MoveStatistics:
-    """What a search found out about one move, as seen by the player to move at the root.
+    """The results of a search for one move, for the player to move at the root.
 
     Attributes:
-        visits: the simulations that began with this move.
+        visits: number of simulations that began with this move.
         mean: their mean return in [-1, 1]; `None` without a visit.
-        proven: the return under perfect play of both sides, where the search decided it, else `None`.
+        proven: the return under perfect play of both players if the search has proven it, else `None`.
     """
 
     visits: int
@@ -55,28 +55,28 @@ class MoveStatistics:
 
     @property
     def value(self) -> float | None:
-        """The proven value if there is one, else the mean; `None` for a move that nothing is known about."""
+        """The proven return if there is one, else the mean; `None` for an unvisited move without proof."""
         return self.mean if self.proven is None else self.proven
 
 
 def best_moves(statistics: dict[M, MoveStatistics], tolerance: float = 0.0) -> tuple[M, ...]:
-    """The moves whose value is within `tolerance` of the best, in the given order; a move without value is none."""
+    """The moves with a value within `tolerance` of the best, in the given order."""
     known = {move: found.value for move, found in statistics.items() if found.value is not None}
     best = max(known.values(), default=0.0)
     return tuple(move for move, value in known.items() if value >= best - tolerance)
 
 
 def check_options(simulations: int, exploration: float, rollouts: int, solve: bool, prefix: str = "") -> None:
-    """Checks options meant for `search`, each of which users know as `prefix` and its name here.
+    """Checks options of `search`; errors name each option with `prefix`.
 
     Raises:
-        ValueError: one of them is outside its range.
+        ValueError: an option is out of range.
     """
     for option, count in (("simulations", simulations), ("rollouts", rollouts)):
         whole_number(f"{prefix}{option}", count, 1)
-    if simulations * rollouts > _MOST_PLAYOUTS:
+    if simulations * rollouts > _MAX_PLAYOUTS:
         raise ValueError(
-            f"{prefix}simulations x {prefix}rollouts must be at most {_MOST_PLAYOUTS}, got {simulations} x "
+            f"{prefix}simulations x {prefix}rollouts must be at most {_MAX_PLAYOUTS}, got {simulations} x "
             f"{rollouts}; lower one."
         )
     finite_number(f"{prefix}exploration", exploration, least=0)
@@ -97,23 +97,23 @@ def search(
     """Searches `position` with UCT (Kocsis and Szepesvári, 2006, "Bandit based Monte-Carlo planning").
 
     A simulation descends by `argmax_a Q(s, a) + c * sqrt(ln N(s) / N(s, a))`, where `c` is the exploration constant
-    (`2 C_p` in the paper), a move not tried yet coming first (at random among these); it stops at the first position
-    never met, takes the mean return of uniformly random playouts from there, and adds it to `Q` on the way back.
-    As in the paper, counts and values belong to a (position, move) pair, so transpositions share them.
+    (`2 C_p` in the paper) and untried moves come first, in random order. It stops at the first new position, takes
+    the mean return of uniformly random playouts from there, and backs it up into `Q`. As in the paper, counts and
+    values belong to a (position, move) pair, so transpositions share them.
 
     With `solve`, positions whose value under perfect play is known are not searched again (after Winands, Björnsson
-    and Saito, 2008, "Monte-Carlo tree search solver"): a position is decided by one move proven to win (return 1),
-    or once all its moves are proven. A player is credited with at least its best proven move. At the root the search
-    goes on until every move is proven, since all moves tied for the best are wanted, or the simulations are spent.
+    and Saito, 2008, "Monte-Carlo tree search solver"): a position is proven by one move proven to win (return 1), or
+    once all its moves are proven. A backed-up value is at least that of the player's best proven move. The search
+    stops after `simulations`, or once every move at the root is proven, so that all best moves are found.
 
     Args:
         game: the rules.
-        position: where to search.
-        simulations: how many descents, at least 1. With fewer than there are moves, some moves stay unknown.
+        position: the root.
+        simulations: number of simulations, at least 1. With fewer than there are moves, some moves stay unvisited.
         exploration: the constant `c`, at least 0.
-        rollouts_per_leaf: random playouts per new position, at least 1.
-        solve: whether decided positions are backed up exactly.
-        seed: the source of all randomness; the result is a function of the arguments.
+        rollouts_per_leaf: random playouts for each new position, at least 1.
+        solve: whether proven positions are backed up exactly.
+        seed: of all random draws; the result depends only on the arguments.
 
     Returns:
         The statistics of every legal move, in the game's order; empty if the game is over.
@@ -123,11 +123,11 @@ def search(
     rng = stream(seed, "uct")
     root = _Node(game, position)
     nodes: dict[P, _Node[P]] = {position: root}
-    proven: dict[P, float] = {}  # returns of player 0 under perfect play; stays empty without `solve`
+    proven: dict[P, float] = {}  # returns of player 0 under perfect play; empty without `solve`
     for _ in range(simulations):
         if solve and all(child in proven for child in root.children):
             break
-        # Down through positions met before, to a new, a decided or a final one.
+        # Descend through visited positions to a new, proven or final one.
         path: list[tuple[_Node[P], int]] = []
         here = position
         while (node := nodes.get(here)) is not None and here not in proven:
@@ -145,12 +145,12 @@ def search(
         else:
             nodes[here] = _Node(game, here)
             value = sum(_playout(game, here, rng) for _ in range(rollouts_per_leaf)) / rollouts_per_leaf
-        # And back up.
+        # Back up.
         for node, index in reversed(path):
             node.visits[index] += 1
             node.totals[index] += value * node.sign
             if solve and node is not root:
-                value = proven[node.position] if node.settle(proven) else node.raised(value, proven)
+                value = proven[node.position] if node.settle(proven) else node.at_least_proven(value, proven)
     return {
         move: MoveStatistics(
             visits=visits,
@@ -164,9 +164,9 @@ def search(
 
 
 class _Node(Generic[P]):
-    """A position that has been met: where its moves lead and what was returned from there.
+    """A visited position, with the visits and the sums of returns of its moves.
 
-    `totals` are sums of returns for the player to move; `sign` turns that view into player 0's and back.
+    `totals` are returns of the player to move; multiplied by `sign`, they are player 0's.
     """
 
     __slots__ = ("children", "position", "sign", "totals", "untried", "visits")
@@ -180,7 +180,7 @@ class _Node(Generic[P]):
         self.untried = list(range(len(self.children)))
 
     def select(self, proven: dict[P, float], exploration: float, rng: Random) -> int:
-        """The move to try next, among those that are not proven (there must be one)."""
+        """The index of the next move to try; at least one move must not be proven."""
         untried = self.untried
         while untried:
             chosen = int(rng.random() * len(untried))
@@ -198,24 +198,24 @@ class _Node(Generic[P]):
         return best
 
     def settle(self, proven: dict[P, float]) -> bool:
-        """Enters this position in `proven` if its moves settle it, and says whether they do."""
+        """Adds this position to `proven` if its moves prove its value, and returns whether they do."""
         values = self._proven_values(proven)
         if not values or (max(values) < 1 and len(values) < len(self.children)):
             return False
         proven[self.position] = max(values) * self.sign
         return True
 
-    def raised(self, value: float, proven: dict[P, float]) -> float:
-        """Player 0's `value` of this position, given that the player to move can choose a proven move instead."""
+    def at_least_proven(self, value: float, proven: dict[P, float]) -> float:
+        """Player 0's `value` of this position, improved to the best proven move of the player to move."""
         return max([value * self.sign, *self._proven_values(proven)]) * self.sign
 
     def _proven_values(self, proven: dict[P, float]) -> list[float]:
-        """The returns of the proven moves, for the player to move."""
+        """The proven returns of moves, for the player to move."""
         return [proven[child] * self.sign for child in self.children if child in proven]
 
 
 def _playout(game: Game[P, M], position: P, rng: Random) -> float:
-    """Player 0's return of uniformly random play to the end."""
+    """Player 0's return of a uniformly random playout."""
     while (value := game.returns(position)) is None:
         moves = game.moves(position)
         position = game.play(position, moves[int(rng.random() * len(moves))])

@@ -10,7 +10,7 @@ from transformers import set_seed
 
 from hf_credit.evaluation.results import EpisodeRecord, EvalResults
 from hf_credit.oracles import Oracle
-from hf_credit.policies.generation import room_for_context
+from hf_credit.policies.generation import max_context_tokens
 from hf_credit.policies.saved import load_policy as load_policy
 from hf_credit.policies.saved import load_role_models, load_sampler, with_role_models
 from hf_credit.rollouts import (
@@ -153,7 +153,7 @@ def evaluate_model(
         starts,
         oracle,
         max_concurrent=max_concurrent,
-        max_context_tokens=room_for_context(network, spec.sampling.max_new_tokens),
+        max_context_tokens=max_context_tokens(network, spec.sampling.max_new_tokens),
         about=about if dataset is None else {**about, "dataset": dataset, "split": split},
         on_replies=on_replies,
         on_episodes=on_episodes,

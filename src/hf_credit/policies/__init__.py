@@ -1,1 +1,1 @@
-"""Policies that need no download, and sampling from any."""
+"""Policies: loading, sampling, scripted play, and small ones built from scratch."""

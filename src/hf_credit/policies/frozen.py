@@ -1,4 +1,4 @@
-"""A copy of a policy as it was, beside the one that goes on learning."""
+"""A frozen copy of a policy's weights, such as the reference policy or an average of the policies so far."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 
 class FrozenCopy:
-    """The trained weights of a policy at one moment; with LoRA those of the adapters, on shards those of this process.
+    """A copy of a policy's trained weights: with LoRA those of the adapters, with sharding those of this process.
 
-    The base weights, which do not change, are shared.
+    It shares the weights that are not trained.
 
     Args:
         model: the policy.
-        dtype: of the copy; that of each weight if `None`. One that follows in small steps needs float32: in bfloat16
-            they round to nothing.
+        dtype: of the copy; that of each weight if `None`. A copy that uses `follow` needs float32, since small steps
+            are lost in bfloat16.
     """
 
     def __init__(self, model: nn.Module, dtype: torch.dtype | None = None) -> None:
@@ -27,13 +27,13 @@ class FrozenCopy:
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Takes the weights as they are now."""
+        """Copies the current weights."""
         for name, parameter in self._trained():
             self.weights[name].copy_(parameter)
 
     @torch.no_grad()
     def follow(self, decay: float) -> None:
-        """Moves towards the weights as they are now: decay of its own, and the rest of theirs.
+        """Moves towards the current weights w: copy <- decay copy + (1 - decay) w.
 
         Args:
             decay: in (0, 1).
@@ -43,7 +43,7 @@ class FrozenCopy:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Within, the policy has the weights of the copy; afterwards its own again, after an error as well."""
+        """Gives the policy the weights of the copy, and its own again on exit, also on errors."""
         own = {name: parameter.data for name, parameter in self._trained()}
         try:
             for name, parameter in self._trained():
@@ -59,13 +59,16 @@ class FrozenCopy:
 
     @torch.no_grad()
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Takes back what `state` gave.
+        """Restores what `state` returned.
 
         Raises:
-            ValueError: it is of another policy.
+            ValueError: the weights are those of another model.
         """
         if state.keys() != self.weights.keys():
-            raise ValueError("a frozen copy must be of this policy, got other weights; resume with the same model.")
+            raise ValueError(
+                "a frozen copy must have the names of the policy's trained weights, got others; resume with the same "
+                "model."
+            )
         for name, weight in state.items():
             self.weights[name].copy_(weight)
 

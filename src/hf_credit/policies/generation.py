@@ -26,15 +26,15 @@ def sampler(
     top_p: float = 1.0,
     top_k: int = 0,
 ) -> GenerateFn:
-    """A `GenerateFn` over `model.generate`, drawing from torch's random stream.
+    """A `GenerateFn` with `model.generate`, which draws from torch's random generator.
 
     Args:
         model: a causal language model, used in evaluation mode.
         tokenizer: for the padding and end-of-text tokens.
-        max_new_tokens: the longest reply in tokens.
-        temperature: of the sampling; 0 takes the most probable token always.
-        top_p: nucleus of the sampling, 1 for all.
-        top_k: how many of the most probable tokens to sample from, 0 for all.
+        max_new_tokens: maximum length of a reply in tokens.
+        temperature: of the sampling; 0 is greedy decoding.
+        top_p: probability of the nucleus, 1 for all tokens.
+        top_k: number of the most probable tokens to sample from, 0 for all.
 
     Raises:
         ValueError: a sampling parameter is out of range.
@@ -49,22 +49,22 @@ def sampler(
         max_new_tokens=max_new_tokens,
         eos_token_id=end_tokens(model, tokenizer),
         pad_token_id=tokenizer.pad_token_id,
-        repetition_penalty=1.0,  # a penalty among the model's own defaults would bend the distribution
+        repetition_penalty=1.0,  # a penalty in the model's defaults would change the distribution
         disable_compile=True,
         **(draw if temperature > 0 else {"do_sample": False}),
     )
 
-    return _StandAlone(model, config)
+    return _Inference(model, config)
 
 
 class Replies:
-    """A `GenerateFn` with all that is asked of one, by one method."""
+    """A `GenerateFn` that also supports seeds and adapters; a subclass implements `mixed`."""
 
     def __call__(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
         return self.mixed(contexts)
 
     def seeded(self, contexts: Sequence[Sequence[int]], seeds: Sequence[int | None]) -> Sequence[Generation]:
-        """Replies each drawn with the random numbers that its seed names; `None` draws from torch's stream."""
+        """One reply to each context, sampled with its seed; `None` draws from torch's random generator."""
         return self.mixed(contexts, None, seeds)
 
     def mixed(
@@ -73,28 +73,27 @@ class Replies:
         adapters: Sequence[str] | None = None,
         seeds: Sequence[int | None] | None = None,
     ) -> Sequence[Generation]:
-        """Replies, each by an adapter of its own, in one call.
+        """One reply to each context, all in one batch.
 
         Args:
             contexts: at least one.
-            adapters: that of each context; the one in use if `None`. Where all are the same, it must be the one in
-                use, which is faster; where they differ, the model must be one for which
-                `hf_credit.policies.role_policies.can_mix` holds.
-            seeds: as in `seeded`; `None` names none.
+            adapters: the adapter of each context; the active one if `None`. If all are the same, it must be active;
+                otherwise `hf_credit.policies.role_policies.can_mix` must hold for the model.
+            seeds: as in `seeded`; no seeds if `None`.
         """
         raise NotImplementedError
 
 
 class PrefixSampler(Replies):
-    """A `GenerateFn` over `model.generate` that does not read again what it read or wrote in the last call.
+    """A `GenerateFn` with `model.generate` that reuses the keys and values of its last call.
 
-    Its inputs are those of a call without memory, so that every setting of the sampling has the same effect. It
-    holds the keys and values of one call; drop it to free them. The model is in evaluation mode meanwhile, because
-    what dropout made of a token must not be kept, and in its own mode again afterwards.
+    The inputs include the whole contexts, so every sampling setting has the same effect as without a cache. It holds
+    the keys and values of one call; delete it to free them. The model is in evaluation mode during a call, because
+    cached values must not depend on dropout.
 
     Args:
         model: a causal language model.
-        config: of the generation, one for which `can_continue` holds. Names the end tokens and the padding token.
+        config: generation settings with end and padding tokens, for which `can_continue` holds.
     """
 
     def __init__(self, model: PreTrainedModel, config: GenerationConfig) -> None:
@@ -103,7 +102,7 @@ class PrefixSampler(Replies):
         self.config.return_dict_in_generate = True
         ends = config.eos_token_id
         self._ends = set(ends if isinstance(ends, list) else [ends])
-        self._memory = PrefixCache(model, cast(int, config.pad_token_id))
+        self._cache = PrefixCache(model, cast(int, config.pad_token_id))
 
     def mixed(
         self,
@@ -115,29 +114,29 @@ class PrefixSampler(Replies):
         if seeds is not None:
             config, processors = seeded(self.config, seeds, self.model.device)
         with evaluating(self.model):
-            inputs = self._memory.inputs(contexts, adapters)
+            inputs = self._cache.inputs(contexts, adapters)
             output = cast(Any, self.model).generate(**inputs, generation_config=config, logits_processor=processors)
             width = inputs["input_ids"].shape[1]
             replies = [_until_end(reply, self._ends) for reply in output.sequences[:, width:].tolist()]
-            self._memory.keep(contexts, inputs["attention_mask"], replies, output.past_key_values, adapters)
+            self._cache.keep(contexts, inputs["attention_mask"], replies, output.past_key_values, adapters)
         return [Generation(ids=reply) for reply in replies]
 
 
-class _StandAlone(PrefixSampler):
-    """Replies of a model that nobody is training."""
+class _Inference(PrefixSampler):
+    """A sampler of a model that is not trained at the same time."""
 
-    def mixed(self, *asked: Any, **named: Any) -> Sequence[Generation]:
+    def mixed(self, *args: Any, **kwargs: Any) -> Sequence[Generation]:
         self.model.eval()
         with torch.inference_mode():
-            return super().mixed(*asked, **named)
+            return super().mixed(*args, **kwargs)
 
 
 @contextmanager
 def evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """A model in evaluation mode, and every module of it in its own mode again afterwards.
+    """Puts a model into evaluation mode, and each of its modules back into its mode on exit.
 
-    Layers in four bits stay as they are: they have no dropout, and on a processor bitsandbytes would take evaluation
-    for the end of training and repack their weights.
+    Layers in four bits keep their mode: they have no dropout, and on a CPU bitsandbytes repacks their weights in
+    evaluation mode.
     """
     training = [
         module
@@ -153,34 +152,34 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def room_for_context(model: Any, max_new_tokens: int) -> int | None:
-    """The longest context in tokens that leaves room for a reply, `None` where the model knows no limit.
+def max_context_tokens(model: Any, max_new_tokens: int) -> int | None:
+    """The maximum length of a context before a reply of `max_new_tokens`; `None` if the model has no limit.
 
     Raises:
-        ValueError: a reply may take all positions.
+        ValueError: the reply takes all positions.
     """
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    return None if positions is None else room_beside(max_new_tokens, positions)
+    return None if positions is None else context_positions(max_new_tokens, positions)
 
 
-def room_beside(max_new_tokens: int, positions: int) -> int:
-    """How many of the positions a reply leaves to its context.
+def context_positions(max_new_tokens: int, positions: int) -> int:
+    """The positions that remain for the context of a reply.
 
     Raises:
-        ValueError: none.
+        ValueError: there is none.
     """
     if max_new_tokens >= positions:
         raise ValueError(
-            f"a reply must leave room for its context, got replies of up to {max_new_tokens} tokens for a model of "
-            f"{positions} positions, so that no reply fits; lower max_completion_length, or --max-new-tokens."
+            f"a reply must be shorter than the model's {positions} positions, got a maximum of {max_new_tokens} "
+            "tokens; lower max_completion_length, or --max-new-tokens."
         )
     return positions - max_new_tokens
 
 
 def can_continue(config: GenerationConfig) -> bool:
-    """Whether a generation with these settings may go on from keys and values of an earlier one.
+    """Whether a generation with these settings may reuse keys and values of an earlier one.
 
-    It draws one reply to a context, token by token, and keeps keys and values in transformers' ordinary cache.
+    That is, it samples one reply to a context, token by token, with transformers' default cache.
     """
     return (
         config.get_generation_mode() in (GenerationMode.SAMPLE, GenerationMode.GREEDY_SEARCH)
@@ -192,7 +191,7 @@ def can_continue(config: GenerationConfig) -> bool:
 
 
 def _until_end(ids: list[int], ends: set[int | None]) -> list[int]:
-    """The reply up to its first end token, that one included."""
+    """The reply up to its first end token, inclusive."""
     for position, token in enumerate(ids):
         if token in ends:
             return ids[: position + 1]

@@ -1,7 +1,6 @@
-"""A policy small enough for a CPU, built from a task's own text and warmed up on scripted play.
+"""Micro policies: small enough for a CPU, built from the text of a task and warmed up on scripted play.
 
-It is an ordinary transformers model and tokenizer in an ordinary folder, so that all that trains a large policy
-trains this one too.
+A micro policy is an ordinary transformers model and tokenizer in a folder, and is trained like a large policy.
 """
 
 from __future__ import annotations
@@ -37,19 +36,19 @@ from hf_credit.validators import finite_number, whole_number
 
 logger = logging.getLogger(__name__)
 
-# A tag, a word with its number (C1) and what it equals (b3=2) or may equal (b3?14), a number, or one other character,
-# each with the blank before it.
+# A tag, a word with its number (C1) and its value (b3=2) or candidates (b3?14), a number, or one other character,
+# each with the space before it.
 _UNIT = r"</?[a-z]+>| ?[A-Za-z]+[0-9]*(?:=[0-9.]|\?[0-9]+)?| ?[0-9]+(?:\.[0-9]+)?| ?[^\sA-Za-z]|\s"
 
-_RANDOM_EPISODES = 32  # whose texts a tokenizer is built of
+_RANDOM_EPISODES = 32  # their texts define the vocabulary
 
-# An action of a board game is at most eight tokens of a micro policy, its end included, a relay's message is two; one
-# that guesses eight weights and asks for two movies is twenty-nine.
+# In tokens of a micro policy, with the end token, an action of a board game has at most 8, a relay's message 2, and an
+# action that guesses eight weights and asks for two movies 29.
 MICRO_SAMPLING = Sampling(max_new_tokens=32, temperature=1.0, top_p=1.0, top_k=0)
-"""How its replies are drawn, where no scripted one that it was warmed up on is longer."""
+"""Its sampling parameters, unless a scripted reply of the warm-up is longer."""
 
 TokenShares = Mapping[int, float]
-"""The tokens that may come next, each with its probability."""
+"""The probability of each possible next token."""
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
@@ -65,7 +64,7 @@ TOOL_CHAT_TEMPLATE = (
     "{% endfor %}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-"""That of tasks with tools, of which it shows the names and those of their arguments."""
+"""The chat template of tasks with tools. It shows the names of tools and of their arguments."""
 
 RESPONSE_TEMPLATE = {
     "defaults": {"role": "assistant"},
@@ -81,24 +80,27 @@ RESPONSE_TEMPLATE = {
         "content": {"close": "<|end|>", "content": "text"},
     },
 }
-"""How tool calls are read in its replies, for `tokenizer.parse_response`."""
+"""The format of tool calls in its replies, for `tokenizer.parse_response`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MicroConfig:
-    """How a micro policy is built.
+    """The size and warm-up of a micro policy.
 
     Attributes:
         hidden_size: width of the model.
-        layers: depth of the model.
-        heads: attention heads, each `2 * hidden_size / heads` wide.
-        quality: how often the scripted player it imitates plays right, in [0, 1]: in an environment an oracle-valid
-            action, and a drawn legal one otherwise.
-        episodes: how many scripted episodes it imitates.
-        epochs: how often it sees each of them.
-        batch_rows: rows a step of warm-up.
-        learning_rate: peak of the warm-up's cosine schedule.
+        layers: number of layers.
+        heads: number of attention heads, each `2 * hidden_size / heads` wide.
+        quality: probability in [0, 1] that the imitated player plays well: in an environment an oracle-valid action,
+            and otherwise a random legal one.
+        episodes: number of scripted episodes to imitate.
+        epochs: passes over them.
+        batch_rows: rows per step of the warm-up.
+        learning_rate: maximum of the warm-up's cosine schedule.
         seed: of the weights, of the tasks' order and of the scripted player.
+
+    Raises:
+        ValueError: a number is out of range, or `hidden_size` is not a multiple of `heads`.
     """
 
     hidden_size: int = 64
@@ -118,28 +120,28 @@ class MicroConfig:
         if self.hidden_size % self.heads:
             raise ValueError(
                 f"hidden_size must be a multiple of heads, got {self.hidden_size} and {self.heads}; "
-                "take 64 and 4, say."
+                "use 64 and 4, for example."
             )
         if not 0 <= self.quality <= 1:
             raise ValueError(f"quality must be in [0, 1], got {self.quality}; use 1 for only valid actions.")
 
 
 def build_tokenizer(environment: Environment[Any], episodes: int = _RANDOM_EPISODES) -> PreTrainedTokenizerFast:
-    """The `tokenizer_of` an environment's own text.
+    """`tokenizer_of` the instructions, observations and actions of an environment.
 
     Args:
-        environment: whose instructions, observations and actions are read.
-        episodes: how many randomly played episodes are read.
+        environment: the environment.
+        episodes: number of random episodes from which the texts are taken.
     """
     return tokenizer_of(random_texts(environment, episodes))
 
 
 def tokenizer_of(texts: Iterable[str], tools: bool = False) -> PreTrainedTokenizerFast:
-    """A tokenizer over the words, numbers and tags of `texts`, with every character of theirs behind them.
+    """A tokenizer whose vocabulary is the words, numbers, tags and single characters of `texts`.
 
     Args:
-        texts: all that is shown and replied.
-        tools: whether its chat template shows tools, and its tool calls can be read.
+        texts: contexts and replies of the task.
+        tools: whether to use `TOOL_CHAT_TEMPLATE` and `RESPONSE_TEMPLATE`.
     """
     units: dict[str, None] = {}
     characters: dict[str, None] = {}
@@ -173,12 +175,12 @@ def tokenizer_of(texts: Iterable[str], tools: bool = False) -> PreTrainedTokeniz
 
 
 def build_model(tokenizer: PreTrainedTokenizerFast, config: MicroConfig, context: int = 4096) -> Qwen3ForCausalLM:
-    """A Qwen3 with random weights of the chosen size, float32.
+    """A Qwen3 model with random weights in float32.
 
     Args:
-        tokenizer: for the size of the vocabulary and the end and padding tokens.
-        config: for the sizes and the seed.
-        context: the longest sequence, in tokens.
+        tokenizer: for the vocabulary and the end and padding tokens.
+        config: the sizes and the seed.
+        context: maximum length of a sequence in tokens.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
@@ -192,9 +194,8 @@ def build_model(tokenizer: PreTrainedTokenizerFast, config: MicroConfig, context
                 num_key_value_heads=config.heads,
                 head_dim=2 * config.hidden_size // config.heads,
                 max_position_embeddings=context,
-                # The cells of a board are a few tokens apart, and 0.02 is for models a hundred times as wide.
-                rope_parameters={"rope_type": "default", "rope_theta": 100.0},
-                initializer_range=config.hidden_size**-0.5,
+                rope_parameters={"rope_type": "default", "rope_theta": 100.0},  # the cells of a board are a few apart
+                initializer_range=config.hidden_size**-0.5,  # the default 0.02 is for much wider models
                 tie_word_embeddings=True,
                 eos_token_id=tokenizer.eos_token_id,
                 pad_token_id=tokenizer.pad_token_id,
@@ -215,12 +216,11 @@ def warm_up(
 
     Args:
         model: trained in place.
-        rows: whose loss masks say which tokens to imitate.
-        pad_token_id: fills the gaps of a batch.
-        config: for the epochs, the batch, the learning rate and the seed.
-        on_step: told the step, the number of steps and the loss after each step.
-        targets: for each row, how likely which token was in the place of each token in the loss; that token itself
-            if `None`.
+        rows: their loss masks select the tokens to imitate.
+        pad_token_id: for padding.
+        config: the epochs, the batch, the learning rate and the seed.
+        on_step: called after each step with its number, the number of steps and the loss.
+        targets: for each row, the target distribution of each token in the loss; the token itself if `None`.
     """
     if targets is None:
         targets = [
@@ -244,14 +244,14 @@ def warm_up(
 
 
 def token_shares(ids: Sequence[int], replies: Mapping[tuple[int, ...], float]) -> list[TokenShares]:
-    """How likely which token was in the place of each token of a reply, given those before it.
+    """The distribution of each token of a sampled reply, given the tokens before it.
 
-    Imitating these in place of the tokens that were drawn has the same expected gradient, and none of the noise of
-    the draw.
+    Imitating these distributions has the same expected gradient as imitating the sampled tokens, without the variance
+    of sampling.
 
     Args:
-        ids: the tokens of the reply that was given.
-        replies: every reply that could have been given, `ids` among them, as tokens, with its probability.
+        ids: the tokens of the sampled reply.
+        replies: the probability of every possible reply, as tokens; `ids` is one of them.
     """
     shares: list[TokenShares] = []
     for place, token in enumerate(ids):
@@ -259,7 +259,7 @@ def token_shares(ids: Sequence[int], replies: Mapping[tuple[int, ...], float]) -
         for reply, probability in replies.items():
             following[reply[place]] = following.get(reply[place], 0.0) + probability
         total = sum(following.values())
-        shares.append({one: probability / total for one, probability in following.items()})
+        shares.append({candidate: probability / total for candidate, probability in following.items()})
         replies = {reply: probability for reply, probability in replies.items() if reply[place] == token}
     return shares
 
@@ -275,12 +275,12 @@ def init_policy(
     """Builds a micro policy for an environment, warms it up on scripted play and saves it with a model card.
 
     Args:
-        interaction: the environment and how it is shown; training and evaluation must show it the same way.
-        oracle: who knows the valid actions that the scripted player plays.
+        interaction: the environment and the format of its prompts, which training and evaluation must share.
+        oracle: judges which actions are valid, for the scripted player.
         starts: the tasks of the scripted episodes, of the training split; the first `config.episodes` are played.
-        output: the folder, which `from_pretrained` then opens.
-        config: how it is built.
-        on_step: as in `warm_up`.
+        output: the folder to write, for `from_pretrained`.
+        config: the sizes and the warm-up.
+        on_step: as in `warm_up`; shows progress bars if `None`.
     """
     script = OraclePlayer(interaction.environment, oracle, config.quality)
     return init_scripted_policy(interaction, script, starts, output, config, on_step)
@@ -294,16 +294,14 @@ def init_collaboration_policy(
     config: MicroConfig,
     on_step: Callable[[int, int, float], None] | None = None,
 ) -> Path:
-    """Builds a micro policy that plays all roles of a collaboration, warms it up on scripted play and saves it.
+    """Builds a micro policy for all roles of a collaboration, warms it up on scripted play and saves it.
 
     Args:
-        collaboration: who speaks when.
-        player: makes the scripted player of a quality, here `config.quality`.
-        starts: the tasks of the scripted episodes, each with a seed of its own, of the training split; the first
-            `config.episodes` are played. The tokenizer knows the words that they show and no others.
-        output: the folder, which `from_pretrained` then opens.
-        config: how it is built.
-        on_step: as in `warm_up`.
+        collaboration: the collaboration.
+        player: returns a scripted player of a quality; called with `config.quality`.
+        starts: the tasks of the scripted episodes, of the training split, with distinct seeds; the first
+            `config.episodes` are played. The vocabulary is that of their texts.
+        output, config, on_step: as in `init_policy`.
     """
     return init_scripted_policy(collaboration, player(config.quality), starts, output, config, on_step)
 
@@ -319,11 +317,11 @@ def init_scripted_policy(
     """Builds a micro policy for any task, warms it up on scripted play and saves it with a model card and its task.
 
     Args:
-        interaction: what is played; training and evaluation must show it the same way.
-        script: who plays, such as `interaction.scripted_player(config.quality)`.
-        starts, output, on_step: as in `init_policy`. The tokenizer knows the words of `interaction.texts`, or else
-            those that scripted play shows, and no others.
-        config: how it is built; its quality is only noted.
+        interaction: the task and the format of its prompts, which training and evaluation must share.
+        script: the scripted player, such as `interaction.scripted_player(config.quality)`.
+        starts, output, on_step: as in `init_policy`. The vocabulary is that of `interaction.texts`, or else of the
+            scripted episodes.
+        config: the sizes and the warm-up; its quality is only recorded in the model card.
     """
     played: Iterable[RolloutRequest[Any]] = islice(starts, config.episodes)
     if on_step is None:
@@ -333,19 +331,19 @@ def init_scripted_policy(
     replies: list[str] = []
     if texts is None:
         walks = list(walks)
-        steps = [step for one, _ in walks for step in one]
-        asked = [request for _, requests, _ in steps for request in requests]
-        tools = any(request.tools for request in asked)
-        shown = [str(message.get("content") or "") for request in asked for message in request.messages]
-        offered = [json.dumps(list(request.tools)) for request in asked] + [marked("")] if tools else []
-        replies = [reply for _, _, every in steps for reply in every]
+        steps = [step for steps, _ in walks for step in steps]
+        requests = [request for _, requests, _ in steps for request in requests]
+        tools = any(request.tools for request in requests)
+        shown = [str(message.get("content") or "") for request in requests for message in request.messages]
+        offered = [json.dumps(list(request.tools)) for request in requests] + [marked("")] if tools else []
+        replies = [reply for _, _, replies in steps for reply in replies]
         texts = [*shown, *offered, *replies]
     tokenizer = tokenizer_of(texts, tools)
     model = _imitate(interaction, tokenizer, script, walks, config, on_step)
     folder = _save(model, tokenizer, output, _card(interaction, config, model.num_parameters()))
-    most = max([MICRO_SAMPLING.max_new_tokens, *(len(tokenizer.encode(reply)) + 1 for reply in replies)])
+    longest = max([MICRO_SAMPLING.max_new_tokens, *(len(tokenizer.encode(reply)) + 1 for reply in replies)])
     try:
-        TaskSpec.of(interaction, sampling=replace(MICRO_SAMPLING, max_new_tokens=most)).save(folder)
+        TaskSpec.of(interaction, sampling=replace(MICRO_SAMPLING, max_new_tokens=longest)).save(folder)
     except ValueError as error:
         logger.warning("saved the policy without %s, so name its task to evaluate it: %s", TASK_FILE, error)
     return folder
@@ -359,7 +357,7 @@ def _imitate(
     config: MicroConfig,
     on_step: Callable[[int, int, float], None],
 ) -> Qwen3ForCausalLM:
-    """A model that was warmed up on scripted episodes."""
+    """A model warmed up on scripted episodes."""
     model, chat = build_model(tokenizer, config), Chat(tokenizer)
     encode = functools.cache(chat.encode)
     examples = [example for walked in walks for example in _examples(interaction, chat, encode, script, walked)]
@@ -375,12 +373,12 @@ def _examples(
     script: Script,
     walked: Walk,
 ) -> Iterator[tuple[Row, list[TokenShares]]]:
-    """The rows of one scripted episode, with how likely the script was to say which token."""
+    """The rows of one scripted episode, with the script's distribution of each token in the loss."""
     decisions, end = recorded(interaction, chat, walked).decisions, chat.tokenizer.eos_token_id
     for event in dict.fromkeys(decision.event for decision in decisions):
-        own = [decision for decision in decisions if decision.event == event]  # whose rows hold them in this order
-        shares = chain.from_iterable(_shares(interaction, encode, end, script, decision) for decision in own)
-        for row in decision_rows(own, [1.0] * len(own)):
+        of_event = [decision for decision in decisions if decision.event == event]  # the order of tokens in the rows
+        shares = chain.from_iterable(_shares(interaction, encode, end, script, decision) for decision in of_event)
+        for row in decision_rows(of_event, [1.0] * len(of_event)):
             yield row, list(islice(shares, sum(row.loss_mask)))
 
 
@@ -393,13 +391,13 @@ def _shares(
 ) -> list[TokenShares]:
     if not isinstance(script, LikelyScript):
         return [{token: 1.0} for token in decision.action_ids]
-    (request,) = (one for one in interaction.pending(decision.state) if one.event == decision.event)
+    (request,) = (request for request in interaction.pending(decision.state) if request.event == decision.event)
     replies = script.probabilities(decision.state, request)
     return token_shares(decision.action_ids, {(*encode(text), end): share for text, share in replies.items()})
 
 
 def _bar(name: str) -> Callable[[int, int, float], None]:
-    """Shows steps and loss, as bars of transformers are shown or not."""
+    """A progress bar of steps with the loss, shown if transformers' progress bars are."""
     bars: list[Any] = []
 
     def on_step(step: int, steps: int, loss: float) -> None:
@@ -430,7 +428,7 @@ def _shuffled(rows: int, config: MicroConfig, epoch: int) -> list[list[int]]:
 def _imitation_loss(
     model: Qwen3ForCausalLM, batch: dict[str, torch.Tensor], targets: Sequence[TokenShares]
 ) -> torch.Tensor:
-    """The mean cross entropy of the tokens in the loss, of which `targets` has one each, row after row."""
+    """The mean cross entropy of the tokens in the loss, with their `targets` in order."""
     ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
     attention = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
     length = batch["completion_ids"].shape[1]

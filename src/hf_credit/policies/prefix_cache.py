@@ -1,4 +1,4 @@
-"""Keys and values of earlier turns, so that a conversation that goes on is not read again from its start."""
+"""A cache of the keys and values of earlier turns, so that the next turn computes only its new tokens."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from torch import Tensor
 from transformers import DynamicCache, GenerationConfig, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 
-# Both attend by mask and position alone, so that a context may be read in parts.
-_ATTENTION = ("sdpa", "eager")
+_ATTENTION = ("sdpa", "eager")  # implementations that depend on the mask and the position ids only
 _Key = tuple[str, tuple[int, ...]]
 """An adapter, and tokens that were read with it."""
 
 
 def reads_in_parts(model: PreTrainedModel) -> bool:
-    """Whether a model that reads a context in parts, keeping keys and values, computes what it computes in one go.
+    """Whether a model computes the same from a context in parts, with a cache, as from the whole context.
 
-    So it is with torch's own attention over the whole context in every layer, and without virtual tokens before it.
+    This holds with torch's attention over the whole context in every layer, without virtual tokens before it.
     """
     if getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False):
         return False
@@ -35,14 +34,14 @@ def reads_in_parts(model: PreTrainedModel) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class _Table:
-    """What the model has read.
+    """Rows of tokens with their keys and values.
 
     Attributes:
-        tokens: of each row, the tokens whose keys and values are held.
-        adapters: of each row, the adapter that they were read with, where a call names one for each row.
-        mask: of shape (rows, columns), which columns hold them, in their order.
+        tokens: the tokens of each row.
+        adapters: the adapter that read each row, if the call names one for each row.
+        mask: of shape (rows, columns), true in the columns of the tokens, in order.
         cache: keys and values by layer, of shape (rows, heads, columns, head width).
-        weights: of the model that read them, and of its adapters which are in use.
+        weights: identifies the weights and active adapters that read them.
     """
 
     tokens: list[tuple[int, ...]]
@@ -53,23 +52,23 @@ class _Table:
 
 
 class PrefixCache:
-    """The inputs of a generation call, without what the last call has read already.
+    """The inputs of generation calls, with the keys and values of the last call as their prefix.
 
-    Remembers one call. A context that begins with a context and reply of that call goes on from their keys and
-    values; the others are read first, equal ones once, so that one call generates all. Everything is read anew where a
-    weight was written to or an adapter switched since, and with a model that does not read in parts (see
-    `reads_in_parts`). Where calls name the adapter of each context, a context goes on from what its own adapter read.
+    It holds one call. A context that begins with a context and reply of that call continues from their keys and
+    values; other contexts are read first, equal ones once, so that one call generates all replies. Everything is read
+    again if a weight or the active adapter has changed, and with a model for which `reads_in_parts` is false. If calls
+    name the adapter of each context, a context continues only from what its adapter read.
 
     Args:
         model: a causal language model in evaluation mode.
-        pad_token_id: fills the gaps.
+        pad_token_id: for padding.
     """
 
     def __init__(self, model: PreTrainedModel, pad_token_id: int) -> None:
         self.model = model
         self.pad_token_id = pad_token_id
         self.reads_in_parts = reads_in_parts(model)
-        # A token is drawn too, but not from the random stream, and nobody looks at it.
+        # `generate` must generate a token, which is ignored; greedy, it leaves the random generator alone.
         self._read_only = GenerationConfig(
             max_new_tokens=1,
             do_sample=False,
@@ -80,13 +79,13 @@ class PrefixCache:
         self._last: _Table | None = None
 
     def inputs(self, contexts: Sequence[Sequence[int]], adapters: Sequence[str] | None = None) -> dict[str, Any]:
-        """`input_ids` and `attention_mask` of shape (contexts, columns), padded on the left, and `past_key_values`
-        for the first columns where there are any.
+        """`input_ids` and `attention_mask` of shape (contexts, columns), padded on the left, and, if there are any,
+        `past_key_values` of the first columns.
 
         Args:
             contexts: of the call.
-            adapters: that of each context; where they differ, `adapter_names` is among the inputs. `None`: all are
-                read with the one in use.
+            adapters: the adapter of each context; the active one if `None`. If they differ, the inputs include
+                `adapter_names`.
         """
         last, self._last = self._last, None
         inputs = self._padded(contexts)
@@ -95,21 +94,21 @@ class PrefixCache:
             inputs["adapter_names"] = list(adapters or ())
         if not self.reads_in_parts:
             return inputs
-        whole = [(name, tuple(one)) for name, one in zip(adapters or [""] * len(contexts), contexts, strict=True)]
+        keys = [(name, tuple(ids)) for name, ids in zip(adapters or [""] * len(contexts), contexts, strict=True)]
         known: list[_Key] = []
         if last is not None and last.weights == self._weights(adapters is None):
             known = list(zip(last.adapters, last.tokens, strict=True))
-        rows = _continued(known, whole)
+        rows = _continued(known, keys)
         unread = [
-            len(context) - len(known[row][1]) for (_, context), row in zip(whole, rows, strict=True) if row is not None
+            len(context) - len(known[row][1]) for (_, context), row in zip(keys, rows, strict=True) if row is not None
         ]
         if not unread:
             known, last = [], None
-            if len(set(whole)) == len(whole):
+            if len(set(keys)) == len(keys):
                 return inputs
-        # All rows go on from the same column, so that only the left is padded, as in a call without memory.
+        # All rows continue from the same column, so that padding is on the left only, as in a call without a cache.
         at_once = max(unread, default=1)
-        new = {key for key, row in zip(whole, rows, strict=True) if row is None and len(key[1]) > at_once}
+        new = {key for key, row in zip(keys, rows, strict=True) if row is None and len(key[1]) > at_once}
         fresh = {key: index for index, key in enumerate(sorted(new), start=len(known))}
         if fresh:
             names = [name for name, _ in fresh]
@@ -117,10 +116,10 @@ class PrefixCache:
             last = read if last is None else _joined(last, read)
         if last is None:
             return inputs
-        found = [fresh.get(key) if row is None else row for key, row in zip(whole, rows, strict=True)]
+        found = [fresh.get(key) if row is None else row for key, row in zip(keys, rows, strict=True)]
         lengths = [
             0 if row is None else min(len(last.tokens[row]), len(context) - at_once)
-            for (_, context), row in zip(whole, found, strict=True)
+            for (_, context), row in zip(keys, found, strict=True)
         ]
         _select(last, [row or 0 for row in found], lengths)
         return {**inputs, "past_key_values": last.cache}
@@ -133,18 +132,18 @@ class PrefixCache:
         cache: Any,
         adapters: Sequence[str] | None = None,
     ) -> None:
-        """Remembers a call.
+        """Stores a call in place of the last one.
 
         Args:
             contexts: of the call.
             mask: the `attention_mask` of its inputs.
-            replies: what the model generated.
-            cache: the `past_key_values` it left behind.
+            replies: the generated tokens.
+            cache: the `past_key_values` that `generate` returned.
             adapters: of the call.
         """
         if not self.reads_in_parts or not isinstance(cache, DynamicCache):
             return
-        # The last token was drawn but not read.
+        # The last token was sampled but not read.
         read = cache.get_seq_length() - mask.shape[1]
         lengths = torch.tensor([len(reply) for reply in replies], device=mask.device)
         held = torch.cat([mask, torch.arange(read, device=mask.device) < lengths[:, None]], dim=1)
@@ -157,7 +156,7 @@ class PrefixCache:
         )
 
     def _weights(self, with_adapters: bool) -> tuple[Any, ...]:
-        """What changes whenever a weight is written to or replaced, and whenever another adapter is in use."""
+        """A value that changes when a weight is modified or replaced, or another adapter becomes active."""
         written = [(p.data_ptr(), 0 if p.is_inference() else p._version) for p in self.model.parameters()]
         if not hasattr(self.model, "peft_config"):
             return (*written, with_adapters)
@@ -191,40 +190,40 @@ class PrefixCache:
 
 
 def _continued(known: Sequence[_Key], contexts: Sequence[_Key]) -> list[int | None]:
-    """For each context a row that it begins with and goes on from; `None` where there seems to be none."""
+    """For each context the row of `known` that is a prefix of it, or `None`. A prefix may be missed in rare cases."""
     order = sorted(range(len(known)), key=known.__getitem__)
     ordered = [known[row] for row in order]
     found: list[int | None] = []
     for adapter, context in contexts:
-        # In the order of a dictionary, what a word begins with stands before it, and mostly right before it.
-        place = bisect_right(ordered, (adapter, context)) - 1
-        own, tokens = ordered[place] if place >= 0 else ("", ())
-        goes_on = place >= 0 and own == adapter and len(tokens) < len(context) and context[: len(tokens)] == tokens
-        found.append(order[place] if goes_on else None)
+        # In lexicographic order, a prefix comes before the context, and nearly always directly before it.
+        index = bisect_right(ordered, (adapter, context)) - 1
+        other, tokens = ordered[index] if index >= 0 else ("", ())
+        is_prefix = index >= 0 and other == adapter and len(tokens) < len(context) and context[: len(tokens)] == tokens
+        found.append(order[index] if is_prefix else None)
     return found
 
 
 def _select(table: _Table, rows: list[int], lengths: list[int]) -> None:
-    """Makes the cache of a table that of other rows, of each the first tokens, aligned on the right.
+    """Replaces the rows of a table's cache by the first tokens of chosen rows, aligned on the right.
 
     Args:
-        table: its cache is changed in place, one layer after the other, so that no second one is ever held.
-        rows: which row of the table each new row is.
-        lengths: how many tokens of it, not all 0.
+        table: its cache is changed in place, layer by layer, so that memory never holds two caches.
+        rows: the row of the table for each new row.
+        lengths: the number of its tokens to keep, not all 0.
     """
     device = table.mask.device
     chosen, counts = torch.tensor(rows, device=device), torch.tensor(lengths, device=device)
     width = max(lengths)
-    in_use = (~table.mask[chosen]).int().argsort(dim=1, stable=True)  # the columns in use first, in their order
-    place = torch.arange(width, device=device) - (width - counts)[:, None]
-    columns = in_use.gather(1, place.clamp(min=0))  # what lands on the left of a shorter row is masked
+    in_use = (~table.mask[chosen]).int().argsort(dim=1, stable=True)  # the columns in use first, in order
+    index = torch.arange(width, device=device) - (width - counts)[:, None]
+    columns = in_use.gather(1, index.clamp(min=0))  # the left of a shorter row is masked
     for layer in _layers(table.cache):
         layer.keys = layer.keys[chosen[:, None], :, columns].transpose(1, 2)
         layer.values = layer.values[chosen[:, None], :, columns].transpose(1, 2)
 
 
 def _joined(first: _Table, second: _Table) -> _Table:
-    """The rows of both, padded on the left to the same number of columns."""
+    """The rows of both tables, padded on the left to the same number of columns."""
     width = max(first.mask.shape[1], second.mask.shape[1])
 
     def widen(values: Tensor) -> Tensor:
@@ -244,5 +243,5 @@ def _joined(first: _Table, second: _Table) -> _Table:
 
 
 def _layers(cache: DynamicCache) -> list[Any]:
-    """The layers of a cache, all of the plain kind."""
+    """The layers of a cache, which are all `DynamicLayer`."""
     return cache.layers

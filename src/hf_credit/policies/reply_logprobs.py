@@ -15,35 +15,36 @@ _TOKENS_AT_ONCE = 2**16
 
 @torch.inference_mode()
 def reply_logprobs(
-    model: PreTrainedModel, asked: Sequence[tuple[Sequence[int], Sequence[int]]], temperature: float = 1.0
+    model: PreTrainedModel, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], temperature: float = 1.0
 ) -> list[tuple[float, ...]]:
     """log pi(y_t | x, y_<t) of each token of each reply, in nats.
 
     Args:
         model: a causal language model, used in evaluation mode.
-        asked: each a context x of at least one token and a reply y to it, both in tokens.
-        temperature: that logits are divided by, above 0.
+        pairs: a context x of at least one token, and a reply y to it, in tokens.
+        temperature: divides the logits, above 0.
     """
     was_training = model.training
     model.eval()
-    found: list[tuple[float, ...]] = [()] * len(asked)
-    most = max(1, min(_TOKENS_AT_ONCE, _LOGITS_AT_ONCE // model.config.get_text_config().vocab_size))
-    order = sorted(range(len(asked)), key=lambda place: sum(map(len, asked[place])))
+    found: list[tuple[float, ...]] = [()] * len(pairs)
+    at_once = max(1, min(_TOKENS_AT_ONCE, _LOGITS_AT_ONCE // model.config.get_text_config().vocab_size))
+    order = sorted(range(len(pairs)), key=lambda index: sum(map(len, pairs[index])))
     while order:
-        longest = sum(map(len, asked[order[-1]]))
-        part, order = order[-max(most // longest, 1) :], order[: -max(most // longest, 1)]
-        # What stands behind a reply cannot change what comes before it, so any token fills the gaps.
+        longest = sum(map(len, pairs[order[-1]]))
+        part, order = order[-max(at_once // longest, 1) :], order[: -max(at_once // longest, 1)]
+        batch = [pairs[index] for index in part]
+        # Attention is causal, so any token will do as padding on the right.
         ids = torch.zeros(len(part), longest, dtype=torch.long)
-        for row, place in enumerate(part):
-            ids[row, : sum(map(len, asked[place]))] = torch.tensor([*asked[place][0], *asked[place][1]])
+        for row, (context, reply) in enumerate(batch):
+            ids[row, : len(context) + len(reply)] = torch.tensor([*context, *reply])
         logits = cast(Any, model)(input_ids=ids.to(model.device), use_cache=False).logits
-        lengths = [len(asked[place][1]) for place in part]
+        lengths = [len(reply) for _, reply in batch]
         rows = torch.repeat_interleave(torch.tensor(lengths))
-        tokens = [len(asked[place][0]) + at for place, own in zip(part, lengths, strict=True) for at in range(own)]
-        told = (logits[rows, torch.tensor(tokens, dtype=torch.long) - 1].double().cpu() / temperature).log_softmax(-1)
-        drawn = torch.tensor([token for place in part for token in asked[place][1]], dtype=torch.long)
-        values = iter(told.gather(-1, drawn[:, None]).squeeze(-1).tolist())
-        for place, own in zip(part, lengths, strict=True):
-            found[place] = tuple(itertools.islice(values, own))
+        columns = [column for x, y in batch for column in range(len(x) - 1, len(x) + len(y) - 1)]
+        logits = logits[rows, torch.tensor(columns, dtype=torch.long)].double().cpu() / temperature
+        replies = torch.tensor([token for _, reply in batch for token in reply], dtype=torch.long)
+        values = iter(logits.log_softmax(-1).gather(-1, replies[:, None]).squeeze(-1).tolist())
+        for index, length in zip(part, lengths, strict=True):
+            found[index] = tuple(itertools.islice(values, length))
     model.train(was_training)
     return found

@@ -1,4 +1,4 @@
-"""Policies that share one base model: every role has an adapter of its own on it."""
+"""Policies of roles that share a base model: each role has its own adapter."""
 
 from __future__ import annotations
 
@@ -19,23 +19,21 @@ _MIXABLE = ("Linear", "Embedding", "Linear4bit", "Linear8bitLt")  # PEFT's layer
 
 
 def use_adapter(model: PeftModel, name: str) -> None:
-    """Makes an adapter the one that a model reads and writes with.
-
-    What is trained of the model stays as it is, while PEFT's own `set_adapter` would freeze every other adapter.
+    """Activates an adapter without freezing the others, as PEFT's `set_adapter` does.
 
     Args:
         model: has the adapter.
         name: of the adapter.
     """
-    trained = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+    requires_grad = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
     model.set_adapter(name)
-    for parameter, flag in trained:
+    for parameter, flag in requires_grad:
         parameter.requires_grad_(flag)
 
 
 @contextmanager
 def using(model: PeftModel, name: str) -> Iterator[PeftModel]:
-    """`use_adapter` within, where the model is given, and the adapter of before afterwards, after an error as well."""
+    """`use_adapter`, and the previous adapter again on exit, also on errors."""
     before = model.active_adapter
     use_adapter(model, name)
     try:
@@ -45,11 +43,11 @@ def using(model: PeftModel, name: str) -> Iterator[PeftModel]:
 
 
 class RoleSampler:
-    """A `GenerateFn` of one role: another one, called while the role's adapter is in use.
+    """The `GenerateFn` of one role, which generates with the role's adapter.
 
     Args:
-        generate: samples from the model, for this role alone if it remembers keys and values. Where it has a method
-            `seeded`, so has this one.
+        generate: samples from the model; if it caches keys and values, it must be for this role only. This sampler
+            has a method `seeded` if `generate` has one.
         model: has the adapter.
         role: the name of the role and of its adapter.
     """
@@ -70,12 +68,12 @@ class RoleSampler:
 
 
 class MixedRoles(Mapping[str, GenerateFn]):
-    """The `GenerateFn` of each role, and replies of several roles in one call of the model, `together`.
+    """The `GenerateFn` of each role; `together` generates for several roles in one batch.
 
     Args:
-        alone: the sampler of each role, which remembers what that role alone was asked.
-        generate: samples for several, and remembers what they were asked together.
-        model: has their adapters, and `can_mix` holds for it.
+        alone: the sampler of each role, with its own cache.
+        generate: the sampler of batches of several roles, with its own cache.
+        model: has their adapters; `can_mix` holds for it.
     """
 
     def __init__(self, alone: Mapping[str, GenerateFn], generate: Replies, model: PeftModel) -> None:
@@ -95,25 +93,25 @@ class MixedRoles(Mapping[str, GenerateFn]):
     def together(
         self, roles: Sequence[str], contexts: Sequence[Sequence[int]], seeds: Sequence[int | None] | None
     ) -> Sequence[Generation]:
-        """The reply of each role to its context.
+        """One reply to each context.
 
         Args:
-            roles: who replies to each context.
+            roles: the role that replies to each context.
             contexts: at least one.
-            seeds: one for each context, `None` where it names no random numbers; or none at all.
+            seeds: one for each context, `None` to draw from torch's random generator; or `None` for all.
         """
         if len(set(roles)) == 1:
-            own: Any = self.alone[roles[0]]
-            return own(contexts) if seeds is None else own.seeded(contexts, seeds)
+            sampler_of_role: Any = self.alone[roles[0]]
+            return sampler_of_role(contexts) if seeds is None else sampler_of_role.seeded(contexts, seeds)
         with using(self.model, roles[0]):
             return self.generate.mixed(contexts, roles, seeds)
 
 
 def can_mix(model: PeftModel) -> bool:
-    """Whether one pass of a model may read rows with different adapters: all are plain LoRA, and none is merged.
+    """Whether the rows of one batch may have different adapters: all are plain LoRA, and none is merged.
 
-    PEFT refuses it for DoRA and other variants and for merged weights, and knows one adapter alone for biases, other
-    modules and tokens that are trained whole.
+    PEFT refuses this for DoRA and other variants and for merged weights, and supports only one adapter that trains
+    biases, whole modules or tokens.
     """
     configs: list[Any] = list(model.peft_config.values())
     for config in configs:
@@ -131,26 +129,26 @@ def load_role_policies(
     trust_remote_code: bool = False,
     **sampling: Any,
 ) -> tuple[PeftModel, Mapping[str, GenerateFn]]:
-    """The policies of a run with `role_adapters`, as its `save_model` or a checkpoint of it left them.
+    """Loads the policies of a run with `role_adapters`, from its saved model or a checkpoint.
 
     Args:
-        folder: holds a folder for each role, with its adapter, and the tokenizer.
+        folder: has a folder with the adapter of each role, and the tokenizer.
         model: the base model, or its id or folder; the one that the adapters name if `None`.
-        device: where the model goes; it stays where it was loaded if `None`.
-        trust_remote_code: whether code that lies beside the base model is run.
+        device: of the model; if `None`, it stays where it was loaded.
+        trust_remote_code: whether code in the base model's repository is run.
         **sampling: as in `hf_credit.policies.generation.sampler`.
 
     Returns:
-        The model with all adapters, and the sampler of each role, which an `Engine` takes as they are.
+        The model with all adapters, and the samplers of the roles, as an `Engine` takes them.
 
     Raises:
-        ValueError: the folder holds no adapters of roles, or files lack a tensor.
+        ValueError: the folder has no adapters of roles, or files lack a tensor.
     """
     found = role_folders(folder)
     if not found:
         raise ValueError(
             f"a folder of role policies must hold a folder with {ADAPTER_CONFIG} for each role, got {folder} without "
-            "any; name one that a trainer with role_adapters saved."
+            "any; pass the folder of a run with role_adapters."
         )
     if model is None:
         model = PeftConfig.from_pretrained(str(found[0])).base_model_name_or_path
@@ -170,10 +168,10 @@ def load_role_policies(
 def role_samplers(
     model: PeftModel, roles: Iterable[str], tokenizer: PreTrainedTokenizerBase, **sampling: Any
 ) -> Mapping[str, GenerateFn]:
-    """The sampler of each role of a model that nobody is training, all in one call where `can_mix` holds.
+    """The samplers of the roles of a model that is not being trained; a batch may mix roles if `can_mix` holds.
 
     Args:
-        model: has an adapter of each role.
+        model: has an adapter for each role.
         roles: their names.
         tokenizer, **sampling: as in `hf_credit.policies.generation.sampler`.
     """
@@ -181,5 +179,5 @@ def role_samplers(
     def new() -> Any:
         return sampler(model, tokenizer, **sampling)  # type: ignore[arg-type]
 
-    alone = {one: RoleSampler(new(), model, one) for one in roles}
+    alone = {role: RoleSampler(new(), model, role) for role in roles}
     return MixedRoles(alone, new(), model) if can_mix(model) else alone

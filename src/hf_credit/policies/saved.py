@@ -1,7 +1,7 @@
-"""A policy as training saved it, and what draws replies from it.
+"""Loads a saved policy and its sampler.
 
-Its folder, or the repository of its id on the Hub, holds weights or an adapter, or a folder with an adapter for each
-role (`role_policies`); the tokenizer; the task (`hf_credit.tasks.TaskSpec`); and a folder for each critic
+The folder of a policy, or its repository on the Hub, has the weights or an adapter, or a folder with an adapter for
+each role (`role_policies`); the tokenizer; the task (`hf_credit.tasks.TaskSpec`); and a folder for each critic
 (`hf_credit.critics.saved`).
 """
 
@@ -23,12 +23,12 @@ from hf_credit.tasks import Sampling
 
 
 def load_policy(model: str, device: str | None = None, trust_remote_code: bool = False) -> tuple[Any, Any]:
-    """A causal language model and its tokenizer.
+    """Loads a causal language model and its tokenizer.
 
     Args:
         model: a folder, with an adapter or a whole model, or an id on the Hub.
-        device: a GPU if there is one, else the processor, if `None`.
-        trust_remote_code: whether code that lies there is run.
+        device: if `None`, a GPU if there is one, else the CPU.
+        trust_remote_code: whether code in the folder or repository is run.
 
     Raises:
         ValueError: there is no such model, or its files lack a tensor.
@@ -50,26 +50,26 @@ def load_policy(model: str, device: str | None = None, trust_remote_code: bool =
 def load_sampler(
     model: str, sampling: Sampling, device: str | None = None, trust_remote_code: bool = False
 ) -> tuple[Any, Any, GenerateFn | Mapping[str, GenerateFn]]:
-    """A network, its tokenizer, and what draws replies from it: of each role by itself, where roles have adapters.
+    """Loads a model, its tokenizer, and its sampler, or the sampler of each role if roles have adapters.
 
     Args:
         model: as in `load_policy`, or the folder of a run with `role_adapters`.
-        sampling: how replies are drawn.
+        sampling: the sampling parameters.
         device, trust_remote_code: as in `load_policy`.
 
     Raises:
-        ValueError: there is no such model, or a sampling parameter is not possible.
+        ValueError: there is no such model, or a sampling parameter is out of range.
     """
-    drawn: dict[str, Any] = asdict(sampling)
+    parameters: dict[str, Any] = asdict(sampling)
     if role_folders(model):
         from hf_credit.policies.role_policies import load_role_policies
 
         device = device or _device()
-        network, generate = load_role_policies(model, device=device, trust_remote_code=trust_remote_code, **drawn)
+        network, generate = load_role_policies(model, device=device, trust_remote_code=trust_remote_code, **parameters)
         tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", trust_remote_code=trust_remote_code)
         return network, tokenizer, generate
     network, tokenizer = load_policy(model, device, trust_remote_code)
-    return network, tokenizer, sampler(network, tokenizer, **drawn)
+    return network, tokenizer, sampler(network, tokenizer, **parameters)
 
 
 def load_role_models(
@@ -80,26 +80,26 @@ def load_role_models(
     device: str | None = None,
     trust_remote_code: bool = False,
 ) -> dict[str, GenerateFn]:
-    """Models with weights of their own for roles that nothing is learned from, such as a judge. They reply greedily.
+    """Loads separate models for roles that are not trained, such as a judge, with greedy decoding.
 
     Args:
         models: a folder or an id on the Hub, by role.
         interaction: has the roles.
-        tokenizer: the policy's, whose tokens they read and write.
-        max_new_tokens: of a reply.
+        tokenizer: the policy's, with which their contexts are encoded.
+        max_new_tokens: maximum length of a reply in tokens.
         device, trust_remote_code: as in `load_policy`.
 
     Raises:
-        ValueError: something is learned from a role, there is no such model, or it has another vocabulary.
+        ValueError: a role is trained, there is no such model, or its vocabulary is not the policy's.
     """
     require_untrained(interaction, models)
     found = {}
     for role, name in models.items():
-        network, own = load_policy(name, device, trust_remote_code)
-        if own.get_vocab() != tokenizer.get_vocab():
+        network, its_tokenizer = load_policy(name, device, trust_remote_code)
+        if its_tokenizer.get_vocab() != tokenizer.get_vocab():
             raise ValueError(
                 f"a model that replies for {role!r} must have the policy's vocabulary, got {name!r} with another; "
-                "take one of the policy's family."
+                "choose a model of the policy's family."
             )
         found[role] = sampler(network, tokenizer, max_new_tokens=max_new_tokens, temperature=0.0)
     return found
@@ -108,7 +108,7 @@ def load_role_models(
 def with_role_models(
     generate: GenerateFn | Mapping[str, GenerateFn], interaction: Interaction[Any], others: Mapping[str, GenerateFn]
 ) -> GenerateFn | Mapping[str, GenerateFn]:
-    """The policy's sampler, or that of each role, beside those of `load_role_models`."""
+    """The policy's sampler or samplers, combined with those of `load_role_models`."""
     if not others:
         return generate
     policies = generate if isinstance(generate, Mapping) else dict.fromkeys(interaction.roles, generate)

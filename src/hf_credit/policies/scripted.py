@@ -1,4 +1,4 @@
-"""Play of chosen quality, to warm a policy up on and to compare one with."""
+"""Episodes of a scripted player, to warm up a policy or as a baseline."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from hf_credit.rollouts.chat import Thread
 from hf_credit.rollouts.scripts import OraclePlayer, Script
 
 Step = tuple[Any, Sequence[Request], list[str]]
-"""A state, who was asked in it, and what they replied."""
+"""A state, its pending requests, and the replies to them."""
 
 Walk = tuple[list[Step], Any]
-"""The steps of one episode, and the state after the last."""
+"""The steps of one episode, and the final state."""
 
 
 def walk(interaction: Interaction[Any], script: Script, start: RolloutRequest[Any]) -> Walk:
-    """One scripted episode.
+    """Plays one scripted episode.
 
     Args:
-        interaction: what is played.
-        script: who plays. Those who are asked at the same time reply in their order, from one random stream.
-        start: the task and the seed, the task's own or 0 where it is `None`, which also drives the script.
+        interaction: the task.
+        script: the player. It replies to the requests of a step in order, from one random generator.
+        start: the task row and the seed of the episode and the script; if `None`, the row's seed, or 0.
     """
     seed = start.task.get("seed", 0) if start.seed is None else start.seed
     draws = stream(seed, "scripted")
@@ -38,7 +38,7 @@ def walk(interaction: Interaction[Any], script: Script, start: RolloutRequest[An
 
 
 def play(interaction: Interaction[Any], chat: Chat, script: Script, start: RolloutRequest[Any]) -> Episode:
-    """One scripted episode, as an Engine would record it of a policy that gives the same replies.
+    """Plays one scripted episode, recorded as that of a policy with the same replies.
 
     Args:
         interaction, script, start: as in `walk`.
@@ -48,12 +48,12 @@ def play(interaction: Interaction[Any], chat: Chat, script: Script, start: Rollo
 
 
 def recorded(interaction: Interaction[Any], chat: Chat, walked: Walk) -> Episode:
-    """What was walked, as an Engine would record it of a policy that gives the same replies.
+    """A walk as an episode, as an `Engine` records that of a policy with the same replies.
 
     Args:
-        interaction: what was played.
+        interaction: the task.
         chat: renders the contexts.
-        walked: of `walk`.
+        walked: what `walk` returned.
     """
     steps, final = walked
     states = [*(state for state, _, _ in steps), final]
@@ -89,14 +89,14 @@ def recorded(interaction: Interaction[Any], chat: Chat, walked: Walk) -> Episode
 def scripted_episode(
     interaction: EnvironmentInteraction, chat: Chat, oracle: Oracle, quality: float, start: RolloutRequest
 ) -> Episode:
-    """One episode of `OraclePlayer`.
+    """Plays one episode of `OraclePlayer`.
 
     Args:
-        interaction: what is played.
-        chat: renders the contexts, so that the episode reads as a policy's own would.
-        oracle: who knows the valid actions.
-        quality: in [0, 1].
-        start: the task and the seed, which also drives the player.
+        interaction: the task.
+        chat: renders the contexts.
+        oracle: judges the actions.
+        quality: the probability of an oracle-valid action, in [0, 1].
+        start: as in `walk`.
 
     Raises:
         ValueError: `quality` is outside [0, 1].

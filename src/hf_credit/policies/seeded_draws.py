@@ -1,4 +1,4 @@
-"""Samples whose random numbers are named by seeds, so that several replies can be drawn with the same ones."""
+"""Sampling with a seed for each reply, so that several replies can be sampled with common random numbers."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ from transformers.generation import (
 
 
 class SeededDraws(LogitsProcessor):
-    """Turns the choice of the most probable token into a draw from the distribution (the Gumbel-max trick).
+    """Turns greedy decoding into sampling, by the Gumbel-max trick.
 
-        argmax_v (log p(v) + g(v)),   g(v) = -log(-log u(v)),  u uniform,   is a draw from p
+        argmax_v (log p(v) + g(v)) ~ p,   g(v) = -log(-log u(v)),   u(v) uniform on (0, 1)
 
-    The numbers u of the n-th token are a function of the row's seed and n. So two rows of one seed draw with the same
-    numbers whatever their distributions, and each by itself has its distribution untouched (paper C3, Appendix L).
+    The numbers u of the n-th token depend on the row's seed and n only. So rows with the same seed have common random
+    numbers, and each still follows its own distribution p (C3, Appendix L).
 
     Args:
-        seeds: one a row; `None` draws from torch's random stream.
-        warpers: temperature, nucleus and the like, which make p of the model's scores.
-        device: where the scores are.
+        seeds: one for each row; `None` draws from torch's random generator.
+        warpers: temperature, nucleus and others, which turn the model's scores into log p.
+        device: of the scores.
     """
 
     def __init__(self, seeds: Sequence[int | None], warpers: LogitsProcessorList, device: torch.device) -> None:
         self.warpers = warpers
-        named = sorted({seed for seed in seeds if seed is not None})
-        # The generators are the processor's own, whose numbers are the same beside every accelerator.
-        self._generators = [torch.Generator().manual_seed(seed % 2**63) for seed in named]
-        place = {seed: index for index, seed in enumerate(named)}
-        unnamed = iter(range(len(named), len(named) + len(seeds)))
-        self._fresh = sum(seed is None for seed in seeds)
-        self._rows = torch.tensor([next(unnamed) if seed is None else place[seed] for seed in seeds], device=device)
+        given = sorted({seed for seed in seeds if seed is not None})
+        # On the CPU, whose numbers do not depend on the accelerator.
+        self._generators = [torch.Generator().manual_seed(seed % 2**63) for seed in given]
+        index_of = {seed: index for index, seed in enumerate(given)}
+        without = iter(range(len(given), len(given) + len(seeds)))
+        self._without = sum(seed is None for seed in seeds)
+        self._rows = torch.tensor([next(without) if seed is None else index_of[seed] for seed in seeds], device=device)
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         width = scores.shape[-1]
         numbers = [torch.rand(width, generator=generator, dtype=torch.float64) for generator in self._generators]
-        if self._fresh:
-            numbers.extend(torch.rand(self._fresh, width, dtype=torch.float64))
+        if self._without:
+            numbers.extend(torch.rand(self._without, width, dtype=torch.float64))
         noise = -(-torch.stack(numbers).log()).log()
         warped = self.warpers(cast(torch.LongTensor, input_ids), cast(torch.FloatTensor, scores))
         logprobs = warped.double().log_softmax(dim=-1)
@@ -59,12 +59,12 @@ class SeededDraws(LogitsProcessor):
 def seeded(
     config: GenerationConfig, seeds: Sequence[int | None], device: torch.device
 ) -> tuple[GenerationConfig, LogitsProcessorList]:
-    """The generation settings and the processor that draw what `config` draws, with seeds.
+    """Generation settings and a logits processor that sample as `config` does, but with seeds.
 
     Args:
-        config: that samples one reply to a context; one that takes the most probable token is left as it is.
-        seeds: one for each context.
-        device: where the model is.
+        config: samples one reply to a context; greedy settings are returned unchanged.
+        seeds: one for each context, or `None`.
+        device: of the model.
     """
     if not config.do_sample:
         return config, LogitsProcessorList()
@@ -76,7 +76,7 @@ def seeded(
 
 
 def _warpers(config: GenerationConfig) -> LogitsProcessorList:
-    """What transformers itself does to the scores when it samples, in its order."""
+    """The warpers with which transformers samples, in its order."""
     warpers = LogitsProcessorList()
     if config.temperature is not None and config.temperature != 1.0:
         warpers.append(TemperatureLogitsWarper(config.temperature))

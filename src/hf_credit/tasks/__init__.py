@@ -1,4 +1,4 @@
-"""Tasks: what is played, written down so that it can be played again, and the rows that are played."""
+"""Tasks: their serialisable descriptions, and their rows."""
 
 from hf_credit.tasks.spec import TASK_FILE, Sampling, TaskSpec
 

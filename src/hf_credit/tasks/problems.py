@@ -1,4 +1,4 @@
-"""Problems to train on, and that none of them is a problem that is evaluated on."""
+"""Training rows without the problems of evaluation sets."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class TaskRows:
     """Task rows of a run.
 
     Attributes:
-        train: what is trained on.
-        held_out: what is evaluated during training, `None` where nothing is.
-        facts: what a run should remember of them, as plain values.
+        train: the training rows.
+        held_out: the rows of evaluations during training, or `None`.
+        facts: plain values for the run's record.
     """
 
     train: Dataset | IterableDataset
@@ -30,20 +30,20 @@ class TaskRows:
 def problem_rows(
     names: Sequence[str], evaluation_names: Sequence[str], on_overlap: str, on_missing: str, held_out_tasks: int
 ) -> TaskRows:
-    """The rows of sets of problems, one set after the other, none of them in an evaluation set.
+    """The concatenated rows of problem sets, without the problems of evaluation sets.
 
     Args:
         names, evaluation_names: as for `load_problems`.
-        on_overlap, on_missing: `refuse` or `drop` rows that an evaluation set has too, or that have no gold answer.
-        held_out_tasks: how many of the evaluation sets' rows are evaluated during training, drawn from all of them.
+        on_overlap, on_missing: `"refuse"` or `"drop"` rows that an evaluation set also has, or without a gold answer.
+        held_out_tasks: number of rows of `TaskRows.held_out`, drawn from all evaluation sets.
 
     Raises:
-        ValueError: a set or a row is not possible, or the sets overlap.
+        ValueError: a set or a row is invalid, or the sets overlap.
         OSError: a file or a repository cannot be read.
     """
     sets = [load_problems(name, on_missing) for name in names]
     return without_evaluation(
-        concatenate_datasets([one.rows for one in sets]),
+        concatenate_datasets([problems.rows for problems in sets]),
         [load_problems(name, on_missing) for name in evaluation_names],
         on_overlap,
         "problem",
@@ -60,17 +60,17 @@ def without_evaluation(
     held_out_tasks: int = 0,
     sets: Sequence[Problems] = (),
 ) -> TaskRows:
-    """Training rows, none of which is a problem of an evaluation set.
+    """Training rows without the problems of evaluation sets.
 
     Args:
         train: rows with the column.
-        evaluation: sets that must not be trained on.
+        evaluation: the sets to exclude.
         on_overlap, held_out_tasks: as for `problem_rows`.
-        column: of the problem in `train`.
-        sets: where the training rows are from, if they are sets of problems.
+        column: the column of the problem in `train`.
+        sets: the problem sets of the training rows, if they come from problem sets.
 
     Raises:
-        ValueError: the sets overlap, or nobody can tell.
+        ValueError: the sets overlap, or the rows cannot be compared.
     """
     if not evaluation and not sets:
         return TaskRows(train=train, held_out=None)
@@ -78,10 +78,10 @@ def without_evaluation(
     if not isinstance(train, Dataset) or column not in train.column_names:
         found = f"the columns {', '.join(train.column_names)}" if isinstance(train, Dataset) else "a stream"
         raise ValueError(
-            f"training rows must have the column {column!r} and be no stream to be compared with "
-            f"evaluation_problem_sets, got {found}; leave evaluation_problem_sets out, or take another dataset."
+            f"training rows must have the column {column!r}, and not be a stream, to be compared with "
+            f"evaluation_problem_sets, got {found}; leave evaluation_problem_sets out, or use another dataset."
         )
-    others = {one.name: list(one.rows["problem"]) for one in evaluation}
+    others = {problems.name: list(problems.rows["problem"]) for problems in evaluation}
     dropped: dict[str, int] = {}
     if on_overlap == "drop":
         train, dropped = drop_overlap(train, others, column)
@@ -89,14 +89,14 @@ def without_evaluation(
         refuse_overlap(train, others, column)
     held_out = None
     if evaluation:
-        everything = concatenate_datasets([one.rows for one in evaluation])
+        everything = concatenate_datasets([problems.rows for problems in evaluation])
         held_out = everything.shuffle(seed=0).select(range(min(held_out_tasks, len(everything))))
-    problems = {
-        "train": [one.description() for one in sets],
-        "evaluation": [one.description() for one in evaluation],
+    facts = {
+        "train": [problems.description() for problems in sets],
+        "evaluation": [problems.description() for problems in evaluation],
         "overlap_dropped": dropped,
         "rows": len(train),
     }
     if sets:
-        problems["fingerprint"] = fingerprint(train["uid_sha"])
-    return TaskRows(train=train, held_out=held_out, facts={"problems": problems})
+        facts["fingerprint"] = fingerprint(train["uid_sha"])
+    return TaskRows(train=train, held_out=held_out, facts={"problems": facts})

@@ -1,4 +1,4 @@
-"""Which rows of a task are played: its own, those of a dataset, or problems of which none is evaluated on."""
+"""Task rows from datasets, and the starts of evaluations."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ _FILES = {".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet
 def load_splits(
     name: str, only: str, config: str | None = None, streaming: bool = False
 ) -> Mapping[str, Dataset | IterableDataset]:
-    """The splits of a dataset; rows without splits are the one called `only`.
+    """The splits of a dataset.
 
     Args:
         name: a file, a folder of `save_to_disk`, or an id on the Hub.
-        only: see above.
-        config: which subset of a dataset on the Hub.
-        streaming: whether rows are read as they are needed.
+        only: the name of the split if the dataset has no splits.
+        config: the subset of a dataset on the Hub.
+        streaming: whether rows are read when they are needed.
 
     Raises:
-        ValueError: it is a file of another kind.
+        ValueError: the file has an unknown format, or cannot be read.
         OSError: there is no such dataset.
     """
     try:
         return _load_splits(name, only, config, streaming)
     except (DatasetsError, RecursionError) as error:
         reason = (str(error.__cause__ or error) or type(error).__name__).splitlines()[0][:300]
-        raise ValueError(f"a dataset must be readable, got {name!r} ({reason}); mend it.") from error
+        raise ValueError(f"a dataset must be readable, got {name!r} ({reason}); fix it.") from error
 
 
 def _load_splits(name: str, only: str, config: str | None, streaming: bool) -> Mapping[str, Dataset | IterableDataset]:
@@ -67,7 +67,7 @@ def require_split(splits: Mapping[str, Any], split: str, remedy: str) -> Any:
 
 
 def held_out_starts(episodes: int, first: int = 0) -> list[RolloutRequest[Any]]:
-    """The starts of held-out tasks `first` to `first + episodes - 1` of any environment, the same for every policy.
+    """Starts of the held-out tasks `first` to `first + episodes - 1` of any environment, the same for every policy.
 
     Raises:
         ValueError: there is no such task.
@@ -86,15 +86,15 @@ def evaluation_starts(
     """One start for each task of an evaluation, the same for every policy.
 
     Args:
-        interaction: what is played.
-        episodes: how many tasks; 256 of the task's own, or the rest of the dataset, if `None`.
-        first: the first task's place.
-        dataset: whose rows are the tasks, as in `load_splits`, or a set of problems, as in `load_problems`; held-out
-            tasks of the Interaction's own if `None`.
-        split: of the dataset; a set of problems is one split.
+        interaction: the task.
+        episodes: number of tasks; if `None`, 256 held-out tasks or the rest of the dataset.
+        first: index of the first task.
+        dataset: the dataset of task rows, as in `load_splits`, or a problem set, as in `load_problems`; the
+            interaction's held-out tasks if `None`.
+        split: of the dataset; ignored for a problem set.
 
     Raises:
-        ValueError: there are not so many tasks, or they do not fit.
+        ValueError: there are too few tasks, or their columns do not fit.
     """
     if dataset is None:
         rows = TaskSource(interaction).tasks("held_out", 256 if episodes is None else episodes, first)
@@ -107,13 +107,13 @@ def evaluation_starts(
     last = len(found) if episodes is None else first + episodes
     if not first < last <= len(found):
         raise ValueError(
-            f"the dataset must have the tasks that are played, got {len(found)} rows for {last - first} tasks from "
-            f"row {first}; ask for fewer."
+            f"the dataset must have a row for each task, got {len(found)} rows for {last - first} tasks from row "
+            f"{first}; play fewer tasks."
         )
     chosen, seeded = enumerate(found.select(range(first, last)), start=first), TaskSource(interaction).seeded
     return [RolloutRequest(task=row, seed=row["seed"] if seeded else _seed(n, row)) for n, row in chosen]
 
 
-def _seed(place: int, row: Mapping[str, Any]) -> int:
-    """Of a row without one: two policies are compared task by task, so another row must not have the same."""
-    return derive(place, json.dumps(row, sort_keys=True, default=str))
+def _seed(index: int, row: Mapping[str, Any]) -> int:
+    """A seed for a row without one. Policies are compared by seed, so different rows must have different seeds."""
+    return derive(index, json.dumps(row, sort_keys=True, default=str))

@@ -1,4 +1,4 @@
-"""What a policy was trained on, how the task was shown to it and by which method: a small file beside its weights."""
+"""The task, prompts, sampling and method of a policy, in a small file next to its weights."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ OWN_CODE = (
     "hf_credit.verifiers.options:option_key",
     "hf_credit.verifiers.options:option_score",
 )
-"""Functions of this library that a policy from elsewhere may name: they are no code of others."""
+"""Functions of this library that the task file of an untrusted policy may name."""
 
-_MOST_TOKENS = 2**24  # of a reply: more than any model reads
+_MAX_TOKENS = 2**24  # of a reply: more than any model's context
 
 _NOT_IN_FILES = ("trusted", "typed")
 _OF_ONE_TASK = ("environment", "environment_options", "collaboration", "collaboration_options")
 
-# Options that say whom this machine talks to and what it sends, what is imported, or which path is opened, by task.
+# By task, the options that choose a server, what is sent there, an import, or a path.
 _TYPED_ONLY = {
     "agent": ("agent", "environment"),
     "gymnasium": ("id", "options"),
@@ -58,16 +58,16 @@ _TYPED_ONLY = {
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How replies are drawn; the defaults are the paper's (VPR, Appendix F), for a policy that thinks.
+    """Sampling parameters; the defaults are the paper's (VPR, Appendix F), for a policy in thinking mode.
 
     Attributes:
-        max_new_tokens: the longest reply in tokens.
-        temperature: 0 takes the most probable token always.
-        top_p: nucleus, 1 for all.
-        top_k: how many of the most probable tokens to draw from, 0 for all.
+        max_new_tokens: maximum length of a reply in tokens.
+        temperature: 0 is greedy decoding.
+        top_p: probability of the nucleus, 1 for all tokens.
+        top_k: number of the most probable tokens to sample from, 0 for all.
 
     Raises:
-        ValueError: a number is none, or out of its range.
+        ValueError: a value is not a number, or out of range.
     """
 
     max_new_tokens: int = 4096
@@ -76,7 +76,7 @@ class Sampling:
     top_k: int = 20
 
     def __post_init__(self) -> None:
-        whole_number("max_new_tokens", self.max_new_tokens, 1, _MOST_TOKENS)
+        whole_number("max_new_tokens", self.max_new_tokens, 1, _MAX_TOKENS)
         finite_number("temperature", self.temperature, least=0)
         whole_number("top_k", self.top_k, 0)
         finite_number("top_p", self.top_p, above=0, most=1)
@@ -84,10 +84,10 @@ class Sampling:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSpec:
-    """A task, and how a policy meets it. Evaluation must show it as training did.
+    """A task, the format of its prompts, the sampling parameters, and the method that trained the policy.
 
-    A task is an environment, which one agent plays, or a collaboration: one of the two names is given. All in all this
-    is what `Interaction.spec` says, and how replies are drawn.
+    Evaluation must use the same prompts as training. A task is an environment, for one agent, or a collaboration;
+    exactly one of the two names is given. `Interaction.spec` returns the fields of the task and its prompts.
 
     Attributes:
         environment: the environment's name, as for `hf_credit.make`.
@@ -95,16 +95,16 @@ class TaskSpec:
         collaboration: the collaboration's name, as for `hf_credit.collaborations.make`.
         collaboration_options: its options.
         history, instructions, max_turns: of an environment, as for `EnvironmentInteraction`.
-        chat_template_kwargs: passed on to the chat template.
-        sampling: how replies are drawn.
+        chat_template_kwargs: arguments of the chat template.
+        sampling: the sampling parameters.
         method: the `name` and `options` of the method that trained the policy, as for `hf_credit.methods.make`.
-        critic_model: the backbone of the method's critic, where it was named.
-        trusted: whether code of others that is named here as `module:object` may be imported, hence run. What `load`
-            found beside a policy is not; no file says otherwise.
-        typed: names of code, tasks and options that the user gave, which are trusted all the same.
+        critic_model: the backbone of the method's critic, if it was named.
+        trusted: whether code that is named here as `module:object`, outside of this library, may be imported. It is
+            false for a spec from `load`, whatever the file contains.
+        typed: the names of code, tasks and options that the user gave, which are always trusted.
 
     Raises:
-        ValueError: not one of the two is named, or something is set that the task does not have.
+        ValueError: not exactly one of the two is named, or a field is set that the task does not have.
     """
 
     environment: str | None = None
@@ -127,20 +127,20 @@ class TaskSpec:
         require_one_task(self.environment, self.environment_options, self.collaboration, self.collaboration_options)
         if self.collaboration and (self.history, self.instructions, self.max_turns) != ("append", True, None):
             raise ValueError(
-                "history, instructions and max_turns are of an environment, got them for the collaboration "
-                f"{self.collaboration!r}, whose events say who sees what; leave them out."
+                "history, instructions and max_turns need an environment, got them for the collaboration "
+                f"{self.collaboration!r}, whose events define its prompts; leave them out."
             )
 
     @classmethod
     def of(cls, interaction: Interaction[Any], **others: Any) -> TaskSpec:
-        """The spec of an Interaction.
+        """The spec of an interaction.
 
         Args:
-            interaction: what is played.
-            **others: the attributes that its `spec` does not know.
+            interaction: the task.
+            **others: the attributes that its `spec` does not return.
 
         Raises:
-            ValueError: it cannot say of itself what it is (see `Interaction.spec`), or says something else.
+            ValueError: it cannot describe itself (see `Interaction.spec`), or its `spec` returns unknown fields.
         """
         known = interaction.spec()
         _refuse_unknown(known, cls)
@@ -148,15 +148,15 @@ class TaskSpec:
 
     @classmethod
     def of_name(cls, name: str, options: Mapping[str, Any] | None = None, **others: Any) -> TaskSpec:
-        """The spec of the environment or the collaboration called `name`, with the options it has.
+        """The spec of the environment or collaboration `name`.
 
         Args:
-            name: of either, or a `"module:object"`, which is imported.
-            options: its own.
-            **others: further attributes; how an environment is shown is left out for a collaboration.
+            name: of an environment or a collaboration, or a `"module:object"`, which is imported.
+            options: its options.
+            **others: further attributes; `history`, `instructions` and `max_turns` are ignored for a collaboration.
 
         Raises:
-            ValueError: there is neither.
+            ValueError: there is no such task.
         """
         if is_collaboration(name):
             kept = {key: value for key, value in others.items() if key not in ("history", "instructions", "max_turns")}
@@ -165,79 +165,79 @@ class TaskSpec:
 
     @property
     def name(self) -> str:
-        """Of the environment or the collaboration."""
+        """The name of the environment or the collaboration."""
         return self.environment or self.collaboration or ""
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """Those of the environment or the collaboration."""
+        """The options of the environment or the collaboration."""
         return self.environment_options if self.environment else self.collaboration_options
 
     def on(self, name: str, options: Mapping[str, Any]) -> TaskSpec:
-        """The spec of another task, which the user named, shown and sampled alike as far as it can be."""
+        """The spec of another task that the user named, with the same prompt format and sampling where they apply."""
         kept = {key: value for key, value in vars(self).items() if key not in (*_OF_ONE_TASK, "typed")}
         return TaskSpec.of_name(name, options, typed=self.typed | {name, *options} | code_in(options), **kept)
 
     def with_options(self, options: Mapping[str, Any]) -> TaskSpec:
-        """The same with other options where the user gives them; these, and the code that they name, are trusted."""
+        """A copy with options that the user gave; these, and the code that they name, are trusted."""
         known = {**self.options, **options}
         changed: Any = {"environment_options": known} if self.environment else {"collaboration_options": known}
         return dataclasses.replace(self, typed=self.typed | {*options} | code_in(options), **changed)
 
     def shown_unlike(self, known: TaskSpec | None, model: str) -> str | None:
-        """One sentence that says where the task is shown otherwise than the policy knows it, `None` where it is not.
+        """One sentence on how the prompts differ from those of the policy's training; `None` if they do not.
 
         Args:
-            known: the spec beside the policy, of its warm-up or training; `None` where there is none.
+            known: the spec in the policy's folder, of its warm-up or training, or `None`.
             model: the policy's folder or id, for the sentence.
         """
         if known is None:
             return None
         names = ("history", "instructions") if self.environment and known.environment else ()
         pairs = [(name, getattr(self, name), getattr(known, name)) for name in (*names, "chat_template_kwargs")]
-        unlike = [f"{name}={here!r} where it knows {there!r}" for name, here, there in pairs if here != there]
-        if not unlike:
+        differences = [f"{name}={here!r}, not {there!r}" for name, here, there in pairs if here != there]
+        if not differences:
             return None
         return (
-            f"the policy {model!r} was shown its task otherwise: {', '.join(unlike)}; leave these as they were, or "
-            "expect replies that it was never taught."
+            f"the policy {model!r} was trained on other prompts: {', '.join(differences)}; use its settings, or "
+            "expect poor replies."
         )
 
     def build(self) -> Interaction[Any]:
-        """The task, ready to be walked through.
+        """The interaction of the task.
 
         Raises:
-            ValueError: the name, an option or a setting is not possible, or code is not trusted.
+            ValueError: the name, an option or a setting is invalid, or code is not trusted.
         """
-        self._refuse_code_of_others({self.name} | code_in(self.options))
-        self._refuse_choices_of_others()
-        with self._where_code_may_lie():
+        self._refuse_untrusted_code({self.name} | code_in(self.options))
+        self._refuse_untrusted_options()
+        with self._import_path():
             if self.collaboration:
                 return collaborations.make(self.collaboration, **self.collaboration_options)
             environment = environments.make(self.name, **self.environment_options)
         return EnvironmentInteraction(environment, self.history, self.instructions, self.max_turns)
 
     def build_method(self) -> Method | None:
-        """The method that trained the policy; `None` where that is not known.
+        """The method that trained the policy; `None` if it is unknown.
 
         Raises:
             ValueError: as for `hf_credit.methods.make`, or code is not trusted.
         """
         if self.method is None:
             return None
-        self._refuse_code_of_others(code_in(self.method))
-        with self._where_code_may_lie():
+        self._refuse_untrusted_code(code_in(self.method))
+        with self._import_path():
             return methods.make(self.method["name"], **self.method["options"])
 
     def code(self) -> frozenset[str]:
-        """Every `"module:object"` that the task and its method name."""
+        """All `"module:object"` names in the task and its method."""
         return code_in([self.name, self.options, self.method])
 
     def complete(self, interaction: Interaction[Any] | None = None) -> TaskSpec:
-        """The same with every option written out, so that a later change of defaults changes nothing.
+        """A copy with every option, so that a later change of defaults has no effect.
 
         Args:
-            interaction: what `build` returned; built here if `None`.
+            interaction: from `build`, which is called if `None`.
 
         Raises:
             ValueError: as in `build`.
@@ -246,13 +246,13 @@ class TaskSpec:
         return dataclasses.replace(self, **{name: value for name, value in known.items() if name != "max_turns"})
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values without secrets, for JSON; `from_dict` gives back an equal spec."""
+        """Plain values without secrets, for JSON; `from_dict` restores an equal spec."""
         values = dataclasses.asdict(self)
         return dict(redacted({name: value for name, value in values.items() if name not in _NOT_IN_FILES}))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TaskSpec:
-        """The spec that `to_dict` gave.
+        """The spec of the values from `to_dict`.
 
         Raises:
             ValueError: the task is missing, or a field is unknown.
@@ -279,18 +279,18 @@ class TaskSpec:
         return cls(**{**values, "sampling": Sampling(**sampling)})
 
     def save(self, folder: str | Path) -> Path:
-        """Writes the spec beside a model; `load` reads it."""
+        """Writes the spec into a model's folder; `load` reads it."""
         path = Path(folder) / TASK_FILE
         path.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
         return path
 
     @classmethod
     def load(cls, model: str | Path, revision: str | None = None) -> TaskSpec | None:
-        """The spec beside a model, `None` where there is none. It is not trusted (see `trusted`).
+        """The spec in a model's folder or repository, or `None`. It is not trusted (see `trusted`).
 
         Args:
             model: a folder, or the id of a model on the Hub.
-            revision: a commit, a branch or a tag there.
+            revision: a commit, branch or tag of the repository.
 
         Raises:
             ValueError: the file is not a spec.
@@ -302,32 +302,31 @@ class TaskSpec:
         try:
             values = read_json(path)
         except ValueError as error:
-            raise ValueError(f"{path} must be JSON, got {error} Mend it, or remove it and name the task.") from None
+            raise ValueError(f"{path} must be JSON, got {error} Fix it, or remove it and name the task.") from None
         return dataclasses.replace(cls.from_dict(values), trusted=False)
 
-    def _where_code_may_lie(self) -> AbstractContextManager[None]:
-        """What only a file names is what was installed before the file came, and not what lies beside it."""
+    def _import_path(self) -> AbstractContextManager[None]:
+        """Without trust, code is imported from installed packages only, not from the current folder."""
         return nullcontext() if self.trusted or code_in(self.typed) else without_here()
 
-    def _refuse_code_of_others(self, named: set[str] | frozenset[str]) -> None:
+    def _refuse_untrusted_code(self, named: set[str] | frozenset[str]) -> None:
         foreign = sorted(name for name in named if ":" in name and name not in {*OWN_CODE, *self.typed})
         if foreign and not self.trusted:
             raise ValueError(
-                "what is imported runs as code, so the files beside a policy cannot choose it, got "
+                "importing a name runs its code, so the files of a policy cannot choose it, got "
                 f"{', '.join(map(repr, foreign))} from {TASK_FILE}; if you trust that code, name it yourself (--task, "
                 "--option scorer=...), or add --trust-remote-code (from Python, trusted=True)."
             )
 
-    def _refuse_choices_of_others(self) -> None:
-        """Nor do they choose whom this machine talks to, what Gymnasium imports and which path is opened."""
+    def _refuse_untrusted_options(self) -> None:
         if self.trusted:
             return
         for option in _TYPED_ONLY.get(self.name, ()):
             if option == "id" and ":" not in str(self.options.get(option)):
-                continue  # Gymnasium imports what stands before a colon, and has the others from installed packages
+                continue  # Gymnasium imports the module before a colon; other ids are registered by installed packages
             if self.options.get(option) and option not in self.typed:
                 raise ValueError(
-                    "the files beside a policy cannot choose a server, a path or what is imported, got "
+                    "the files of a policy cannot choose a server, a path or an import, got "
                     f"the {option} {str(self.options[option])[:200]!r} of {self.name} from {TASK_FILE}; if you trust "
                     f"it, name it yourself (--option {option}=...), or add --trust-remote-code (from Python, "
                     "trusted=True)."
@@ -335,13 +334,13 @@ class TaskSpec:
 
 
 def agent_named(text: str) -> str | list[str]:
-    """What `hf_credit.agents.AgentInteraction` takes for a program that a command line names: `module:name`, or the
-    words of a command."""
+    """The program of `hf_credit.agents.AgentInteraction` from the text of a command line: `module:name`, or the words
+    of a command."""
     return text if CODE.fullmatch(text) else shlex.split(text)
 
 
 def is_collaboration(name: str) -> bool:
-    """Whether a task's name is that of a collaboration; a `"module:object"` is imported to tell.
+    """Whether a task's name is that of a collaboration; a `"module:object"` is imported to find out.
 
     Raises:
         ValueError: there is no task of this name.
@@ -362,12 +361,12 @@ def is_collaboration(name: str) -> bool:
 
 
 def _returned(factory: Any) -> Any:
-    """What a factory says that it returns; an Interaction where it does not say."""
+    """The annotated return type of a factory; `Interaction` without an annotation."""
     try:
-        said = typing.get_type_hints(factory).get("return", Interaction)
+        annotation = typing.get_type_hints(factory).get("return", Interaction)
     except (NameError, TypeError):  # names that are imported for type checkers only
         return Interaction
-    return typing.get_origin(said) or said
+    return typing.get_origin(annotation) or annotation
 
 
 def require_one_task(
@@ -376,10 +375,10 @@ def require_one_task(
     collaboration: str | None,
     collaboration_options: Mapping[str, Any] | None,
 ) -> None:
-    """Refuses anything but one task with its own options.
+    """Refuses names and options that do not define exactly one task.
 
     Raises:
-        ValueError: both are named, or neither, or the other one's options are given.
+        ValueError: both are named, or neither, or options of the other kind are given.
     """
     if bool(environment) == bool(collaboration):
         both = f"{environment!r} and {collaboration!r}" if environment else "neither"

@@ -34,7 +34,7 @@ from hf_credit.collectors import RolloutBatch
 from hf_credit.credit import clipped_surrogate, next_entropy_coefficient, reference_divergence, sampling_ratio
 from hf_credit.loading import ADAPTER_CONFIG, require_whole_files
 from hf_credit.methods import DecisionCredit
-from hf_credit.policies.generation import can_continue, evaluating, room_beside, room_for_context
+from hf_credit.policies.generation import can_continue, context_positions, evaluating, max_context_tokens
 from hf_credit.rollouts import (
     Chat,
     Engine,
@@ -224,7 +224,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
             if self.samplers
             else self.ranks,
             max_concurrent=self.args.max_concurrent_episodes,
-            max_context_tokens=self.args.max_context_tokens or self.room_for_context(),
+            max_context_tokens=self.args.max_context_tokens or self.max_context_tokens(),
         )
 
     def use_policy_of(self, part: dict[str, Tensor]) -> None:
@@ -239,9 +239,9 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         if adapters is not None and adapters.requests is not None:
             adapters.requests.refresh()
         with ExitStack() as stack:
-            for memory in (self._continuing, *(adapters.memories if adapters else ())):
-                if memory is not None:
-                    stack.enter_context(memory.forgotten())
+            for cache in (self._continuing, *(adapters.caches if adapters else ())):
+                if cache is not None:
+                    stack.enter_context(cache.forgotten())
             yield
 
     def log_metric(self, name: str, value: float) -> None:
@@ -451,7 +451,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
                 return self._logprobs(self.model, batch)
         finally:
             if self.adapters is not None:
-                self.adapters.thaw()  # PEFT unfreezes only the adapter that was in use
+                self.adapters.unfreeze()  # PEFT unfreezes only the adapter that was in use
 
     def policy_logprobs(self, batch: dict[str, Tensor]) -> Tensor:
         """The log-probability of each completion token of a batch from `pad_rows`; 0 on padding."""
@@ -484,13 +484,13 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         with self.accelerator.autocast():
             return (shared_log_probs(*inputs) if self.args.share_prompts else None) or separate_log_probs(*inputs)
 
-    def room_for_context(self) -> int | None:
-        """The longest context that leaves room for a reply, in tokens; `None` if the model has no limit."""
+    def max_context_tokens(self) -> int | None:
+        """The maximum length of a context before the longest reply, in tokens; `None` if the model has no limit."""
         reply = cast(int, self.max_completion_length)
         if self.vllm is None:
-            return room_for_context(self.model, reply)
+            return max_context_tokens(self.model, reply)
         # vLLM's limit may be lower than the model's.
-        return room_beside(reply, self.ranks.all_max(context_length(self.vllm)))
+        return context_positions(reply, self.ranks.all_max(context_length(self.vllm)))
 
     def played_batches(self) -> list[dict[str, Tensor]]:
         """The batches of the last generation of episodes, in the slices of training."""
@@ -522,12 +522,12 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         self._load_shared_state(self.state_of_process(folder, 0))
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        self.save_whole(self._get_output_dir(trial), functools.partial(super()._save_checkpoint, model, trial))
+        self.save_complete(self._get_output_dir(trial), functools.partial(super()._save_checkpoint, model, trial))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         super()._load_from_checkpoint(resume_from_checkpoint, model)
         if self.adapters is not None:
-            self.adapters.thaw()  # transformers loads all adapters and freezes all but one
+            self.adapters.unfreeze()  # transformers loads all adapters and freezes all but one
             return
         policy = self.model if model is None else model
         whole = isinstance(policy, PeftModel) and not self.is_fsdp_enabled

@@ -155,7 +155,7 @@ class CreditTrainer(EpisodeTrainer):
                 f"{self.args.aggregation!r}; set it to 'token'."
             )
         in_loss = credit_in_loss(collected, credit, self.ranks.gather)
-        return in_loss if self.adapters is None else self.adapters.of_learning(collected.episodes, in_loss)
+        return in_loss if self.adapters is None else self.adapters.learning_credit(collected.episodes, in_loss)
 
     # What a method may ask for ------------------------------------------------------------------------------------
 
@@ -187,7 +187,7 @@ class CreditTrainer(EpisodeTrainer):
         return [tuple(row[: len(one.action_ids)]) for row, one in zip(values, decisions, strict=False)]
 
     def _make_critic(self, name: str, backbone: str | PreTrainedModel | LoraConfig | None) -> Critic | BeliefHead:
-        room = self.room_for_context()
+        room = self.max_context_tokens()
         policy = self.accelerator.unwrap_model(self.model)
         if backbone is None:
             backbone = self.args.critic_model
@@ -230,8 +230,8 @@ class CreditTrainer(EpisodeTrainer):
         for name, critic in self.critics.items():
             critic.load(folder, name)
 
-    def _take_up(self, folder: Path) -> None:
-        super()._take_up(folder)
+    def _restore(self, folder: Path) -> None:
+        super()._restore(folder)
         if self.frozen is not None:
             self.frozen.load_state(load_file(folder / FROZEN_FILE, device=str(self.accelerator.device)))
 

@@ -1,4 +1,4 @@
-"""What a run leaves for people to read: its settings and log, episodes with their credit, a table of completions."""
+"""Records of a run: its settings and log, episodes with their credit, and the table of completions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RunRecorder(TrainerCallback):
 
     Args:
         config: every setting, as plain values.
-        facts: what else should be known of the run.
+        facts: further values to record, such as the hardware and the number of parameters.
     """
 
     def __init__(self, config: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
@@ -51,7 +51,7 @@ class RunRecorder(TrainerCallback):
         folder.mkdir(parents=True, exist_ok=True)
         write_config(folder / CONFIG_FILE, self.config)
         (folder / FACTS_FILE).write_text(json.dumps({**redacted(self.facts), "versions": versions()}, indent=2) + "\n")
-        # A new run starts a new log; one that is taken up again forgets what came after the checkpoint.
+        # A new run starts a new log; a resumed run drops the entries after its checkpoint.
         kept = [entry for entry in read_log(folder / LOG_FILE) if entry["step"] <= state.global_step]
         (folder / LOG_FILE).write_text("".join(_line(entry) for entry in kept if state.global_step))
 
@@ -64,23 +64,23 @@ class RunRecorder(TrainerCallback):
 
 
 class EpisodeRecorder(EpisodeCallback):
-    """Writes some episodes of training with the credit of their decisions to `episodes.jsonl` of the output folder.
+    """Writes a sample of the training episodes, with the credit of their decisions, to `episodes.jsonl`.
 
-    Recorded is the first update, and then one every `logging_steps`: of each, the first episode of each of the first
-    `episodes` task rows of the main process. When the file has more than `most_bytes`, every second recorded update
-    is dropped, and from then on updates are recorded half as often.
+    It records the first update and then every `logging_steps`-th: of each, the first episode of each of the first
+    `episodes` task rows of the main process. When the file exceeds `max_bytes`, every second recorded update is
+    dropped, and from then on updates are recorded half as often.
 
     Args:
         tokenizer: of the policy.
-        episodes: of an update; 0 records nothing.
-        most_bytes: of the file.
+        episodes: maximum number of episodes of an update; 0 records nothing.
+        max_bytes: maximum size of the file.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, episodes: int, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, episodes: int, max_bytes: int = MOST_BYTES) -> None:
         self.tokenizer = tokenizer
         self.episodes = episodes
-        self.most_bytes = most_bytes
-        self._path: Path | None = None  # of a run under way, on the main process
+        self.max_bytes = max_bytes
+        self._path: Path | None = None  # set during a run, on the main process
         self._every = self._next = 1
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -89,12 +89,12 @@ class EpisodeRecorder(EpisodeCallback):
         self._path = Path(args.output_dir) / EPISODES_FILE
         self._every = max(int(state.logging_steps), 1)
         self._next = state.global_step + 1
-        # A new run starts a new file; one that is taken up again forgets what came after the checkpoint.
+        # A new run starts a new file; a resumed run drops the episodes after its checkpoint.
         if state.global_step:
             try:
-                kept = [one for one in read_episodes(self._path.parent) if one.update <= state.global_step]
+                kept = [episode for episode in read_episodes(self._path.parent) if episode.update <= state.global_step]
             except ValueError as error:
-                logger.warning("started %s anew: %s", EPISODES_FILE, error)
+                logger.warning("discarded the episodes in %s: %s", EPISODES_FILE, error)
                 kept = []
             self._next = self._multiple_from(state.global_step + 1)
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -120,36 +120,36 @@ class EpisodeRecorder(EpisodeCallback):
         """Records an update, if it is due.
 
         Args:
-            step: how many updates were made before it.
-            collected: what the main process played.
-            credit: of its trained episodes.
-            method: that played; with `engine`, the credit of other methods is recorded too.
-            engine: that played, and knows the tools that were offered.
+            step: the number of updates before it.
+            collected: the rollouts of the main process.
+            credit: of the decisions of its trained episodes.
+            method: of the run; with `engine`, the credit of other methods is recorded too.
+            engine: played the episodes, and knows the tools that were offered.
         """
         update = step + 1
         if self._path is None or update < self._next:
             return
         self._next = self._multiple_from(update + 1)
-        beside: dict[str, dict[str, float]] = {}
+        others: dict[str, dict[str, float]] = {}
         if method is not None and engine is not None:
             try:
-                beside = credit_of_others(method, collected, LocalContext(engine))
-            except Exception:  # what is only shown stops no training
+                others = credit_of_others(method, collected, LocalContext(engine))
+            except Exception:  # a record must not stop the training
                 logger.warning("update %d is recorded without the credit of other methods", update, exc_info=True)
         interaction = None if engine is None else engine.interaction
-        found = credited_episodes(collected, credit, self.tokenizer, update, self.episodes, beside, interaction)
+        found = credited_episodes(collected, credit, self.tokenizer, update, self.episodes, others, interaction)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a", encoding="utf-8") as file:
-            file.writelines(f"{one.shortened().to_json()}\n" for one in found)
-        if self._path.stat().st_size > self.most_bytes:
+            file.writelines(f"{episode.shortened().to_json()}\n" for episode in found)
+        if self._path.stat().st_size > self.max_bytes:
             episodes = read_episodes(self._path.parent)
-            kept = set(sorted({one.update for one in episodes})[::2])
-            self._write([one for one in episodes if one.update in kept])
+            kept = set(sorted({episode.update for episode in episodes})[::2])
+            self._write([episode for episode in episodes if episode.update in kept])
             self._every *= 2
             self._next = self._multiple_from(update + 1)
 
     def _multiple_from(self, update: int) -> int:
-        """The next update, this one included, that is recorded."""
+        """The first update to record, from `update` on."""
         return -(-update // self._every) * self._every
 
     def _write(self, episodes: Sequence[CreditedEpisode]) -> None:
@@ -158,19 +158,19 @@ class EpisodeRecorder(EpisodeCallback):
 
 
 class CompletionsTable(EpisodeCallback):
-    """Hands the decisions of every process to the table that TRL prints and sends to trackers."""
+    """Adds the decisions of all processes to the table of completions that TRL prints and sends to trackers."""
 
     def on_episodes(
         self, trainer: Any, collected: RolloutBatch, advantages: Sequence[Sequence[DecisionCredit]]
     ) -> None:
         found = credited_episodes(collected, advantages, trainer.chat.tokenizer, trainer.state.global_step + 1)
         before = trainer.ranks.rank_offset(len(found))
-        rows = [row for number, one in enumerate(found, before) for row in log_rows(one, number)]
+        rows = [row for number, episode in enumerate(found, before) for row in log_rows(episode, number)]
         rows = trainer.ranks.gather(rows)
-        unasked = all(math.isnan(row["rewards"]["verdict"]) for row in rows)  # no oracle was
+        without_oracle = all(math.isnan(row["rewards"]["verdict"]) for row in rows)
         events = any(row["extra"]["event"] != row["extra"]["role"] for row in rows)
         for row in rows:
-            if unasked:
+            if without_oracle:
                 del row["rewards"]["verdict"]
             if not events:
                 del row["extra"]["event"]
@@ -178,38 +178,38 @@ class CompletionsTable(EpisodeCallback):
 
 
 def log_rows(episode: CreditedEpisode, number: int) -> list[dict[str, Any]]:
-    """The decisions of an episode that no earlier one holds, as people read them in the log of completions.
+    """The rows of an episode in the table of completions: one for each decision that no earlier episode contains.
 
     Args:
         episode: with the credit of its decisions.
-        number: of the episode in its update.
+        number: the episode's index in its update.
 
     Returns:
-        Of each `prompt`, what was new to the policy; `completion`, its reply; `advantage`, its credit, the mean where
-        its tokens have one each and NaN where it is not trained on; `rewards` by name; and in `extra` what else there
-        is to know, by name.
+        Rows with `prompt`, the part of the context that was new to the policy; `completion`, its reply; `advantage`,
+        its credit: the mean if it has token credit, NaN if it is not trained on; `rewards` by name; and further
+        columns in `extra`.
     """
     return [
         {
-            "prompt": one.context,
-            "completion": one.reply,
-            "advantage": _or_nan(one.credit),
+            "prompt": decision.context,
+            "completion": decision.reply,
+            "advantage": _or_nan(decision.credit),
             "rewards": {
-                "reward": one.reward,
-                "verdict": _or_nan(one.verdict),
+                "reward": decision.reward,
+                "verdict": _or_nan(decision.verdict),
                 "outcome": _or_nan(episode.outcome),
             },
             "extra": {
                 "episode": number,
                 "turn": turn,
-                "role": one.role,
-                "event": one.event,
+                "role": decision.role,
+                "event": decision.event,
                 "ending": episode.ending,
-                "alternatives": "\n".join(_in_a_line(other) for other in one.alternatives),
+                "alternatives": "\n".join(_in_a_line(other) for other in decision.alternatives),
             },
         }
-        for turn, one in enumerate(episode.decisions)
-        if not one.inherited
+        for turn, decision in enumerate(episode.decisions)
+        if not decision.inherited
     ]
 
 

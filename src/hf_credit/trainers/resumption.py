@@ -1,4 +1,4 @@
-"""Runs that go on from a checkpoint as if nothing had happened, or say why they cannot."""
+"""Checkpoints, and runs that resume from them with the result of an uninterrupted run, or are refused."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ logger = logging.getLogger(__name__)
 
 _STATE_FILE = "hf_credit_state_{}.pt"  # one for each process
 
-# Settings by which no weight changes; all others must be those of the checkpoint. `max_steps` is not here: it shapes
-# the schedule of the learning rate and the order of the tasks. Nor is evaluation, which draws random numbers.
+# Settings that change no weight; all others must be those of the checkpoint. `max_steps` is not here: the learning
+# rate schedule and the order of the tasks depend on it. Nor is evaluation, which draws random numbers.
 _FREE_SETTINGS = re.compile(
     r"(logging_|log_|save_|hub_|trackio_|vllm_server_|do_|resume_).*|output_dir|run_name|project|report_to|debug|"
     r"disable_tqdm|num_completions_to_print|push_to_hub|enable_jit_checkpoint|restore_callback_states_from_checkpoint|"
@@ -49,14 +49,14 @@ _FREE_SETTINGS = re.compile(
 
 
 def run_facts(trainer: Any) -> dict[str, Any]:
-    """Everything that shapes the weights of a run, as plain values by name, without tokens, keys and passwords."""
+    """Everything that the weights of a run depend on, as plain values by name, without tokens, keys and passwords."""
     settings = {name: value for name, value in trainer.args.to_dict().items() if not _FREE_SETTINGS.fullmatch(name)}
     config = trainer.model.config.get_text_config()
     shape = {name: getattr(config, name, None) for name in ("model_type", "hidden_size", "num_hidden_layers")}
     adapters = getattr(trainer.model, "peft_config", {}).values()
     dataset = trainer.train_dataset
     method = trainer.method.fingerprint() if hasattr(trainer, "method") else trainer._name
-    # A name of its own: checkpoints of T3 from before its rule was a part of the method have no such name.
+    # A separate name: older checkpoints of T3, whose method did not include its rule, lack it.
     wrap = method.pop("wrap", None) if isinstance(method, dict) else None
     facts = {
         **settings,
@@ -69,21 +69,21 @@ def run_facts(trainer: Any) -> dict[str, Any]:
         "adapter": [{name: getattr(adapter, name, None) for name in ("r", "lora_alpha")} for adapter in adapters],
         "tasks": None if isinstance(dataset, IterableDataset) else len(dataset),
     }
-    return dict(redacted(json.loads(json.dumps(facts, default=str))))  # it may be pushed where everyone reads it
+    return dict(redacted(json.loads(json.dumps(facts, default=str))))  # may be pushed to a public repository
 
 
 def _named(sampler: Any) -> str:
-    """The model behind a sampler, or what else it is."""
+    """The name of a sampler's model, or of its function or class."""
     model = getattr(getattr(sampler, "model", None), "name_or_path", "")
     return str(model or getattr(sampler, "__qualname__", type(sampler).__qualname__))
 
 
 class ResumableTrainer(Trainer):
-    """A trainer whose checkpoints are complete or skipped, and from which a run goes on as if nothing had happened.
+    """A trainer that resumes from complete checkpoints only, with the result of an uninterrupted run.
 
-    A checkpoint is complete once its manifest is written, after everything else. Only then is it pushed and do older
-    ones make room for it. A run is resumed only with the settings, the game and the number of processes that it was
-    saved with, apart from the names in `resume_with_changed` of its settings.
+    A checkpoint is complete once its manifest is written, after everything else. Only then is it pushed, and older
+    checkpoints deleted. A run is resumed only with the settings, the task and the number of processes that it was
+    saved with, except for the names in `args.resume_with_changed`.
     """
 
     args: Any
@@ -92,26 +92,26 @@ class ResumableTrainer(Trainer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._run: dict[str, Any] = {}
-        self._whole: Path | None = None  # the checkpoint of the present update
+        self._complete: Path | None = None  # the checkpoint of the current update
         self._saving = False
         self._passes = 0  # over the tasks, before the resumed one
         self.add_callback(IntervalsOfThisRun())
 
     def checkpoint_state(self) -> dict[str, Any]:
-        """What this process needs to resume, beside what transformers saves: tensors and plain values."""
+        """What this process needs to resume in addition to what transformers saves: tensors and plain values."""
         return {}
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
-        # A weight that shares another's is in no file, and does not miss.
+        # Tied weights are in no file, and are not missing.
         tied = set(getattr(self.model, "all_tied_weights_keys", None) or ())
         missing = [name for name in load_result.missing_keys if name not in tied]
-        require_whole(self._whole or "a checkpoint", missing, load_result.unexpected_keys)
+        require_whole(self._complete or "a checkpoint", missing, load_result.unexpected_keys)
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
-        """Takes back what `checkpoint_state` gave."""
+        """Restores what `checkpoint_state` returned."""
 
     def load_from_other_processes(self, folder: Path) -> None:
-        """Takes from a checkpoint what does not depend on the number of processes, where that has changed."""
+        """Restores what does not depend on the number of processes, if that differs from the checkpoint's."""
 
     def train(
         self,
@@ -122,45 +122,45 @@ class ResumableTrainer(Trainer):
         """Trains, as in transformers.
 
         Args:
-            resume_from_checkpoint: a complete checkpoint, or `True` for the latest complete one in `output_dir`;
-                where there is none, training starts from the beginning. `hub:owner/name[@revision]` is what a run
-                published, and is downloaded to `output_dir` first.
+            resume_from_checkpoint: a complete checkpoint; `True` for the latest complete one in `output_dir`, without
+                which training starts from the beginning; or `hub:owner/name[@revision]`, a published checkpoint, which
+                is downloaded to `output_dir` first.
             trial, ignore_keys_for_eval: as in transformers.
 
         Raises:
-            ValueError: the checkpoint is not complete, or of another run.
+            ValueError: the checkpoint is incomplete, or of another run.
             OSError: a checkpoint cannot be written.
         """
         self._run = run_facts(self)
         self._passes = 0
         folder = self._agreed_checkpoint(resume_from_checkpoint)
-        self._whole = folder and folder.resolve()
+        self._complete = folder and folder.resolve()
         if folder is not None:
-            self._take_up(folder)
+            self._restore(folder)
         return super().train(None if folder is None else str(folder), trial, ignore_keys_for_eval)
 
     def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device) -> Any:
         if self.state.global_step >= self.state.max_steps:
-            return [], None  # resumed from the last update's checkpoint, and transformers would make one more
+            return [], None  # when resumed from the last update's checkpoint, transformers would make one more update
         return super().get_batch_samples(epoch_iterator, num_batches, device)
 
     def from_this_pass(self, sampler: Any) -> Any:
-        """A training sampler that has drawn the orders of all passes before the resumed one, and dropped them."""
+        """A training sampler advanced past the passes before the resumed one, by drawing their orders."""
         for _ in range(self._passes):
             next(iter(sampler), None)
         return sampler
 
-    def save_whole(self, run_dir: str, save: Callable[[], None]) -> None:
+    def save_complete(self, run_dir: str, save: Callable[[], None]) -> None:
         """Saves a checkpoint with `save`, declares it complete, and only then pushes it and deletes older ones."""
         folder = Path(run_dir) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-        if folder.resolve() == self._whole:
-            return  # saved at the end of the update, and now at the end of the epoch
+        if folder.resolve() == self._complete:
+            return  # saved at the end of the update; this is the end of the epoch
         limit, saves = self.args.save_total_limit, self.args.should_save
         self.args.save_total_limit, self._saving = None, True
         try:
             with explain_disk_errors(folder):
                 if saves:
-                    shutil.rmtree(folder, ignore_errors=True)  # of a killed run, perhaps with other files
+                    shutil.rmtree(folder, ignore_errors=True)  # left by a killed run, perhaps with other files
                 self.accelerator.wait_for_everyone()
                 save()
                 self._save_own_state(folder)
@@ -174,7 +174,7 @@ class ResumableTrainer(Trainer):
                     write_manifest(folder, self._run, resumable=not self.args.save_only_model)
         finally:
             self.args.save_total_limit, self._saving = limit, False
-        self._whole = folder.resolve()
+        self._complete = folder.resolve()
         if self.args.push_to_hub:
             self._push_from_checkpoint(str(folder))
         if saves:
@@ -182,7 +182,7 @@ class ResumableTrainer(Trainer):
             rotate(Path(run_dir), limit, [folder, *([Path(best)] if best else [])])
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
-        """Completes the name of the repository; it is made when something is published."""
+        """Completes the name of the repository, which the first publication creates."""
         if self.is_world_process_zero():
             name = self.args.hub_model_id or Path(self.args.output_dir).absolute().name
             owner = "" if "/" in name else f"{checkpoint_store().account(token or self.args.hub_token)}/"
@@ -201,14 +201,14 @@ class ResumableTrainer(Trainer):
         """Saves the model and its card, and publishes them with the latest checkpoint as one commit.
 
         Args:
-            commit_message, blocking, revision: transformers has them; a publication is one commit to the main branch,
-                with a message of its own, and is waited for.
+            commit_message, blocking, revision: ignored, in the signature for transformers: a publication is one commit
+                to the main branch with a fixed message, and blocks.
             token, private: as in transformers.
             kwargs: for the model card.
 
         Raises:
             ValueError: something in the folder must not be published.
-            OSError: the Hub refuses, or fails to the end.
+            OSError: the Hub refuses, or every attempt fails.
         """
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
         if self.hub_model_id is None:
@@ -225,7 +225,7 @@ class ResumableTrainer(Trainer):
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
         try:
             self._publish(Path(checkpoint_folder))
-        except (OSError, ValueError) as error:  # the run goes on, and the next checkpoint is published
+        except (OSError, ValueError) as error:  # the run continues, and publishes its next checkpoint
             logger.warning("did not publish %s: %s", checkpoint_folder, error)
 
     def _publish(self, folder: Path, token: str | None = None, private: bool | None = None) -> Any:
@@ -242,7 +242,7 @@ class ResumableTrainer(Trainer):
             torch.save(self.checkpoint_state(), folder / _STATE_FILE.format(self.accelerator.process_index))
 
     def _agreed_checkpoint(self, chosen: str | Path | bool | None) -> Path | None:
-        """The checkpoint to resume from, or the refusal, as the main process finds it, on every process."""
+        """The checkpoint to resume from, chosen by the main process; every process raises its refusal."""
         answer: list[Any] = [None, None]
         failure = None
         if self.accelerator.is_main_process:
@@ -255,7 +255,7 @@ class ResumableTrainer(Trainer):
                 if folder is not None:
                     self._refuse_another_run(folder)
                 answer[0] = folder
-            except Exception as error:  # the other processes wait for an answer, whatever went wrong
+            except Exception as error:  # the other processes wait for an answer
                 failure, answer[1] = error, str(error) or type(error).__name__
         folder, refusal = broadcast_object_list(answer)
         if failure is not None and not isinstance(failure, ValueError | StoreError):
@@ -268,12 +268,12 @@ class ResumableTrainer(Trainer):
         accepted = self.args.resume_with_changed or []
         if getattr(self.args, "sync_ref_model", False) and self.args.beta and "sync_ref_model" not in accepted:
             raise ValueError(
-                f"a run can be resumed with sync_ref_model=False only, got True for {place or folder}, which does not "
-                "hold the reference policy; accept that it starts anew with resume_with_changed=['sync_ref_model']."
+                f"a run can be resumed with sync_ref_model=False only, got True for {place or folder}, which lacks "
+                "the reference policy; start with the initial one by resume_with_changed=['sync_ref_model']."
             )
         refuse_another_run(folder, self._run, accepted, place)
 
-    def _take_up(self, folder: Path) -> None:
+    def _restore(self, folder: Path) -> None:
         state = TrainerState.load_from_json(str(folder / TRAINER_STATE_NAME))
         passes = int(state.epoch or 0)
         if isinstance(self.train_dataset, IterableDataset):
@@ -287,6 +287,6 @@ class ResumableTrainer(Trainer):
             self.load_from_other_processes(folder)
 
     def state_of_process(self, folder: Path, process: int) -> dict[str, Any]:
-        """What one process put into a checkpoint, as `checkpoint_state` gave it."""
-        own = folder / _STATE_FILE.format(process)
-        return dict(torch.load(own, map_location=self.accelerator.device, weights_only=True))
+        """The `checkpoint_state` of one process in a checkpoint."""
+        path = folder / _STATE_FILE.format(process)
+        return dict(torch.load(path, map_location=self.accelerator.device, weights_only=True))

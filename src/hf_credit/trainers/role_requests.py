@@ -1,4 +1,4 @@
-"""Replies of roles from vLLM: every request names the adapter of whoever speaks, on one base that nobody changes."""
+"""Replies of roles from vLLM: every request names the adapter of its role, on a base model that stays fixed."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from hf_credit.rollouts import GenerateFn, Generation
 from hf_credit.trainers.generation import generations
 from hf_credit.trainers.vllm import limit_requests, naming_server, server_url
 
-_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM sets memory aside for
-# What vLLM leaves out of an adapter, or reads otherwise than PEFT does.
-_BEYOND = (
+_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # vLLM's choices of max_lora_rank
+# What vLLM ignores in an adapter, or interprets differently from PEFT.
+_UNSUPPORTED = (
     "use_dora",
     "lora_bias",
     "modules_to_save",
@@ -39,21 +39,21 @@ _ENDS = ("lm_head", "embed_tokens")  # vLLM's adapters there differ from PEFT's
 
 
 class RoleRequests(Mapping[str, GenerateFn]):
-    """The `GenerateFn` of each role through vLLM, and replies of several roles at once, `together`.
+    """The `GenerateFn` of each role through vLLM; `together` generates for several roles in one batch.
 
-    vLLM holds the base once and an adapter for each role. `refresh` gives it those that have changed, each under a new
-    name, because vLLM goes on from keys and values that an adapter of the same name wrote.
+    vLLM holds the base model once and an adapter for each role. `refresh` sends it the adapters that have changed,
+    each under a new name, because vLLM reuses the keys and values of an adapter of the same name.
 
     Args:
-        vllm: TRL's `VLLMGeneration`, made within `making_engine` where it is in this process.
+        vllm: TRL's `VLLMGeneration`, created within `making_engine` if it runs in this process.
         model: has the adapters.
         roles: the names of the roles and of their adapters.
         accelerator: of the run.
-        args: the settings. Adapters reach vLLM in files below `output_dir`, which a server needs to see as well.
-        new_client: makes a client of the server at an address.
+        args: the settings. Adapters reach vLLM as files below `output_dir`, which a server must be able to read.
+        new_client: returns a client of the server at an address.
 
     Raises:
-        ValueError: the server takes no adapters, too few or none of this rank, or has replicas that would miss them.
+        ValueError: the server takes no adapters, too few, or none of this rank, or has several replicas.
     """
 
     def __init__(
@@ -71,16 +71,16 @@ class RoleRequests(Mapping[str, GenerateFn]):
         self.accelerator = accelerator
         self.timeout = args.vllm_server_request_timeout
         self.url = server_url(args)
-        self.client: Any = getattr(vllm, "vllm_client", None)  # TRL gives one to the main process alone
+        self.client: Any = getattr(vllm, "vllm_client", None)  # TRL creates one on the main process only
         if self.url is not None:
             if self.client is None:
                 self.client = new_client(self.url)
                 limit_requests(self.client.session, self.timeout)
             refuse_server(self.client.get_server_info(), self.url, len(self.roles), adapter_rank(model.peft_config))
         Path(args.output_dir).mkdir(parents=True, exist_ok=True)
-        # What begins with _ is not pushed to the Hub.
+        # Names that begin with _ are not pushed to the Hub.
         self.folder = TemporaryDirectory(dir=Path(args.output_dir).resolve(), prefix="_vllm_")
-        self.pushed = 0  # how many adapters vLLM was given
+        self.pushed = 0  # the number of adapters sent to vLLM
         (self._run,) = broadcast_object_list([secrets.token_hex(4)])  # a server may have adapters of other runs
         self._names: dict[str, str] = {}
         self._weights: dict[str, dict[str, Tensor]] = {}
@@ -102,29 +102,29 @@ class RoleRequests(Mapping[str, GenerateFn]):
     def together(
         self, roles: Sequence[str], contexts: Sequence[Sequence[int]], seeds: None = None
     ) -> Sequence[Generation]:
-        """The reply of each role to its context.
+        """One reply to each context.
 
         Args:
-            roles: who replies to each context.
+            roles: the role that replies to each context.
             contexts: at least one.
-            seeds: none; vLLM is not asked for random numbers of a name.
+            seeds: must be `None`, since vLLM does not support seeds here.
         """
         names = [self._names[role] for role in roles]
         prompts = [list(context) for context in contexts]
         return self._of_engine(names, prompts) if self.url is None else self._of_server(names, prompts)
 
     def refresh(self) -> None:
-        """Gives vLLM the adapters whose weights it does not have. Called on every process at the same time."""
+        """Sends vLLM the adapters that have changed. Called on every process at the same time."""
         for role in self.roles:
             weights = adapter_weights(self.model, role)
-            held = self._weights.get(role)
-            if held is not None and all(torch.equal(value, held[name]) for name, value in weights.items()):
+            sent = self._weights.get(role)
+            if sent is not None and all(torch.equal(value, sent[name]) for name, value in weights.items()):
                 continue
             self.pushed += 1
             self._push(role, weights)
             self._weights[role] = weights
         if self.url is not None:
-            self.accelerator.wait_for_everyone()  # nobody asks before the main process has brought them
+            self.accelerator.wait_for_everyone()  # the main process sends them, and all generate
 
     def _push(self, role: str, weights: dict[str, Tensor]) -> None:
         before, name = self._names.get(role), f"{role} {self._run} {self.pushed}"
@@ -154,41 +154,43 @@ class RoleRequests(Mapping[str, GenerateFn]):
             self._post("unload_lora_adapter", {"lora_name": before})
         self._post("load_lora_adapter", {"lora_name": name, "lora_path": str(folder)})
 
-    def _post(self, command: str, order: dict[str, str]) -> None:
-        answer = self.client.session.post(f"{self.url}/v1/{command}", json=order)
+    def _post(self, command: str, body: dict[str, str]) -> None:
+        answer = self.client.session.post(f"{self.url}/v1/{command}", json=body)
         if answer.status_code != 200:
             raise ConnectionError(
-                "a vLLM server for role_adapters must load adapters from a folder below output_dir when it is told "
-                f"to, got {answer.status_code} ({answer.text.strip()[:300]}) from {self.url}; start it where that "
-                "folder can be read, with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 in its environment."
+                "a vLLM server for role_adapters must load adapters from a folder below output_dir on request, got "
+                f"{answer.status_code} ({answer.text.strip()[:300]}) from {self.url}; start it where that folder can "
+                "be read, with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 in its environment."
             )
 
     def _of_engine(self, names: Sequence[str], contexts: list[list[int]]) -> Sequence[Generation]:
         llm = self.vllm.llm
-        asked = llm.generate
-        llm.generate = functools.partial(asked, lora_request=[self._request(name) for name in names])
+        generate = llm.generate
+        llm.generate = functools.partial(generate, lora_request=[self._request(name) for name in names])
         try:
             _, ids, logprobs, _ = self.vllm.generate(prompts=contexts, images=None, num_generations=1)
         finally:
-            llm.generate = asked
+            llm.generate = generate
         return _chosen(ids, logprobs)
 
     def _request(self, name: str) -> Any:
         from vllm.lora.request import LoRARequest
 
-        # Its number tells adapters apart in the engine, and counts them, so it is the last word of the name.
+        # The engine tells adapters apart by a number: their count, which is the last word of the name.
         return LoRARequest(name, int(name.rsplit(" ", 1)[1]), str(Path(self.folder.name) / name))
 
     def _of_server(self, names: Sequence[str], contexts: list[list[int]]) -> Sequence[Generation]:
-        """A request names one model, so there is one for each adapter, all of them under way at once."""
+        """Sends one request for each adapter, all at the same time, since a request names one model."""
         vllm = self.vllm
-        places = {name: [place for place, own in enumerate(names) if own == name] for name in dict.fromkeys(names)}
+        indices = {
+            name: [index for index, other in enumerate(names) if other == name] for name in dict.fromkeys(names)
+        }
 
-        def ask(name: str) -> Sequence[Generation]:
+        def request(name: str) -> Sequence[Generation]:
             client = copy.copy(self.client)
             client.model = name
             found = client.generate(
-                prompts=[contexts[place] for place in places[name]],
+                prompts=[contexts[index] for index in indices[name]],
                 repetition_penalty=vllm.repetition_penalty,
                 temperature=vllm.temperature,
                 top_p=vllm.top_p,
@@ -203,19 +205,19 @@ class RoleRequests(Mapping[str, GenerateFn]):
 
         assert self.url is not None
         replies: dict[int, Generation] = {}
-        with naming_server(self.url, self.timeout), ThreadPoolExecutor(len(places)) as pool:
-            for name, answers in zip(places, pool.map(ask, places), strict=True):
-                replies.update(zip(places[name], answers, strict=True))
-        return [replies[place] for place in range(len(names))]
+        with naming_server(self.url, self.timeout), ThreadPoolExecutor(len(indices)) as pool:
+            for name, answers in zip(indices, pool.map(request, indices), strict=True):
+                replies.update(zip(indices[name], answers, strict=True))
+        return [replies[index] for index in range(len(names))]
 
 
 def _chosen(ids: Sequence[Sequence[int]], logprobs: Sequence[Sequence[Sequence[float | None]]]) -> list[Generation]:
-    """Replies, where vLLM gives for each place a list of log-probabilities, that of the token itself first."""
-    return generations(ids, [[of_place[0] for of_place in reply] for reply in logprobs])
+    """Replies with the first log-probability of each position, which is that of the sampled token."""
+    return generations(ids, [[candidates[0] for candidates in reply] for reply in logprobs])
 
 
 def adapter_weights(model: PeftModel, role: str) -> dict[str, Tensor]:
-    """Copies of a role's weights, on the processor, whole where processes share them, by their names in any adapter.
+    """Unsharded copies of a role's weights on the CPU, by names that are the same for every role.
 
     Called on every process at the same time.
     """
@@ -224,45 +226,45 @@ def adapter_weights(model: PeftModel, role: str) -> dict[str, Tensor]:
     return {name: value.detach().to("cpu", copy=True).contiguous() for name, value in whole.items()}
 
 
-def _room(rank: int) -> int:
+def _max_lora_rank(rank: int) -> int:
     return next(allowed for allowed in _RANKS if allowed >= rank)
 
 
 def adapter_rank(configs: Mapping[str, Any]) -> int:
-    """The largest rank of adapters."""
+    """The maximum rank of adapters."""
     return max(config.r for config in configs.values())
 
 
 def engine_settings(roles: int, rank: int) -> dict[str, Any]:
-    """What an engine in this process is made with to take adapters.
+    """The arguments of an engine in this process that takes adapters.
 
     Args:
-        roles: how many.
-        rank: the largest of theirs.
+        roles: the number of adapters.
+        rank: their maximum rank.
     """
-    return {"enable_lora": True, "max_loras": roles, "max_lora_rank": _room(rank)}
+    return {"enable_lora": True, "max_loras": roles, "max_lora_rank": _max_lora_rank(rank)}
 
 
 def refuse_requests(args: Any, configs: Iterable[Any]) -> None:
-    """Refuses what vLLM cannot be asked for, role by role.
+    """Refuses adapters and settings with which vLLM cannot generate for each role.
 
     Args:
         args: the trainer's settings, with `use_vllm`.
         configs: of the adapters.
 
     Raises:
-        ValueError: an adapter is more than plain LoRA or reaches the ends of the model, its rank is beyond vLLM's, or
-            the engine in this process sleeps or is split.
+        ValueError: an adapter is not plain LoRA, is on the embeddings or the output layer, or exceeds vLLM's rank; or
+            the engine in this process uses sleep mode or tensor parallelism.
     """
     if args.vllm_mode == "colocate" and args.vllm_enable_sleep_mode:
         raise ValueError(
-            "role_adapters must go with vllm_enable_sleep_mode=False, got True, by which vLLM forgets the base and "
-            "all adapters after every reply; leave it out, or take vllm_mode='server'."
+            "role_adapters must go with vllm_enable_sleep_mode=False, got True, with which vLLM drops the base model "
+            "and all adapters after every reply; leave it out, or use vllm_mode='server'."
         )
     if args.vllm_mode == "colocate" and args.vllm_tensor_parallel_size > 1:
         raise ValueError(
             f"role_adapters must go with vllm_tensor_parallel_size=1, got {args.vllm_tensor_parallel_size}, where TRL "
-            "hands one process's contexts to another without their roles; leave it out, or take vllm_mode='server'."
+            "passes contexts between processes without their roles; leave it out, or use vllm_mode='server'."
         )
     for config in configs:
         if not isinstance(config, LoraConfig):
@@ -270,21 +272,20 @@ def refuse_requests(args: Any, configs: Iterable[Any]) -> None:
                 f"role_adapters with use_vllm must be LoRA adapters, got a {type(config).__name__}; train without "
                 "vLLM."
             )
-        beyond = [name for name in _BEYOND if getattr(config, name, None)]
-        beyond += ["bias"] if config.bias != "none" else []
-        if beyond:
+        unsupported = [name for name in _UNSUPPORTED if getattr(config, name, None)]
+        unsupported += ["bias"] if config.bias != "none" else []
+        if unsupported:
             raise ValueError(
-                "role_adapters with use_vllm must be plain LoRA, which is all that vLLM reads of an adapter, got "
-                f"{', '.join(f'{name}={getattr(config, name)!r}' for name in beyond)}; leave it out, or train without "
-                "vLLM."
+                "role_adapters with use_vllm must be plain LoRA, the only kind that vLLM supports, got "
+                f"{', '.join(f'{name}={getattr(config, name)!r}' for name in unsupported)}; leave it out, or train "
+                "without vLLM."
             )
         targets = config.target_modules or ()
         targets = [targets] if isinstance(targets, str) else sorted(targets)
-        if ends := [one for one in targets if any(end in one for end in _ENDS)]:
+        if ends := [target for target in targets if any(end in target for end in _ENDS)]:
             raise ValueError(
-                "role_adapters with use_vllm must leave the embeddings and the output layer as they are, got "
-                f"target_modules with {', '.join(ends)}, whose adapters vLLM reads otherwise; leave them out, or "
-                "train without vLLM."
+                "role_adapters with use_vllm must not adapt the embeddings or the output layer, which vLLM interprets "
+                f"differently, got target_modules with {', '.join(ends)}; leave them out, or train without vLLM."
             )
         if config.r > _RANKS[-1]:
             raise ValueError(
@@ -296,24 +297,24 @@ def refuse_server(info: Mapping[str, Any], url: str, roles: int, rank: int) -> N
     """Refuses a server that cannot hold an adapter for each role.
 
     Args:
-        info: what it says of itself, as TRL's client gives it.
-        url: where it is.
-        roles: how many there are.
-        rank: the largest of their adapters'.
+        info: the server's configuration, from TRL's client.
+        url: its address.
+        roles: the number of adapters.
+        rank: their maximum rank.
 
     Raises:
-        ValueError: it takes no adapters, too few or none of this rank, or has replicas, only one of which would hear
-            of an adapter.
+        ValueError: it takes no adapters, too few, or none of this rank, or has several replicas, only one of which
+            would receive an adapter.
     """
-    room = info["lora_config"]
-    if room is None or room["max_loras"] < roles or room["max_lora_rank"] < rank:
-        got = "none" if room is None else f"{room['max_loras']} of rank {room['max_lora_rank']}"
+    lora = info["lora_config"]
+    if lora is None or lora["max_loras"] < roles or lora["max_lora_rank"] < rank:
+        got = "none" if lora is None else f"{lora['max_loras']} of rank {lora['max_lora_rank']}"
         raise ValueError(
             f"a vLLM server must take {roles} adapters of rank {rank} for these role_adapters, got {got} at {url}; "
-            f"start it with --enable-lora --max-loras {roles} --max-lora-rank {_room(rank)}."
+            f"start it with --enable-lora --max-loras {roles} --max-lora-rank {_max_lora_rank(rank)}."
         )
     if (replicas := info["parallel_config"]["data_parallel_size"]) > 1:
         raise ValueError(
-            f"a vLLM server for role_adapters must be one replica, got {replicas} at {url}, of which only one would "
-            "hear of an adapter; start it without --data-parallel-size."
+            f"a vLLM server for role_adapters must have one replica, got {replicas} at {url}, only one of which would "
+            "receive an adapter; start it without --data-parallel-size."
         )

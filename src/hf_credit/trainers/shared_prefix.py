@@ -1,4 +1,4 @@
-"""Log-probabilities of rows, by themselves or in one pass in which each prompt is computed once."""
+"""Log-probabilities of rows, separately or in one pass that computes each distinct prompt once."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from hf_credit.trainers.trust_region import hidden_states
 
 
 class Scores(NamedTuple):
-    """What a forward pass says of the completion tokens of rows; of shape (rows, completion tokens).
+    """Values of the completion tokens of rows, of shape (rows, completion tokens).
 
     Attributes:
-        logprobs: of each, 0 on padding.
-        entropy: of the distribution that each was drawn from, where the head computes it.
-        states: the last hidden state before each, of shape (rows, completion tokens, width), where it is wanted.
+        logprobs: log-probability of each token, 0 on padding.
+        entropy: of the distribution at each token, if the head computes it.
+        states: the last hidden state before each token, of shape (rows, completion tokens, width), if requested.
     """
 
     logprobs: Tensor
@@ -33,17 +33,17 @@ class Scores(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Packed:
-    """Rows laid out as one sequence for each distinct prompt: the prompt, then a branch for each of its rows.
+    """Rows packed into one sequence for each distinct prompt: the prompt, then a branch for each of its rows.
 
-    A branch is the last token of the prompt and all but the last token of the completion, which are the places that
-    predict the completion. It attends to the prompt and to itself. Positions are those of the rows by themselves.
+    A branch consists of the last token of the prompt and all but the last token of the completion: the positions that
+    predict the completion. It attends to the prompt and to itself. Position ids are those of the separate rows.
 
     Attributes:
         inputs: of a model with TRL's fused head: `input_ids`, `position_ids`, `shift_labels` (-100 where nothing is
             predicted) of shape (prompts, columns), `attention_mask` of shape (prompts, 1, columns, columns).
-        sequence: of shape (rows, 1), the sequence a row is in.
+        sequence: of shape (rows, 1), the sequence of each row.
         column: of shape (rows, completion tokens), the column that predicts each token.
-        mask: of the same shape, which of these tokens are there.
+        mask: of the same shape, false on padding.
     """
 
     inputs: dict[str, Tensor]
@@ -64,10 +64,10 @@ def separate_log_probs(
     completion_tokens: int,
     states: bool = False,
 ) -> Scores:
-    """Log-probability and entropy of each completion token of rows, whatever padding stands around them.
+    """Log-probability and entropy of each completion token of rows, independent of their padding.
 
-    The first token of a row has position 0. A model that is not told takes the column instead, or counts what is
-    there: where positions are looked up rather than only compared, the first of the two moves with the padding.
+    The first token of a row has position 0. Without position ids, some models use the column instead, and absolute
+    position embeddings would then shift with the padding.
 
     Args:
         model, unwrapped, input_ids, attention_mask, completion_tokens, states: as in `shared_log_probs`.
@@ -84,8 +84,8 @@ def separate_log_probs(
             fused_lm_head=True,
         )
     entropy = None if output.entropy is None else output.entropy[:, -completion_tokens:]
-    own = kept[0][:, -completion_tokens - 1 : -1] if kept else None
-    return Scores(output.log_probs[:, -completion_tokens:], entropy, own)
+    completion_states = kept[0][:, -completion_tokens - 1 : -1] if kept else None
+    return Scores(output.log_probs[:, -completion_tokens:], entropy, completion_states)
 
 
 def shared_log_probs(
@@ -96,18 +96,18 @@ def shared_log_probs(
     completion_tokens: int,
     states: bool = False,
 ) -> Scores | None:
-    """Log-probability and entropy of each completion token of rows, each distinct prompt computed once.
+    """Log-probability and entropy of each completion token of rows, computing each distinct prompt once.
 
     Args:
         model: with TRL's fused head, as the accelerator prepared it.
         unwrapped: the model itself.
         input_ids: of shape (rows, columns), prompts padded on the left, completions on the right.
-        attention_mask: of the same shape, 1 on every token that is there.
-        completion_tokens: how many of the columns are the completion's.
-        states: whether hidden states are wanted, too.
+        attention_mask: of the same shape, 0 on padding.
+        completion_tokens: number of columns of the completion.
+        states: whether to return hidden states.
 
     Returns:
-        `None` where this would not be exact, or would cost more than the rows by themselves.
+        `None` if this would not be exact, or would cost more than separate rows.
     """
     if len(input_ids) == 1 or not shares_exactly(unwrapped):
         return None
@@ -116,22 +116,22 @@ def shared_log_probs(
     if packed is None:
         return None
     inputs = dict(packed.inputs)
-    if unwrapped.config._attn_implementation == "eager":  # adds its mask to the scores
+    if unwrapped.config._attn_implementation == "eager":  # adds the mask to the attention scores
         visible = inputs["attention_mask"]
-        hidden = torch.zeros(visible.shape, dtype=unwrapped.dtype, device=visible.device)
-        inputs["attention_mask"] = hidden.masked_fill(~visible, torch.finfo(unwrapped.dtype).min)
+        bias = torch.zeros(visible.shape, dtype=unwrapped.dtype, device=visible.device)
+        inputs["attention_mask"] = bias.masked_fill(~visible, torch.finfo(unwrapped.dtype).min)
     with hidden_states(unwrapped, states) as kept:
         output = model(**inputs, fused_lm_head=True)
     entropy = None if output.entropy is None else packed.unpack(output.entropy)
-    own = kept[0][packed.sequence, packed.column] if kept else None
-    return Scores(packed.unpack(output.log_probs), entropy, own)
+    completion_states = kept[0][packed.sequence, packed.column] if kept else None
+    return Scores(packed.unpack(output.log_probs), entropy, completion_states)
 
 
 def shares_exactly(model: PreTrainedModel) -> bool:
-    """Whether a model gives packed rows the log-probabilities and gradients that it gives them by themselves.
+    """Whether packed rows have the same log-probabilities and gradients as separate rows.
 
-    So it is where tokens meet in torch's own attention alone, which takes a mask of any form, and where positions can
-    be told. Dropout would draw other numbers, so there must be none in use, and experts' loads would be others.
+    This needs a model that mixes tokens only in torch's attention, which takes a mask of any form, and that takes
+    position ids. Active dropout would draw other random numbers, and the load balance of experts would differ.
     """
     config = model.config.get_text_config()
     if not reads_in_parts(model) or getattr(config, "alibi", False) or getattr(config, "output_router_logits", False):
@@ -143,7 +143,7 @@ def shares_exactly(model: PreTrainedModel) -> bool:
 
 
 def takes_positions(model: PreTrainedModel) -> bool:
-    """Whether a model can be told the position of each token. PEFT's virtual tokens leave no room for that."""
+    """Whether a model takes position ids, which PEFT's virtual tokens prevent."""
     if getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False):
         return False
     inner = cast(Any, model)
@@ -157,18 +157,16 @@ def _has_positions(model_type: Any) -> bool:
 
 
 def pack(input_ids: Tensor, attention_mask: Tensor, completion_tokens: int, hidden_size: int) -> Packed | None:
-    """Rows packed by prompt; `None` where that would cost more than the rows by themselves.
+    """Packs rows by prompt; `None` if that would cost more than separate rows.
 
     Args:
-        input_ids: of shape (rows, columns), prompts padded on the left, completions on the right.
-        attention_mask: of the same shape, 1 on every token that is there.
-        completion_tokens: how many of the columns are the completion's.
-        hidden_size: the model's, which weighs a pair of tokens in attention against a token elsewhere.
+        input_ids, attention_mask, completion_tokens: as in `shared_log_probs`.
+        hidden_size: of the model, for the cost of attention relative to that of the other layers.
     """
     width = input_ids.shape[1] - completion_tokens
     prompts = attention_mask[:, :width].sum(dim=1).tolist()
     lengths = attention_mask[:, width:].sum(dim=1).tolist()
-    if min(prompts) == 0:  # what predicts the first token of such a row is padding
+    if min(prompts) == 0:  # padding predicts the first token of such a row
         return None
     by_number: dict[int, list[int]] = {}
     for row, number in enumerate(prompt_numbers(input_ids[:, :width], attention_mask[:, :width])):
@@ -177,8 +175,8 @@ def pack(input_ids: Tensor, attention_mask: Tensor, completion_tokens: int, hidd
     if len(groups) == len(prompts):
         return None
     columns = max(prompts[rows[0]] - 1 + sum(lengths[row] for row in rows) for rows in groups)
-    alone = _cost(len(prompts), input_ids.shape[1], hidden_size, pairs=0.5)
-    if _cost(len(groups), columns, hidden_size, pairs=1.0) >= alone:
+    separate = _cost(len(prompts), input_ids.shape[1], hidden_size, pairs=0.5)
+    if _cost(len(groups), columns, hidden_size, pairs=1.0) >= separate:
         return None
     device = input_ids.device
     shape = (len(groups), columns)
@@ -215,24 +213,23 @@ def pack(input_ids: Tensor, attention_mask: Tensor, completion_tokens: int, hidd
 
 
 def _cost(sequences: int, columns: int, hidden_size: int, pairs: float) -> float:
-    """The work of a layer of the usual shape, in units of 4 hidden_size operations: it has about 12 hidden_size^2
-    weights, each of which costs a token 2 operations, and a pair of tokens in attention costs 4 hidden_size.
+    """Cost of a typical transformer layer in units of 4 hidden_size operations: it has about 12 hidden_size^2
+    weights, each with 2 operations per token, and attention takes 4 hidden_size operations per pair of tokens.
 
-    `pairs` is the share of pairs that are computed: half by a kernel that knows that attention is causal, all by one
-    that is given a mask.
+    `pairs` is the share of pairs that are computed: half by a causal kernel, all by a kernel with a mask.
     """
     return sequences * (6.0 * hidden_size * columns + pairs * columns * columns)
 
 
 def _visible(branches: Tensor) -> Tensor:
-    """Which column sees which, of shape (sequences, 1, columns, columns).
+    """The attention mask of packed sequences, true where a column attends, of shape (sequences, 1, columns, columns).
 
     Args:
         branches: of shape (sequences, columns): 0 in the prompt, -1 on padding, else the number of the branch.
     """
-    seen = (branches[:, None, :] == 0) | (branches[:, None, :] == branches[:, :, None])
+    visible = (branches[:, None, :] == 0) | (branches[:, None, :] == branches[:, :, None])
     columns = branches.shape[1]
-    seen &= torch.ones(columns, columns, dtype=torch.bool, device=branches.device).tril()
-    # A column of padding that saw nothing would have no number at all for its attention, and spoil the gradient.
-    alone = torch.eye(columns, dtype=torch.bool, device=branches.device)
-    return ((seen & (branches[:, :, None] >= 0)) | alone)[:, None]
+    visible &= torch.ones(columns, columns, dtype=torch.bool, device=branches.device).tril()
+    # Padding attends to itself: a softmax over nothing is NaN, also in the gradient.
+    itself = torch.eye(columns, dtype=torch.bool, device=branches.device)
+    return ((visible & (branches[:, :, None] >= 0)) | itself)[:, None]

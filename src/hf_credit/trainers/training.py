@@ -1,4 +1,4 @@
-"""From a recipe to a trained policy."""
+"""Trains a policy from a recipe."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def run_job(job: Job, callbacks: Sequence[TrainerCallback] = ()) -> None:
 
     Args:
         job: the recipe.
-        callbacks: told of the run, beside those that record it.
+        callbacks: added to those that record the run.
 
     Raises:
-        ValueError: a setting is not possible, in one sentence.
+        ValueError: a setting is invalid.
         OSError: the disk is full, or fails.
     """
     config = job.config()
@@ -46,18 +46,18 @@ def run_job(job: Job, callbacks: Sequence[TrainerCallback] = ()) -> None:
     trainer = build_trainer(job, rows)
     trainer.add_callback(ReportChecks())
     trainer.add_callback(RunRecorder(config, {**_facts(job, trainer), **rows.facts}))
-    for shown in (ProgressCallback, PrinterCallback):
-        trainer.remove_callback(shown)
+    for default in (ProgressCallback, PrinterCallback):
+        trainer.remove_callback(default)
     for callback in callbacks:
         trainer.add_callback(callback)
     trainer.train(resume_from_checkpoint=_resumption(job.args.resume_from_checkpoint))
     with explain_disk_errors(Path(job.args.output_dir)):
-        # As an internal call it does not push: that comes once, below, and what the Hub refuses is not the disk's.
+        # An internal call does not push; the push below is outside, since its errors are not those of the disk.
         trainer.save_model(job.args.output_dir, _internal_call=True)
         trainer.save_state()
     if job.args.push_to_hub:
         trainer.push_to_hub(dataset_name=job.game.dataset_name)
-    # A process that leaves while the main one still saves would take the group's threads down with it.
+    # A process that exits while the main one saves would end the threads of the process group.
     trainer.accelerator.wait_for_everyone()
     if hasattr(trainer, "end"):  # since transformers 5.18: closes trackers and the process group
         trainer.end()
@@ -68,10 +68,10 @@ def build_trainer(job: Job, rows: TaskRows | None = None) -> Any:
 
     Args:
         job: the recipe.
-        rows: what `load_rows` gave for it; loaded here if `None`.
+        rows: the rows from `load_rows`, which is called if `None`.
 
     Raises:
-        ValueError: something of the job is not possible, in one sentence.
+        ValueError: a setting is invalid.
     """
     game, args, model = job.game, job.args, job.model
     require_trackers(args)
@@ -79,7 +79,7 @@ def build_trainer(job: Job, rows: TaskRows | None = None) -> Any:
     require_model(str(model.model_name_or_path), model.model_revision)
     rows = rows or load_rows(job)
     if args.process_index == 0:
-        _warn_of_another_showing(spec, str(model.model_name_or_path))
+        _warn_of_other_prompts(spec, str(model.model_name_or_path))
     method = job.method()
     credited: dict[str, Any] = {}
     if method is not None:
@@ -102,19 +102,16 @@ def build_trainer(job: Job, rows: TaskRows | None = None) -> Any:
     }
     if game.asynchronous:
         if model.load_in_4bit or model.load_in_8bit:
-            raise ValueError(
-                "a quantised model is trained by the seam synchronous alone, got asynchronous; leave one out."
-            )
+            raise ValueError("a quantised model needs the seam synchronous, got asynchronous; leave one out.")
     else:
         args.model_init_kwargs.setdefault("attn_implementation", model.attn_implementation)
         credited["quantization_config"] = get_quantization_config(model)
     if game.role_models:
-        most = args.max_completion_length
         credited["samplers"] = load_role_models(
             cast(dict[str, str], game.role_models),
             interaction,
             tokenizer,
-            most,
+            args.max_completion_length,
             str(args.device),
             args.trust_remote_code,
         )
@@ -131,21 +128,21 @@ def build_trainer(job: Job, rows: TaskRows | None = None) -> Any:
     return trainer
 
 
-def _warn_of_another_showing(spec: TaskSpec, model: str) -> None:
+def _warn_of_other_prompts(spec: TaskSpec, model: str) -> None:
     try:
-        told = spec.shown_unlike(TaskSpec.load(model), model)
+        difference = spec.shown_unlike(TaskSpec.load(model), model)
     except (ValueError, OSError):
-        return  # training needs no note beside the model
-    if told is not None:
-        print(f"Warning: {told}", file=sys.stderr)
+        return  # a model to train need not have a task file
+    if difference is not None:
+        print(f"Warning: {difference}", file=sys.stderr)
 
 
 def load_rows(job: Job) -> TaskRows:
-    """The task rows of a job, checked.
+    """Loads and checks the task rows of a job.
 
     Raises:
-        ValueError: they do not fit the task, lack what it takes to score a reply, or overlap with an evaluation set.
-        OSError: they cannot be read.
+        ValueError: rows do not fit the task, lack what their scorer needs, or overlap with an evaluation set.
+        OSError: rows cannot be read.
     """
     game, args, spec, interaction = job.game, job.args, job.spec(), job.interaction
     evaluated = args.eval_strategy != "no"
@@ -167,7 +164,7 @@ def load_rows(job: Job) -> TaskRows:
 
 
 def _dataset_rows(job: Job, interaction: Interaction[Any]) -> tuple[Any, Any]:
-    """Rows of a dataset, or of the task's own, to train on, and to evaluate on, `None` where nobody does."""
+    """Training and evaluation rows, from a dataset or the task itself; `None` without evaluation."""
     game, args = job.game, job.args
     evaluated = args.eval_strategy != "no"
     if game.dataset_name is None:
@@ -185,9 +182,10 @@ def _dataset_rows(job: Job, interaction: Interaction[Any]) -> tuple[Any, Any]:
 
 
 def _facts(job: Job, trainer: Any) -> dict[str, Any]:
-    """What a report needs beside the settings; with several iterations an update plays part of a generation."""
+    """The facts that a report needs in addition to the settings."""
     args, parameters = job.args, list(trainer.model.parameters())
     slices = 0 if job.game.asynchronous else args.steps_per_generation * args.num_iterations
+    # With several iterations, an update uses a part of a generation.
     generations = args.gradient_accumulation_steps / slices if slices else 1.0
     return {
         "method": job.game.method,
@@ -203,10 +201,10 @@ def _facts(job: Job, trainer: Any) -> dict[str, Any]:
 
 
 def _resumption(value: str | bool | None) -> str | bool | None:
-    """A checkpoint's folder, or `True` for the latest in `output_dir`, which the command line gives as text."""
+    """Converts the text of the command line: a checkpoint's folder, or `True` for the latest in `output_dir`."""
     return {"true": True, "false": None}.get(str(value).lower(), value)
 
 
 def hardware() -> str:
-    """What the process computes on."""
+    """The name of the GPU, or `"CPU"`."""
     return torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"

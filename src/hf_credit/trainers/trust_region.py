@@ -1,7 +1,7 @@
-"""The log-probabilities that a loss uses of a policy that stays near the one that played (paper CVT-RL, section 3.3).
+"""Projects the policy into a trust region around the old policy, which sampled the episodes (CVT-RL, section 3.3).
 
-The policy's logits are wanted here, which TRL's fused head does not return. They are computed from the hidden states,
-a piece of the tokens at a time, and computed anew in the backward pass.
+The loss then uses the projected log-probabilities. They need the logits, which TRL's fused head does not return: here
+they are computed from the hidden states, in chunks of tokens, and recomputed in the backward pass.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ if TYPE_CHECKING:
     from hf_credit.trainers.shared_prefix import Scores
 
 NAMES = ("region_ids", "region_logprobs", "region_mass", "region_size")
-"""What a batch holds of the old policy's next-token distributions."""
+"""The names of the old policy's next-token distributions, as `old_tops` returns them."""
 
 PROJECTIONS: Mapping[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "least_squares": projected_logprobs,
     "interpolation": interpolated_logprobs,
 }
-"""What takes a distribution into its region, by name: paper CVT-RL, eq. 8, and TROLL's layer."""
+"""Projections of a distribution into its region: CVT-RL, eq. 8, and TROLL's layer."""
 
 _LOGITS_AT_ONCE = 2**26  # 256 MiB of float32
-_CALLS = (OPEN, "<tool_call>", "<function=")
-_CALLS_END = (CLOSE, "</tool_call>", "</function>")
+_OPENING = (OPEN, "<tool_call>", "<function=")
+_CLOSING = (CLOSE, "</tool_call>", "</function>")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrustRegion:
-    """How far an update may move a policy from the one that played.
+    """How far an update may move the policy from the old policy.
 
     Args:
-        radius: delta, the most that a next-token distribution may diverge, in nats, above 0.
+        radius: delta, the maximum KL divergence of a next-token distribution, in nats, above 0.
         tool_radius: the same for tokens of actions and tool calls.
-        top: M, how many tokens of the old policy are projected, at least 1 and at most the vocabulary's.
-        wide: M where the first have too little of the old probability, at least `top`.
-        coverage: how much they must have of it, in (0, 1]. Tokens whose widest M has less are not projected, but
-            held by a penalty on their divergence.
-        penalty: its weight, at least 0.
-        projection: of `PROJECTIONS`.
-        regression: weight, at least 0, of KL(policy || projected) among the projected tokens, which is beside the loss
-            and draws the policy to where it was projected; 1 in TROLL, nothing in paper CVT-RL.
+        top: M, the number of the old policy's most probable tokens that are projected, from 1 to the vocabulary size.
+        wide: M where these cover too little probability, at least `top`.
+        coverage: the probability under the old policy that the M tokens must cover, in (0, 1]. If `wide` tokens cover
+            less, the position is not projected, but penalised by its divergence.
+        penalty: weight of this penalty, at least 0.
+        projection: a key of `PROJECTIONS`.
+        regression: weight, at least 0, of KL(policy || projected) among the M tokens, a further term of the loss that
+            draws the policy to its projection; 1 in TROLL, 0 in CVT-RL.
 
     Raises:
         ValueError: a number is out of range, or the projection unknown.
@@ -87,17 +87,16 @@ class TrustRegion:
 
         Args:
             model: the policy, unwrapped.
-            sharded: whether its weights are spread over processes.
+            sharded: whether processes share its weights.
 
         Raises:
-            ValueError: its vocabulary has fewer tokens than are projected, its logits are more than what its head
-                says, or it is sharded.
+            ValueError: its vocabulary is smaller than M, its logits are not those of its head alone, or it is sharded.
         """
         config = model.config.get_text_config()
         if sharded:
             raise ValueError(
                 "trust_region needs the whole head of the policy on every process, got FSDP or DeepSpeed, which shard "
-                "it; train with several processes without these."
+                "it; train without them, with one or several processes."
             )
         for name, size in (("top", self.top), ("wide", self.wide)):
             if size > config.vocab_size:
@@ -108,24 +107,24 @@ class TrustRegion:
         for name in ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier"):
             if getattr(config, name, None) not in (None, 1, 1.0):
                 raise ValueError(
-                    f"trust_region must be with a policy whose logits are what its head says, got one with {name}="
+                    f"trust_region needs a policy whose logits are the output of its head, got one with {name}="
                     f"{getattr(config, name)}; leave trust_region out."
                 )
 
 
 class Projection(TrainerCallback):
-    """The policy of a trainer, projected to near the one that played.
+    """Projects the policy of a trainer into a trust region around the old policy.
 
-    As a callback it has the divergence of the policy logged after each update that is logged, which takes a forward
-    pass of all rows.
+    As a callback, this logs the policy's divergence after each logged update, which takes a forward pass of all rows.
 
     Args:
-        region: how far the policy may go.
-        trainer: whose policy it is.
+        region: the trust region.
+        trainer: of the policy.
 
     Attributes:
-        tops: of the old policy, as `old_tops` gives them, at the tokens in the loss, as `region_place` of the batch
-            numbers them. They are thousands of numbers a token, so there are none of other tokens and of padding.
+        tops: the old policy's top tokens, as `old_tops` returns them, at the tokens in the loss, which
+            `region_place` of the batch indexes. At thousands of numbers for each token, other tokens and padding are
+            left out.
 
     Raises:
         ValueError: as for `TrustRegion.require_fit`.
@@ -139,11 +138,12 @@ class Projection(TrainerCallback):
         region.require_fit(self.policy, sharded)
 
     def marks(self, episode: Episode) -> list[tuple[int, ...]]:
-        """Of each decision, which of its tokens are part of an action."""
-        return [is_of_action(one, lambda ids: self.trainer.chat.texts([ids])[0]) for one in episode.decisions]
+        """For each decision, 1 on those of its tokens that are part of an action."""
+        texts = self.trainer.chat.texts
+        return [action_marks(decision, lambda ids: texts([ids])[0]) for decision in episode.decisions]
 
     def keep(self, batch: dict[str, Tensor]) -> None:
-        """Keeps the tops of the policy, which is the old one from now on, and numbers them in the batch."""
+        """Stores the top tokens of the current policy, now the old policy, and their indices in the batch."""
         mask = batch["tool_mask"].bool()
         batch["region_place"] = torch.zeros_like(batch["tool_mask"]).masked_scatter(
             mask, torch.arange(int(mask.sum()), device=mask.device)
@@ -155,18 +155,18 @@ class Projection(TrainerCallback):
                 found.append(old_tops(self.region, self._head(), states, self.trainer.temperature))
             places.append(part["region_place"][part["tool_mask"].bool()])
         order = torch.cat(places).argsort()
-        narrow = all(bool((one["region_size"] == self.region.top).all()) for one in found)
+        narrow = all(bool((tops["region_size"] == self.region.top).all()) for tops in found)
         width = self.region.top if narrow else self.region.wide
         self.tops = {}
         for name in NAMES:
-            parts = [one.pop(name) for one in found]
-            self.tops[name] = torch.cat([own if own.ndim == 1 else own[:, :width] for own in parts])[order]
+            parts = [tops.pop(name) for tops in found]
+            self.tops[name] = torch.cat([part if part.ndim == 1 else part[:, :width] for part in parts])[order]
 
     def log_probs(self, scores: Scores, part: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """The log-probabilities of a part's tokens under the projected policy, and the penalties of its tokens."""
+        """The log-probabilities of a part's tokens under the projected policy, and the sum of further loss terms."""
         assert scores.states is not None
         mask, old = part["tool_mask"].bool(), self._tops_of(part)
-        result = moved(
+        result = project_tokens(
             self.region,
             old,
             *self._new_tops(scores.states[mask], old),
@@ -176,51 +176,50 @@ class Projection(TrainerCallback):
             part["marks"][mask].bool(),
         )
         penalised = torch.where(result.penalised, result.divergence, 0).sum()
-        beside = self.region.penalty * penalised + self.region.regression * result.regression.sum()
+        further = self.region.penalty * penalised + self.region.regression * result.regression.sum()
         flags = {"projected": result.projected, "outside_top": result.outside, "penalised": result.penalised}
         for name, values in flags.items():
             self.trainer.loss_metrics["train"].add(f"trust_region/{name}", values)
         dtype = scores.logprobs.dtype
-        return scores.logprobs.masked_scatter(mask, result.logprobs.to(dtype)), beside.to(dtype)
+        return scores.logprobs.masked_scatter(mask, result.logprobs.to(dtype)), further.to(dtype)
 
     @torch.no_grad()
     def log_divergence(self) -> None:
-        """Logs how far the last update has moved the policy from the one that played, in nats a token."""
+        """Logs KL(old policy || policy) after the last update, in nats per token."""
         accelerator = self.trainer.accelerator
         sums = torch.zeros(4, dtype=torch.float64, device=accelerator.device)
         for batch in self.trainer.played_batches():
             for part in self._parts(batch):
                 old = self._tops_of(part)
-                apart = distances(old, *self._new_tops(self._states(part), old))
+                kl = divergence_from_old(old, *self._new_tops(self._states(part), old))
                 mask = part["tool_mask"].bool()
                 of_action = part["marks"][mask].bool()
-                values = [apart.sum(), mask.sum(), apart[of_action].sum(), of_action.sum()]
-                sums += torch.stack([one.double() for one in values])
-        every, tokens, tool, of_tools = accelerator.reduce(sums, "sum").tolist()
-        self.trainer.log_metric("trust_region/kl", every / max(tokens, 1))
-        if of_tools:
-            self.trainer.log_metric("trust_region/kl_tool", tool / of_tools)
+                sums += torch.stack([x.double() for x in (kl.sum(), mask.sum(), kl[of_action].sum(), of_action.sum())])
+        total, tokens, total_of_actions, action_tokens = accelerator.reduce(sums, "sum").tolist()
+        self.trainer.log_metric("trust_region/kl", total / max(tokens, 1))
+        if action_tokens:
+            self.trainer.log_metric("trust_region/kl_tool", total_of_actions / action_tokens)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if control.should_log:
             self.log_divergence()
 
-    on_epoch_end = on_step_end  # where epochs are logged
+    on_epoch_end = on_step_end  # for logging_strategy="epoch"
 
     def _parts(self, batch: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
-        """The parts of a batch, while the policy that each of them trains is in use."""
+        """The parts of a batch, each with the adapter of its role active."""
         for part in micro_batches(batch, self.trainer.args.micro_batch_rows, len(self.trainer.roles) or 1):
             self.trainer.use_policy_of(part)
             yield part
 
     def _states(self, part: dict[str, Tensor]) -> Tensor:
-        """The hidden state before each token of a part that is in the loss, of shape (tokens, width)."""
+        """The hidden states before those tokens of a part that are in the loss, of shape (tokens, width)."""
         scores = self.trainer.scores_of_rows(self.trainer.model, part, states=True)
         assert scores.states is not None
         return scores.states[part["tool_mask"].bool()]
 
     def _tops_of(self, part: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Those of the tokens of a part that are in the loss."""
+        """The old policy's top tokens at those tokens of a part that are in the loss."""
         places = part["region_place"][part["tool_mask"].bool()]
         return {name: values[places] for name, values in self.tops.items()}
 
@@ -234,7 +233,7 @@ class Projection(TrainerCallback):
 
 @contextmanager
 def hidden_states(model: Any, wanted: bool = True) -> Iterator[list[Tensor]]:
-    """Within, the last hidden states of every forward pass of a model, in a list; of none unless they are wanted."""
+    """A list to which every forward pass within appends its last hidden states, if they are wanted."""
     if not wanted:
         yield []
         return
@@ -248,28 +247,28 @@ def hidden_states(model: Any, wanted: bool = True) -> Iterator[list[Tensor]]:
 
 
 def logits_at(head: Callable[[Tensor], Tensor], states: Tensor, temperature: float) -> Iterator[tuple[slice, Tensor]]:
-    """The tempered logits of a few tokens at a time, and which they are.
+    """The logits, divided by the temperature, in chunks of tokens, each with its slice of the tokens.
 
     Args:
-        head: from states to logits.
+        head: maps states to logits.
         states: of shape (tokens, width).
         temperature: of the policy.
     """
     size = max(1, _LOGITS_AT_ONCE // _vocabulary(head))
-    for start in range(0, max(len(states), 1), size):  # nothing is a piece, too
-        here = slice(start, start + size)
-        yield here, _logits(head, states[here], temperature)
+    for start in range(0, max(len(states), 1), size):  # without tokens, one empty chunk
+        chunk = slice(start, start + size)
+        yield chunk, _logits(head, states[chunk], temperature)
 
 
 @torch.no_grad()
 def old_tops(
     region: TrustRegion, head: Callable[[Tensor], Tensor], states: Tensor, temperature: float
 ) -> dict[str, Tensor]:
-    """The most probable tokens of the policy as it is now, for each of some tokens.
+    """The most probable next tokens of the current policy at each token.
 
     Returns:
-        Under the names of `NAMES`: their ids, -1 behind the last, and log-probabilities among themselves, of shape
-        (tokens, M); their mass; and their number, 0 where even the widest M covers too little.
+        By the names in `NAMES`: their ids, padded with -1, and their log-probabilities normalised over the M, of shape
+        (tokens, M); their total probability; and M, 0 where even the wide M covers too little.
     """
     found: dict[str, list[Tensor]] = {name: [] for name in NAMES}
     for _, logits in logits_at(head, states, temperature):
@@ -289,11 +288,11 @@ def old_tops(
 def new_tops(
     head: Callable[[Tensor], Tensor], states: Tensor, ids: Tensor, temperature: float
 ) -> tuple[Tensor, Tensor]:
-    """The logits of the old policy's top tokens under the policy as it is, and the logarithm of the sum of all.
+    """The current policy's logits of the old policy's top tokens, and the log-sum-exp of all logits.
 
     Args:
         head, states, temperature: as for `logits_at`.
-        ids: of shape (tokens, M); -1 stands for none.
+        ids: of shape (tokens, M), padded with -1.
     """
 
     def part(own: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
@@ -309,17 +308,16 @@ def new_tops(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moved:
-    """Where a policy stands from the old one, for each of some tokens.
+class ProjectedTokens:
+    """The projection at each token.
 
     Attributes:
-        logprobs: what the loss is to take for the log-probability of the token that was drawn.
-        divergence: of the old from the present distribution, its tail counted as one token.
-        regression: of the present from the projected distribution, KL(policy || projected) among the top; 0 if the
-            region does not ask for it.
-        penalised: whether the divergence itself is in the loss.
-        projected: whether the distribution lay outside its region.
-        outside: whether the token is not among the top of the old policy.
+        logprobs: the log-probability of the sampled token that the loss uses.
+        divergence: KL(old || policy), with all tokens outside the top counted as one.
+        regression: KL(policy || projected) among the top; 0 if `TrustRegion.regression` is.
+        penalised: whether the divergence is a term of the loss.
+        projected: whether the distribution was outside its region.
+        outside: whether the sampled token is not among the old policy's top.
     """
 
     logprobs: Tensor
@@ -330,99 +328,100 @@ class Moved:
     outside: Tensor
 
 
-def moved(
+def project_tokens(
     region: TrustRegion,
     old: dict[str, Tensor],
     tops: Tensor,
     sums: Tensor,
-    drawn: Tensor,
-    plain: Tensor,
-    before: Tensor,
+    sampled: Tensor,
+    logprobs: Tensor,
+    old_logprobs: Tensor,
     of_action: Tensor,
-) -> Moved:
-    """Projects the distributions of some tokens into their regions (paper CVT-RL, eqs. 8 and 9).
+) -> ProjectedTokens:
+    """Projects the policy's distribution at each token into its region (CVT-RL, eqs. 8 and 9).
 
         p_new(v) = alpha q(v) for v among the top, p_new(v) = p_old(v) otherwise
 
-    so that a token outside the top has a ratio of 1 and no gradient. Tokens of too little coverage keep their own.
+    so that a token outside the top has a ratio of 1 and no gradient. Where the top covers too little probability, the
+    log-probability stays that of the policy.
 
     Args:
-        region: how far, and by which projection.
-        old: as `old_tops` gave it.
-        tops, sums: as `new_tops` gives them.
-        drawn: the token that was drawn at each place.
-        plain: its log-probability under the policy as it is.
-        before: the same under the old policy.
+        region: the radii and the projection.
+        old: what `old_tops` returned.
+        tops, sums: what `new_tops` returned.
+        sampled: the id of each token.
+        logprobs: its log-probability under the policy.
+        old_logprobs: its log-probability under the old policy.
         of_action: whether it is part of an action or a tool call.
     """
-    apart = distances(old, tops, sums)
+    kl = divergence_from_old(old, tops, sums)
     project = PROJECTIONS[region.projection]
-    logprobs, size, pulled = before, old["region_size"], torch.zeros_like(apart)
+    loss_logprobs, size, regression = old_logprobs, old["region_size"], torch.zeros_like(kl)
     projected, outside = torch.zeros_like(size, dtype=torch.bool), torch.zeros_like(size, dtype=torch.bool)
     radii = torch.where(of_action, region.tool_radius, region.radius)
-    for most in sorted({one for one in size.tolist() if one}):
-        rows = (size == most).nonzero().squeeze(1)
-        among, mass = old["region_logprobs"][rows, :most], old["region_mass"][rows]
-        present = tops[rows, :most].log_softmax(-1)
-        nearest = project(present, among, radii[rows] / mass)
-        is_drawn = old["region_ids"][rows, :most] == drawn[rows, None]
-        there = is_drawn.any(1)
-        chosen = nearest.gather(1, is_drawn.int().argmax(1, keepdim=True)).squeeze(1) + mass.log()
-        logprobs = logprobs.index_put((rows[there],), chosen[there].to(logprobs.dtype))
+    for width in sorted({width for width in size.tolist() if width}):
+        rows = (size == width).nonzero().squeeze(1)
+        old_top, mass = old["region_logprobs"][rows, :width], old["region_mass"][rows]
+        top = tops[rows, :width].log_softmax(-1)
+        nearest = project(top, old_top, radii[rows] / mass)
+        is_sampled = old["region_ids"][rows, :width] == sampled[rows, None]
+        in_top = is_sampled.any(1)
+        chosen = nearest.gather(1, is_sampled.int().argmax(1, keepdim=True)).squeeze(1) + mass.log()
+        loss_logprobs = loss_logprobs.index_put((rows[in_top],), chosen[in_top].to(loss_logprobs.dtype))
         if region.regression:
-            pulled = pulled.index_put((rows,), divergence(present, nearest.detach()))
-        projected[rows] = (nearest != present).any(1)
-        outside[rows] = ~there
-    bare = size == 0
-    return Moved(
-        logprobs=torch.where(bare, plain, logprobs),
-        divergence=apart,
-        regression=pulled,
-        penalised=bare,
+            regression = regression.index_put((rows,), divergence(top, nearest.detach()))
+        projected[rows] = (nearest != top).any(1)
+        outside[rows] = ~in_top
+    uncovered = size == 0
+    return ProjectedTokens(
+        logprobs=torch.where(uncovered, logprobs, loss_logprobs),
+        divergence=kl,
+        regression=regression,
+        penalised=uncovered,
         projected=projected,
         outside=outside,
     )
 
 
-def distances(old: dict[str, Tensor], tops: Tensor, sums: Tensor) -> Tensor:
-    """KL(old || present) of each token in nats, all outside the top taken as one token: at most the whole divergence.
+def divergence_from_old(old: dict[str, Tensor], tops: Tensor, sums: Tensor) -> Tensor:
+    """KL(old || policy) of each token in nats, with all tokens outside the top counted as one: a lower bound.
 
     Args:
-        old: as `old_tops` gave it.
-        tops, sums: as `new_tops` gives them.
+        old: what `old_tops` returned.
+        tops, sums: what `new_tops` returned.
     """
-    there = old["region_ids"] >= 0
+    present = old["region_ids"] >= 0
     mass = old["region_mass"].double()
     log_old = old["region_logprobs"].double() + mass.log()[:, None]
     log_new = (tops - sums[:, None]).double()
-    within = torch.where(there, log_old.exp() * (log_old - log_new), 0).sum(1)
+    in_top = torch.where(present, log_old.exp() * (log_old - log_new), 0).sum(1)
     rest_old = (1 - mass).clamp(min=0)
-    rest_new = (1 - torch.where(there, log_new.exp(), 0).sum(1)).clamp(min=1e-12)
-    beyond = torch.where(rest_old > 1e-6, rest_old * (rest_old.clamp(min=1e-12).log() - rest_new.log()), 0)
-    return within + beyond
+    rest_new = (1 - torch.where(present, log_new.exp(), 0).sum(1)).clamp(min=1e-12)
+    in_rest = torch.where(rest_old > 1e-6, rest_old * (rest_old.clamp(min=1e-12).log() - rest_new.log()), 0)
+    return in_top + in_rest
 
 
-def is_of_action(decision: Decision, decode: Callable[[Sequence[int]], str]) -> tuple[int, ...]:
-    """1 for each token of a reply that is part of an action or a tool call, between the tags that mark it.
+def action_marks(decision: Decision, decode: Callable[[Sequence[int]], str]) -> tuple[int, ...]:
+    """1 for each token of a reply that is part of an action or a tool call, between its tags, else 0.
 
     Args:
-        decision: whose reply it is.
-        decode: from tokens to text.
+        decision: has the reply.
+        decode: maps token ids to text.
     """
     ids = decision.action_ids
-    if not any(mark in decision.action_text for mark in _CALLS):
+    if not any(tag in decision.action_text for tag in _OPENING):
         return (0,) * len(ids)
-    first = _least(ids, lambda text: any(mark in text for mark in _CALLS), decode)
-    last = _least(ids, lambda text: any(mark in text for mark in _CALLS_END), decode)
-    return tuple(int(first <= place < last) for place in range(len(ids)))
+    first, last = _tokens_until(_OPENING, ids, decode), _tokens_until(_CLOSING, ids, decode)
+    return tuple(int(first <= index < last) for index in range(len(ids)))
 
 
-def _least(ids: Sequence[int], holds: Callable[[str], bool], decode: Callable[[Sequence[int]], str]) -> int:
-    """How many tokens it takes until their text has it; all of them where it never does."""
+def _tokens_until(tags: Sequence[str], ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> int:
+    """The number of tokens up to the first tag, inclusive; all if there is no tag."""
     low, high = 0, len(ids)
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if holds(decode(ids[:middle])) else (middle + 1, high)
+        text = decode(ids[:middle])
+        low, high = (low, middle) if any(tag in text for tag in tags) else (middle + 1, high)
     return low
 
 

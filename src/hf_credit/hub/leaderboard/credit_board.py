@@ -34,7 +34,7 @@ from hf_credit.evaluation.exact_actions import ExactPlay, Probabilities, model_p
 from hf_credit.hub.leaderboard.entries import PlayedEpisode
 from hf_credit.hub.leaderboard.seasons import CreditTask, starts_of
 from hf_credit.methods import Method
-from hf_credit.policies.generation import room_for_context
+from hf_credit.policies.generation import max_context_tokens
 from hf_credit.policies.reply_logprobs import reply_logprobs
 from hf_credit.policies.saved import load_sampler
 from hf_credit.rollouts import Chat, Decision, Ending, Engine, EnvironmentInteraction
@@ -83,7 +83,7 @@ class PinnedPolicy:
         self.interaction = spec.build()
         self.network, self.tokenizer, generate = load_sampler(str(folder), sampling, device)
         self.chat = Chat(self.tokenizer, spec.chat_template_kwargs)
-        self.room = room_for_context(self.network, sampling.max_new_tokens)
+        self.room = max_context_tokens(self.network, sampling.max_new_tokens)
         self.engine = Engine(self.interaction, self.chat, generate, max_context_tokens=self.room)
         self._limits: dict[str, Any] = {
             "max_new_tokens": sampling.max_new_tokens,

@@ -20,7 +20,7 @@ from hf_credit.environments.tasks import SEEDS_PER_SPLIT
 from hf_credit.hub.leaderboard.entries import PlayedEpisode
 from hf_credit.hub.leaderboard.seasons import starts_of, untrusted
 from hf_credit.loading import load_adapter, role_folders
-from hf_credit.policies.generation import room_for_context, sampler
+from hf_credit.policies.generation import max_context_tokens, sampler
 from hf_credit.policies.saved import load_policy
 from hf_credit.rollouts import Chat, Engine, GenerateFn, Interaction
 from hf_credit.rollouts.samplers import counted
@@ -109,7 +109,7 @@ def play_checkpoint(
         chat,
         counted(generate, on_replies),
         max_concurrent=256,
-        max_context_tokens=room_for_context(network, spec.sampling.max_new_tokens),
+        max_context_tokens=max_context_tokens(network, spec.sampling.max_new_tokens),
     )
     starts = [
         dataclasses.replace(start, stream=f"leaderboard {start.seed}") for start in starts_of(interaction, seeds)

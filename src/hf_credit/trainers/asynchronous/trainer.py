@@ -18,7 +18,7 @@ from hf_credit import methods
 from hf_credit.collectors import RolloutBatch
 from hf_credit.loading import require_whole_files
 from hf_credit.methods import DecisionCredit, Method
-from hf_credit.policies.generation import room_beside
+from hf_credit.policies.generation import context_positions
 from hf_credit.rollouts import Chat, Engine, Interaction, Ledger, refuse_total_failure
 from hf_credit.rollouts.capabilities import evaluated
 from hf_credit.trainers import arguments
@@ -153,7 +153,7 @@ class AsyncCreditTrainer(UpdateTrainer):
                 concurrent_collections=args.concurrent_collections,
                 max_concurrent=args.max_concurrent_episodes,
                 max_context_tokens=args.max_context_tokens
-                or room_beside(args.max_completion_length, self.server.max_model_len()),
+                or context_positions(args.max_completion_length, self.server.max_model_len()),
                 temperature=args.temperature,
                 mask_truncated_completions=args.mask_truncated_completions,
                 shuffle=args.shuffle_dataset,

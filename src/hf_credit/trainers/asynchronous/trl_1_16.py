@@ -173,7 +173,7 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
             self.weights_arrived()
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        self.save_whole(self._get_output_dir(trial), functools.partial(super()._save_checkpoint, model, trial))
+        self.save_complete(self._get_output_dir(trial), functools.partial(super()._save_checkpoint, model, trial))
 
 
 class _AfterUpdate(TrainerCallback):

@@ -11,7 +11,8 @@ class InterventionValidity(Measure, citation=CVT_RL, inputs={"predictions": "boo
         predictions: whether each proposal passed the gate.
         references: the family of each.
         kinds: of the action of each, such as "read".
-        logprobs: of each, its mean log-probability a token under the policy that plays on, in nats; None if unknown.
+        logprobs: of each, its mean log-probability per token, in nats, under the policy that continues the episode;
+            None if unknown.
         sampled_kinds, sampled_logprobs: the same of replies that the policy sampled.
         quantile: below which a log-probability is unusual.
 

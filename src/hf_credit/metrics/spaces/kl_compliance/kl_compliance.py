@@ -4,7 +4,7 @@ from .computation import CVT_RL, Measure, kl_compliance
 
 
 class KLCompliance(Measure, citation=CVT_RL, inputs={"predictions": "float64"}):
-    """How far updates moved a policy from the one that played, and how often that is within a radius.
+    """The divergence of updated policies from the old policy, and how often it is within a radius.
 
     Args:
         predictions: of each update, the mean over its tokens of KL(old || new), in nats.
