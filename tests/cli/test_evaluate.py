@@ -88,7 +88,7 @@ def test_prompts_that_differ_from_training_cause_a_warning(command: Callable[...
         (("--environment", "sudoku", "--oracle-option", "seed=1"), "--oracle-option needs --oracle"),
         (("--environment", "sudoku", "--temperature", "-1"), "temperature must be at least 0, got -1"),
         (("--environment", "sudoku", "--history", "none"), "history must be 'append' or 'current'"),
-        (("--task", "relay", "--history", "current"), "history, instructions and max_turns are of an env"),
+        (("--task", "relay", "--history", "current"), "history, instructions and max_turns need an env"),
         (
             ("--task", "relay", "--oracle", "mcts"),
             "an oracle needs the actions of an environment, got one for 'relay'",
