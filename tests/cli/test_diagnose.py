@@ -94,7 +94,7 @@ def test_a_named_method_is_measured_besides_the_default_ones_or_reported_as_not_
         (("--oracle", "sudoku_constraints"), "an oracle needs the actions of an environment"),
         (("--exact", "0.1", "--top-k", 3), "--exact needs sampling from the whole vocabulary"),
         (("--exact", "-1", "--max-new-tokens", 1, *SMALL), "floor must be at least 0, got -1"),
-        (("--history", "current"), "history, instructions and max_turns are of an environment"),
+        (("--history", "current"), "history, instructions and max_turns need an environment"),
         (("--temperature", "-1"), "temperature must be at least 0, got -1"),
         (("--protocol", "luck"), "--protocol must be one of buckets, training, replays, got 'luck'"),
         (("--protocol", "training", *SMALL), "the credit of training needs a method, got none"),
