@@ -39,7 +39,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(tmp_path)
     rows = SPEC.build().tasks("held_out", 2)
     words = tokenizer_of([*(judge_prompt(row["surface"], row["bottom"], "Was it cold?") for row in rows), "Yes No"])
-    for seed, (name, known) in enumerate({"policy": words, "judge": words, "stranger": tokenizer_of(["Yes"])}.items()):
+    for seed, (name, known) in enumerate({"policy": words, "judge": words, "foreign": tokenizer_of(["Yes"])}.items()):
         for part in (build_model(known, MicroConfig(hidden_size=32, layers=1, seed=seed)), known):
             part.save_pretrained(tmp_path / name)
     return tmp_path
@@ -80,13 +80,13 @@ def test_the_named_model_replies_greedily_for_its_role_and_the_policy_for_the_ot
 def test_a_trained_role_and_another_vocabulary_are_refused(models: Path) -> None:
     policy = str(models / "policy")
     with pytest.raises(
-        ValueError, match="got one for 'agent', where 'judged_puzzles' has judge; leave it to the policy"
+        ValueError, match="got one for 'agent', where the untrained roles of 'judged_puzzles' are judge"
     ):
         evaluate_model(policy, SPEC, 4, role_models={"agent": policy})
     with pytest.raises(
-        ValueError, match=r"'judge' must have the policy's vocabulary, got '.*stranger' with another; take"
+        ValueError, match=r"'judge' must have the policy's vocabulary, got '.*foreign' with another; choose"
     ):
-        evaluate_model(policy, SPEC, 4, role_models={"judge": str(models / "stranger")})
+        evaluate_model(policy, SPEC, 4, role_models={"judge": str(models / "foreign")})
 
 
 def test_the_command_line_takes_a_role_model_and_warns_without_one(

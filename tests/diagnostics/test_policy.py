@@ -15,7 +15,7 @@ from hf_credit.methods import make
 from hf_credit.policies.micro import tokenizer_of
 from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, Generation, RolloutRequest
 
-STRANGER = '''
+OWN_METHOD = '''
 from dataclasses import dataclass
 
 from hf_credit.collectors import Group
@@ -28,7 +28,7 @@ class Share:
 
     weight: float
 
-    def __call__(self, collected, runner, memory):
+    def __call__(self, collected, context, memory):
         return Credit(
             decisions={
                 decision.id: (self.weight * one.outcome / len(one.decisions),) * 3
@@ -85,26 +85,26 @@ def subject(**others) -> Subject:
 
 
 @pytest.fixture
-def stranger(tmp_path, monkeypatch):
-    (tmp_path / "strangers_method.py").write_text(STRANGER, encoding="utf-8")
+def own_method(tmp_path, monkeypatch):
+    (tmp_path / "my_method.py").write_text(OWN_METHOD, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    return make("strangers_method:share", weight=3.0)
+    return make("my_method:share", weight=3.0)
 
 
-def test_a_users_method_is_measured_on_buckets(stranger) -> None:
-    found = diagnose_policy(subject(), STARTS, PLAN, methods={"share": stranger}, attempts=2)
+def test_a_users_method_is_measured_on_buckets(own_method) -> None:
+    found = diagnose_policy(subject(), STARTS, PLAN, methods={"share": own_method}, attempts=2)
     by_event = {event.event: {credit.method for credit in event.credits} for event in found.events}
     assert set(by_event) == {"all events", "plan", "act"}
     assert by_event["act"] == {"share", "replay_loo", "magrpo", "outcome_reward"}
     (act,) = [event for event in found.events if event.event == "act"]
     (share,) = [credit for credit in act.credits if credit.method == "share"]
     assert share.fidelity["shared"].mean > 0  # a multiple of the score of the actor's letter
-    assert found.about["methods"]["share"] == {"name": "strangers_method:share", "options": {"weight": 3.0}}
+    assert found.about["methods"]["share"] == {"name": "my_method:share", "options": {"weight": 3.0}}
     assert found.success["greedy"].mean == 1
 
 
-def test_a_users_method_is_measured_on_its_update(stranger) -> None:
-    (found,) = diagnose_training(subject(), STARTS, PLAN, {"share": stranger})
+def test_a_users_method_is_measured_on_its_update(own_method) -> None:
+    (found,) = diagnose_training(subject(), STARTS, PLAN, {"share": own_method})
     # Two tasks of two episodes of two decisions.
     assert (found.decisions, found.events[0].credited, found.events[0].measured) == (8, 8, 6)
     assert (found.name, found.method) == ("p", "share")

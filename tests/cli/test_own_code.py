@@ -138,20 +138,20 @@ PROGRAM = Path(sys.executable).parent / "hf-credit"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The user's folder, with a policy for their environment."""
-    folder = tmp_path_factory.mktemp("stranger")
-    (folder / "of_a_stranger.py").write_text(FILE)
+    folder = tmp_path_factory.mktemp("my_game")
+    (folder / "my_game.py").write_text(FILE)
     small = ["--episodes", "64", "--hidden-size", "16", "--layers", "1", "--heads", "2", "--option", "most=3"]
     log = folder / "init-policy.log"
-    finish(start(PROGRAM, "init-policy", "of_a_stranger:Nim", "base", *small, log=log, folder=folder), log)
+    finish(start(PROGRAM, "init-policy", "my_game:Nim", "base", *small, log=log, folder=folder), log)
     return folder
 
 
 def recipe(folder: Path, name: str = "recipe", **changed: Any) -> Path:
     values = {
         **RECIPE,
-        "method": "of_a_stranger:best",
+        "method": "my_game:best",
         "method_options": {"scale": 2.0},
-        "environment": "of_a_stranger:Nim",
+        "environment": "my_game:Nim",
         "environment_options": {"most": 3},
         "history": "current",
         "instructions": False,
@@ -184,8 +184,8 @@ def test_a_run_records_its_task_and_its_method(run: Path) -> None:
     for saved in (run, run / "checkpoint-1"):
         spec = TaskSpec.load(saved)
         assert spec is not None
-        assert (spec.environment, spec.environment_options) == ("of_a_stranger:Nim", {"most": 3})
-        assert spec.method == {"name": "of_a_stranger:best", "options": {"scale": 2.0}}
+        assert (spec.environment, spec.environment_options) == ("my_game:Nim", {"most": 3})
+        assert spec.method == {"name": "my_game:best", "options": {"scale": 2.0}}
         assert (spec.history, spec.instructions, spec.sampling.max_new_tokens) == ("current", False, 8)
 
 
@@ -199,11 +199,11 @@ def test_it_is_evaluated_and_diagnosed_without_naming_the_task(
     few = ("--buckets", 2, "--candidates", 2, "--replays", 2, "--value-actions", 0, "--attempts", 0, "--episodes", 4)
     code, out, err = command("diagnose", "run", *few, "--trust-remote-code", "--json")
     assert code == 0, err
-    assert "of_a_stranger:best" in json.loads(out)[0]["about"]["methods"]
+    assert "my_game:best" in json.loads(out)[0]["about"]["methods"]
     few = ("--buckets", 2, "--replays", 1, "--value-actions", 1, "--episodes", 4, "--protocol", "training")
     code, out, err = command("diagnose", "run", *few, "--trust-remote-code", "--json")
     assert code == 0, err
-    assert [one["method"] for one in json.loads(out)] == ["of_a_stranger:best"]
+    assert [one["method"] for one in json.loads(out)] == ["my_game:best"]
 
 
 def test_the_code_that_a_folder_names_is_run_only_with_consent(
@@ -213,8 +213,8 @@ def test_the_code_that_a_folder_names_is_run_only_with_consent(
     for what in ("evaluate", "diagnose"):
         code, _, err = command(what, "run", "--episodes", 2)
         assert code == 1
-        assert "the files of a policy cannot choose it, got 'of_a_stranger:Nim' from hf_credit_task.json" in err
-    code, _, err = command("evaluate", "run", "--episodes", 2, "--task", "of_a_stranger:Nim")
+        assert "the files of a policy cannot choose it, got 'my_game:Nim' from hf_credit_task.json" in err
+    code, _, err = command("evaluate", "run", "--episodes", 2, "--task", "my_game:Nim")
     assert code == 0, err  # the user named it
 
 
@@ -223,10 +223,10 @@ def test_a_method_that_the_user_names_may_be_named_in_the_files(
 ) -> None:
     monkeypatch.chdir(run.parent)
     few = ("--buckets", 2, "--candidates", 2, "--replays", 2, "--value-actions", 0, "--attempts", 0, "--episodes", 4)
-    named = ("--task", "of_a_stranger:Nim", "--method", "of_a_stranger:best")
+    named = ("--task", "my_game:Nim", "--method", "my_game:best")
     code, out, err = command("diagnose", "run", *few, *named, "--json")
     assert code == 0, err
-    assert "of_a_stranger:best" in json.loads(out)[0]["about"]["methods"]
+    assert "my_game:best" in json.loads(out)[0]["about"]["methods"]
 
 
 def test_it_resumes_and_refuses_another_game_and_another_method(
@@ -265,7 +265,7 @@ def test_a_users_collaboration_is_trained_on_and_evaluated(
         "environment_options": None,
         "history": None,
         "instructions": None,
-        "collaboration": "of_a_stranger:pair",
+        "collaboration": "my_game:pair",
         "collaboration_options": {"answerer": "actor"},
         "dataset_name": str(tmp_path / "rows.jsonl"),
         "save_strategy": "no",
@@ -277,7 +277,7 @@ def test_a_users_collaboration_is_trained_on_and_evaluated(
     assert code == 0, err
     spec = TaskSpec.load(tmp_path / "together")
     assert spec is not None
-    assert (spec.name, spec.options) == ("of_a_stranger:pair", {"answerer": "actor"})
+    assert (spec.name, spec.options) == ("my_game:pair", {"answerer": "actor"})
     rows = ("--dataset", tmp_path / "rows.jsonl", "--episodes", 4)
     code, _, err = command("evaluate", tmp_path / "together", *rows, "--trust-remote-code")
     assert code == 0, err
@@ -286,18 +286,18 @@ def test_a_users_collaboration_is_trained_on_and_evaluated(
 def test_a_users_oracle_verifies(run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(run.parent)
     for method in ("verifiable_process", "outcome_reward"):
-        path = recipe(tmp_path, method=method, method_options=None, oracle="of_a_stranger:Greedy")
+        path = recipe(tmp_path, method=method, method_options=None, oracle="my_game:Greedy")
         values = yaml.safe_load(path.read_text())
         path.write_text(yaml.safe_dump({**values, "model_name_or_path": str(run.parent / "base")}))
         trainer = build_trainer(read_job(["--config", str(path)]))
         assert type(trainer.method.collector.oracle).__name__ == "Greedy"
         saved = trainer.task_spec().method
         assert saved["name"] == method
-        assert saved["options"]["oracle"]["name"] == "of_a_stranger:Greedy"
+        assert saved["options"]["oracle"]["name"] == "my_game:Greedy"
 
 
 def test_a_users_environment_is_played(folder: Path) -> None:
-    words = [sys.executable, "-m", "hf_credit.cli", "play", "of_a_stranger:Nim", "--seed", "0"]
+    words = [sys.executable, "-m", "hf_credit.cli", "play", "my_game:Nim", "--seed", "0"]
     done = subprocess.run(words, cwd=folder, input="?\ntake 2\n", capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "The oracle accepts: take 2" in done.stdout
@@ -307,14 +307,14 @@ def test_a_users_environment_is_played(folder: Path) -> None:
 def test_entry_points_of_a_package_are_listed_and_made(
     folder: Path, tmp_path: Path, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    installed = tmp_path / "of_a_stranger-1.0.dist-info"
+    installed = tmp_path / "my_game-1.0.dist-info"
     installed.mkdir()
-    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: of-a-stranger\nVersion: 1.0\n")
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: my-game\nVersion: 1.0\n")
     (installed / "entry_points.txt").write_text(
-        "[hf_credit.environments]\nnim = of_a_stranger:Nim\n"
-        "[hf_credit.collaborations]\npair = of_a_stranger:pair\n"
-        "[hf_credit.oracles]\ngreedy = of_a_stranger:Greedy\n"
-        "[hf_credit.methods]\nbest = of_a_stranger:best\n"
+        "[hf_credit.environments]\nnim = my_game:Nim\n"
+        "[hf_credit.collaborations]\npair = my_game:pair\n"
+        "[hf_credit.oracles]\ngreedy = my_game:Greedy\n"
+        "[hf_credit.methods]\nbest = my_game:best\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.syspath_prepend(folder)
