@@ -195,7 +195,6 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         seeded = self._continuing.seeded if self._continuing else None
         self.ranks = SynchronizedSampler(generate, self.accelerator, self._idle, seeded)
         self.engine = self.make_engine(self.chat)
-        self.adapters: RoleAdapters | None = None
         if self.roles:
             self.adapters = RoleAdapters(self, new_client)
             self.engine.generate = self.adapters.samplers
@@ -534,13 +533,6 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         if whole and len(policy.peft_config) > 1 and Path(resume_from_checkpoint, ADAPTER_CONFIG).is_file():
             # transformers before 5.23 does not load the policy's adapter if the model also has a critic's.
             policy.load_adapter(resume_from_checkpoint, TRLS_OWN, is_trainable=True)
-
-    def _load_best_model(self) -> None:
-        best = self.state.best_model_checkpoint
-        if self.adapters is not None and best is not None:
-            self._load_from_checkpoint(best)  # transformers would load one adapter only
-        else:
-            super()._load_best_model()
 
     def _get_train_sampler(self, dataset: Dataset | None = None) -> Any:
         return self.from_this_pass(super()._get_train_sampler(dataset))

@@ -88,6 +88,12 @@ class RunSettings:
         cut: `"hard"` stops the episode, `"soft"` asks for the answer, `"mask"` plays on without loss. As for
             `hf_credit.methods.t3.Truncated`.
         train_stalled: whether replies that stalled are trained on.
+        role_adapters: roles with an adapter of their own on the one base model, from the trainer's `peft_config`. With
+            `None` all roles share one policy.
+        role_schedule: roles that learn in an update: `"synchronous"`, all; `"alternating"`, one at a time in their
+            order. That is role (u // switch_every) mod K in update u, counted from 0. The others keep their weights
+            and their optimizer's moments to the bit, while all of them play.
+        switch_every: consecutive updates in which one role learns, a multiple of those that one generation serves.
     """
 
     of_a_rule: ClassVar[dict[str, Any]] = {"truncation_options": {}, "cut": "hard", "train_stalled": True}
@@ -103,6 +109,9 @@ class RunSettings:
     truncation_options: dict | str | None = None
     cut: str = "hard"
     train_stalled: bool = True
+    role_adapters: list[str] | None = None
+    role_schedule: str = "synchronous"
+    switch_every: int = 10
 
     def parts(self) -> dict[str, Any]:
         """The collector and the truncation rule of these settings, as `hf_credit.methods.composed` takes them.
@@ -204,12 +213,6 @@ class CreditConfig(RunSettings, GRPOConfig):
             with the first pass that does not lower their error; 0 makes all passes.
         critic_whiten: whether the critic learns its targets in standard deviations from their mean.
         critic_first_updates: updates at the start in which the critics learn and the policy does not.
-        role_adapters: roles with an adapter of their own on the one base model, from the trainer's `peft_config`. With
-            `None` all roles share one policy.
-        role_schedule: roles that learn in an update: `"synchronous"`, all; `"alternating"`, one at a time in their
-            order. That is role (u // switch_every) mod K in update u, counted from 0. The others keep their weights
-            and their optimizer's moments to the bit, while all of them play.
-        switch_every: consecutive updates in which one role learns, a multiple of those that one generation serves.
         router_aux_loss_coef: 0, the only value: the loss that balances a mixture of experts is a product of means over
             one forward pass. TRL's default is the model's own.
         trust_region: KL radius of a token's projection, in nats; `None` projects nothing. The loss takes the
@@ -247,9 +250,6 @@ class CreditConfig(RunSettings, GRPOConfig):
     critic_held_out: float = 0.0
     critic_whiten: bool = False
     critic_first_updates: int = 0
-    role_adapters: list[str] | None = None
-    role_schedule: str = "synchronous"
-    switch_every: int = 10
     router_aux_loss_coef: float | None = 0.0
     trust_region: float | None = None
     trust_region_tool: float | None = None

@@ -31,6 +31,7 @@ from hf_credit.loading import require_whole
 from hf_credit.redaction import redacted
 from hf_credit.rollouts.capabilities import fingerprint
 from hf_credit.trainers.callbacks import CheckpointCallback, IntervalsOfThisRun
+from hf_credit.trainers.role_adapters import RoleAdapters
 
 logger = logging.getLogger(__name__)
 
@@ -88,6 +89,7 @@ class ResumableTrainer(Trainer):
 
     args: Any
     hub_model_id: Any
+    adapters: RoleAdapters | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -272,6 +274,13 @@ class ResumableTrainer(Trainer):
                 "the reference policy; start with the initial one by resume_with_changed=['sync_ref_model']."
             )
         refuse_another_run(folder, self._run, accepted, place)
+
+    def _load_best_model(self) -> None:
+        best = self.state.best_model_checkpoint
+        if self.adapters is not None and best is not None:
+            self._load_from_checkpoint(best)  # transformers would load one adapter only
+        else:
+            super()._load_best_model()
 
     def _restore(self, folder: Path) -> None:
         state = TrainerState.load_from_json(str(folder / TRAINER_STATE_NAME))

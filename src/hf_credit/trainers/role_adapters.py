@@ -6,7 +6,7 @@ import copy
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from accelerate.utils import DistributedType
@@ -22,9 +22,6 @@ from hf_credit.rollouts import Episode, GenerateFn, Interaction
 from hf_credit.trainers.generation import ContinuingReplies
 from hf_credit.trainers.role_requests import RoleRequests, adapter_rank, engine_settings, refuse_requests
 from hf_credit.validators import one_of, whole_number
-
-if TYPE_CHECKING:
-    from hf_credit.trainers.base import EpisodeTrainer
 
 TRLS_OWN = "default"
 """The name of the adapter that TRL creates from a `peft_config`."""
@@ -51,17 +48,17 @@ class RoleAdapters(TrainerCallback):
     Args:
         trainer: of the roles. Its model has an adapter for each role, or one named `default`, which is replaced by one
             of the same configuration for each role.
-        new_client: returns a client of the vLLM server at an address.
+        new_client: returns a client of the vLLM server at an address; `None` if the trainer does not generate.
 
     Attributes:
-        samplers: the sampler of each role.
+        samplers: the sampler of each role; empty if the trainer does not generate.
         requests: the samplers if vLLM generates, else `None`.
 
     Raises:
         ValueError: a role has the name of a module of the model, or the set-up shards the policy.
     """
 
-    def __init__(self, trainer: EpisodeTrainer, new_client: Callable[[str], Any]) -> None:
+    def __init__(self, trainer: Any, new_client: Callable[[str], Any] | None = None) -> None:
         self.trainer, self.roles, self.args = trainer, trainer.roles, trainer.args
         self._refuse_shards()
         self.model: PeftModel = trainer.accelerator.unwrap_model(trainer.model)
@@ -76,6 +73,9 @@ class RoleAdapters(TrainerCallback):
         self.unfreeze()
         self.caches: list[ContinuingReplies] = []
         self.requests: RoleRequests | None = None
+        self.samplers: Mapping[str, GenerateFn] = {}
+        if new_client is None:
+            return
         if trainer.vllm is not None:
             accelerator = trainer.accelerator
             self.requests = RoleRequests(trainer.vllm, self.model, self.roles, accelerator, self.args, new_client)
@@ -226,7 +226,7 @@ def prepare_roles(args: Any, interaction: Interaction[Any], model: Any, peft_con
     # `RoleAdapters.zero_loss` reaches every weight, so none is unused; and it does so outside of the forward pass,
     # which the search does not support.
     args.ddp_find_unused_parameters = False
-    if not args.use_vllm:
+    if not getattr(args, "use_vllm", False):
         return {}
     configs = model.peft_config if peft_config is None else {"": peft_config}
     refuse_requests(args, configs.values())
@@ -322,7 +322,7 @@ def refuse_settings(args: Any) -> None:
         ValueError: continuous batching, or DDP's search for unused weights.
     """
     for name in ("use_transformers_continuous_batching", "ddp_find_unused_parameters"):
-        if getattr(args, name):
+        if getattr(args, name, False):
             raise ValueError(
                 f"role_adapters must go with {name}=False, got True, which supports only one policy; leave it out."
             )
@@ -347,7 +347,8 @@ def refuse_schedule(args: Any) -> None:
             "role_schedule='alternating' must go with role_adapters, got None, with which all roles share one policy; "
             "name the roles, or use 'synchronous'."
         )
-    updates = max(1, args.steps_per_generation * args.num_iterations // args.gradient_accumulation_steps)
+    generated = getattr(args, "steps_per_generation", 1) * getattr(args, "num_iterations", 1)
+    updates = max(1, generated // args.gradient_accumulation_steps)
     if args.switch_every % updates:
         raise ValueError(
             f"switch_every must be a multiple of the updates for each generation ({updates} here), got "

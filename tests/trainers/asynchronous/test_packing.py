@@ -156,3 +156,15 @@ def test_the_budget_counts_what_is_read_once() -> None:
     update = plan(rows, passes=1, budget=19)
     assert update.read == 19
     assert np.isclose(update.apart / update.read, 100 / 19)
+
+
+def test_a_pass_reads_rows_of_one_role() -> None:
+    rows = [row([1, 2], [place], role=role) for place in range(3, 9) for role in ("a", "b")]
+    rows += [row([1, 2], range(20), role="b")]
+    update = plan(samples_of(rows), passes=4, budget=100, by_role=True)
+    assert len(update.rows) == 4
+    assert all(len({one.role for one in run}) == 1 for run in update.rows)
+    assert sorted(len(one.ids) for run in update.rows for one in run) == sorted(3 if n < 12 else 22 for n in range(13))
+    assert [run[0].role for run in update.rows].count("b") >= 2  # the costlier role has more passes
+    with pytest.raises(TooManyPassesError, match="got one of 2; raise"):
+        plan(samples_of(rows), passes=1, budget=100, by_role=True)

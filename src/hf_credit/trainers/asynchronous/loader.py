@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import time
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -62,6 +62,8 @@ class Updates:
         stale_after_s: as for `Supply.check_health`.
         metrics: gets lists of what is logged, by name.
         drawn: called on every process with the rollouts that its update learns from, before it learns.
+        roles: those with an adapter; each pass then has rows of one role only, and says which.
+        learning: the roles that learn in the next update, where roles have adapters.
 
     Attributes:
         version: of the policy that learns.
@@ -82,12 +84,14 @@ class Updates:
         stale_after_s: float,
         metrics: MutableMapping[str, list[Any]],
         drawn: Callable[[CreditedRollouts], None],
+        roles: Sequence[str] = (),
+        learning: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         self.supply = supply
         self.accumulation, self.processes, self.token_budget = accumulation, processes, token_budget
         self.max_staleness, self.per_token, self.stale_after_s = max_staleness, per_token, stale_after_s
         self.metrics = metrics
-        self.drawn = drawn
+        self.drawn, self.roles, self.learning = drawn, roles, learning
         self.version = 0
         self.number: int | None = None
         self.ledger = Ledger()
@@ -135,7 +139,9 @@ class Updates:
         refusal = ""
         for _ in range(_PATIENCE):
             collection = self._fresh()
-            samples = [one for one in map(Sample.of, collection.rows) if one is not None]
+            learning = self.learning()
+            rows = [row for row in collection.rows if not self.roles or row.role in learning]
+            samples = [one for one in map(Sample.of, rows) if one is not None]
             fitting = [one for one in samples if one.read <= self.token_budget]
             if left_out := len(samples) - len(fitting):
                 longest = max(one.read for one in samples)
@@ -147,12 +153,15 @@ class Updates:
                 logger.warning("collection %d is trained on in part: %s", collection.number, refusal)
             if fitting:
                 try:
-                    update = plan(fitting, self.accumulation * self.processes, self.token_budget, self.per_token)
+                    passes = self.accumulation * self.processes
+                    update = plan(fitting, passes, self.token_budget, self.per_token, by_role=bool(self.roles))
                 except TooManyPassesError as error:
                     refusal = str(error)
                     logger.warning("collection %d is not trained on: %s", collection.number, refusal)
                 else:
                     self.number = collection.number
+                    if len(learning) < len(self.roles):
+                        self._log({"role/learning": float(self.roles.index(learning[0]))})
                     return collection, update
             which = "unfit" if samples else "without_credit"
             self._log({**collection.metrics, f"collections/{which}_total": 1.0})
@@ -202,9 +211,10 @@ class Updates:
             packed = [pack(samples) for samples in rows]
             tokens = sum(len(one["input_ids"]) for one in packed)
             read += [len(one["input_ids"]) for one in packed]
-            for own, one in zip(found, packed, strict=True):
+            for own, one, samples in zip(found, packed, rows, strict=True):
                 own.append(
                     {
+                        **({"role": torch.tensor([self.roles.index(samples[0].role)])} if self.roles else {}),
                         **{name: value[None] for name, value in one.items()},
                         "advantages": one["advantages"][None] * (counted / share),
                         "attention_mask": torch.ones(1, len(one["input_ids"]), dtype=torch.long),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,12 +29,14 @@ class Sample:
         targets: the places of the tokens in the loss, rising, at least 1: each is predicted at the place before it.
         logprobs: the sampler's, of the targets, in nats.
         advantages: of the targets.
+        role: whose reply it is.
     """
 
     ids: Integers
     targets: Integers
     logprobs: npt.NDArray[np.float32]
     advantages: npt.NDArray[np.float32]
+    role: str = ""
 
     @classmethod
     def of(cls, row: Row) -> Sample | None:
@@ -54,6 +57,7 @@ class Sample:
             targets=targets,
             logprobs=np.array(row.logprobs, dtype=np.float32)[chosen],
             advantages=np.array(row.advantages, dtype=np.float32)[chosen],
+            role=row.role,
         )
 
     @property
@@ -68,6 +72,7 @@ class Sample:
             targets=self.targets[:1],
             logprobs=self.logprobs[:1],
             advantages=np.zeros(1, dtype=np.float32),
+            role=self.role,
         )
 
 
@@ -89,7 +94,7 @@ class Update:
     apart: int
 
 
-def plan(samples: Sequence[Sample], passes: int, budget: int, per_token: float = 0.0) -> Update:
+def plan(samples: Sequence[Sample], passes: int, budget: int, per_token: float = 0.0, by_role: bool = False) -> Update:
     """Shares the samples of an update out to a number of forward passes, such that the costliest costs least.
 
     Samples in the order of their tokens are cut into runs, so that those which begin alike stay together. A run is
@@ -103,33 +108,55 @@ def plan(samples: Sequence[Sample], passes: int, budget: int, per_token: float =
         budget: the most tokens that a pass reads, at least 1.
         per_token: what all but attention costs for a token, in units of one token's attention to one other: about 6
             times the size of the hidden states of a dense transformer (8 x 12 h^2 over 16 h operations a layer).
+        by_role: whether a pass reads samples of one role only.
 
     Raises:
         TooManyPassesError: the samples do not fit.
     """
-    samples = sorted(samples, key=lambda one: one.ids.astype(">u4").tobytes())
-    read = np.array([one.read for one in samples])
-    shared = np.array(shared_lengths(samples))
-    runs = _Runs(read, shared, per_token)
-    bounds = runs.balanced(passes, budget)
-    if bounds is None:
-        needed = runs.cut(np.inf, budget)
-        assert needed is not None
+
+    def role(one: Sample) -> str:
+        return one.role if by_role else ""
+
+    samples = sorted(samples, key=lambda one: (role(one), one.ids.astype(">u4").tobytes()))
+    groups = [list(group) for _, group in itertools.groupby(samples, key=role)]
+    runs = [
+        _Runs(np.array([one.read for one in group]), np.array(shared_lengths(group)), per_token) for group in groups
+    ]
+    needed = [len(one.cut(np.inf, budget) or ()) for one in runs]
+    if sum(needed) > passes:
         raise TooManyPassesError(
             f"an update must take at most {passes} forward passes of token_budget={budget} tokens, got one of "
-            f"{len(needed)}; raise gradient_accumulation_steps or token_budget, or lower the tasks of an update."
+            f"{sum(needed)}; raise gradient_accumulation_steps or token_budget, or lower the tasks of an update."
         )
-    ends = [*bounds[1:], len(samples)]
-    order = sorted(zip(bounds, ends, strict=True), key=lambda run: -runs.cost(*run))
-    rows = [tuple(samples[first:last]) for first, last in order]
+    order = sorted(_shared_out(runs, needed, passes, budget), key=lambda run: -run[0].cost(*run[1:]))
+    rows = [tuple(groups[runs.index(of)][first:last]) for of, first, last in order]
     shortest = min(samples, key=lambda one: one.targets[0])
     rows += [(shortest.silenced(),)] * (passes - len(rows))
     return Update(
         rows=tuple(rows),
         trained=sum(len(one.targets) for one in samples),
-        read=sum(runs.tokens(*run) for run in order),
-        apart=int(read.sum()),
+        read=sum(of.tokens(first, last) for of, first, last in order),
+        apart=sum(one.read for one in samples),
     )
+
+
+def _shared_out(
+    runs: Sequence[_Runs], needed: Sequence[int], passes: int, budget: int
+) -> list[tuple[_Runs, int, int]]:
+    """The runs of each group: one group has all passes, and of several the one with the costliest gets another."""
+    counts = [passes] if len(runs) == 1 else list(needed)
+    found = [one.runs(count, budget) for one, count in zip(runs, counts, strict=True)]
+    while sum(counts) < passes:
+        costs = [
+            max(one.cost(*run) for run in own) if len(own) < len(one) else 0.0
+            for one, own in zip(runs, found, strict=True)
+        ]
+        if not any(costs):
+            break
+        place = costs.index(max(costs))
+        counts[place] += 1
+        found[place] = runs[place].runs(counts[place], budget)
+    return [(one, *run) for one, own in zip(runs, found, strict=True) for run in own]
 
 
 def shared_lengths(samples: Sequence[Sample]) -> list[int]:
@@ -197,6 +224,9 @@ class _Runs:
         self._costs = np.concatenate([[0.0], np.cumsum(cost(read) - cost(shared))])
         self._added = np.concatenate([[0], np.cumsum(read - shared)])
 
+    def __len__(self) -> int:
+        return len(self._opens)
+
     def cost(self, first: int, last: int) -> float:
         return float(self._opens[first] + self._costs[last] - self._costs[first + 1])
 
@@ -233,6 +263,12 @@ class _Runs:
         while len(found) < min(passes, len(self._opens)):
             found = self._with_one_more(found)
         return found
+
+    def runs(self, passes: int, budget: int) -> list[tuple[int, int]]:
+        """As `balanced`, where it is known that they fit."""
+        bounds = self.balanced(passes, budget)
+        assert bounds is not None
+        return list(zip(bounds, [*bounds[1:], len(self)], strict=True))
 
     def _with_one_more(self, bounds: list[int]) -> list[int]:
         """With the costliest run of several samples cut where its costlier half costs least."""

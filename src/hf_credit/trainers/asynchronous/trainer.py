@@ -39,6 +39,7 @@ from hf_credit.trainers.cards import mend_card
 from hf_credit.trainers.metrics import summarise, update_metrics
 from hf_credit.trainers.ranks import Ranks
 from hf_credit.trainers.recording import CompletionsTable, EpisodeRecorder
+from hf_credit.trainers.role_adapters import prepare_roles
 from hf_credit.trainers.saving import save_task
 
 _PROBE = 'Which decision deserves the credit? 3.14159, 2.71828: the answer is on page 42, line 7, "in the end".'
@@ -102,6 +103,20 @@ class AsyncCreditTrainer(UpdateTrainer):
             raise TypeError(
                 f"model must be a model id or a folder, which the server has too, got a {type(model).__name__}; save "
                 "it and pass the folder."
+            )
+        self.roles = tuple(args.role_adapters or ())
+        prepare_roles(args, interaction, model, peft_config)
+        if self.roles and (weight_transfer is not None or args.weight_transfer != "trl"):
+            transfer = repr(args.weight_transfer) if weight_transfer is None else type(weight_transfer).__name__
+            raise ValueError(
+                "role_adapters must go with weight_transfer='trl', by which a server gets adapters by their names, "
+                f"got {transfer}; leave it out."
+            )
+        passes = args.gradient_accumulation_steps * args.world_size
+        if args.role_schedule == "synchronous" and passes < len(self.roles):
+            raise ValueError(
+                f"an update must have a forward pass for each of {len(self.roles)} roles, got {passes}; raise "
+                "gradient_accumulation_steps, or take role_schedule='alternating'."
             )
         if train_dataset is None:
             train_dataset = arguments.training_tasks(interaction, args)
@@ -238,7 +253,7 @@ class AsyncCreditTrainer(UpdateTrainer):
     def _restore_adapters(self) -> None:
         """For a server that was away, and may be another process."""
         assert self.server is not None
-        for name, folder in self.adapters().items():
+        for name, folder in self.served_adapters().items():
             self.server.load_adapter(name, folder)
 
     def weights_arrived(self) -> None:
@@ -246,13 +261,15 @@ class AsyncCreditTrainer(UpdateTrainer):
         if not self._serves:
             return
         whole = self.chat.context([{"role": "user", "content": _PROBE}])
-        trained = self.reply_log_probs(list(whole))
+        roles = self.roles or (next(iter(self.interaction.roles)),)
+        trained = [self.reply_log_probs(list(whole), role) for role in roles]
         refusal: list[str | None] = [None]
         if self.server is not None:
             exact = self.model.dtype == torch.float32 and not self.args.bf16 and self.server.dtype() == "float32"
             try:
-                served = self.server.logprobs(next(iter(self.interaction.roles)), whole[:1], whole[1:]).result()
-                self.log_metric("server/logprob_difference", refuse_other_weights(trained, served, exact))
+                for role, own in zip(roles, trained, strict=True):
+                    served = self.server.logprobs(role, whole[:1], whole[1:]).result()
+                    self.log_metric("server/logprob_difference", refuse_other_weights(own, served, exact))
             except Exception as error:  # the other processes wait for an answer, whatever went wrong
                 refusal = [str(error) or type(error).__name__]
         (told,) = broadcast_object_list(refusal)

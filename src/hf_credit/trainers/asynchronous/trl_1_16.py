@@ -18,11 +18,13 @@ from transformers import AttentionInterface, PreTrainedTokenizerBase, TrainerCal
 from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer, async_grpo_trainer, packing
 from trl.trainer.utils import print_prompt_completions_sample
 
+from hf_credit.policies.role_policies import use_adapter
 from hf_credit.trainers.asynchronous.attention import segment_attention
 from hf_credit.trainers.asynchronous.collection import CreditedRollouts
 from hf_credit.trainers.asynchronous.loader import Updates
 from hf_credit.trainers.recording import completion_columns
 from hf_credit.trainers.resumption import ResumableTrainer
+from hf_credit.trainers.role_adapters import RoleAdapters
 
 __all__ = ["AsyncGRPOConfig", "UpdateTrainer", "kernel_at_hand"]
 
@@ -48,6 +50,7 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
     vllm_client: Any
     rollout_worker: Any
     _rollout_dataset: Any
+    roles: Sequence[str] = ()  # with an adapter of their own
 
     def __init__(
         self,
@@ -77,6 +80,9 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
         args.eval_strategy = evaluated
         if not kernel_at_hand():
             AttentionInterface.register(packing.TREE_ATTENTION, segment_attention)
+        if self.roles:
+            self.adapters = RoleAdapters(self)
+            self.add_callback(self.adapters)
         config = self.model.config.get_text_config()
         self.updates = Updates(
             self.rollout_worker,
@@ -88,6 +94,8 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
             stale_after_s=args.heartbeat_stale_after_s,
             metrics=self._metrics["train"],
             drawn=self.drawn,
+            roles=self.roles,
+            learning=tuple if self.adapters is None else self.adapters.learning,
         )
         self._rollout_dataset = self.updates  # TRL logs how long was waited for it
         self._arrived = False
@@ -105,15 +113,21 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
         """Whether the server gets an adapter alone, under a name with its version."""
         return bool(self._lora_sync)
 
-    def name_adapter(self, name: str) -> str:
-        """The name, which adapters of this run now have: a server may still hold those of an earlier run."""
-        self._lora_name = name
-        return name
+    def name_adapter(self, name: str) -> str | dict[str, str]:
+        """Names the adapters of this run, as a server may still hold those of an earlier one.
 
-    def adapters(self) -> dict[str, str]:
+        Returns:
+            The name, or with adapters of roles the name of each.
+        """
+        self._lora_name = name
+        return {role: f"{name}-{role}" for role in self.roles} or name
+
+    def served_adapters(self) -> dict[str, str]:
         """The folders of the adapters that replies may still be asked of, by their names."""
         oldest = max(self.model_version - self.args.max_staleness, 1)
-        names = [f"{self._lora_name}-v{version}" for version in range(oldest, self.model_version + 1)]
+        named = [f"{self._lora_name}-{role}" for role in self.roles] or [self._lora_name]
+        versions = range(oldest, self.model_version + 1)
+        names = [f"{name}-v{version}" for name in named for version in versions]
         folders = {name: os.path.join(self._lora_dir, name) for name in names}
         return {name: folder for name, folder in folders.items() if os.path.isdir(folder)}
 
@@ -143,8 +157,10 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
         """Records a sum over the run so far."""
         self._metrics["train"][name] = [value]
 
-    def reply_log_probs(self, ids: list[int]) -> torch.Tensor:
-        """The log-probability of each token but the first under the policy; all processes call it at the same time."""
+    def reply_log_probs(self, ids: list[int], role: str) -> torch.Tensor:
+        """The log-probability of each token but the first under a role's policy, asked on all processes at once."""
+        if self.adapters is not None:
+            use_adapter(self.adapters.model, role)
         places, tokens = torch.arange(len(ids) - 1, device=self.accelerator.device), len(ids) - 1
         whole = torch.tensor(ids, device=self.accelerator.device)
         ends = torch.tensor([0, tokens], dtype=torch.int32, device=self.accelerator.device)
@@ -165,12 +181,65 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
         self.model.train(training)
         return outputs.log_probs.flatten().float().cpu()
 
+    def compute_loss(
+        self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        if self.adapters is None:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        self.adapters.use(inputs)
+        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch) + self.adapters.zero_loss()
+
     def _sync_weight(self) -> None:
         super()._sync_weight()
         self.updates.version = self.model_version
         if not self._arrived:
             self._arrived = True
             self.weights_arrived()
+
+    def _sync_weight_lora(self, t0: float) -> tuple[float, float, float]:
+        """Publishes the adapter of each role as TRL publishes its only one; only then does the version count."""
+        if self.adapters is None:
+            return super()._sync_weight_lora(t0)
+        worker, name, version = self.rollout_worker, self._lora_name, self.model_version
+        self.rollout_worker = None
+        try:
+            for role in self.roles:
+                self.model_version, self._adapter_name, self._lora_name = version, role, f"{name}-{role}"
+                marks = super()._sync_weight_lora(t0)
+        finally:
+            self.rollout_worker, self._lora_name = worker, name
+        if worker is not None:
+            worker.update_model_version(self.model_version)
+        return marks
+
+    def _init_lora_sync(self, model: Any) -> bool:
+        """TRL calls it on the main process, and raises on all what it raises."""
+        served = bool(super()._init_lora_sync(model))
+        if not self.roles:
+            return served
+        if self.accelerator.is_fsdp2:
+            raise ValueError(
+                "role_adapters of AsyncCreditTrainer must be replicated on every process, got FSDP2; launch it with "
+                "DDP, or train with CreditTrainer."
+            )
+        if not served:
+            raise ValueError(
+                "role_adapters must be served by their names, got a server or adapters for which TRL transfers merged "
+                "weights, as its warning says; start the server with --enable-lora."
+            )
+        held = self.vllm_client.get_server_info()["lora_config"]["max_loras"]
+        needed = len(self.roles) * (self.args.max_staleness + 2)
+        if held < needed:
+            raise ValueError(
+                f"a server must hold max_staleness + 2 adapters of each role, {needed} here, got {held}; start it "
+                f"with --max-loras {needed}, or lower max_staleness."
+            )
+        return served
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        if self.adapters is not None:
+            self.adapters.unfreeze()  # transformers loads all adapters and freezes all but one
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         self.save_complete(self._get_output_dir(trial), functools.partial(super()._save_checkpoint, model, trial))
