@@ -15,10 +15,10 @@ import torch
 from datasets import Dataset
 from peft import LoraConfig
 from small_runs import ON_A_PROCESSOR
-from transformers import TrainerCallback
+from transformers import AutoTokenizer, TrainerCallback
 
 from hf_credit import AsyncCreditConfig, AsyncCreditTrainer, make, methods
-from hf_credit.rollouts import EnvironmentInteraction, by_episode
+from hf_credit.rollouts import Chat, EnvironmentInteraction, by_episode
 from hf_credit.trainers.callbacks import CreditCallback, EpisodeCallback
 
 TASKS, GROUP = 2, 2  # of a collection, and episodes of a task
@@ -73,14 +73,34 @@ class Shown(CreditCallback, EpisodeCallback):
             file.write(json.dumps(line) + "\n")
 
 
+class StopsAt(TrainerCallback):
+    """Ends a training after an update, once its checkpoint is written."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        control.should_training_stop = state.global_step >= self.step
+
+
 def game() -> EnvironmentInteraction:
     return EnvironmentInteraction(make("sudoku", size=4, blanks=4), history="current", instructions=False)
+
+
+def prompts_of(policy: Path, tasks: int) -> dict[tuple[int, ...], int]:
+    """The first prompt of each task."""
+    interaction, chat = game(), Chat(AutoTokenizer.from_pretrained(policy))
+    states = [interaction.start({"seed": seed}, seed) for seed in range(tasks)]
+    found = {chat.context(interaction.pending(state)[0].messages): seed for seed, state in enumerate(states)}
+    assert len(found) == tasks
+    return found
 
 
 def main() -> None:
     policy, output, url, steps = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
     settings = json.loads(sys.argv[5]) if len(sys.argv) > 5 else {}
     rank, shown = settings.pop("lora_r", 0), settings.pop("shown", False)
+    stops = StopsAt(settings.pop("stop_at", steps))
     adapter = LoraConfig(r=rank, target_modules=["q_proj", "v_proj"], init_lora_weights=False) if rank else None
     args = AsyncCreditConfig(
         **{
@@ -108,6 +128,7 @@ def main() -> None:
     )
     if trainer.accelerator.is_main_process:
         trainer.add_callback(WritesDown(trainer, output / "learned.jsonl"))
+    trainer.add_callback(stops)
     if shown:
         trainer.add_callback(Shown(output / f"shown-{args.process_index}.jsonl"))
     print("begins", flush=True)

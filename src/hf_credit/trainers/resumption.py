@@ -42,7 +42,7 @@ _STATE_FILE = "hf_credit_state_{}.pt"  # one for each process
 _FREE_SETTINGS = re.compile(
     r"(logging_|log_|save_|hub_|trackio_|vllm_server_|do_|resume_).*|output_dir|run_name|project|report_to|debug|"
     r"disable_tqdm|num_completions_to_print|push_to_hub|enable_jit_checkpoint|restore_callback_states_from_checkpoint|"
-    r"skip_memory_metrics|include_num_input_tokens_seen|local_rank|ddp_timeout|vllm_group_port|"
+    r"max_inflight_tasks|skip_memory_metrics|include_num_input_tokens_seen|local_rank|ddp_timeout|vllm_group_port|"
     r"vllm_gpu_memory_utilization|token_budget|heartbeat_stale_after_s|request_timeout|weight_(transfer|folder|"
     r"sync_timeout)|dataloader_(num_workers|pin_memory|persistent_workers|prefetch_factor|"
     r"multiprocessing_context)"

@@ -11,13 +11,11 @@ from typing import Any
 
 import async_run
 import torch
-from async_run import GROUP, TASKS, game
+from async_run import GROUP, TASKS, prompts_of
 from launched import finish, start
 from micro_server import MicroServer
-from transformers import AutoTokenizer
 
 from hf_credit.checkpoints import latest_complete
-from hf_credit.rollouts import Chat
 
 KILLS = 10
 STEPS = 12
@@ -27,15 +25,6 @@ def steps_of(path: Path) -> list[dict[str, Any]]:
     """What was learned from so far; the last line may be cut where a process was killed."""
     lines = path.read_text().split("\n")[:-1] if path.exists() else []
     return [json.loads(line) for line in lines]
-
-
-def prompts_of(policy: Path, tasks: int) -> dict[tuple[int, ...], int]:
-    """The first prompt of each task."""
-    interaction, chat = game(), Chat(AutoTokenizer.from_pretrained(policy))
-    states = [interaction.start({"seed": seed}, seed) for seed in range(tasks)]
-    found = {chat.context(interaction.pending(state)[0].messages): seed for seed, state in enumerate(states)}
-    assert len(found) == tasks
-    return found
 
 
 def test_ten_kills_lose_and_double_no_episode(micro_policy: Path, tmp_path: Path) -> None:
