@@ -66,7 +66,7 @@ def test_what_goes_with_the_other_seam_is_refused(tmp_path: Path, changed: dict[
 
 def test_the_fields_of_the_seam_are_described(tmp_path: Path) -> None:
     told = describe_fields(recipe(tmp_path))
-    assert "--concurrent_collections 3\n      Collections that are played at once." in told
+    assert "--concurrent_collections 3\n      Number of collections that are played in parallel." in told
     assert "Of AsyncCreditConfig, where it is not as in TRL:" in told
     assert "As in TRL's AsyncGRPOConfig and ModelConfig:" in told
     assert "method_options of grpo:" in told

@@ -1,4 +1,4 @@
-"""What `AsyncCreditTrainer` can be told."""
+"""The settings of `AsyncCreditTrainer`."""
 
 from __future__ import annotations
 
@@ -23,26 +23,27 @@ _OF_TRLS_WORKER = (
 class AsyncCreditConfig(RunSettings, AsyncGRPOConfig):
     """Settings of `AsyncCreditTrainer`: those of TRL's `AsyncGRPOConfig` and these.
 
-    An update is one collection: what the method's collector plays for `instances_per_update` task rows. It is read in
-    exactly `gradient_accumulation_steps` forward passes of each process.
+    An update is one collection: the episodes that the method's collector plays for `instances_per_update` task rows.
+    Each process reads its share in exactly `gradient_accumulation_steps` forward passes.
 
     Args:
         instances_per_update: task rows of an update; `None` takes `per_device_train_batch_size` x
             `gradient_accumulation_steps` x processes, as TRL does.
         num_generations: 1, the only value: a method that compares episodes of one task plays several of them itself.
-        shuffle_dataset: whether each pass over the task rows has an order of its own.
-        mask_truncated_completions: whether replies that ran into the length limit are kept out of the loss.
-        max_concurrent_episodes: the most replies that the server is asked for at a time. Episodes under way are more:
-            three for each keep it busy.
-        concurrent_collections: how many collections are played at once. With one, its longest episode decides.
-        token_budget: the most tokens that a forward pass reads, where those that several rows begin with count once;
-            `None` takes the server's longest context. An update that does not fit takes no step.
-        max_staleness: the most updates by which a policy may be older than the one that learns from its replies. A
-            collection with one older reply is dropped whole, and its tasks are played again.
-        weight_transfer: how the server gets the weights. `"trl"`: over NCCL, or an adapter alone by its path, where
-            the server serves adapters. `"folder"`: through a file in a folder that trainer and server see.
+        shuffle_dataset: whether each pass over the task rows has a new order.
+        mask_truncated_completions: whether replies that reached the length limit are left out of the loss.
+        max_concurrent_episodes: maximum number of parallel requests to the server. More episodes are in progress:
+            three for each request keep the server busy.
+        concurrent_collections: number of collections that are played in parallel. With one, its longest episode
+            decides how long an update waits.
+        token_budget: maximum number of tokens of a forward pass, where a shared beginning of rows counts once; `None`
+            takes the server's longest context. An update that does not fit takes no step.
+        max_staleness: maximum age of the policy of a reply, in updates. A collection with one older reply is dropped
+            completely, and its tasks are played again.
+        weight_transfer: how the server gets the weights. `"trl"`: over NCCL or, if the server serves adapters, the
+            adapter alone by its path. `"folder"`: files in a folder that trainer and server can both read.
         weight_folder: that folder; `None` takes one in `output_dir`.
-        temperature: 1, the only value: a server tells log-probabilities of replies that it is given at 1 alone.
+        temperature: 1, the only value: a server gives the log-probabilities of given replies at temperature 1 only.
         aggregation, importance_sampling_level: `"token"`, the only values.
 
     Raises:
@@ -53,13 +54,17 @@ class AsyncCreditConfig(RunSettings, AsyncGRPOConfig):
         default=None, metadata={"help": "Task rows of one update over all processes; one collection."}
     )
     num_generations: int = field(default=1, metadata={"help": "Only 1: a method plays a task several times itself."})
-    shuffle_dataset: bool = field(default=True, metadata={"help": "Whether each pass has an order of its own."})
-    mask_truncated_completions: bool = field(
-        default=False, metadata={"help": "Whether replies that ran into the length limit are kept out of the loss."}
+    shuffle_dataset: bool = field(
+        default=True, metadata={"help": "Whether each pass over the task rows has a new order."}
     )
-    concurrent_collections: int = field(default=3, metadata={"help": "Collections that are played at once."})
+    mask_truncated_completions: bool = field(
+        default=False, metadata={"help": "Whether replies that reached the length limit are left out of the loss."}
+    )
+    concurrent_collections: int = field(
+        default=3, metadata={"help": "Number of collections that are played in parallel."}
+    )
     weight_transfer: str = field(
-        default="trl", metadata={"help": "trl: NCCL, or an adapter by its path; folder: a file that both sides see."}
+        default="trl", metadata={"help": "trl: NCCL, or an adapter by its path; folder: files that both sides read."}
     )
     weight_folder: str | None = field(
         default=None, metadata={"help": "The folder of weight_transfer folder; in output_dir if left out."}
@@ -105,7 +110,7 @@ class AsyncCreditConfig(RunSettings, AsyncGRPOConfig):
                 "over one forward pass; leave it out."
             )
         self.router_aux_loss_coef = None  # TRL refuses a number for a model without experts
-        self.sampling()  # refuses what no spec beside the policy could say
+        self.sampling()  # refuses what no spec beside the policy can hold
         self.parts()
         super().__post_init__()
 
@@ -118,5 +123,5 @@ class AsyncCreditConfig(RunSettings, AsyncGRPOConfig):
 
     @property
     def folder_of_weights(self) -> Path:
-        """Where weights are handed over."""
+        """The folder through which weights reach the server."""
         return Path(self.weight_folder or Path(str(self.output_dir), ".weights")).absolute()

@@ -25,42 +25,42 @@ Passes = list[dict[str, Tensor]]
 
 
 class Supply(Protocol):
-    """Where collections come from, and who is told what became of them."""
+    """The source of collections, which learns what became of each."""
 
     collections: queue.Queue[Collection | Exception]
 
     def check_health(self, stale_after_s: float) -> None:
-        """Raises where nothing can be expected any more."""
+        """Raises an error if no further collection can be expected."""
 
     def dropped(self, number: int) -> None:
-        """Too stale: its tasks are to be played again."""
+        """Called for a collection that is too old; its tasks are to be played again."""
 
     def trained(self, number: int) -> None:
-        """The policy has learned from it."""
+        """Called once the policy has learned from a collection, or never will."""
 
     def state(self) -> dict[str, Any]:
-        """Plain values to go on from: what is under way, and what is credited and not learned from yet."""
+        """Plain values to resume from: what is in progress, and what is credited but not learned from yet."""
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Takes back what `state` gave, before anything is played."""
 
 
 class Updates:
-    """The micro-batches of one update after the other, on each process its own.
+    """The micro-batches of one update after the other, for each process its own.
 
-    The main process draws a collection when an update is asked for and not before, so its age is known: one that is
-    older than allowed is dropped whole. It cuts the collection into `accumulation` x `processes` forward passes, and
-    hands each process those of its place.
+    The main process draws a collection only when an update needs it, so its age is known: a collection older than
+    allowed is dropped completely. The main process divides the collection into `accumulation` x `processes` forward
+    passes and sends each process its share.
 
     Args:
         supply: on the main process.
-        accumulation: forward passes of a process in an update.
-        processes: how many there are.
-        token_budget: the most tokens that a pass reads.
-        max_staleness: by how many versions a policy may be older than the one that learns from it.
+        accumulation: forward passes of each process in an update.
+        processes: number of processes.
+        token_budget: maximum number of tokens of a pass.
+        max_staleness: maximum age of the policy of a reply, in versions.
         per_token: as for `plan`.
         stale_after_s: as for `Supply.check_health`.
-        metrics: gets lists of what is logged, by name.
+        metrics: receives lists of logged values, by name.
         drawn: called on every process with the rollouts that its update learns from, before it learns.
         roles: those with an adapter; each pass then has rows of one role only, and says which.
         learning: the roles that learn in the next update, where roles have adapters.
@@ -68,8 +68,8 @@ class Updates:
     Attributes:
         version: of the policy that learns.
         number: of the collection that is learned from, `None` before the first.
-        ledger: what all collections so far cost, those that were dropped too.
-        wait_s: seconds that were waited for collections; whoever logs them sets them to 0.
+        ledger: the cost of all collections so far, with those that were dropped.
+        wait_s: seconds spent waiting for collections; reset to 0 when they are logged.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Updates:
             yield from self._handed_out()
 
     def _handed_out(self) -> Passes:
-        """The passes of this process, or on every process the error of the main one."""
+        """The passes of this process; an error of the main process is raised on every process."""
         answers: list[tuple[Passes, bool, str]] | None = None
         failure: Exception | None = None
         credited: CreditedRollouts | None = None
@@ -132,8 +132,8 @@ class Updates:
     def _drawn(self) -> tuple[Collection, Update]:
         """The next collection that is not too old, has credit, and fits.
 
-        Rows that are longer than `token_budget` are left out; a collection of which nothing is left, or that needs
-        more passes than an update has, takes no step.
+        Rows longer than `token_budget` are left out. A collection takes no step if no row is left, or if it needs more
+        passes than an update has.
         """
         assert self.supply is not None
         refusal = ""
@@ -196,11 +196,11 @@ class Updates:
             self.supply.dropped(collection.number)
 
     def _laid_out(self, collection: Collection, update: Update) -> list[Passes]:
-        """The passes of each process, as TRL's loss reads them.
+        """The passes of each process, in the layout of TRL's loss.
 
-        TRL divides the loss of a micro-batch by its tokens and by the number of micro-batches; here all are divided by
-        the tokens of the update, so that each counts alike. Below one token a pass, where TRL would divide by one,
-        advantages make up for it.
+        TRL divides the loss of a micro-batch by its own tokens and by the number of micro-batches. Here all losses are
+        divided by the tokens of the update, so that each token has the same weight. TRL divides by at least one token
+        a pass; with fewer, the advantages are scaled to compensate.
         """
         share = update.trained / self.accumulation
         counted = max(share, self.processes)

@@ -1,4 +1,4 @@
-"""An update in few forward passes: rows that begin alike are packed into trees, and trees into micro-batches."""
+"""An update in few forward passes: rows with a shared beginning become trees, and trees micro-batches."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class TooManyPassesError(ValueError):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sample:
-    """A row as arrays, cut behind the last token that is trained on.
+    """A row as arrays, which ends with the last token that is trained on.
 
     Attributes:
         ids: its tokens, of which all but the last are read.
-        targets: the places of the tokens in the loss, rising, at least 1: each is predicted at the place before it.
+        targets: the positions of the tokens in the loss, increasing, at least 1; predicted one position earlier.
         logprobs: the sampler's, of the targets, in nats.
         advantages: of the targets.
         role: whose reply it is.
@@ -62,11 +62,11 @@ class Sample:
 
     @property
     def read(self) -> int:
-        """How many of its tokens are read: the last is only predicted."""
+        """The number of tokens that are read: the last is only predicted."""
         return len(self.ids) - 1
 
     def silenced(self) -> Sample:
-        """Its shortest part with a loss, and that of no weight: for a process that has nothing else to compute."""
+        """Its shortest part with a loss, with weight 0: for a process without other work."""
         return Sample(
             ids=self.ids[: self.targets[0] + 1],
             targets=self.targets[:1],
@@ -81,11 +81,11 @@ class Update:
     """The forward passes of one update.
 
     Attributes:
-        rows: of each pass its samples, ordered so that those that begin alike are neighbours. Passes of one
-            micro-batch, one for each process, stand side by side and cost about the same.
-        trained: tokens in the loss.
-        read: tokens that are read, each as often as a pass reads it.
-        apart: tokens that would be read if each sample had a pass of its own.
+        rows: the samples of each pass, ordered so that those with a shared beginning are neighbours. The passes of one
+            micro-batch, one for each process, are neighbours too and cost about the same.
+        trained: number of tokens in the loss.
+        read: number of tokens that all passes read.
+        apart: number of tokens that would be read with one pass for each sample.
     """
 
     rows: tuple[tuple[Sample, ...], ...]
@@ -95,19 +95,19 @@ class Update:
 
 
 def plan(samples: Sequence[Sample], passes: int, budget: int, per_token: float = 0.0, by_role: bool = False) -> Update:
-    """Shares the samples of an update out to a number of forward passes, such that the costliest costs least.
+    """Distributes the samples of an update over forward passes such that the maximum cost of a pass is minimal.
 
-    Samples in the order of their tokens are cut into runs, so that those which begin alike stay together. A run is
-    read as a tree, in which each sample costs what it does not share with the one before it:
+    Samples are sorted by their tokens and cut into runs, so that those with a shared beginning stay together. A run is
+    read as a tree, in which a sample costs what it does not share with the sample before it:
 
         cost[i] = sum over d from shared[i] to read[i] of (per_token + d)
 
     Args:
         samples: at least one, each of at most `budget` tokens read.
-        passes: how many, at least 1. Where there are fewer samples, the others repeat a part of one without weight.
-        budget: the most tokens that a pass reads, at least 1.
-        per_token: what all but attention costs for a token, in units of one token's attention to one other: about 6
-            times the size of the hidden states of a dense transformer (8 x 12 h^2 over 16 h operations a layer).
+        passes: number of passes, at least 1. With fewer samples, the other passes repeat part of one with weight 0.
+        budget: maximum number of tokens of a pass, at least 1.
+        per_token: cost of a token without attention, in units of one token's attention to one other: for a dense
+            transformer about 6 times the size of its hidden states (8 x 12 h^2 over 16 h operations a layer).
         by_role: whether a pass reads samples of one role only.
 
     Raises:
@@ -143,7 +143,7 @@ def plan(samples: Sequence[Sample], passes: int, budget: int, per_token: float =
 def _shared_out(
     runs: Sequence[_Runs], needed: Sequence[int], passes: int, budget: int
 ) -> list[tuple[_Runs, int, int]]:
-    """The runs of each group: one group has all passes, and of several the one with the costliest gets another."""
+    """The runs of each group. One group has all passes; of several, the group with the costliest run gets more."""
     counts = [passes] if len(runs) == 1 else list(needed)
     found = [one.runs(count, budget) for one, count in zip(runs, counts, strict=True)]
     while sum(counts) < passes:
@@ -160,7 +160,7 @@ def _shared_out(
 
 
 def shared_lengths(samples: Sequence[Sample]) -> list[int]:
-    """How many of its first tokens each sample reads as the sample before it does, and predicts the same from."""
+    """The number of first tokens that each sample shares with the sample before it, in what it reads and predicts."""
     found = [0]
     for one, other in zip(samples[1:], samples[:-1], strict=True):
         both = min(len(one.ids), len(other.ids))
@@ -173,9 +173,9 @@ def shared_lengths(samples: Sequence[Sample]) -> list[int]:
 def pack(samples: Sequence[Sample]) -> dict[str, Tensor]:
     """Samples as one packed tree, in the fields of `TreeRow.pack` of TRL 1.16.
 
-    Behind one another stand the tokens of each sample that it does not share with the one before it: the tree in the
-    order of a walk from its root, for samples ordered by their tokens. These are one segment, whose path is the whole
-    sample. A token that two samples share is predicted from alike in both, so it has one label.
+    The tokens that each sample does not share with the sample before it follow one another: for sorted samples this is
+    a depth-first traversal of the tree. They form one segment, and the path of the segment is the whole sample. Both
+    samples predict the same from a shared token, so it has one label.
 
     Args:
         samples: of one forward pass, ordered by their tokens.
@@ -213,7 +213,7 @@ def pack(samples: Sequence[Sample]) -> dict[str, Tensor]:
 
 
 class _Runs:
-    """Runs of ordered samples, by the places of their first and behind their last."""
+    """Runs of sorted samples, by the index of their first sample and the index after their last."""
 
     def __init__(self, read: Integers, shared: Integers, per_token: float) -> None:
         def cost(tokens: Integers) -> npt.NDArray[np.float64]:
@@ -234,7 +234,7 @@ class _Runs:
         return int(self._tokens[first] + self._added[last] - self._added[first + 1])
 
     def cut(self, most: float, budget: int, passes: int | None = None) -> list[int] | None:
-        """Where the fewest runs of a cost and a number of tokens at most begin; `None` where there are too many."""
+        """The first indices of the fewest runs within a cost and a budget of tokens; `None` if there are too many."""
         bounds: list[int] = []
         first, end = 0, len(self._opens)
         while first < end:
@@ -251,7 +251,7 @@ class _Runs:
         return bounds
 
     def balanced(self, passes: int, budget: int) -> list[int] | None:
-        """As `cut`, into `passes` runs, or one for each sample, whose costliest costs least."""
+        """As `cut`, into `passes` runs, or one for each sample if there are fewer, with minimal maximum cost."""
         low, high = 0.0, float(self._opens.sum())
         found = self.cut(high, budget, passes)
         if found is None:
@@ -271,7 +271,7 @@ class _Runs:
         return list(zip(bounds, [*bounds[1:], len(self)], strict=True))
 
     def _with_one_more(self, bounds: list[int]) -> list[int]:
-        """With the costliest run of several samples cut where its costlier half costs least."""
+        """With the costliest run of several samples cut where the maximum cost of its halves is minimal."""
         runs = zip(bounds, [*bounds[1:], len(self._opens)], strict=True)
         first, last = max((run for run in runs if run[1] - run[0] > 1), key=lambda run: self.cost(*run))
         between = min(range(first + 1, last), key=lambda at: max(self.cost(first, at), self.cost(at, last)))

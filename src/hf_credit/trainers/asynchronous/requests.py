@@ -1,4 +1,4 @@
-"""Requests of several collections at one sampler: so many at a time, each reply kept until it is trained on."""
+"""Requests of several collections to one sampler: a bounded number in parallel, with replies kept for a restart."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from hf_credit.rollouts.samplers import SubmittingSampler
 
 
 class Stopped(BaseException):
-    """The worker stops, so what waits for a reply ends; no code of a method or a task is to catch it."""
+    """The worker stops, which ends every wait for a reply. Code of a method or a task must not catch it."""
 
 
 class Place(NamedTuple):
-    """Which request of a collection: the first, second, ... with this role, context and seed.
+    """Identifies a request of a collection: the first, second, ... with this role, context and seed.
 
-    The code of collectors, methods and worlds that repeats itself asks the same again, in whatever order.
+    After a restart, collectors, methods and worlds that repeat themselves make the same requests, in any order.
     """
 
     role: str
@@ -36,7 +36,7 @@ class Place(NamedTuple):
 
 
 class Known(NamedTuple):
-    """A reply that has arrived, and the version of the policy when it was asked for."""
+    """A reply that has arrived, and the version of the policy when it was requested."""
 
     version: int
     ids: tuple[int, ...]
@@ -56,12 +56,12 @@ class _Request:
 
 
 class Desk:
-    """Passes requests on to a sampler, so many at a time, those of the oldest collection first.
+    """Forwards a bounded number of parallel requests to a sampler, those of the oldest collection first.
 
     Args:
         sampler: of all collections.
-        most: how many it is asked at a time. With more walks under way than that, it is never idle.
-        version: of the policy now, read when a request is passed on.
+        most: maximum number of parallel requests. With more episodes in progress, the sampler is never idle.
+        version: returns the present version of the policy; called when a request is forwarded.
     """
 
     def __init__(self, sampler: SubmittingSampler, most: int, version: Callable[[], int]) -> None:
@@ -88,12 +88,12 @@ class Desk:
         seed: int,
         arrived: Callable[[Generation, int], None],
     ) -> Future[Generation]:
-        """A reply, when it is there.
+        """Returns the future of a reply.
 
         Args:
-            collection: whose request it is.
+            collection: the number of the collection that makes the request.
             role, context, seed: as for the sampler.
-            arrived: called with the reply and the version that it is of, before anybody else has it.
+            arrived: called with the reply and its version, before the future has a result.
         """
         reply: Future[Generation] = Future()
         with self._changing:
@@ -106,7 +106,7 @@ class Desk:
         return reply
 
     def stop(self) -> None:
-        """Ends the waiting of all who wait."""
+        """Ends all waiting with `Stopped`."""
         with self._changing:
             self.stopped = True
             left = [*self._passed_on.values(), *self._waiting]
@@ -117,7 +117,7 @@ class Desk:
                 request.asked.cancel()
 
     def _pass_on(self) -> None:
-        if getattr(self._passing, "on", False):  # a sampler that replies at once calls from within
+        if getattr(self._passing, "on", False):  # a sampler that replies at once calls this from within
             return
         self._passing.on = True
         try:
@@ -154,15 +154,15 @@ class Desk:
 
 
 class Recorded:
-    """The sampler of one collection, which keeps its replies: those that are known are given again, not sampled.
+    """The sampler of one collection, which keeps its replies: known ones are returned again, not sampled.
 
     Args:
-        desk: for those that are not.
-        collection: its number.
+        desk: forwards requests without a known reply.
+        collection: number of the collection.
         seed: of the run.
-        known: replies so far, to which those that arrive are added.
-        changing: held while they are.
-        seen: called whenever something is asked or arrives.
+        known: the replies so far; new ones are added.
+        changing: lock held while replies are added.
+        seen: called at every request and every reply.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class Recorded:
             there: Future[Generation] = Future()
             there.set_result(Generation(ids=known.ids, logprobs=known.logprobs))
             return there
-        # Always with a seed: what was under way is drawn again after a restart, as it would have been.
+        # Always with a seed: after a restart, a pending reply is drawn as it would have been.
         own = derive(self.seed, "reply", self.collection, *map(str, place)) >> 1 if seed is None else seed
         return self.desk.ask(self.collection, role, context, own, partial(self._arrived, place))
 
@@ -205,7 +205,7 @@ class Recorded:
         self.seen()
 
     def oldest(self, now: int) -> int:
-        """The oldest version that a reply is of, `now` where there is none.
+        """The oldest version of any reply; `now` without replies.
 
         Args:
             now: the version of the policy.
@@ -219,12 +219,12 @@ def plain(known: Mapping[Place, Known]) -> list[list[Any]]:
 
 
 def read(values: Sequence[Sequence[Any]]) -> dict[Place, Known]:
-    """What `plain` was given."""
+    """The inverse of `plain`."""
     return {Place(*one[:4]): Known(*one[4:]) for one in values}
 
 
 def _set(reply: Future[Generation], value: Generation | BaseException) -> None:
-    """Sets what a reply is, unless nobody waits for it any more."""
+    """Sets the result of a reply, unless it was cancelled."""
     if not reply.set_running_or_notify_cancel():
         return
     if isinstance(value, BaseException):

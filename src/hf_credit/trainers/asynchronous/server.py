@@ -29,33 +29,33 @@ _RESUME = "resume from the last checkpoint"
 
 
 class Server:
-    """A vLLM server that a policy is served by.
+    """A client of the vLLM server that serves the policy.
 
-    A request whose connection fails, or that a proxy answers for a server that is away, is made again once the server
-    is back, which is waited for up to `patience` seconds. It may then be another process with the weights it began
-    with: `restore` is called before replies are asked for, and without one the outage is an error. Where it fails or
-    takes too long it is asked again `retries` times, at growing intervals. A request that nobody waits for any more is
-    closed, and vLLM stops generating for it.
+    After a failed connection, or a proxy's answer for a server that is away, a request is repeated once the server is
+    back, for which the client waits up to `patience` seconds. The server may then be another process with the initial
+    weights: `restore` is called before further replies are requested; without `restore` the outage is an error.
+    Requests that fail or take too long are repeated up to `retries` times, at growing intervals. A cancelled request
+    is closed, and vLLM stops generating for it.
 
-    All requests go through one thread.
+    All requests are made from one thread.
 
     Args:
         url: such as `"http://localhost:8000"`.
-        model: the name that the server knows the policy by.
-        max_tokens: the longest reply.
+        model: the name of the policy on the server.
+        max_tokens: maximum length of a reply.
         temperature, top_p, top_k, min_p, repetition_penalty: of the sampling; a `top_k` of 0 takes all tokens.
-        request_timeout: how long an answer may take, in seconds.
-        patience: how long the server may be away, in seconds.
-        retries: how often a request is made again that failed or took too long.
+        request_timeout: maximum time of an answer, in seconds.
+        patience: maximum time that the server may be away, in seconds.
+        retries: maximum number of times that a request is repeated after it failed or took too long.
 
     Attributes:
-        adapter: the name of the adapter that replies, or by role: with version v it is asked for as `f"{name}-v{v}"`.
-            `None`: the model itself does.
-        restore: brings the weights of the policy to a server that was away, with requests of this client.
-        retried: how many requests were made again.
+        adapter: the name of the adapter that replies, or one for each role; version v has the name `f"{name}-v{v}"`
+            on the server. With `None` the model itself replies.
+        restore: transfers the weights of the policy to a server that was away, with requests of this client.
+        retried: number of repeated requests.
 
     Raises:
-        ValueError: a setting is out of range, or the address is none.
+        ValueError: a setting is out of range, or the address is invalid.
     """
 
     seeded = True  # each reply has a seed of its own
@@ -106,13 +106,13 @@ class Server:
         self._thread.start()
 
     def update_model_version(self, version: int) -> None:
-        """Says which version of the adapter replies from now on."""
+        """Sets the version of the adapter that replies from now on."""
         self.version = version
 
-    # What is asked -------------------------------------------------------------------------------------------------
+    # Requests ------------------------------------------------------------------------------------------------------
 
     def submit(self, role: str, context: Sequence[int], seed: int | None) -> Future[Generation]:
-        """A reply, with the log-probability of each token at the temperature of the sampling."""
+        """Requests a reply, with the log-probability of each token at the temperature of the sampling."""
         asked = {
             **self.sampling,
             "model": self._name(role),
@@ -126,7 +126,7 @@ class Server:
         return self._future(self._reply(asked))
 
     def logprobs(self, role: str, context: Sequence[int], ids: Sequence[int]) -> Future[tuple[float, ...]]:
-        """The log-probability of each token of a reply under the policy, in nats, at temperature 1 always."""
+        """Requests the log-probability of each token of a reply under the policy, in nats, always at temperature 1."""
         asked = {
             "model": self._name(role),
             "prompt": [*context, *ids],
@@ -138,7 +138,7 @@ class Server:
         return self._future(self._read(asked, list(ids)))
 
     def wait(self) -> None:
-        """Waits until the server is up, and sees that its log-probabilities are those of the sampling.
+        """Waits until the server is up, and checks that its log-probabilities are those of the sampling.
 
         Raises:
             ConnectionError: it is not up within `patience` seconds.
@@ -155,42 +155,42 @@ class Server:
                 )
 
     def max_model_len(self) -> int:
-        """The most tokens, context and reply, that it takes."""
+        """The server's maximum number of tokens of context and reply together."""
         return int(self.get("/v1/models")["data"][0]["max_model_len"])
 
     def dtype(self) -> str:
-        """What its weights are held in, such as `"float32"`."""
+        """The data type of the server's weights, such as `"float32"`."""
         return str(self._model_config()["dtype"]).removeprefix("torch.")
 
     def _model_config(self) -> dict[str, Any]:
         return dict(self.get("/server_info?config_format=json")["vllm_config"]["model_config"])
 
     def pause(self) -> None:
-        """Lets the requests under way stand still, for new weights."""
+        """Pauses pending requests, for new weights."""
         self.post("/pause?mode=keep")
 
     def resume(self) -> None:
-        """Lets them go on."""
+        """Resumes pending requests."""
         self.post("/resume")
 
     def reload_weights(self, path: str) -> None:
-        """Has the server load the weights in a folder that it can read, in the format of a checkpoint."""
+        """Makes the server load weights from a folder that it can read, in the format of a checkpoint."""
         self.post("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": path}})
 
     def load_adapter(self, name: str, path: str) -> None:
-        """Has the server load an adapter from a folder that it can read, under a name that it does not have yet."""
+        """Makes the server load an adapter from a folder that it can read, under a new name."""
         self.post("/v1/load_lora_adapter", {"lora_name": name, "lora_path": path})
 
     def unload_adapter(self, name: str) -> None:
-        """Has the server forget an adapter."""
+        """Makes the server unload an adapter."""
         self.post("/v1/unload_lora_adapter", {"lora_name": name})
 
     def get(self, path: str) -> Any:
-        """An answer of the server, as `post`."""
+        """Returns the answer to a GET request, as `post`."""
         return self._future(self._asked("GET", path, None)).result()
 
     def post(self, path: str, asked: Mapping[str, Any] | None = None) -> Any:
-        """An answer of the server, waited for while it is away, and otherwise asked for once.
+        """Returns the answer to a POST request, which is repeated only after an outage.
 
         Raises:
             ConnectionError: it stays away, failed, or refused.
@@ -204,7 +204,7 @@ class Server:
             asyncio.run_coroutine_threadsafe(self._end(), self._loop)
             self._thread.join(_CONNECT_SECONDS)
 
-    # How it is asked -----------------------------------------------------------------------------------------------
+    # Connections ---------------------------------------------------------------------------------------------------
 
     def _name(self, role: str) -> str:
         name = self.adapter if self.adapter is None or isinstance(self.adapter, str) else self.adapter[role]
@@ -252,12 +252,12 @@ class Server:
             ) from None
 
     async def _asked(self, kind: str, path: str, asked: Mapping[str, Any] | None, replies: bool = False) -> Any:
-        """The answer to a request, made again where that may help.
+        """The answer to a request, repeated where that may help.
 
         Args:
             kind, path, asked: as for `_once`.
-            replies: whether the policy replies, so that the weights have to be its own, and errors and time-outs are
-                asked again; otherwise only outages are.
+            replies: whether the policy replies. Then the weights must be the policy's, and the request is repeated
+                after errors and time-outs, otherwise only after outages.
         """
         failures, deadline, pause = 0, math.inf, _FIRST_PAUSE
         while True:
@@ -298,7 +298,7 @@ class Server:
                 self._there.set()
 
     async def _up(self) -> bool:
-        """Waits until the server is up; whether that took a second look, as no process starts in no time."""
+        """Waits until the server is up; returns whether it was down at first."""
         deadline, pause = self._loop.time() + self.patience, _FIRST_PAUSE
         while True:
             try:
@@ -351,11 +351,11 @@ class Server:
 
 
 class _Away(ConnectionError):
-    """Nobody answers for the server."""
+    """The server is away."""
 
 
 class _Failed(ConnectionError):
-    """The server answers that it failed."""
+    """The server answered with an error of its own."""
 
 
 def _is_number(value: Any) -> bool:

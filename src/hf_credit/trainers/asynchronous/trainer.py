@@ -1,4 +1,4 @@
-"""`AsyncCreditTrainer`: trains while others generate, with any method that asks for no other model."""
+"""`AsyncCreditTrainer`: learns while a server generates, with any method that needs no model but the policy."""
 
 from __future__ import annotations
 
@@ -49,32 +49,34 @@ _POLL_SECONDS = 2.0
 class AsyncCreditTrainer(UpdateTrainer):
     """Trains language agents with a method of credit assignment, while a vLLM server plays the next episodes.
 
-    A worker on the main process plays collections, several at once, with replies of the server, and credits them.
-    Each becomes one update of the policy: TRL's clipped surrogate over its tokens, with their own advantages, in
-    forward passes that read what rows begin with alike once. After each update the server gets the new weights in the
-    middle of its replies. The gradient of an update is that of `CreditTrainer` on the same episodes.
+    A worker on the main process plays several collections in parallel, with replies of the server, and credits them.
+    Each collection becomes one update of the policy: TRL's clipped surrogate over its tokens, each with its own
+    advantage, in forward passes that read a shared beginning of rows once. After each update the server gets the new
+    weights, in the middle of its replies. The gradient of an update is that of `CreditTrainer` on the same episodes.
 
     Args:
         model: a model id or a folder.
-        interaction: what is played.
+        interaction: the Interaction to play.
         args: the settings.
         train_dataset: task rows; the Interaction's own training tasks if `None`.
-        method: a `Method`, or the name of one with its default options (`hf_credit.methods.make`).
-        eval_dataset: task rows of the evaluation; held-out tasks of the Interaction's own if `None`, where
-            `eval_strategy` asks for an evaluation.
+        method: a `Method`, or the name of a method with its default options (`hf_credit.methods.make`).
+        eval_dataset: task rows of the evaluation, or several datasets by name. With `None` the Interaction's own
+            held-out tasks, if `eval_strategy` asks for an evaluation.
         processing_class: the tokenizer; the model's own if `None`.
-        callbacks, optimizers: as in TRL.
-        peft_config: as in TRL. A server that serves adapters gets the adapter alone.
-        evaluation_interaction: what evaluation plays; if `None`, `interaction`, or what it says is evaluated.
-        worker: who plays and credits in place of the one that `args` describe: see `Supply`, and
-            `RolloutWorkerProtocol` of TRL.
-        weight_transfer: how the server gets weights in place of `args.weight_transfer`: see `WeightTransferProtocol`
-            of TRL.
+        callbacks, optimizers: as in TRL. `CreditCallback` and `EpisodeCallback` get episodes and credit.
+        peft_config: as in TRL. A server that serves adapters gets the adapter alone. With `role_adapters` it is the
+            `LoraConfig` of each role.
+        evaluation_interaction: the Interaction that evaluation plays; if `None`, the one that `interaction` names for
+            evaluation, by default itself.
+        worker: plays and credits in place of the default `Worker`; implements `Supply` and TRL's
+            `RolloutWorkerProtocol`.
+        weight_transfer: transfers weights in place of `args.weight_transfer`; implements TRL's
+            `WeightTransferProtocol`.
 
     Raises:
-        ValueError: the method asks for what this trainer does not have, or does not fit the Interaction; there are too
-            few task rows; or a setting is not possible, in one sentence.
-        TypeError, DryRunError: an argument is of another kind; a task row, played without the policy, raised.
+        ValueError: the method needs a model beside the policy or does not fit the Interaction, there are too few task
+            rows, or a setting is invalid.
+        TypeError, DryRunError: an argument has another type; a task row, played without the policy, raised an error.
     """
 
     _tag_names = ["trl", "hf-credit"]  # noqa: RUF012 (TRL's own convention)
@@ -251,13 +253,13 @@ class AsyncCreditTrainer(UpdateTrainer):
                 lock.release()
 
     def _restore_adapters(self) -> None:
-        """For a server that was away, and may be another process."""
+        """Gives the adapters to a server that was away, and may be another process."""
         assert self.server is not None
         for name, folder in self.served_adapters().items():
             self.server.load_adapter(name, folder)
 
     def weights_arrived(self) -> None:
-        """Refuses a server with other weights, before anything is played with them."""
+        """Refuses a server with other weights, before anything is played."""
         if not self._serves:
             return
         whole = self.chat.context([{"role": "user", "content": _PROBE}])
@@ -279,15 +281,16 @@ class AsyncCreditTrainer(UpdateTrainer):
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
-        """Plays the evaluation's tasks with the served policy, while the next episodes are played, too.
+        """Plays the evaluation's tasks with the served policy, while training episodes are played, too.
 
         Args:
-            eval_dataset: task rows, or several by name, whose metrics then have it in theirs; the trainer's if `None`.
-            ignore_keys: transformers has them; nothing reads them.
-            metric_key_prefix: of all metrics.
+            eval_dataset: task rows, or several datasets by name, which the names of their metrics then include; the
+                trainer's if `None`.
+            ignore_keys: unused; an argument of transformers.
+            metric_key_prefix: of the names of all metrics.
 
         Raises:
-            EveryEpisodeFailedError: each episode ended as an error.
+            EveryEpisodeFailedError: all episodes ended in errors.
         """
         rows: Any = self.eval_dataset if eval_dataset is None else eval_dataset
         sets = {f"_{name}": one for name, one in rows.items()} if isinstance(rows, dict) else {"": rows}

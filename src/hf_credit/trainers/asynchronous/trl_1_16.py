@@ -34,17 +34,18 @@ logger = logging.getLogger(__name__)
 class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
     """TRL's engine, loss and transfer of weights, over whole updates in place of single samples.
 
-    It overrides `get_train_dataloader`, whose micro-batches come from `Updates`, and what saves. The loss is TRL's.
+    It overrides `get_train_dataloader`, whose micro-batches come from `Updates`, and the saving of checkpoints. The
+    loss is TRL's. With `roles`, each forward pass trains the adapter of its role.
 
     Args:
         model: a model id or a folder.
         args: an `AsyncCreditConfig`.
-        worker: plays and credits, on the main process; fits `RolloutWorkerProtocol` of TRL and `Supply`.
-        weight_transfer: how weights get to the server; TRL's own ways if `None`.
+        worker: plays and credits on the main process; implements TRL's `RolloutWorkerProtocol` and `Supply`.
+        weight_transfer: transfers weights to the server; TRL's own transfer if `None`.
         train_dataset, processing_class, callbacks, optimizers, peft_config: as in TRL.
     """
 
-    # TRL's own annotations allow what never is once it is set up.
+    # TRL's annotations also allow values that these never have after set-up.
     args: Any
     model: Any
     vllm_client: Any
@@ -64,7 +65,10 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
         optimizers: tuple[Any, Any],
         peft_config: PeftConfig | None,
     ) -> None:
-        evaluated, args.eval_strategy = args.eval_strategy, "no"  # for which transformers wants a dataset of its kind
+        evaluated, args.eval_strategy = (
+            args.eval_strategy,
+            "no",
+        )  # transformers would require a dataset of its own format
         with _set_up():
             super().__init__(
                 model=model,
@@ -97,7 +101,7 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
             roles=self.roles,
             learning=tuple if self.adapters is None else self.adapters.learning,
         )
-        self._rollout_dataset = self.updates  # TRL logs how long was waited for it
+        self._rollout_dataset = self.updates  # TRL logs the time spent waiting for it
         self._arrived = False
         self._shown: dict[str, Any] | None = None  # the table of completions
         self.add_callback(_AfterUpdate(self))
@@ -138,7 +142,7 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
         """Called on every process after each optimizer step."""
 
     def weights_arrived(self) -> None:
-        """Called on every process once the server has the first weights of this run, and nobody plays yet."""
+        """Called on every process once the server has the first weights of this run, before anything is played."""
 
     def log_metric(self, name: str, value: float) -> None:
         """Records a metric of this update, on the main process."""
@@ -254,13 +258,13 @@ class _AfterUpdate(TrainerCallback):
 
 
 def kernel_at_hand() -> bool:
-    """Whether TRL's kernel for attention over trees can be had, which needs a GPU and the package `kernels`."""
+    """Whether TRL's kernel for attention over trees is available, which needs a GPU and the package `kernels`."""
     if not torch.cuda.is_available() or importlib.util.find_spec("kernels") is None:
         return False
     try:
         packing._flash_attn()
     except Exception as error:  # whatever a download or a GPU may say
-        logger.warning("attention over trees runs on torch's kernels, as TRL's cannot be had: %s", error)
+        logger.warning("attention over trees runs on torch's kernels, as TRL's is not available: %s", error)
         return False
     return True
 
@@ -294,7 +298,7 @@ def _log_completions(columns: Mapping[str, Any], args: Any, step: int) -> None:
 
 @contextmanager
 def _set_up() -> Iterator[None]:
-    """Within, TRL may be set up without a GPU, whose speed it asks for by its name, and adds one callback twice."""
+    """Context in which TRL can be set up without a GPU, whose speed it looks up, and may add one callback twice."""
     ask = async_grpo_trainer.get_peak_flops_per_device
     said = logging.getLogger("transformers.trainer_callback")
     level = said.level

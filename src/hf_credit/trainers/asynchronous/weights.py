@@ -1,4 +1,4 @@
-"""Weights for the server: through a folder that both sides see, and compared with what is served at the start."""
+"""Weights for the server: transferred through a shared folder, and compared with the served ones at the start."""
 
 from __future__ import annotations
 
@@ -17,37 +17,38 @@ from hf_credit.checkpoints import explain_disk_errors
 
 logger = logging.getLogger(__name__)
 
-_SHARD_BYTES = 4 * 1024**3  # the most that waits in memory to be written
-_MOST_NATS = 1e-2  # that float32 explains, on both sides
-_MOST_NATS_ROUNDED = 0.2  # where either side has fewer bits
+_SHARD_BYTES = 4 * 1024**3  # maximum held in memory before it is written
+_MOST_NATS = 1e-2  # rounding of float32 on both sides
+_MOST_NATS_ROUNDED = 0.2  # with fewer bits on either side
 _UNFINISHED = ".unfinished"
 
 
 class Reloading(Protocol):
-    """A server that reads its weights anew."""
+    """A server that can reload its weights."""
 
     def wait(self) -> None:
-        """Returns once it is up."""
+        """Returns once the server is up."""
 
     def pause(self) -> None:
-        """Holds its replies in their middle."""
+        """Pauses its replies."""
 
     def resume(self) -> None:
-        """Goes on with them."""
+        """Resumes its replies."""
 
     def reload_weights(self, path: str) -> None:
-        """Reads its weights from a folder."""
+        """Loads its weights from a folder."""
 
 
 class FolderTransfer:
-    """Hands weights over in files of a folder that trainer and server see under one path.
+    """Transfers weights in files of a folder that trainer and server see under the same path.
 
-    It fits TRL's `WeightTransferProtocol`. Each transfer has a folder of its own, which gets its name once all is
-    written, so a server never reads half of one; the one before it is removed once the server has read the new one.
+    It implements TRL's `WeightTransferProtocol`. Each transfer writes a new folder, which is renamed once it is
+    complete, so a server never reads a partial transfer. The previous folder is removed once the server has loaded the
+    new one.
 
     Args:
-        server: gets the weights.
-        folder: made if it is not there. What transfers of a killed run left in it is removed.
+        server: receives the weights.
+        folder: created if missing. Files left by a killed run are removed.
     """
 
     def __init__(self, server: Reloading, folder: Path) -> None:
@@ -83,12 +84,12 @@ class FolderTransfer:
         self.server.resume()
 
     def restore(self) -> None:
-        """Has a server that was away, and may be another process, read the last weights again."""
+        """Makes a server that was away, and may be another process, load the last weights again."""
         if self._whole is not None:
             self.server.reload_weights(str(self._whole))
 
     def destroy(self) -> None:
-        """The last weights stay, as the server may read them again."""
+        """Keeps the last weights, which the server may load again."""
 
     def _remove_all_but(self, kept: Path | None) -> None:
         for path in self.folder.glob("weights-*"):
@@ -97,7 +98,7 @@ class FolderTransfer:
 
 
 def _shards(weights: Iterator[tuple[str, Tensor]]) -> Iterator[dict[str, Tensor]]:
-    """Weights in parts that fit in memory beside the model."""
+    """Yields the weights in parts that fit in memory beside the model."""
     shard: dict[str, Tensor] = {}
     size = 0
     for name, weight in weights:
@@ -111,18 +112,18 @@ def _shards(weights: Iterator[tuple[str, Tensor]]) -> Iterator[dict[str, Tensor]
 
 
 def refuse_other_weights(trained: Tensor, served: Sequence[float], exact: bool) -> float:
-    """Refuses to train with a server that serves other weights than those that are trained.
+    """Refuses a server with other weights than those that are trained.
 
     Args:
         trained: log-probabilities of the tokens of a text under the policy that is trained, in nats.
-        served: the same under the policy that is served.
+        served: the same under the served policy.
         exact: whether both sides compute in float32.
 
     Returns:
         The mean absolute difference, in nats.
 
     Raises:
-        ValueError: it is more than numbers of that precision explain.
+        ValueError: it exceeds what rounding explains.
     """
     difference = (trained.double() - torch.tensor(served, dtype=torch.float64)).abs().mean().item()
     limit = _MOST_NATS if exact else _MOST_NATS_ROUNDED

@@ -1,4 +1,4 @@
-"""Plays and credits on the main process while the trainer trains: several collections under way, each in a thread."""
+"""Plays and credits collections on the main process while the trainer learns, each in a thread."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.02
 _STOP_SECONDS = 5.0
-_MOST_WALKS = 4096  # of a collection at once; what bounds the requests is `max_concurrent`
+_MOST_WALKS = 4096  # episodes of a collection in progress; `max_concurrent` bounds the requests
 
 
 class CollectionContext(LocalContext):
-    """A `MethodContext` of one collection, with `mean` and `total` over all that a method says.
+    """The `MethodContext` of one collection, which keeps all values that a method logs with `mean` and `total`.
 
     Args:
-        engine: plays with the policy that is served.
-        sampler: its own, of this collection.
-        number: of the collection; the update is one more, as in a synchronous training.
-        seed: of all draws.
-        end_tokens: those that end a reply.
-        temperature: that replies are sampled with.
+        engine: plays with the served policy.
+        sampler: of this collection.
+        number: of the collection; its update is one more, as in synchronous training.
+        seed: of all random draws.
+        end_tokens: tokens that end a reply.
+        temperature: of the sampling.
     """
 
     def __init__(
@@ -76,10 +76,10 @@ class CollectionContext(LocalContext):
         self.values_of: dict[str, list[float]] = {}
 
     def logprobs(self, decisions: Sequence[Decision], policy: Policy = "current") -> list[tuple[float, ...]]:
-        """Those that the sampler reported; of what nobody sampled, those of the server.
+        """The log-probabilities that the sampler reported; for replies that were not sampled, those of the server.
 
         Raises:
-            ValueError: they are asked of another policy, or of the server at a temperature other than 1.
+            ValueError: another policy is requested, or the server at a temperature other than 1.
         """
         missing = [one for one in decisions if one.logprobs is None]
         ask = getattr(self.sampler.desk.sampler, "logprobs", None)
@@ -102,7 +102,7 @@ class CollectionContext(LocalContext):
         self.totals[name] = self.totals.get(name, 0) + value
 
     def logged(self) -> dict[str, float]:
-        """All metrics of the collection."""
+        """Returns all metrics of the collection."""
         return {name: mean(some) for name, some in {**self.metrics, **self.values_of}.items() if some} | self.totals
 
 
@@ -111,12 +111,12 @@ class _UnderWay:
     """A collection that is not credited yet.
 
     Attributes:
-        number: its own.
-        tasks: the places of its tasks.
-        memory: what its collector is given.
+        number: of the collection.
+        tasks: the positions of its tasks.
+        memory: the method's, which its collector reads.
         known: the replies so far.
-        collected: once all is played.
-        seen: when something last happened, in seconds of the monotonic clock.
+        collected: its rollouts and context, once all are played.
+        seen: time of the last progress, in seconds of the monotonic clock.
     """
 
     number: int
@@ -132,54 +132,54 @@ class _UnderWay:
 
 
 class Worker:
-    """Plays collections with a served policy, credits them, and keeps what is not trained on yet.
+    """Plays collections with a served policy, credits them, and keeps those that are not trained on yet.
 
-    Collectors run as they do in a synchronous training, each in a thread, `concurrent_collections` at once. All their
-    code, that of methods, tasks and templates included, holds one lock, and lets go of it while it waits for replies,
-    or for worlds whose steps wait side by side (`Batched.side_by_side`): nothing runs twice at a time. Where a world
-    is slow and does not say so, all collections wait for its steps, one after the other: steps of s seconds bound a
-    run to 1 / s of them a second.
+    Collectors run as in synchronous training, `concurrent_collections` of them in parallel, each in a thread. Code of
+    collectors, methods, tasks and templates holds one lock, and releases it while it waits for replies, or for worlds
+    with parallel steps (`Batched.side_by_side`), so it never runs twice at a time. The steps of a slow world without
+    parallel steps follow one another over all collections: with steps of s seconds, a run makes at most 1 / s of them
+    a second.
 
     Methods with memory credit collections in the order of their tasks; others credit them as they finish. No
-    collection is begun while `max_finished` wait to be drawn. Walks under way are as many as the collections have, or
-    their share of the live worlds that there can be (`Batched.most_live`, or `side_by_side`); the sampler is asked for
-    `max_concurrent` replies at a time, those of the oldest collection first. With three walks for each of these it is
-    hardly ever idle.
+    collection starts while `max_finished` wait to be drawn. All episodes of a collection are in progress, or its share
+    of the maximum number of live worlds (`Batched.most_live`, or `side_by_side`). The sampler has at most
+    `max_concurrent` requests, those of the oldest collection first. With three episodes for each of them it is hardly
+    ever idle.
 
-    What code of a method or a task raises, and a collection of which every episode failed, is put in the place of a
-    collection, for whoever draws it to raise.
+    An error in code of a method or a task, and a collection in which every episode failed, become an exception in
+    `collections`, which the trainer raises.
 
-    `state` holds all that is not trained on, with the replies so far: after `load_state` these are given again, and
-    only what was under way is sampled anew, with the seed that it had. A world, collector or method that does not
-    repeat itself asks for something else, and is then given new replies from there on.
+    `state` holds everything that is not trained on yet, with the replies so far. After `load_state` known replies are
+    returned again, and only pending ones are sampled anew, with the same seed. A world, collector or method that does
+    not repeat itself makes other requests, and gets new replies from there on.
 
-    It fits TRL's `RolloutWorkerProtocol`.
+    It implements TRL's `RolloutWorkerProtocol`.
 
     Args:
-        interaction: what is played; the method's `wrap` is put round it.
+        interaction: the Interaction to play, before the method's `wrap`.
         method: without critics and without a frozen copy of the policy.
         chat: renders messages to tokens.
-        sampler: replies to single requests, with log-probabilities. `update_model_version` of it, where it has one, is
-            called before versions are counted on.
+        sampler: replies to single requests, with log-probabilities. Its `update_model_version`, if it has one, is
+            called before a new version counts.
         tasks: task rows.
-        tasks_per_collection: how many of them each collection plays.
-        concurrent_collections: how many are under way at once.
-        max_concurrent: the most requests that the sampler has at a time.
-        max_finished: finished collections that wait to be drawn, from which on none is begun.
+        tasks_per_collection: number of task rows of a collection.
+        concurrent_collections: number of collections in progress.
+        max_concurrent: maximum number of parallel requests to the sampler.
+        max_finished: number of finished collections at which no further one starts.
         max_context_tokens: as in `Engine`.
-        temperature: that the sampler samples with.
-        end_tokens: those that end a reply of the policy; the tokenizer's own if `None`.
-        mask_truncated_completions: whether replies without an end token are kept out of the loss.
-        shuffle: whether each pass over the tasks has an order of its own.
-        seed: of the order of tasks and of all draws.
+        temperature: of the sampling.
+        end_tokens: tokens that end a reply; the tokenizer's own if `None`.
+        mask_truncated_completions: whether replies without an end token are left out of the loss.
+        shuffle: whether each pass over the tasks has a new order.
+        seed: of the order of tasks and of all random draws.
 
     Attributes:
         engine: plays, with the sampler of each collection in turn.
-        collections: finished, or an exception to raise.
-        ledger: what all collections cost that were credited.
+        collections: finished collections, or an exception to raise.
+        ledger: the cost of all credited collections.
 
     Raises:
-        ValueError: a number is too low, there are too few tasks, or the method needs what is not here.
+        ValueError: a number is too low, there are too few tasks, or the method needs a model beside the policy.
     """
 
     def __init__(
@@ -262,7 +262,7 @@ class Worker:
     # TRL's protocol -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begins to collect, once the sampler is there (`wait` of it, where it has one)."""
+        """Starts to collect, after the sampler's `wait`, if it has one."""
         if hasattr(self.sampler, "wait"):
             self.sampler.wait()
         for number in range(self.concurrent_collections):
@@ -271,7 +271,7 @@ class Worker:
             thread.start()
 
     def stop(self) -> None:
-        """Ends within seconds, also while requests or worlds hang; `state` still tells what is under way."""
+        """Stops within seconds, even while requests or worlds hang; `state` still holds what is in progress."""
         self._stopping.set()
         self.desk.stop()
         deadline = time.monotonic() + _STOP_SECONDS
@@ -279,19 +279,19 @@ class Worker:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def update_model_version(self, version: int) -> None:
-        """Says which version of the policy is served from now on."""
+        """Sets the version of the policy that is served from now on."""
         if hasattr(self.sampler, "update_model_version"):
             self.sampler.update_model_version(version)
-        self.version = version  # afterwards, so that no reply is taken for newer than it is
+        self.version = version  # afterwards, so that no reply counts as newer than it is
 
     def check_health(self, stale_after_s: float) -> None:
-        """Refuses to go on with a worker that broke, died or hangs.
+        """Raises an error if the worker failed or hangs.
 
         Args:
-            stale_after_s: how long nothing may happen in a collection, while it waits for no reply.
+            stale_after_s: maximum time without progress of a collection that waits for no reply, in seconds.
 
         Raises:
-            RuntimeError: it does.
+            RuntimeError: the worker failed, or a collection made no progress.
         """
         if self._failed is not None:
             raise RuntimeError(
@@ -308,20 +308,20 @@ class Worker:
                 f"collection {hanging[0].number}; mend the world or the method that hangs:\n{self._where()}"
             )
 
-    # What the trainer says ----------------------------------------------------------------------------------------
+    # Calls of the trainer -----------------------------------------------------------------------------------------
 
     def trained(self, number: int) -> None:
-        """Nothing of a collection is kept any more: the trainer has made its optimizer step on it."""
+        """Forgets a collection, on which the trainer has made its optimizer step."""
         with self._changing:
             del self._finished[number]
 
     def dropped(self, number: int) -> None:
-        """A collection was too stale; its tasks are played again, under a number of their own."""
+        """Queues the tasks of a collection that was too old; they are played again under a new number."""
         with self._changing:
             self._again.append(self._finished.pop(number)[1])
 
     def state(self) -> dict[str, Any]:
-        """All that is not trained on, as plain values and tensors."""
+        """Everything that is not trained on yet, as plain values and tensors."""
         with self._changing:
             under_way = [*self._under_way.values(), *self._restored]
             return {
@@ -369,11 +369,11 @@ class Worker:
             self.collections.put(collection)
 
     def evaluated(self, interaction: Interaction[Any], rows: Sequence[Mapping[str, Any]]) -> RolloutBatch:
-        """What an evaluation plays with the served policy, beside the collections; no ledger counts it.
+        """Plays an evaluation with the served policy, beside the collections; no ledger counts it.
 
         Args:
-            interaction: what is played.
-            rows: its tasks.
+            interaction: the Interaction to play.
+            rows: task rows.
         """
         context = LocalContext(self.engine.of(interaction), seed=self.seed, end_tokens=self.end_tokens)
         with self._running:
@@ -382,7 +382,7 @@ class Worker:
     # Collecting ---------------------------------------------------------------------------------------------------
 
     def _collect(self) -> None:
-        """What each thread does."""
+        """The loop of each thread."""
         try:
             while (one := self._next()) is not None:
                 with self._running:
@@ -396,7 +396,7 @@ class Worker:
             self.collections.put(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
     def _next(self) -> _UnderWay | None:
-        """What is to be collected next, once there is room; nothing when the worker stops."""
+        """The next collection to play, once `max_finished` allows it; `None` when the worker stops."""
         while not self._stopping.is_set():
             with self._changing:
                 room = self.collections.qsize() < self.max_finished
@@ -419,7 +419,7 @@ class Worker:
         return _UnderWay(number=number, tasks=tasks, memory=self.memory)
 
     def _row(self, place: int) -> Mapping[str, Any]:
-        """The task at a place of the endless row of tasks."""
+        """The task at a position of the endless sequence of passes."""
         number, index = divmod(place, len(self.tasks))
         if not self.shuffle:
             return self.tasks[index]
@@ -444,7 +444,7 @@ class Worker:
             self._credit(ready)
 
     def _ready(self, one: _UnderWay) -> _UnderWay | None:
-        """A collection that can be credited: the one just played, or with memory the oldest."""
+        """A collection that can be credited: the one just played or, for a method with memory, the oldest."""
         with self._changing:
             if self.method.memory is None:
                 return one if one.number in self._under_way else None
@@ -495,7 +495,7 @@ class Worker:
             self.collections.put(collection)
 
     def _where(self) -> str:
-        """Where the threads of the worker are."""
+        """The stack traces of the worker's threads."""
         frames = sys._current_frames()
         return "\n".join(
             f"{thread.name}:\n{''.join(traceback.format_stack(frames[thread.ident]))}"
@@ -505,10 +505,10 @@ class Worker:
 
 
 def refuse_other_models(method: Method) -> None:
-    """Refuses a method that asks for more than the policy.
+    """Refuses a method that needs a model beside the policy.
 
     Raises:
-        ValueError: it does.
+        ValueError: it needs one.
     """
     asked = {
         "critics, which learn between collections": bool(method.critics),
