@@ -9,6 +9,7 @@ import json
 import random
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 TABLES = {
@@ -70,17 +71,18 @@ def questions(split: str) -> Iterator[dict[str, str]]:
                     yield {"database": f"firm {number}", **row}
 
 
-def opened(name: str) -> sqlite3.Connection:
-    """A database, in memory, of which statements can do nothing but read."""
-    connection = sqlite3.connect(":memory:", isolation_level=None)
-    for table, rows in content(name).items():
-        columns = TABLES[table]
-        connection.execute(f"create table {table} ({', '.join(columns)})")
-        connection.executemany(f"insert into {table} values ({', '.join('?' * len(columns))})", rows)
-    connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, 2_000)
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 10_000)  # of what a statement can build
-    connection.set_authorizer(_allowed)
-    return connection
+@contextmanager
+def opened(name: str) -> Iterator[sqlite3.Connection]:
+    """Opens a database in memory, of which statements can only read, and closes it."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        for table, rows in content(name).items():
+            columns = TABLES[table]
+            connection.execute(f"create table {table} ({', '.join(columns)})")
+            connection.executemany(f"insert into {table} values ({', '.join('?' * len(columns))})", rows)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, 2_000)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 10_000)  # of what a statement can build
+        connection.set_authorizer(_allowed)
+        yield connection
 
 
 def run(connection: sqlite3.Connection, statement: str, most: int) -> list[tuple[object, ...]]:

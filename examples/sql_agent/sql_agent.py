@@ -27,15 +27,16 @@ CLIENT.chat.completions  # noqa: B018  # imports that part of the SDK
 @agent(columns=("database", "question", "gold"), max_calls=5, score="sql_agent:same_rows")
 def sql_agent(task, model):
     client = CLIENT.with_options(base_url=model.base_url, api_key=model.api_key)
-    database = opened(task["database"])
     messages = [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": task["question"]}]
-    while True:
-        reply = client.chat.completions.create(model=model.name, messages=messages, tools=[QUERY]).choices[0].message
-        messages.append(reply)
-        if not reply.tool_calls:
-            return reply.content
-        for call in reply.tool_calls:
-            messages.append({"role": "tool", "tool_call_id": call.id, "content": shown(database, call.function)})
+    with opened(task["database"]) as database:
+        while True:
+            response = client.chat.completions.create(model=model.name, messages=messages, tools=[QUERY])
+            reply = response.choices[0].message
+            messages.append(reply)
+            if not reply.tool_calls:
+                return reply.content
+            for call in reply.tool_calls:
+                messages.append({"role": "tool", "tool_call_id": call.id, "content": shown(database, call.function)})
 
 
 def shown(database, function):
@@ -49,9 +50,9 @@ def shown(database, function):
 
 def same_rows(task, answer):
     """Whether a statement gives the rows that the right one gives, in any order."""
-    database = opened(task["database"])
-    right = Counter(run(database, task["gold"], most=1000))
-    try:
-        return float(Counter(run(database, answer, most=right.total() + 1)) == right)
-    except ValueError:
-        return 0.0
+    with opened(task["database"]) as database:
+        right = Counter(run(database, task["gold"], most=1000))
+        try:
+            return float(Counter(run(database, answer, most=right.total() + 1)) == right)
+        except ValueError:
+            return 0.0

@@ -75,18 +75,18 @@ def test_a_hostile_statement_is_wrong_and_changes_nothing(
     monkeypatch.chdir(tmp_path)
     row = rows_of("train")[0]
     assert modules.sql_agent.same_rows(row, reply) == 0.0
-    database = modules.databases.opened(row["database"])
-    before = database.execute("select * from staff").fetchall()
-    modules.sql_agent.shown(database, SimpleNamespace(arguments=json.dumps({"sql": reply}, default=str)))
-    assert database.execute("select * from staff").fetchall() == before
+    with modules.databases.opened(row["database"]) as database:
+        before = database.execute("select * from staff").fetchall()
+        modules.sql_agent.shown(database, SimpleNamespace(arguments=json.dumps({"sql": reply}, default=str)))
+        assert database.execute("select * from staff").fetchall() == before
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_shown_of_a_tool_call_is_short_whatever_it_asks(modules: Any) -> None:
-    database = modules.databases.opened("firm 0")
     doubled = "select " + ", ".join(["name || " * 200 + "name"]) + " from staff"
-    for arguments in (json.dumps({"sql": doubled}), "{", "[]", "7", json.dumps({"query": "select 1"})):
-        assert 0 < len(modules.sql_agent.shown(database, SimpleNamespace(arguments=arguments))) <= 1000
+    with modules.databases.opened("firm 0") as database:
+        for arguments in (json.dumps({"sql": doubled}), "{", "[]", "7", json.dumps({"query": "select 1"})):
+            assert 0 < len(modules.sql_agent.shown(database, SimpleNamespace(arguments=arguments))) <= 1000
 
 
 def test_it_repeats_itself_and_its_scripted_player_finds_every_answer(modules: Any) -> None:
