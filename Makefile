@@ -84,7 +84,7 @@ $(VLLM_STAMP): $(PROJECTS) constraints-vllm.txt tests/vllm/version/pyproject.tom
 	@echo "Setting up $(VLLM_VENV) (a few minutes the first time)"
 	@$(PYTHON) -m venv $(VLLM_VENV)
 	@$(VLLM_PIP) install "$$(grep '^torch==' constraints-vllm.txt)" --constraint constraints-vllm.txt
-	@$(VLLM_PIP) install $(PACKAGES:%=--editable %) --editable . ./tests/vllm/version beartype hypothesis pytest --constraint constraints-vllm.txt
+	@$(VLLM_PIP) install $(PACKAGES:%=--editable %) --editable ".[statistics]" ./tests/vllm/version beartype hypothesis pytest --constraint constraints-vllm.txt
 	@$(VLLM_PIP) uninstall --yes torchvision torchaudio torchcodec
 	@touch $@
 

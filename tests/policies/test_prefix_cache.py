@@ -13,7 +13,7 @@ from transformers import GenerationConfig
 
 from hf_credit.policies.generation import PrefixSampler, sampler
 from hf_credit.policies.micro import MicroConfig, build_model
-from hf_credit.policies.prefix_cache import PrefixCache, reads_in_parts
+from hf_credit.policies.prefix_cache import CACHE, PrefixCache, reads_in_parts
 from hf_credit.policies.role_policies import using
 
 
@@ -135,7 +135,7 @@ def test_the_inputs_are_those_of_a_call_without_a_cache(model):
         with torch.no_grad():
             output = model.generate(**inputs, max_new_tokens=3, do_sample=False, return_dict_in_generate=True)
         replies = output.sequences[:, width:].tolist()
-        cache.keep(contexts, inputs["attention_mask"], replies, output.past_key_values)
+        cache.keep(contexts, inputs["attention_mask"], replies, getattr(output, CACHE))
         contexts = [*go_on(draws, contexts, replies), tokens(draws, 5)]
 
 

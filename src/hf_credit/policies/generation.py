@@ -11,7 +11,7 @@ import torch
 from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.generation import GenerationMode
 
-from hf_credit.policies.prefix_cache import PrefixCache
+from hf_credit.policies.prefix_cache import CACHE, PrefixCache
 from hf_credit.policies.seeded_draws import seeded
 from hf_credit.rollouts import GenerateFn, Generation
 from hf_credit.rollouts.reply_ends import end_tokens
@@ -118,7 +118,7 @@ class PrefixSampler(Replies):
             output = cast(Any, self.model).generate(**inputs, generation_config=config, logits_processor=processors)
             width = inputs["input_ids"].shape[1]
             replies = [_until_end(reply, self._ends) for reply in output.sequences[:, width:].tolist()]
-            self._cache.keep(contexts, inputs["attention_mask"], replies, output.past_key_values, adapters)
+            self._cache.keep(contexts, inputs["attention_mask"], replies, getattr(output, CACHE), adapters)
         return [Generation(ids=reply) for reply in replies]
 
 

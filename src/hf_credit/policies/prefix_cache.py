@@ -11,6 +11,10 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, GenerationConfig, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
+from transformers.generation import GenerateDecoderOnlyOutput
+
+CACHE = "cache" if "cache" in GenerateDecoderOnlyOutput.__dataclass_fields__ else "past_key_values"
+"""The name of a cache in the arguments of `generate` and in its output; transformers 5.24 renamed it."""
 
 _ATTENTION = ("sdpa", "eager")  # implementations that depend on the mask and the position ids only
 _Key = tuple[str, tuple[int, ...]]
@@ -80,7 +84,7 @@ class PrefixCache:
 
     def inputs(self, contexts: Sequence[Sequence[int]], adapters: Sequence[str] | None = None) -> dict[str, Any]:
         """`input_ids` and `attention_mask` of shape (contexts, columns), padded on the left, and, if there are any,
-        `past_key_values` of the first columns.
+        the cache of the first columns, as `CACHE`.
 
         Args:
             contexts: of the call.
@@ -122,7 +126,7 @@ class PrefixCache:
             for (_, context), row in zip(keys, found, strict=True)
         ]
         _select(last, [row or 0 for row in found], lengths)
-        return {**inputs, "past_key_values": last.cache}
+        return {**inputs, CACHE: last.cache}
 
     def keep(
         self,
@@ -138,7 +142,7 @@ class PrefixCache:
             contexts: of the call.
             mask: the `attention_mask` of its inputs.
             replies: the generated tokens.
-            cache: the `past_key_values` that `generate` returned.
+            cache: the cache that `generate` returned.
             adapters: of the call.
         """
         if not self.reads_in_parts or not isinstance(cache, DynamicCache):
@@ -184,7 +188,7 @@ class PrefixCache:
             tokens=[tuple(context) for context in contexts],
             adapters=adapters,
             mask=inputs["attention_mask"].bool(),
-            cache=output.past_key_values,
+            cache=getattr(output, CACHE),
             weights=(),
         )
 
