@@ -251,9 +251,7 @@ class SaysItself(Walk):
 
 
 def test_an_interaction_of_ones_own_is_known_by_its_factory_or_says_itself() -> None:
-    with pytest.raises(
-        ValueError, match="described by the factory that made it, got a Walk made by hand; make it with"
-    ):
+    with pytest.raises(ValueError, match="made by a factory to be described, got a Walk made by hand; make it with"):
         Walk().spec()
     assert list(fingerprint(Walk())) == ["interaction"]
     made = remembers_its_call("somewhere:walk")(lambda steps=3: Walk())(steps=2)

@@ -293,17 +293,17 @@ def config(tmp_path: Path, **changed: Any) -> TruncatedPPOConfig:
 
 
 def test_the_papers_settings_are_the_defaults(tmp_path: Path) -> None:
-    found = {name: config(tmp_path, algorithm=name) for name in ("ppo", "grpo", "gspo")}
-    found = {
+    configs = {name: config(tmp_path, algorithm=name) for name in ("ppo", "grpo", "gspo")}
+    settings = {
         name: (one.beta, one.epsilon, one.epsilon_high, one.group_size, one.importance_sampling_level)
-        for name, one in found.items()
+        for name, one in configs.items()
     }
-    assert found == {
+    assert settings == {
         "ppo": (0.001, 0.2, 0.2, 1, "token"),
         "grpo": (0.001, 0.2, 0.2, 5, "token"),
         "gspo": (0.0, 0.0003, 0.0004, 5, "sequence"),
     }
-    ppo = found["ppo"]
+    ppo = configs["ppo"]
     assert (ppo.gamma, ppo.lam, ppo.learning_rate, ppo.max_steps, ppo.top_p) == (1, 1, 1e-6, 200, 0.95)
     assert (ppo.aggregation, ppo.critic_learning_rate, ppo.max_completion_length) == ("sequence", 1e-5, 512)
     assert config(tmp_path, beta=0.5, epsilon=0.1).beta == 0.5
