@@ -65,10 +65,8 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
         optimizers: tuple[Any, Any],
         peft_config: PeftConfig | None,
     ) -> None:
-        evaluated, args.eval_strategy = (
-            args.eval_strategy,
-            "no",
-        )  # transformers would require a dataset of its own format
+        # Transformers would require a dataset of its own format.
+        evaluated, args.eval_strategy = args.eval_strategy, "no"
         with _set_up():
             super().__init__(
                 model=model,
@@ -156,6 +154,7 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
         super().log(logs, start_time)
         if self._shown is not None and self.is_world_process_zero():
             _log_completions(self._shown, self.args, self.state.global_step)
+            self._shown = None  # an evaluation logs too
 
     def log_total(self, name: str, value: float) -> None:
         """Records a sum over the run so far."""
