@@ -54,7 +54,7 @@ suite: browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal --junitxml $(VENV)/results.xml $(PYTEST_OPTIONS)
 	@$(if $(ROW),$(BIN)/python tests/compatibility.py $(VENV)/results.xml "$(ROW)")
 
-# The warnings of older versions are nobody's here to mend.
+# The warnings of older versions are nobody's here to fix.
 test-lowest: ## run the suite with the lowest versions that pyproject.toml admits, in an environment of its own
 	@$(MAKE) suite VENV=.venv-lowest-$(notdir $(PYTHON)) CONSTRAINTS=constraints-lowest.txt PYTEST_OPTIONS="-W default" ROW="make test-lowest"
 
@@ -113,7 +113,7 @@ lint: $(STAMP) ## check style and types
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-format: $(STAMP) ## mend what the linter can mend
+format: $(STAMP) ## fix what the linter can fix
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 

@@ -34,7 +34,7 @@ def main(results: Path, command: str) -> None:
         name: sum(int(suite.get(name, 0)) for suite in suites) for name in ("tests", "failures", "errors", "skipped")
     }
     if counts["failures"] or counts["errors"]:
-        raise ValueError(f"a row is for versions that pass, got {counts}; mend the tests.")
+        raise ValueError(f"a row is for versions that pass, got {counts}; fix the tests.")
     python = ".".join(platform.python_version_tuple()[:2])
     passed = f"{counts['tests'] - counts['skipped']:,} ({counts['skipped']} skipped)"
     cells = [f"`{command}`", python, *map(installed, PACKAGES), passed, datetime.date.today().isoformat()]

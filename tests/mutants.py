@@ -924,7 +924,7 @@ def survivors(root: Path, mutants: Iterable[Mutant]) -> list[str]:
         every = sorted({test for mutant in mutants for test in mutant.tests})
         print(f"{len(every)} tests without any change", flush=True)
         if _fails(root, copy, every):
-            raise ValueError("the tests of mutants must pass without any change; mend them first.")
+            raise ValueError("the tests of mutants must pass without any change; fix them first.")
         found = []
         for mutant, text in zip(mutants, changed, strict=True):
             path = copy / mutant.path

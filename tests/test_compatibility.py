@@ -49,6 +49,6 @@ def test_a_command_replaces_its_row_of_this_python_and_a_new_one_is_added_behind
 
 
 def test_a_suite_that_failed_has_no_row(compatibility: ModuleType, page: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="mend the tests"):
+    with pytest.raises(ValueError, match="fix the tests"):
         compatibility.main(results(tmp_path, failures=1), "make b")
     assert page.read_text() == PAGE

@@ -54,7 +54,7 @@ def test_noise_is_any_number_in_place_of_what_a_speaker_after_the_first_would_sa
     for a, b in zip(clear[1:], noisy[1:], strict=True):
         assert torch.allclose(b, 0.4 * a + 0.6 / 3)
     best = scripts["chain_results"].best_score(SIZE, 3, 0.6)
-    assert best == pytest.approx((0.4 + 0.2) ** 2 + 0.4 * 0.2)  # right and right again, or wrong and mended by chance
+    assert best == pytest.approx((0.4 + 0.2) ** 2 + 0.4 * 0.2)  # right and right again, or wrong and fixed by chance
 
 
 def the_library(chain: Any, speakers: int, seed: int) -> tuple[LocalContext, dict[Any, Any]]:

@@ -78,7 +78,7 @@ def read_text(path: str | Path, most_bytes: int = MOST_BYTES) -> str:
             )
         return content.decode("utf-8")
     except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
-        raise ValueError(f"a file must be text in UTF-8, got {error} in {path.name!r}; mend it.") from None
+        raise ValueError(f"a file must be text in UTF-8, got {error} in {path.name!r}; fix it.") from None
 
 
 def parse_json(text: str, broken_text: bool = False, most_depth: int = MOST_DEPTH) -> Any:
@@ -97,7 +97,7 @@ def parse_json(text: str, broken_text: bool = False, most_depth: int = MOST_DEPT
     except RecursionError:
         raise _too_deep(most_depth) from None
     except json.JSONDecodeError as error:
-        raise ValueError(f"a text must be JSON, got {error}; mend it.") from None
+        raise ValueError(f"a text must be JSON, got {error}; fix it.") from None
     except ValueError:
         raise _too_long() from None
     return _plain(value, broken_text, most_depth)
@@ -120,7 +120,7 @@ def parse_yaml(text: str, strict: bool = False) -> Any:
     except RecursionError:
         raise _too_deep(MOST_DEPTH) from None
     except (yaml.YAMLError, ValueError, TypeError, AttributeError, OverflowError) as error:
-        raise ValueError(f"a text must be YAML of plain values, got {error}; mend it.") from None
+        raise ValueError(f"a text must be YAML of plain values, got {error}; fix it.") from None
     return _plain(value)
 
 

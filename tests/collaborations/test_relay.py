@@ -114,7 +114,7 @@ def test_the_best_players_always_succeed():
 
 @pytest.mark.parametrize(("quality", "size", "speakers"), [(0.6, 10, 2), (0.3, 4, 2), (0.0, 2, 2), (0.8, 3, 5)])
 def test_players_have_the_success_rate_of_their_docstring(quality, size, speakers):
-    right = 1.0  # what a speaker was told: each keeps it right with its quality or by chance, or mends it by chance
+    right = 1.0  # what a speaker was told: each keeps it right with its quality or by chance, or fixes it by chance
     for _ in range(speakers):
         right = right * (quality + (1 - quality) / size) + (1 - right) * (1 - quality) / size
     assert right == pytest.approx(1 / size + (1 - 1 / size) * quality**speakers)

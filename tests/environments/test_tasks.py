@@ -1,4 +1,4 @@
-"""Task rows as data sets."""
+"""Task rows as datasets."""
 
 import pickle
 import subprocess

@@ -76,7 +76,7 @@ def test_tensors_as_saved_are_taken() -> None:
     ],
 )
 def test_tensors_that_do_not_fill_their_file_are_refused(content: bytes) -> None:
-    with pytest.raises(ValueError, match=r"; (save it again|save again|mend it)\."):
+    with pytest.raises(ValueError, match=r"; (save it again|save again|fix it)\."):
         safety.check_safetensors(content)
 
 

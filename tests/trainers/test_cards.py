@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import trl
 
-from hf_credit.trainers.cards import mend_card
+from hf_credit.trainers.cards import correct_card
 
 # As TRL 1.16 fills it in for a policy from a folder.
 CARD = (Path(trl.__file__).parent / "templates" / "lm_model_card.md").read_text()
@@ -15,7 +15,7 @@ CARD = CARD.replace("{{ base_model }}", "None").replace("{{ hub_model_id }}", "N
 @pytest.mark.parametrize(("repository", "named"), [("me/sudoku", "me/sudoku"), (None, "FOLDER")])
 def test_a_card_opens_with_the_task_that_the_policy_plays(tmp_path: Path, repository: str | None, named: str) -> None:
     (tmp_path / "README.md").write_text(CARD)
-    mend_card(tmp_path / "README.md", repository)
+    correct_card(tmp_path / "README.md", repository)
     card = (tmp_path / "README.md").read_text()
     assert "time machine" in CARD
     assert "time machine" not in card

@@ -24,7 +24,7 @@ def graph(
 
         collaboration: graph
         collaboration_options:
-          roles: {writer: Write a poem., critic: Say what to mend.}
+          roles: {writer: Write a poem., critic: Say what to fix.}
           events:
             - {name: draft, role: writer}
             - {name: advice, role: critic, after: draft}

@@ -71,7 +71,7 @@ class GuessNumbers(QueryEnvironment[GuessNumbersState]):
     The feedback on a guess is how many of its digits are in the right place and how many are elsewhere in the number.
     Digits of a guess may repeat. A right guess earns nothing: the agent must give it as its answer.
 
-    The paper's data set is all pairs of a first guess and a secret in nine sub-groups of digits, symbols and feedback
+    The paper's dataset is all pairs of a first guess and a secret in nine sub-groups of digits, symbols and feedback
     on the first guess: 1,908, shuffled once, 1,526 to train on and 382 held out.
 
     Args:
@@ -111,7 +111,7 @@ class GuessNumbers(QueryEnvironment[GuessNumbersState]):
         self.symbols = symbols
 
     def sample_task(self, seed: int) -> dict[str, Any]:
-        """A row of the paper's data set, or with `"ar_bench"` a random secret."""
+        """A row of the paper's dataset, or with `"ar_bench"` a random secret."""
         if self.digits is not None and self.symbols is not None:
             secret = "".join(stream(seed, self.name, "secret").sample(alphabet(self.symbols), self.digits))
             return {"digits": self.digits, "symbols": self.symbols, "secret": secret, "first_guess": ""}
@@ -124,7 +124,7 @@ class GuessNumbers(QueryEnvironment[GuessNumbersState]):
 
         Raises:
             ValueError: the secret repeats a digit, a number has digits that the row excludes, or the first guess does
-                not belong to a sub-group of the data set.
+                not belong to a sub-group of the dataset.
         """
         symbols = whole_number("symbols", task["symbols"], 2, 10)
         digits = whole_number("digits", task["digits"], 1, symbols)

@@ -27,7 +27,7 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 def tasks_card(repo: str, spec: TaskSpec, rows: Mapping[str, int], fingerprints: Mapping[str, str]) -> str:
-    """Returns the card of a data set of tasks.
+    """Returns the card of a dataset of tasks.
 
     Args:
         repo: owner/name.
@@ -45,7 +45,7 @@ def tasks_card(repo: str, spec: TaskSpec, rows: Mapping[str, int], fingerprints:
 
 
 def cells_card(repo: str, rows: int, page: str) -> str:
-    """Returns the card of a data set of cells of the bench.
+    """Returns the card of a dataset of cells of the bench.
 
     Args:
         repo: owner/name.
@@ -61,11 +61,11 @@ def cells_card(repo: str, rows: int, page: str) -> str:
 
 
 def episodes_card(repo: str, about: Mapping[str, Any]) -> str:
-    """Returns the card of a data set of episodes.
+    """Returns the card of a dataset of episodes.
 
     Args:
         repo: owner/name.
-        about: the description of the data set.
+        about: the description of the dataset.
     """
     name = str(about["task"].get("environment") or about["task"].get("collaboration"))
     front = {
@@ -135,7 +135,7 @@ def checkpoint_card(
 
 
 def eval_results(evaluations: Mapping[str, EvalResults], source: str) -> dict[str, bytes]:
-    """Returns files `.eval_results/<benchmark>.yaml` of evaluations on data sets of the Hub.
+    """Returns files `.eval_results/<benchmark>.yaml` of evaluations on datasets of the Hub.
 
     They hold self-reported results: only Hugging Face can add the token of a verified one.
 

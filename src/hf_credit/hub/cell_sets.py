@@ -1,4 +1,4 @@
-"""Cells of the bench as a data set: one row per method and problem, with the page of results."""
+"""Cells of the bench as a dataset: one row per method and problem, with the page of results."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def publish_cells(folder: str | Path, repo: str, **where: Any) -> Published:
     bench.take_up(source)
     cells = list(bench.read(source / "cells.jsonl").values())
     if not cells:
-        raise ValueError(f"a data set must have cells, got none in {str(folder)!r}; run hf-credit bench first.")
+        raise ValueError(f"a dataset must have cells, got none in {str(folder)!r}; run hf-credit bench first.")
     paths = (source / f"{name}{ending}.png" for name in guide.PICTURES for ending in WIDTHS)
     pictures = {path.name: path for path in paths if path.exists()}
     page = source / "index.md"
@@ -75,7 +75,7 @@ def load_cells(
         revision, token, endpoint: as for `fetch`.
 
     Raises:
-        ValueError: the data set is of another kind; and as for `fetch`.
+        ValueError: the dataset is of another kind; and as for `fetch`.
     """
     fetched = fetch_tables(repo, "cells", revision=revision, token=token, endpoint=endpoint)
     read_description(fetched.folder, "cells", repo)

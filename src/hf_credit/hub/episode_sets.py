@@ -1,4 +1,4 @@
-"""Data sets of episodes with their decisions, which any client can read.
+"""Datasets of episodes with their decisions, which any client can read.
 
     episodes   one row per episode, with its conversation
     decisions  one row per decision: state, context and reply in tokens, log-probabilities, verdict, credit
@@ -82,12 +82,12 @@ class EpisodeSet(Sequence[Episode]):
 def publish_episodes(
     episodes: EpisodeSet, repo: str, *, chat: Chat | None = None, traces: bool = False, **where: Any
 ) -> Published:
-    """Publishes episodes and their decisions as a data set.
+    """Publishes episodes and their decisions as a dataset.
 
     Args:
         episodes: the episodes, with their starts and their credit, if any.
         repo: owner/name.
-        chat: the chat that rendered them; the data set records the hashes of its tokenizer and template.
+        chat: the chat that rendered them; the dataset records the hashes of its tokenizer and template.
         traces: also writes each conversation in the format of the Hub's viewer of traces.
         **where: as for `publish`: token, endpoint, private, pr, dry_run, tag.
 
@@ -135,7 +135,7 @@ def save_episodes(folder: str | Path, episodes: EpisodeSet, *, chat: Chat | None
     """
     folder = Path(folder)
     if not episodes.episodes:
-        raise ValueError("a data set must have episodes, got none; play one or more.")
+        raise ValueError("a dataset must have episodes, got none; play one or more.")
     folder.mkdir(parents=True, exist_ok=True)
     spec, hashes = TaskSpec.of(evaluated(episodes.interaction)).to_dict(), _hashes(chat)
     facts = {"task": spec, "policy": episodes.policy, "policy_commit": episodes.policy_commit}
@@ -170,7 +170,7 @@ def load_episodes(
         revision, token, endpoint: as for `fetch`.
 
     Raises:
-        ValueError: the data set is incomplete or of another kind; and as for `fetch`.
+        ValueError: the dataset is incomplete or of another kind; and as for `fetch`.
     """
     fetched = fetch_tables(repo, "episodes", "decisions", revision=revision, token=token, endpoint=endpoint)
     return load_episode_folder(fetched.folder, interaction=interaction, chat=chat, repo=repo, commit=fetched.commit)

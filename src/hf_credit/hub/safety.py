@@ -217,7 +217,7 @@ def _text(content: bytes) -> str:
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"a text must be UTF-8, got {error.reason} at byte {error.start}; mend it.") from None
+        raise ValueError(f"a text must be UTF-8, got {error.reason} at byte {error.start}; fix it.") from None
 
 
 def _open(source: Path | bytes) -> BinaryIO:

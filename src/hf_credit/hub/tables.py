@@ -1,4 +1,4 @@
-"""Tables of tasks, episodes and decisions: columns with types, parquet files, and a description of the data set.
+"""Tables of tasks, episodes and decisions: columns with types, parquet files, and a description of the dataset.
 
 Types inferred from values can differ between splits, for example if one has no errors, and such splits cannot be
 loaded together. So types are fixed here, or inferred over all rows at once.
@@ -24,7 +24,7 @@ from hf_credit.safe_io import read_json
 from hf_credit.tasks import TaskSpec
 
 DESCRIPTION_FILE = "hf_credit_dataset.json"
-"""Holds the kind of a data set and its provenance."""
+"""Holds the kind of a dataset and its provenance."""
 
 FORMAT = 2
 _MOST_SHARDS = 50
@@ -127,7 +127,7 @@ def read_table(folder: Path, config: str, split: str, features: Features | None)
 
 
 def fetch_tables(repo: str, *tables: str, **where: Any) -> Fetched:
-    """Downloads tables of a data set and its description; `where` is as for `fetch`: revision, token, endpoint."""
+    """Downloads tables of a dataset and its description; `where` is as for `fetch`: revision, token, endpoint."""
     allow = [DESCRIPTION_FILE, *(f"{table}/*.parquet" for table in tables)]
     return fetch(repo, repo_type="dataset", allow=allow, **where)
 
@@ -163,18 +163,18 @@ def _feature(name: str, values: Sequence[Any]) -> FeatureType:
 
 
 def write_description(folder: Path, kind: str, facts: Mapping[str, Any]) -> None:
-    """Writes the description of a data set, which `read_description` reads."""
+    """Writes the description of a dataset, which `read_description` reads."""
     about = {"kind": kind, "format": FORMAT, "version": __version__, "versions": versions(), **facts}
     (folder / DESCRIPTION_FILE).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
 
 
 def read_description(folder: Path, kind: str, repo: str) -> dict[str, Any]:
-    """Reads the description of a data set.
+    """Reads the description of a dataset.
 
     Args:
-        folder: the folder of the data set.
+        folder: the folder of the dataset.
         kind: the required kind.
-        repo: the name of the data set in errors.
+        repo: the name of the dataset in errors.
 
     Raises:
         ValueError: the description is missing, or of another kind or format.
@@ -184,7 +184,7 @@ def read_description(folder: Path, kind: str, repo: str) -> dict[str, Any]:
         raise ValueError(f"{repo} must hold {kind} and {DESCRIPTION_FILE}, got none; publish it with hf-credit.")
     values = read_json(file)
     if not isinstance(values, dict) or not isinstance(values.get("kind"), str):
-        raise ValueError(f"{DESCRIPTION_FILE} of {repo} must have a kind, got none; publish the data set again.")
+        raise ValueError(f"{DESCRIPTION_FILE} of {repo} must have a kind, got none; publish the dataset again.")
     if values["kind"] != kind:
         raise ValueError(f"{repo} must hold {kind}, got {values['kind']}; load it as that.")
     if values.get("format") != FORMAT:
@@ -196,7 +196,7 @@ def read_description(folder: Path, kind: str, repo: str) -> dict[str, Any]:
 
 
 def untrusted_spec(values: Any) -> TaskSpec:
-    """Builds the task that a data set names; code that it names is not trusted."""
+    """Builds the task that a dataset names; code that it names is not trusted."""
     return replace(TaskSpec.from_dict(values), trusted=False)
 
 

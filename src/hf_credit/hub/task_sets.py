@@ -1,4 +1,4 @@
-"""Data sets of tasks, which any client can read: the seed and the columns of each task, in two splits."""
+"""Datasets of tasks, which any client can read: the seed and the columns of each task, in two splits."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Tasks:
 def publish_tasks(
     spec: TaskSpec, repo: str, *, train: int = 1024, held_out: int = 256, first: int = 0, **where: Any
 ) -> Published:
-    """Publishes tasks of an environment or a collaboration as a data set.
+    """Publishes tasks of an environment or a collaboration as a dataset.
 
     Args:
         spec: the task.
@@ -89,7 +89,7 @@ def write_tasks(folder: Path, spec: TaskSpec, rows: Mapping[str, Sequence[Mappin
     """
     all_rows = [row for split in rows.values() for row in split]
     if not all_rows:
-        raise ValueError("a data set must have tasks, got none; request one or more.")
+        raise ValueError("a dataset must have tasks, got none; request one or more.")
     _refuse_bad_seeds(all_rows)
     inferred = infer_features(all_rows)
     reserved = {"split", "environment", "options", "fingerprint"} & set(inferred)
@@ -127,7 +127,7 @@ def load_tasks(
     """Loads the tasks that `publish_tasks` published.
 
     Raises:
-        ValueError: the data set is of another kind, or a seed is missing or repeated; and as for `fetch`.
+        ValueError: the dataset is of another kind, or a seed is missing or repeated; and as for `fetch`.
     """
     fetched = fetch_tables(repo, "tasks", revision=revision, token=token, endpoint=endpoint)
     about = read_description(fetched.folder, "tasks", repo)

@@ -53,7 +53,7 @@ from hf_credit.rollouts.capabilities import Metered, evaluated
 from hf_credit.rollouts.failures import refuse_total_failure
 from hf_credit.trainers import arguments
 from hf_credit.trainers.callbacks import BriefPrinter, BriefProgress, EpisodeCallback, WarnWithoutSignal
-from hf_credit.trainers.cards import mend_card
+from hf_credit.trainers.cards import correct_card
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.generation import ContinuingReplies, generations
 from hf_credit.trainers.metrics import (
@@ -555,7 +555,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         super().create_model_card(*args, **kwargs)
         if self.is_world_process_zero():
-            mend_card(Path(self.args.output_dir) / "README.md", self.hub_model_id)
+            correct_card(Path(self.args.output_dir) / "README.md", self.hub_model_id)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         mode = "train" if self.model.training else "eval"

@@ -9,7 +9,7 @@ _FINE_TUNED = "This model is a fine-tuned version of [None](https://huggingface.
 _QUICK_START = re.compile(r"^## Quick start\n.*?(?=^## )", re.MULTILINE | re.DOTALL)
 
 
-def mend_card(path: Path, hub_model_id: str | None) -> None:
+def correct_card(path: Path, hub_model_id: str | None) -> None:
     """Corrects the quick start of a card, and the origin of a model from a folder, which TRL links to "None".
 
     Args:

@@ -148,7 +148,7 @@ def test_what_a_method_raises_is_raised_in_the_trainer_with_its_traceback(chat: 
     with pytest.raises(KeyError, match="an estimator that breaks") as raised:
         drawn(one, 1)
     assert any("test_worker" in str(entry.path) for entry in raised.traceback)
-    with pytest.raises(RuntimeError, match="mend the code that the traceback names"):
+    with pytest.raises(RuntimeError, match="fix the code that the traceback names"):
         one.check_health(60)
 
 

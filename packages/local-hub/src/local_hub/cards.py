@@ -85,7 +85,7 @@ def check_card(hub: Hub, kind: str, operation: Add) -> None:
         return
     text = small_text(hub, operation.blob, _MOST_CARD_BYTES)
     if text is None:
-        raise bad_request(f"README.md must be UTF-8 of at most {_MOST_CARD_BYTES} bytes, got another file; mend it.")
+        raise bad_request(f"README.md must be UTF-8 of at most {_MOST_CARD_BYTES} bytes, got another file; fix it.")
     if found := problems(text, kind):
         raise bad_request(f"the head of README.md must be valid: {' '.join(found)}")
 

@@ -26,7 +26,7 @@ def parse_json(text: str) -> Any:
     except RecursionError:
         raise _too_deep() from None
     except ValueError as error:
-        raise ValueError(f"a text must be JSON, got {error}; mend it.") from None
+        raise ValueError(f"a text must be JSON, got {error}; fix it.") from None
     return _within_limits(value)
 
 
@@ -43,7 +43,7 @@ def parse_yaml(text: str) -> Any:
     except RecursionError:
         raise _too_deep() from None
     except (yaml.YAMLError, ValueError, TypeError, AttributeError, OverflowError) as error:
-        raise ValueError(f"a text must be YAML of plain values, got {error}; mend it.") from None
+        raise ValueError(f"a text must be YAML of plain values, got {error}; fix it.") from None
     return _within_limits(value)
 
 

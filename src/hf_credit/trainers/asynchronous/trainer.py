@@ -35,7 +35,7 @@ from hf_credit.trainers.callbacks import (
     EpisodeCallback,
     WarnWithoutSignal,
 )
-from hf_credit.trainers.cards import mend_card
+from hf_credit.trainers.cards import correct_card
 from hf_credit.trainers.metrics import summarise, update_metrics
 from hf_credit.trainers.ranks import Ranks
 from hf_credit.trainers.recording import CompletionsTable, EpisodeRecorder
@@ -355,4 +355,4 @@ class AsyncCreditTrainer(UpdateTrainer):
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         super().create_model_card(*args, **kwargs)
         if self.is_world_process_zero():
-            mend_card(Path(self.args.output_dir) / "README.md", self.hub_model_id)
+            correct_card(Path(self.args.output_dir) / "README.md", self.hub_model_id)

@@ -295,7 +295,7 @@ class Worker:
         """
         if self._failed is not None:
             raise RuntimeError(
-                f"a worker must play and credit, got {type(self._failed).__name__}: {self._failed}; mend the code "
+                f"a worker must play and credit, got {type(self._failed).__name__}: {self._failed}; fix the code "
                 "that the traceback names."
             ) from self._failed
         now, asking = time.monotonic(), self.desk.asking()  # the sampler has limits of its own
@@ -305,7 +305,7 @@ class Worker:
         if hanging:
             raise RuntimeError(
                 f"a collection must go on within {stale_after_s:g} s, got none for {now - hanging[0].seen:.0f} s in "
-                f"collection {hanging[0].number}; mend the world or the method that hangs:\n{self._where()}"
+                f"collection {hanging[0].number}; fix the world or the method that hangs:\n{self._where()}"
             )
 
     # Calls of the trainer -----------------------------------------------------------------------------------------
