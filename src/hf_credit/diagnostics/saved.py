@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from transformers import set_seed
+from accelerate.utils import set_seed
 
 from hf_credit.critics.saved import SavedCritic, has_critic
 from hf_credit.diagnostics.bucket_sampling import BucketPlan

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from transformers import set_seed
+from accelerate.utils import set_seed
 
 from hf_credit.evaluation.results import EpisodeRecord, EvalResults
 from hf_credit.oracles import Oracle
