@@ -33,6 +33,14 @@ class Board:
         return self.policies[commit]
 
 
+@pytest.fixture(scope="session")
+def leaderboard_page() -> Any:
+    """The module of the page. It imports Gradio, which takes seconds that only its own tests should spend."""
+    from hf_credit.hub.leaderboard import page
+
+    return page
+
+
 def commit_of(name: str) -> str:
     return hashlib.sha1(name.encode()).hexdigest()
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from hf_credit.evaluation.statistics import paired_difference
-from hf_credit.hub.leaderboard import page as leaderboard_page
 from hf_credit.hub.leaderboard.results import Results, read_results
 from hf_credit.hub.leaderboard.sources import Source
 
@@ -43,7 +42,7 @@ class Switched:
 
 
 @pytest.fixture(scope="module")
-def served(listed: Listed) -> Iterator[tuple[str, Switched]]:
+def served(listed: Listed, leaderboard_page: Any) -> Iterator[tuple[str, Switched]]:
     switched = Switched(listed)
     app = leaderboard_page.build(Source(switched, listed.source().episodes))
     url = leaderboard_page.launch(app, block=False)

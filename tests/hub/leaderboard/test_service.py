@@ -28,9 +28,9 @@ from hf_credit.hub.leaderboard.entries import (
     episodes_path,
     replies_schema,
 )
+from hf_credit.hub.leaderboard.form import Form
 from hf_credit.hub.leaderboard.inputs import MOST_BYTES, to_json
 from hf_credit.hub.leaderboard.opening import close_season
-from hf_credit.hub.leaderboard.page import Form
 from hf_credit.hub.leaderboard.records import VERIFIED
 from hf_credit.hub.leaderboard.results import read_results
 from hf_credit.hub.leaderboard.seasons import SEASON_FILE, starts_of

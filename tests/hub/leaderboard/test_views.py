@@ -17,8 +17,8 @@ from pyarrow import parquet
 from scipy import stats
 
 from hf_credit.http_guard import httpx
-from hf_credit.hub.leaderboard import page, views
-from hf_credit.hub.leaderboard.page import Form, check_files
+from hf_credit.hub.leaderboard import views
+from hf_credit.hub.leaderboard.form import Form, check_files
 from hf_credit.hub.leaderboard.results import Results, compare_rows, read_results, write_rankings
 from hf_credit.hub.leaderboard.sources import Source
 
@@ -97,8 +97,8 @@ def test_intervals_and_p_values_are_those_of_scipy(results: Results, listed: Lis
     assert [float(one) for one in credit[3].strip("[]").split(",")] == pytest.approx([*repeats], abs=0.02)
 
 
-def test_a_board_without_entries_says_so(results: Results) -> None:
-    about, shown, plot, link = page.board_shown(results, "nothing yet")
+def test_a_board_without_entries_says_so(leaderboard_page: Any, results: Results) -> None:
+    about, shown, plot, link = leaderboard_page.board_shown(results, "nothing yet")
     assert "This board has no entries yet" in about
     assert (len(shown.data), plot, link) == (0, None, "")
 
@@ -216,7 +216,7 @@ def test_the_command_line_prints_boards_with_hostile_names_as_they_are(
     assert "nothing yet" not in printed
 
 
-def test_a_board_of_credit_shows_what_the_bench_found_of_its_game(results: Results) -> None:
+def test_a_board_of_credit_shows_what_the_bench_found_of_its_game(leaderboard_page: Any, results: Results) -> None:
     names = [row.entry.method["name"] for row in results.board("relay credit")]
 
     def cell(method: str, trace: float, **changed: Any) -> dict[str, Any]:
@@ -234,7 +234,7 @@ def test_a_board_of_credit_shows_what_the_bench_found_of_its_game(results: Resul
     shown = {row[places[0]]: [row[place] for place in places[1:]] for row in rows}
     assert shown == {names[0]: [0.25, 0.5], names[1]: [None, None]}
     assert "25.0%" in views.cells(columns, next(row for row in rows if row[places[0]] == names[0]))
-    about, _, _, _ = page.board_shown(dataclasses.replace(results, cells=cells), "relay credit")
+    about, _, _, _ = leaderboard_page.board_shown(dataclasses.replace(results, cells=cells), "relay credit")
     assert "of the bench" in about
     assert "of the limit" not in [name for name, _, _ in views.board_table(results, "relay credit")[0]]
 
@@ -248,7 +248,7 @@ def test_an_entry_is_a_methods_credit_or_checkpoints_and_not_both(capsys: pytest
 
 
 def test_the_space_starts_the_page_of_the_benchmark_that_it_is_told(
-    root: Path, monkeypatch: pytest.MonkeyPatch
+    leaderboard_page: Any, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import runpy
 
@@ -258,17 +258,17 @@ def test_the_space_starts_the_page_of_the_benchmark_that_it_is_told(
     front = yaml.safe_load((folder / "README.md").read_text(encoding="utf-8").split("---\n")[1])
     assert (front["sdk"], front["app_file"]) == ("gradio", "app.py")
     assert (front["hf_oauth"], front["hf_oauth_scopes"]) == (True, ["write-discussions"])
-    assert runpy.run_path(str(folder / "app.py"))["from_environment"] is page.from_environment
+    assert runpy.run_path(str(folder / "app.py"))["from_environment"] is leaderboard_page.from_environment
     monkeypatch.delenv("HF_CREDIT_BENCHMARK", raising=False)
     with pytest.raises(ValueError, match="HF_CREDIT_BENCHMARK=owner/name"):
-        page.from_environment()
+        leaderboard_page.from_environment()
 
 
 def test_the_page_leaves_no_file_for_a_board_that_is_shown(
-    results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    leaderboard_page: Any, results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    *_, link = page.board_shown(results, "sudoku")
+    *_, link = leaderboard_page.board_shown(results, "sudoku")
     assert "steady" in {row["name"] for row in csv_of(link)}
     assert list(tmp_path.iterdir()) == []
 
@@ -276,14 +276,14 @@ def test_the_page_leaves_no_file_for_a_board_that_is_shown(
 # Gradio leaves sockets and loops of its server to the collector.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore:unclosed:ResourceWarning")
 def test_the_page_takes_no_file_that_is_larger_than_replies_may_be(
-    listed: Listed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    leaderboard_page: Any, listed: Listed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
-    monkeypatch.setitem(page.LAUNCH_OPTIONS, "max_file_size", 1000)
-    assert page.MOST_REPLIES_BYTES == 64 * 2**20
-    app = page.build(listed.source())
+    monkeypatch.setitem(leaderboard_page.LAUNCH_OPTIONS, "max_file_size", 1000)
+    assert leaderboard_page.MOST_REPLIES_BYTES == 64 * 2**20
+    app = leaderboard_page.build(listed.source())
     try:
-        url = page.launch(app, block=False)
+        url = leaderboard_page.launch(app, block=False)
         for size, status in ((1000, 200), (1001, 413)):
             answer = httpx.post(f"{url}gradio_api/upload", files={"files": ("a", b"x" * size)})
             assert answer.status_code == status

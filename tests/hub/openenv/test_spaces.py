@@ -6,15 +6,12 @@ import importlib
 import json
 import random
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from openenv.cli.__main__ import app as openenv
-from openenv.core import GenericEnvClient
-from openenv.validation import Level, run_validation
-from openenv.validation.types import ProviderCapability
 from typer.testing import CliRunner
 
 from hf_credit._version import __version__
@@ -30,7 +27,17 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::R
 
 
 def session(served: str, name: str) -> Any:
+    from openenv.core import GenericEnvClient
+
     return GenericEnvClient(base_url=f"{served}/{name}").sync()
+
+
+@pytest.fixture
+def openenv() -> Callable[..., Any]:
+    """Runs openenv's command."""
+    from openenv.cli.__main__ import app
+
+    return lambda *words: CliRunner().invoke(app, list(words))
 
 
 def oracle(name: str) -> Any:
@@ -62,8 +69,8 @@ def test_the_committed_folders_are_what_the_environments_say_of_themselves() -> 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_openenv_validates_the_folder_unchanged(name: str) -> None:
-    result = CliRunner().invoke(openenv, ["validate", str(SPACES / name), "--level", "static"])
+def test_openenv_validates_the_folder_unchanged(openenv: Callable[..., Any], name: str) -> None:
+    result = openenv("validate", str(SPACES / name), "--level", "static")
     assert result.exit_code == 0, result.output
     assert "PASS  static.manifest" in result.output
 
@@ -101,8 +108,8 @@ def test_a_release_of_no_index_travels_as_a_wheel(tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_openenv_validates_the_server(served: str, name: str) -> None:
-    result = CliRunner().invoke(openenv, ["validate", "--url", f"{served}/{name}", "--timeout", "30"])
+def test_openenv_validates_the_server(openenv: Callable[..., Any], served: str, name: str) -> None:
+    result = openenv("validate", "--url", f"{served}/{name}", "--timeout", "30")
     assert result.exit_code == 0, result.output
 
 
@@ -110,11 +117,13 @@ class Running:
     """Stands in for a container: the same server, on this machine."""
 
     name = "here"
-    capabilities = frozenset({ProviderCapability.IMAGE_BUILD})
     supported_network_modes = frozenset({"no-network"})
 
     def __init__(self, base_url: str) -> None:
+        from openenv.validation.types import ProviderCapability
+
         self.base_url = base_url
+        self.capabilities = frozenset({ProviderCapability.IMAGE_BUILD})
 
     def build(self, root: Path, execution: Any) -> str:
         return "sha256:" + "0" * 64
@@ -131,6 +140,8 @@ class Running:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_openenv_runs_its_own_episode_through_all_that_it_checks(served: str, name: str) -> None:
+    from openenv.validation import Level, run_validation
+
     report = run_validation(SPACES / name, max_level=Level.SEMANTIC, provider=Running(f"{served}/{name}"))
     status = {one.check_id: one.status.value for one in report.results}
     checked = ("startup", "reward_well_formed", "observation_schema", "state_contract")

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from datasets import Dataset
-from openenv.core import GenericEnvClient
 from small_runs import OF_OTHERS, REPLAYED, TWO_UPDATES, trained_without_errors
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -106,6 +105,7 @@ def test_trl_trains_on_a_space_through_its_environment_factory(
     served: str, micro_policy_append: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+    from openenv.core import GenericEnvClient
     from trl import GRPOConfig, GRPOTrainer
 
     sessions: list[Any] = []

@@ -8,12 +8,9 @@ and pages of episodes (frames without scripts).
 
 from __future__ import annotations
 
-import dataclasses
 import html
 import os
 import socket
-import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,21 +18,13 @@ from urllib.parse import urlencode
 
 from hf_credit.evaluation.episode_page import written_out
 from hf_credit.hub.leaderboard import views
-from hf_credit.hub.leaderboard.entries import (
-    MOST_REPLIES_BYTES,
-    Entry,
-    entry_path,
-    episodes_path,
-    read_entry,
-    read_episodes,
-    require_season,
-)
+from hf_credit.hub.leaderboard.entries import MOST_REPLIES_BYTES
+from hf_credit.hub.leaderboard.form import Form
 from hf_credit.hub.leaderboard.opening import board_lines
 from hf_credit.hub.leaderboard.records import VERIFIED
 from hf_credit.hub.leaderboard.results import Results, compare_rows
 from hf_credit.hub.leaderboard.seasons import Season
 from hf_credit.hub.leaderboard.sources import Hub, Source
-from hf_credit.hub.leaderboard.verification import replay_entry, require_seeds
 from hf_credit.rollouts.capabilities import Oracled
 
 try:
@@ -45,7 +34,6 @@ except ImportError:
 
 RELOAD_SECONDS = 120
 TABS = ("Board", "Credit", "Compare", "Entry", "Submit", "About")
-UNPROVED = "by form, identity unproved"
 DIFFERENCE_ORDER = "secret task, in order of the difference"
 
 HEADING = """# Leaderboard of credit assignment for language agents
@@ -364,105 +352,6 @@ def _facts_of(season: Season) -> list[list[str]]:
         ["salt", season.salt or "published when the season is over"],
         ["key of the records (Ed25519)", season.public_key],
     ]
-
-
-# The form
-
-
-def check_files(entry_file: Path, replies_file: Path, season: Season) -> tuple[Entry, str]:
-    """Checks form, season and seeds and replays every reply, as a verifier does before it plays.
-
-    Args:
-        entry_file, replies_file: the files that `hf-credit submit --output` writes.
-        season: the open season.
-
-    Returns:
-        The entry and its id.
-
-    Raises:
-        ValueError: a file breaks a rule, which the message names in one sentence.
-    """
-    name, entry = read_entry(entry_file)
-    require_season(entry, season)
-    episodes = read_episodes(replies_file, entry, season)
-    if entry.kind == "policy":
-        require_seeds(entry, season, episodes)
-        replay_entry(entry, season, episodes)
-    return entry, name
-
-
-class Form:
-    """Submits checked entries, as the visitor who signed in or, with a limit per hour, as the page.
-
-    Args:
-        hub: the Hub with the page's own token; `None` without one, so that only signed-in visitors can submit.
-        most: the most pull requests per hour of the page.
-        clock: returns seconds, monotonically.
-        visitors: the Hub that visitors can sign in to; `None` without sign-in.
-
-    Attributes:
-        signs_in: whether visitors can sign in.
-        sends: whether the form can open pull requests.
-    """
-
-    def __init__(
-        self,
-        hub: Hub | None,
-        most: int = 6,
-        clock: Callable[[], float] = time.monotonic,
-        visitors: Hub | None = None,
-    ) -> None:
-        self._hub = hub
-        self._visitors = visitors
-        self._most = most
-        self._clock = clock
-        self._times: list[float] = []
-        self._lock = threading.Lock()
-        self.signs_in = visitors is not None
-        self.sends = hub is not None or self.signs_in
-
-    def send(self, entry_file: Path, replies_file: Path, season: Season, token: str | None = None) -> str:
-        """Checks the files and opens a pull request in the visitor's name, or one marked as of unproved identity.
-
-        Args:
-            entry_file, replies_file, season: as for `check_files`.
-            token: the token of a visitor who signed in.
-
-        Returns:
-            The message for the visitor.
-
-        Raises:
-            ValueError: a file breaks a rule, or the page opened too many pull requests this hour.
-            OSError: the Hub refused.
-        """
-        entry, name = check_files(entry_file, replies_file, season)
-        files: dict[str, Path | bytes] = {
-            entry_path(name): entry_file.read_bytes(),
-            episodes_path(name): replies_file.read_bytes(),
-        }
-        as_visitor = self._visitors is not None and token is not None
-        if not as_visitor and self._hub is None:
-            how = "Sign in to send them, or use" if self.signs_in else "Send them with"
-            return f"The files are right: {entry.name!r}, {name}. {how} hf-credit submit."
-        if as_visitor:
-            assert self._visitors is not None
-            sender, how = dataclasses.replace(self._visitors, token=token), "in your name"
-        else:
-            assert self._hub is not None
-            self._count()
-            sender, how = self._hub, f"({UNPROVED})"
-        message = f"Enter {name[:8]}" + ("" if as_visitor else f" {how}")
-        opened = sender.publish(files, season.results, "dataset", pr=True, message=message)
-        return f"Opened {opened.pull_request} {how}."
-
-    def _count(self) -> None:
-        """Counts a pull request of the page, and refuses one beyond the limit."""
-        with self._lock:
-            now = self._clock()
-            self._times = [time for time in self._times if now - time < 3600]
-            if len(self._times) >= self._most:
-                raise ValueError(f"this form opens at most {self._most} pull requests an hour; use hf-credit submit.")
-            self._times.append(now)
 
 
 def _sent(
