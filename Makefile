@@ -47,7 +47,9 @@ $(STAMP): $(PROJECTS) $(CONSTRAINTS)
 	@$(PIP) install $(PACKAGES:%=--editable %) --editable ".[dev,spaces]" $(CONSTRAINTS:%=--constraint %)
 	@touch $@
 
-test: lint suite ## run the linter, the type checker and the whole test suite
+# The type checker takes a minute of one core, so the suite runs beside it.
+test: browser ## run the linter, the type checker and the whole test suite
+	@$(MAKE) --jobs 2 lint suite
 
 # One thread for each process that runs tests: more would spin against each other.
 suite: browser
