@@ -36,6 +36,7 @@ SHORT = 8
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _MOST_LABEL = 20  # characters
 _WIDTH = 5.0  # inches of a plot, whose text stays readable at half size on a phone
+_TEXT, _LINE = "#767676", "#3182bd"  # of a plot, readable on a light and a dark page
 
 
 def board_table(results: Results, board: str) -> tuple[Columns, list[list[Any]]]:
@@ -147,16 +148,18 @@ def rank_plot(results: Results, board: str, label: str = "mean on the secret tas
     ranked = results.ranks(board)[:most]
     if not ranked:
         return None
-    figure = Figure(figsize=(_WIDTH, 0.9 + 0.3 * len(ranked)), dpi=160, layout="constrained")
-    axis = figure.subplots()
+    size = (_WIDTH, 0.9 + 0.3 * len(ranked))
+    figure = Figure(figsize=size, dpi=160, layout="constrained", facecolor="none")
+    axis = figure.subplots(subplot_kw={"facecolor": "none"})
     means = [one.score.mean for one in ranked]
     errors = [[one.score.mean - one.score.low for one in ranked], [one.score.high - one.score.mean for one in ranked]]
-    axis.errorbar(means, range(len(ranked)), xerr=errors, fmt="o", color="#0072b2", linewidth=2)
+    axis.errorbar(means, range(len(ranked)), xerr=errors, fmt="o", color=_LINE, linewidth=2)
     texts = [f"{_plot_text(results.row(one.entry).entry.name)}  [{one.rank}]" for one in ranked]
     axis.set_yticks(range(len(ranked)), texts, fontsize=8)
     axis.set_ylim(len(ranked) - 0.5, -0.5)  # the best on top
-    axis.tick_params(axis="x", labelsize=8)
-    axis.set_xlabel(f"{label}, 95 % interval; [rank]", fontsize=8)
+    axis.tick_params(color=_TEXT, labelcolor=_TEXT, labelsize=8)
+    axis.spines[:].set_color(_TEXT)
+    axis.set_xlabel(f"{label}, 95 % interval; [rank]", fontsize=8, color=_TEXT)
     return figure
 
 
