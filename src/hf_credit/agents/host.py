@@ -84,6 +84,7 @@ def main(link: socket.socket) -> None:
         scorer, closer = (None if one is None else _imported(one) for one in (settings.score, settings.close))
         _send(link, {"settings": dataclasses.asdict(settings)})
         os.environ.update(json.loads(lines.readline())["environment"])
+        _import_for_clients()
         gc.collect()
         gc.freeze()  # a collection in a fork would copy the pages
         _serve(link, program, scorer, closer)
@@ -104,6 +105,13 @@ def _loaded(first: Mapping[str, Any]) -> tuple[Callable[..., Any], Settings]:
 def _imported(name: str) -> Any:
     module, _, attribute = name.partition(":")
     return functools.reduce(getattr, attribute.split("."), importlib.import_module(module))
+
+
+def _import_for_clients() -> None:
+    """Makes a client, if the program has imported `openai`, whose first client imports what each run would import."""
+    if (openai := sys.modules.get("openai")) is not None:
+        with contextlib.suppress(Exception):
+            openai.OpenAI(api_key="none", base_url="http://127.0.0.1").chat.completions  # noqa: B018
 
 
 def _serve(
