@@ -298,7 +298,7 @@ def test_answers(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 
 
 def test_constrained_step(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    (row,) = run("constrained_step", capsys, tmp_path, "--episodes=400", "--updates=1")
+    (row,) = run("constrained_step", capsys, tmp_path, "--episodes=32", "--updates=1")
     shares = {name: float(value.rstrip("%")) for name, value in row.items() if value.endswith("%")}
     assert set(shares) == {"generation", "passes", "learning", "selection", "estimator", "rest"}
     assert all(share > 0 for share in shares.values())

@@ -26,13 +26,15 @@ def plan_and_act(scorer: Callable[[Any, str], float]) -> Collaboration:
     )
 
 
-def relay_engine(folder: Path, size: int, quality: float, episodes: int) -> tuple[Any, Engine[Any]]:
+def relay_engine(
+    folder: Path, size: int, quality: float, episodes: int, epochs: int = 2
+) -> tuple[Any, Engine[Any]]:
     """A half-trained policy of the relay of so many numbers, and an engine that plays with it."""
     starts = [
         RolloutRequest[Any](task=row, seed=seed) for seed, row in enumerate(relay_tasks("train", episodes, size))
     ]
     config = MicroConfig(
-        hidden_size=16, layers=1, heads=2, quality=quality, episodes=episodes, epochs=2, learning_rate=1e-2
+        hidden_size=16, layers=1, heads=2, quality=quality, episodes=episodes, epochs=epochs, learning_rate=1e-2
     )
     init_collaboration_policy(relay(size), lambda quality: relay_player(quality, size), starts, folder, config)
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)

@@ -154,20 +154,20 @@ class Expectations(Generic[S]):
             reached = (after for state in active for after in successors[state])
             level = dict.fromkeys(s for s in reached if s not in self._values and s not in successors)
         try:
-            order = [*TopologicalSorter(successors).static_order()]
+            among = {state: [after for after in own if after in successors] for state, own in successors.items()}
+            order = [*TopologicalSorter(among).static_order()]
         except CycleError as error:
             raise ValueError(
                 f"exact values need episodes that never return to a state, got {error.args[1][0]!r} twice; count "
                 "turns in it."
             ) from None
         for state in order:
-            if state not in self._values:
-                probabilities = self.probabilities[state]
-                mean = np.zeros(self._size)
-                for action in self._taken(state):
-                    mean += probabilities[action] * self.action_values(state, action)
-                mean[-1] += max(1 - sum(probabilities.values()), 0.0)
-                self._values[state] = mean
+            probabilities = self.probabilities[state]
+            mean = np.zeros(self._size)
+            for action in self._taken(state):
+                mean += probabilities[action] * self.action_values(state, action)
+            mean[-1] += max(1 - sum(probabilities.values()), 0.0)
+            self._values[state] = mean
 
     def _taken(self, state: S) -> list[str]:
         return [action for action, probability in self.probabilities[state].items() if probability]
