@@ -156,7 +156,7 @@ def test_every_method_is_scored_in_every_problem_or_refused_in_a_sentence(name: 
         assert refusal.endswith(".")
         assert "\n" not in refusal
     else:
-        assert score(method, world, updates=8, instances=2).tokens > 0
+        assert score(method, world, updates=8, instances=1).tokens > 0
 
 
 def test_learning_is_the_same_for_the_same_seed_and_goes_up() -> None:

@@ -106,8 +106,8 @@ def test_another_problems_different_number_is_wrong(name: str) -> None:
 
 
 def pairs_of_math500() -> list[tuple[str, str]]:
-    answers = sorted(set(golds("math500.jsonl")))
-    return [pair for pair in itertools.permutations(answers, 2) if normal(pair[0]).key != normal(pair[1]).key]
+    keys = {answer: normal(answer).key for answer in sorted(set(golds("math500.jsonl")))}
+    return [(gold, other) for gold, other in itertools.permutations(keys, 2) if keys[gold] != keys[other]]
 
 
 def test_another_problems_different_answer_is_wrong() -> None:

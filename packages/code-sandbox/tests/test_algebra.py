@@ -154,9 +154,13 @@ def test_a_question_that_is_interrupted_leaves_no_result_for_the_next(worker: Wo
     assert worker.equal("x+8", "8+x") is True
 
 
+COLD = algebra._BOOT.replace("algebra_process.main", "del algebra_process._WARM[1:]; algebra_process.main")
+"""Starts with one of the examples that warm the parser, which take half of the time."""
+
+
 def program(text: str, tmp_path: Path) -> subprocess.Popen[str]:
     path = tmp_path / "program.py"
-    path.write_text(textwrap.dedent(text))
+    path.write_text(f"from code_sandbox import algebra\nalgebra._BOOT = {COLD!r}\n{textwrap.dedent(text)}")
     return subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE, text=True)
 
 
@@ -241,9 +245,7 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def bare(monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
     """A worker on a machine that confines nothing."""
     lacking = "algebra_process.confine = lambda: (algebra_process.Confinement(algebra_process.NONE), 'no Landlock'); "
-    monkeypatch.setattr(
-        algebra, "_BOOT", algebra._BOOT.replace("algebra_process.main", lacking + "algebra_process.main")
-    )
+    monkeypatch.setattr(algebra, "_BOOT", COLD.replace("algebra_process.main", lacking + "algebra_process.main"))
     worker = Worker(cpu_seconds=1)
     yield worker
     worker.close()
