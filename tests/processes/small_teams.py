@@ -26,9 +26,7 @@ def plan_and_act(scorer: Callable[[Any, str], float]) -> Collaboration:
     )
 
 
-def relay_engine(
-    folder: Path, size: int, quality: float, episodes: int, epochs: int = 2
-) -> tuple[Any, Engine[Any]]:
+def relay_engine(folder: Path, size: int, quality: float, episodes: int, epochs: int = 2) -> tuple[Any, Engine[Any]]:
     """A half-trained policy of the relay of so many numbers, and an engine that plays with it."""
     starts = [
         RolloutRequest[Any](task=row, seed=seed) for seed, row in enumerate(relay_tasks("train", episodes, size))
