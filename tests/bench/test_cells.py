@@ -61,7 +61,7 @@ def test_commands_write_tables_a_plot_and_which_method_to_take(
 ) -> None:
     page = tmp_path / "which.md"
     chosen = ["--method", "ppo", "--method", "rloo", "--method", "exact_advantage", "--problem", "chain"]
-    small = ["--dial", "length=2", "--seeds", "2", "--updates", "8", "--policy", "start", "--processes", "1"]
+    small = ["--dial", "length=2", "--seeds", "2", "--updates", "8", "--policy", "start", "--processes", "2"]
     with pytest.raises(SystemExit) as left:
         main(["bench", *chosen, *small, "--output", str(tmp_path), "--guide", str(page)])
     assert not left.value.code
