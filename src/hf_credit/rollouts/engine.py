@@ -28,6 +28,7 @@ from hf_credit.rollouts.samplers import (
     honours_seeds,
     refuse_missing,
     sample,
+    submits,
 )
 from hf_credit.rollouts.shared_states import SharedStateError, SharedStates, require_value
 from hf_credit.validators import whole_number
@@ -387,7 +388,7 @@ class Engine(Generic[S]):
         contexts = [walk.request_contexts[index] for walk, index, _ in requests]
         seeds = [walk.draw_seed(request.event) for walk, _, request in requests]
         takers = [partial(_take_reply, walk, index, request.max_tokens) for walk, index, request in requests]
-        if isinstance(self.generate, SubmittingSampler):
+        if submits(self.generate):
             for (walk, _, request), context, seed, take in zip(requests, contexts, seeds, takers, strict=True):
                 walk.coming += 1
                 arrivals.expect(self.generate.submit(request.role, context, seed), walk, take)
@@ -422,7 +423,7 @@ class Engine(Generic[S]):
                     )
                 )
         states, replies = [walk.state for walk in walks], [self._replies(walk, walk.step) for walk in walks]
-        if isinstance(self.generate, SubmittingSampler) and self._batched.side_by_side > 1:
+        if submits(self.generate) and self._batched.side_by_side > 1:
             for walk, state, own in zip(walks, states, replies, strict=True):
                 walk.coming += 1
                 arrivals.expect(in_thread(self._batched.advance_many, [state], [own]), walk, walk.result.extend)

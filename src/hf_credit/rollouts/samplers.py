@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
     from hf_credit.rollouts.interaction import Interaction
 
 
@@ -31,7 +33,6 @@ SeededGenerateFn = Callable[[Sequence[Sequence[int]], Sequence[int | None]], Seq
 """The same with a seed for each context: replies with equal seeds are sampled with the same random numbers."""
 
 
-@runtime_checkable
 class SubmittingSampler(Protocol):
     """A sampler of single requests, for all roles; it honours seeds if it has a true `seeded`."""
 
@@ -43,6 +44,11 @@ class SubmittingSampler(Protocol):
             context: the tokens of the context.
             seed: replies with equal seeds are sampled with the same random numbers; `None` for no seed.
         """
+
+
+def submits(generate: GenerateFn | Mapping[str, GenerateFn] | SubmittingSampler) -> TypeIs[SubmittingSampler]:
+    """Returns whether a sampler takes single requests. It is asked for every reply, and `isinstance` would be slow."""
+    return hasattr(generate, "submit")
 
 
 def sample(
@@ -63,7 +69,7 @@ def sample(
     Raises:
         ValueError: a role has no sampler, or a sampler does not reply to every context.
     """
-    if isinstance(generate, SubmittingSampler):
+    if submits(generate):
         futures = [generate.submit(*one) for one in zip(roles, contexts, seeds, strict=True)]
         return [future.result() for future in futures]
     seeded = honours_seeds(generate) and any(seed is not None for seed in seeds)
