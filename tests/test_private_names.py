@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import re
 import textwrap
@@ -47,6 +48,7 @@ def private_names(tree: ast.AST) -> set[str]:
     return {name for name in found if is_private(name) and name != "_"}
 
 
+@functools.cache
 def theirs() -> set[str]:
     sources = (textwrap.dedent(inspect.getsource(one)) for one in CLASSES)
     return set().union(*(private_names(ast.parse(source)) for source in sources)) - CONVENTIONS
