@@ -8,6 +8,7 @@ Whatever depends on how a program is started, or on what it imports, is tested w
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import runpy
@@ -21,7 +22,14 @@ from unittest.mock import patch
 import torch
 from torch.distributed import TCPStore
 
-IMPORTED = ["hf_credit.trainers.verifiable_process", "hf_credit.trainers.replay_loo", "hf_credit.cli", "datasets"]
+IMPORTED = [
+    "hf_credit.trainers.verifiable_process",
+    "hf_credit.trainers.replay_loo",
+    "hf_credit.cli",
+    "datasets",
+    "transformers.models.qwen3.modeling_qwen3",
+    "copied",
+]
 MOST_SECONDS = 300
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 
@@ -48,7 +56,9 @@ def start(
     process = context.Process(
         target=_run, args=(str(script), [str(one) for one in arguments], str(log), told, str(folder or Path.cwd()))
     )
-    with patch.dict(os.environ, NO_GPU):  # of the process that is copied, which the first one starts
+    path = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), os.path.dirname(__file__)])
+    # Of the process that is copied, which the first one starts; it finds `copied` by the path.
+    with patch.dict(os.environ, {**NO_GPU, "PYTHONPATH": path}):
         process.start()
     return process
 
@@ -102,6 +112,7 @@ def launch(
 
 
 def _run(script: str, arguments: Sequence[str], log: str, environment: Mapping[str, str], folder: str) -> None:
+    gc.freeze()  # every training collects garbage, and what is copied has none
     os.environ.clear()
     os.environ.update(environment)
     torch.set_num_threads(1)  # as many run side by side; OMP_NUM_THREADS was read long ago
