@@ -8,11 +8,12 @@ import importlib
 import os
 import shutil
 import string
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import jaxtyping
@@ -110,6 +111,21 @@ def scripts(root: Path, request: pytest.FixtureRequest) -> Iterator[dict[str, Mo
     for name in set(sys.modules) - known:
         if str(getattr(sys.modules[name], "__file__", "")).startswith(str(folder)):
             sys.modules.pop(name)
+
+
+@pytest.fixture(scope="module")
+def copied_confined() -> Iterator[None]:
+    """The confined process is a copy of one that has imported everything; it confines itself as one started afresh."""
+    from launched import completed
+
+    from hf_credit.hub.leaderboard import confined
+
+    def run(command: list[str], env: dict[str, str], cwd: Path, **_: Any) -> subprocess.CompletedProcess[bytes]:
+        return completed([confined.__file__, command[-1]], log=cwd / "log", environment=env, folder=cwd)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(confined, "subprocess", SimpleNamespace(run=run, TimeoutExpired=subprocess.TimeoutExpired))
+        yield
 
 
 @pytest.fixture(scope="session")

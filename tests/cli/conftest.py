@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import functools
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import typer
 import yaml
+from launched import start
 from small_runs import RECIPE, SAMPLED
 
-from hf_credit.cli import main
+from hf_credit.cli import main, side_by_side
 
 _command_of = functools.cache(typer.main.get_command)  # a process builds its commands once
 
@@ -115,3 +117,29 @@ def trained_run(tmp_path_factory: pytest.TempPathFactory, micro_policy: Path) ->
         main(["train", str(folder / "recipe.yaml")])
     assert ended.value.code == 0
     return folder / "run"
+
+
+class Copied:
+    """A training that runs in a copy of a process that has imported everything, with what is asked of a `Popen`."""
+
+    def __init__(self, training: side_by_side.Training, threads: int) -> None:
+        command = (Path(sys.executable).parent / "hf-credit", "train", training.recipe)
+        self.process = start(*command, log=training.folder / side_by_side.OUTPUT_FILE)
+        self.pid = self.process.pid
+
+    def poll(self) -> int | None:
+        return self.process.exitcode
+
+    def wait(self, timeout: float | None = None) -> None:
+        self.process.join(timeout)
+        if self.process.exitcode is None:
+            self.process.kill()
+            raise subprocess.TimeoutExpired("hf-credit train", timeout or 0)
+
+
+@pytest.fixture(scope="module")
+def copied_trainings() -> Iterator[None]:
+    """Trainings side by side are copies of a process; `test_side_by_side.py` starts them afresh."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(side_by_side, "_start", Copied)
+        yield

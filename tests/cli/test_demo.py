@@ -38,7 +38,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def report(output: Path) -> Any:
+def report(output: Path, copied_trainings: None) -> Any:
     (one,) = run_demo(TINY, output)
     return one
 

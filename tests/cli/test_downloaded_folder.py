@@ -112,11 +112,10 @@ def test_no_program_imports_modules_of_the_current_folder(
 @pytest.mark.parametrize(
     ("words", "environment"),
     [
-        ([str(Path(sys.executable).parent / "hf-credit")], {}),
         ([str(Path(sys.executable).parent / "hf-credit")], {"PYTHONPATH": os.pathsep}),
         ([sys.executable, "-m", "hf_credit.cli"], {}),
     ],
-    ids=["script", "empty entry of PYTHONPATH", "module"],
+    ids=["script and empty entry of PYTHONPATH", "module"],
 )
 def test_no_child_process_imports_modules_of_the_current_folder(
     words: list[str], environment: dict[str, str], folder: Path

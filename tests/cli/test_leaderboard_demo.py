@@ -41,7 +41,9 @@ TINY = BoardDemo(
 
 
 @pytest.fixture(scope="module")
-def printed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+def printed(
+    tmp_path_factory: pytest.TempPathFactory, copied_trainings: None, copied_confined: None
+) -> Iterator[list[str]]:
     """The lines that the command prints without a page, until it ends."""
     output = tmp_path_factory.mktemp("board") / "new"
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as printed:

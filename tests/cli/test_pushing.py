@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,21 +19,23 @@ from local_hub.running import serving
 
 
 def test_an_adapter_is_pushed_once_with_its_game_and_can_be_loaded(
-    recipe: Callable[..., Path], micro_policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: Callable[..., Any],
+    recipe: Callable[..., Path],
+    micro_policy: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
     path = recipe(max_steps=1, warmup_steps=0, push_to_hub=True, use_peft=True, lora_r=4)
     with serving(tmp_path / "hub") as hub:
         token = hub.token("me", "write")
-        there = {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1", "HF_TOKEN": token}
-        finished = subprocess.run(
-            [sys.executable, "-m", "hf_credit.cli", "train", str(path), "--hub_token", token],
-            env={**os.environ, **there, "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert finished.returncode == 0, finished.stderr[-3000:]
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        monkeypatch.setenv("HF_TOKEN", token)
+        words = ("train", str(path), "--hub_token", token)
+        monkeypatch.setattr(sys, "argv", ["hf-credit", *words])  # which the run records
+        code, _, err = command(*words)
+        assert code == 0, err
         api = HfApi(endpoint=hub.url, token=token)
         (model,) = api.list_models()
         pushed = [one for one in api.list_repo_commits(model.id) if "Hf-Credit-Publish" in one.message]

@@ -1,11 +1,8 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import resource
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from launched import launch
 from transformers import AutoModelForCausalLM
 
 from hf_credit.environments import known
@@ -126,15 +124,11 @@ def test_the_recipe_comes_first(command: Callable[..., Any]) -> None:
 
 
 def test_the_launch_script_trains_on_two_processes_and_one_of_them_writes(
-    root: Path, recipe: Callable[..., Path]
+    root: Path, recipe: Callable[..., Path], tmp_path: Path
 ) -> None:
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     script = root / "trainers" / "verifiable_process" / "train.py"
     path = recipe(per_device_train_batch_size=4, max_steps=2)
-    on_processors = {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}  # two processes, and GPUs may be fewer
-    environment = {**os.environ, **on_processors, "OMP_NUM_THREADS": "1"}
-    result = subprocess.run([*launcher, str(script), str(path)], env=environment, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
+    launch(script, path, processes=2, folder=tmp_path, environment={"ACCELERATE_USE_CPU": "true"})
     run = read_run(path.parent / "run")
     assert (run.facts["processes"], run.facts["instances_per_update"], run.updates) == (2, 8, 2)
     assert len((path.parent / "run" / "metrics.jsonl").read_text().splitlines()) == 3  # two updates and the summary

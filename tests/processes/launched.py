@@ -12,11 +12,13 @@ import gc
 import multiprocessing
 import os
 import runpy
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -71,6 +73,21 @@ def finish(process: BaseProcess, log: Path) -> str:
         process.join()
     assert process.exitcode == 0, f"exit status {process.exitcode}\n{_errors(log).read_text(errors='replace')[-3000:]}"
     return log.read_text(encoding="utf-8")
+
+
+def completed(command: Sequence[object], log: Path, **how: Any) -> subprocess.CompletedProcess[bytes]:
+    """What `subprocess.run(command, capture_output=True)` gives of a process that may fail.
+
+    Args:
+        command: a script and its arguments.
+        log: as for `start`, as is `how`.
+    """
+    process = start(*command, log=log, **how)  # type: ignore[arg-type]
+    process.join(MOST_SECONDS)
+    process.kill()  # if it has not ended
+    process.join()
+    assert process.exitcode is not None
+    return subprocess.CompletedProcess(command, process.exitcode, log.read_bytes(), _errors(log).read_bytes())
 
 
 def launch(

@@ -212,6 +212,7 @@ def test_a_header_longer_than_its_file_is_refused(tmp_path: Path) -> None:
         tensor_digest(tmp_path)
 
 
+@pytest.mark.usefixtures("copied_confined")
 @pytest.mark.parametrize(
     ("request_", "reason"),
     [({"kind": "policy", "seeds": []}, r"must finish within .* has no attribute 'values'"), ({}, "'kind'")],
