@@ -8,6 +8,7 @@ import functools
 import importlib
 import importlib.metadata
 import inspect
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -314,5 +315,12 @@ def without_here() -> Iterator[None]:
         sys.path[:] = before
 
 
-def _entry_points(kind: str) -> dict[str, str]:
+def _entry_points(kind: str) -> Mapping[str, str]:
+    changed = tuple((path, os.stat(path).st_mtime_ns if os.path.isdir(path) else 0) for path in sys.path)
+    return _entry_points_as_of(kind, changed)
+
+
+@functools.lru_cache(maxsize=16)
+def _entry_points_as_of(kind: str, folders: tuple[tuple[str, int], ...]) -> Mapping[str, str]:
+    """Reads a file of every installed package, hence once until a folder of the search path changes."""
     return {one.name: one.value for one in importlib.metadata.entry_points(group=f"hf_credit.{kind}s")}

@@ -141,7 +141,7 @@ def test_a_run_killed_at_random_points_ends_with_bitwise_the_policy_of_an_uninte
     expected = end_of(start(whole, **settings), whole)
     points = random.Random(str(settings))
     saved = 0
-    for attempt in range(6):
+    for attempt in range(4):
         if attempt == 0:  # by the clock, hence anywhere
             process = start(output, **settings)
             process.join(points.uniform(0, 3))
@@ -213,15 +213,16 @@ def test_a_killed_sharded_run_ends_with_bitwise_the_policy_of_an_uninterrupted_r
     start_two: Callable[..., list[Any]], tmp_path: Path
 ) -> None:
     whole, output = tmp_path / "whole", tmp_path / "killed"
-    expected, _ = (end_of(process, whole) for process in start_two(whole, SHARDED, **TWO_PROCESSES))
+    settings = {**TWO_PROCESSES, "max_steps": 3}
+    expected, _ = (end_of(process, whole) for process in start_two(whole, SHARDED, **settings))
     assert (expected["processes"], expected["kind"]) == (2, "FSDP")
-    deadly = random.Random(1).randint(len(expected["touches"]) // 4, len(expected["touches"]))
-    first, second = start_two(output, SHARDED, deadly=deadly, **TWO_PROCESSES)
+    deadly = random.Random(1).randint(len(expected["touches"]) // 3, len(expected["touches"]))
+    first, second = start_two(output, SHARDED, deadly=deadly, **settings)
     first.join()
     assert first.exitcode == -signal.SIGKILL
     killed(second)
     assert updates_saved(output) > 0
-    found, _ = (end_of(process, output) for process in start_two(output, SHARDED, **TWO_PROCESSES))
+    found, _ = (end_of(process, output) for process in start_two(output, SHARDED, **settings))
     assert found["log"] == expected["log"]
     assert policy_of(output) == policy_of(whole)
 

@@ -83,7 +83,7 @@ def board(tmp_path_factory: pytest.TempPathFactory, entry_of: Callable[..., Any]
         name="spring",
         benchmark=BENCHMARK,
         results=RESULTS,
-        tasks=(SeasonTask(name="relay", spec=spec, public=48, secret=48),),
+        tasks=(SeasonTask(name="relay", spec=spec, public=24, secret=24),),
         salt_sha256=secret.salt_sha256,
         public_key=secret.public_key,
         templates=(template_digest(CHAT_TEMPLATE),),

@@ -133,7 +133,7 @@ def test_a_run_is_submitted_verified_and_listed_with_a_signed_record(world: Worl
     assert (row.badge, row.entry.name) == (VERIFIED, "well taught")
     assert row.record is not None
     assert row.record.public["claimed"] == row.record.public["found"] == submission.score
-    assert len(row.record.secret[0]) == 48
+    assert len(row.record.secret[0]) == 24
     assert world.discussion(number).status == "merged"
     assert (Path(folder) / "rankings.parquet").is_file()
     assert (again.number, again.listed) == (second, False)
@@ -235,7 +235,7 @@ def test_tasks_of_training_are_refused(world: World) -> None:
 
 def test_a_missing_seed_is_refused(world: World) -> None:
     entry, episodes = world.entry("good")
-    refused(world, entry, episodes[1:], "one episode for each checkpoint and public task, 48, got 47")
+    refused(world, entry, episodes[1:], "one episode for each checkpoint and public task, 24, got 23")
 
 
 def test_a_repeated_seed_is_refused(world: World) -> None:
@@ -365,10 +365,10 @@ def test_what_was_found_is_proposed_to_the_model_in_the_hubs_own_form(world: Wor
     text = api.hf_hub_download("me/poor", f".eval_results/{path}.yaml", revision=request.git_reference)
     (told,) = parse_eval_result_entries(yaml.safe_load(Path(text).read_text()))
     assert record is not None
-    assert told.value == pytest.approx(sum(record.secret[0]) / 48)
+    assert told.value == pytest.approx(sum(record.secret[0]) / 24)
     assert (told.dataset_id, told.task_id, told.dataset_revision) == (BENCHMARK, "relay", world.benchmark)
     assert told.verify_token is None
-    assert "48 secret tasks, verified" in str(told.notes)
+    assert "24 secret tasks, verified" in str(told.notes)
     # The submitter's own claim has the same form.
     (opened,) = propose(world.hub, entry, submission.claimed, "http://127.0.0.1/claim")
     (claimed,) = submission.claimed

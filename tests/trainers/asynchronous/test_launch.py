@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import accelerate.commands.launch
 import async_run
 import pytest
 import torch
 from async_run import GROUP, TASKS, prompts_of
-from launched import launch
+from launched import finish, launch, start
 from micro_server import MicroServer
 from transformers import TrainerState
 
@@ -36,13 +34,13 @@ def log_of(checkpoint: Path) -> list[dict[str, Any]]:
 
 def test_accelerate_launches_two_processes(server: MicroServer, micro_policy: Path, tmp_path: Path) -> None:
     settings = {"gradient_accumulation_steps": 2, "shown": True}
-    command = [sys.executable, "-m", "accelerate.commands.launch"]
-    command += ["--multi_gpu", "--num_machines", "1", "--num_processes", "2", "--main_process_port", "0"]
+    command = ["--multi_gpu", "--num_machines", "1", "--num_processes", "2", "--main_process_port", "0"]
     command += ["--mixed_precision", "no", "--dynamo_backend", "no"]
     command += [async_run.__file__, str(micro_policy), str(tmp_path), server.url, "2", json.dumps(settings)]
-    done = subprocess.run(command, env={**os.environ, **ON_CPU}, capture_output=True, text=True, timeout=500)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("begins") == 2
+    log = tmp_path / "launch.log"
+    # What launches is a copy; the two that it launches are started afresh.
+    done = finish(start(accelerate.commands.launch.__file__, *command, log=log, environment=ON_CPU), log)
+    assert done.count("begins") == 2
     assert len(server.loaded) == 3  # before the first update, and after each
     first, second = [entry for entry in log_of(tmp_path / "checkpoint-2") if "reward" in entry]
     assert first["server/logprob_difference"] < 1e-4
