@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import torch
 from async_run import GROUP, TASKS, prompts_of
 from launched import finish, launch, start
 from micro_server import MicroServer
-from transformers import TrainerState
+from transformers import Trainer, TrainerState
 
 STEPS = 4
 ON_CPU = {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
@@ -52,7 +53,19 @@ def test_accelerate_launches_two_processes(server: MicroServer, micro_policy: Pa
     assert [one["episodes"] for one in lines[0]] == [one["episodes"] for one in lines[1]] == [[TASKS * GROUP, 0]] * 4
 
 
-@pytest.mark.parametrize(("first", "then"), [(2, 1), (1, 2)])
+# Older ones ask torch for the device "cpu:0", which it does not know.
+RESUMES_ON_CPU = 'device.type != "cpu"' in inspect.getsource(Trainer._load_optimizer_and_scheduler)
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (2, 1),
+        pytest.param(
+            1, 2, marks=pytest.mark.skipif(not RESUMES_ON_CPU, reason="transformers resumes no two processes on a CPU")
+        ),
+    ],
+)
 def test_another_number_of_processes_goes_on_without_losing_or_doubling_an_episode(
     server: MicroServer, micro_policy: Path, tmp_path: Path, first: int, then: int
 ) -> None:
