@@ -230,7 +230,9 @@ def test_two_processes_train_through_one_server(
 def test_completions_are_logged_with_their_credit(
     server: MicroServer, micro_policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    trainer = trainer_of(server, micro_policy, tmp_path, log_completions=True, num_completions_to_print=2)
+    held_out = {"eval_dataset": Dataset.from_list([{"seed": 1}])}
+    evaluated = {"eval_strategy": "steps", "eval_steps": 2, "trainer_kwargs": held_out}
+    trainer = trainer_of(server, micro_policy, tmp_path, log_completions=True, num_completions_to_print=2, **evaluated)
     trainer.train()
     tables = sorted((tmp_path / "completions").glob("*.parquet"))
     assert [path.stem for path in tables] == [f"completions_{step:05d}" for step in (1, 2, 3)]
@@ -242,4 +244,5 @@ def test_completions_are_logged_with_their_credit(
     ]
     assert table["advantage"].tolist() == pytest.approx([one.credit for one in decisions], abs=1e-4, nan_ok=True)
     assert {"step", "prompt", "reward", "verdict", "outcome", "episode", "turn", "role"} <= set(table.columns)
-    assert "Step 1" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert [printed.count(f"Step {step}") for step in (1, 2, 3)] == [1, 1, 1]  # none of an evaluation

@@ -148,13 +148,14 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
 
     def show_completions(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """As `CreditTrainer.show_completions`."""
-        self._shown = completion_columns(rows)
+        if self.model.training:  # those of an evaluation would replace the file of the update before it
+            self._shown = completion_columns(rows)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         super().log(logs, start_time)
         if self._shown is not None and self.is_world_process_zero():
             _log_completions(self._shown, self.args, self.state.global_step)
-            self._shown = None  # an evaluation logs too
+            self._shown = None  # an evaluation logs, too
 
     def log_total(self, name: str, value: float) -> None:
         """Records a sum over the run so far."""
