@@ -112,8 +112,8 @@ def test_no_program_imports_modules_of_the_current_folder(
 @pytest.mark.parametrize(
     ("words", "environment"),
     [
-        ([str(Path(sys.executable).parent / "hf-credit")], {"PYTHONPATH": os.pathsep}),
-        ([sys.executable, "-m", "hf_credit.cli"], {}),
+        ([str(Path(sys.executable).parent / "hf-credit"), "evaluate", "."], {"PYTHONPATH": os.pathsep}),
+        ([sys.executable, "-m", "hf_credit.cli", "play", "scienceworld"], {}),  # imports less, from the same path
     ],
     ids=["script and empty entry of PYTHONPATH", "module"],
 )
@@ -123,8 +123,9 @@ def test_no_child_process_imports_modules_of_the_current_folder(
     (folder / "sitecustomize.py").unlink()  # Python imports it if the folder is on its path
     name_in_file(folder, {"environment": "scienceworld"})
     done = subprocess.run(
-        [*words, "evaluate", ".", "--episodes", "2"],
+        words,
         env={**{key: value for key, value in os.environ.items() if key != "PYTHONSAFEPATH"}, **environment},
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
