@@ -316,7 +316,8 @@ def without_here() -> Iterator[None]:
 
 
 def _entry_points(kind: str) -> Mapping[str, str]:
-    changed = tuple((path, os.stat(path).st_mtime_ns if os.path.isdir(path) else 0) for path in sys.path)
+    folders = map(os.path.abspath, sys.path)  # an empty or relative entry is another folder after a change of it
+    changed = tuple((path, os.stat(path).st_mtime_ns if os.path.isdir(path) else 0) for path in folders)
     return _entry_points_as_of(kind, changed)
 
 
