@@ -63,7 +63,7 @@ test-lowest: ## run the suite with the lowest versions that pyproject.toml admit
 test-highest: ## run the suite with the highest versions that pyproject.toml admits, in an environment of its own
 	@$(MAKE) suite VENV=.venv-highest-$(notdir $(PYTHON)) CONSTRAINTS= ROW="make test-highest"
 
-# Without Triton TRL 1.15 computes no log-probability, and on a processor with an interpreted one alone.
+# Without Triton TRL 1.15 computes no log-probability, and on a CPU with an interpreted one alone.
 test-trl: ## test the trainers but the asynchronous one with TRL 1.15, the version before, in .venv-trl
 	@$(MAKE) venv VENV=.venv-trl
 	@.venv-trl/bin/python -m pip install $(PIP_OPTIONS) --no-deps 'trl==1.15.*' triton
@@ -76,12 +76,12 @@ test-wheel: $(STAMP) ## build the wheels, install them into the empty .venv-whee
 browser: $(STAMP) ## find or install a browser for the tests of pages
 	@$(BIN)/python tests/browser.py
 
-test-vllm: $(VLLM_STAMP) ## test training through vLLM, in .venv-vllm with the build of vLLM for processors (a quarter of an hour)
+test-vllm: $(VLLM_STAMP) ## test training through vLLM, in .venv-vllm with the build of vLLM for CPUs (a quarter of an hour)
 	$(VLLM_VENV)/bin/python -m pytest -m vllm --junitxml $(VLLM_VENV)/results.xml tests/vllm
 	@$(VLLM_VENV)/bin/python tests/compatibility.py $(VLLM_VENV)/results.xml "make test-vllm"
 
 # What other tests need is left out, since vLLM and gradio, say, do not fit together. What is removed again is built for
-# GPUs, does not load beside torch for processors, and serves images and sound.
+# GPUs, does not load beside torch for CPUs, and serves images and sound.
 $(VLLM_STAMP): $(PROJECTS) constraints-vllm.txt tests/vllm/version/pyproject.toml
 	@echo "Setting up $(VLLM_VENV) (a few minutes the first time)"
 	@$(PYTHON) -m venv $(VLLM_VENV)
@@ -119,7 +119,7 @@ format: $(STAMP) ## fix what the linter can fix
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-demo: $(STAMP) ## train a small policy and compare it, on a processor, within minutes
+demo: $(STAMP) ## train a small policy and compare it, on a CPU, within minutes
 	$(BIN)/hf-credit demo --output runs/demo
 
 leaderboard: $(STAMP) ## serve a leaderboard with its own Hub, entries and verifier, on this machine

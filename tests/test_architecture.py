@@ -20,6 +20,7 @@ SHARED = {
     "checkpoint_store",
     "checkpoints",
     "deprecated",
+    "extras",
     "http_guard",
     "loading",
     "noise",

@@ -68,7 +68,7 @@ COMMANDS: Any = get_command(app)
 
 # What these tests make smaller in a document's script, so that it runs in seconds.
 SMALLER = {"README.md": [('"max_steps": 20', '"max_steps": 1')]}
-# A GPU's settings, which a processor would refuse.
+# A GPU's settings, which a CPU would refuse.
 ON_A_PROCESSOR = ["--use_cpu", "true", "--bf16", "false"]
 # Logged by TRL and transformers.
 THEIRS = {"loss", "grad_norm", "learning_rate", "entropy", "step_time", "epoch", "step", "kl"}

@@ -52,3 +52,5 @@ def test_a_name_is_one_of_those_that_there_are() -> None:
     for value in ("word", None, 1):
         with pytest.raises(ValueError, match=rf"^level must be one of token, turn, got {value!r}; pick one\.$"):
             one_of("level", value, ("token", "turn"))
+    with pytest.raises(ValueError, match=r"got 'tokens'; did you mean 'token'\?$"):
+        one_of("level", "tokens", ("token", "turn"))

@@ -1,4 +1,4 @@
-"""Builds a policy small enough for a processor, which knows what statements look like and seldom which one leads on.
+"""Builds a policy small enough for a CPU, which knows what statements look like and seldom which one leads on.
 
 python warm_up.py    # in this folder; writes runs/base
 """

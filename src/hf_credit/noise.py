@@ -21,7 +21,7 @@ def silence_known_warnings() -> None:
 def silence_missing_kernel() -> None:
     """Silences a warning of bitsandbytes at its import.
 
-    On processors with AVX512-BF16 it lacks a kernel for 4-bit weights, which concerns only users of such weights, and
+    On CPUs with AVX512-BF16 it lacks a kernel for 4-bit weights, which concerns only users of such weights, and
     uses its own code instead: the same numbers, more slowly.
     """
     logging.getLogger("bitsandbytes.backends.cpu.ops").addFilter(_is_no_missing_kernel)

@@ -246,11 +246,12 @@ def _values(kind: Any) -> str:
     if origin is Annotated:
         return f"{_values(inner[0])} {inner[1]}"
     if origin in (Union, types.UnionType):
-        return " or ".join(dict.fromkeys(_values(one) for one in inner if one is not type(None)))
+        found = dict.fromkeys(_values(one) for one in inner if one is not type(None))
+        return "name or mapping" if "name or mapping" in found else " or ".join(found)
     if origin is Literal:
         return ", ".join(map(str, inner))
     if origin in (tuple, list, collections.abc.Sequence):
-        return f"list of {_values(inner[0])}"
+        return f"list of {_values(inner[0]).replace('number', 'numbers', 1)}"
     if (origin or kind) in (dict, collections.abc.Mapping):
         return "mapping"
     return {bool: "true or false", int: "whole number", float: "number", str: "text"}.get(kind, "name or mapping")

@@ -24,7 +24,7 @@ untrusted file (`hf_credit.tasks.spec`) finds all code that could run."""
 
 _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 # The names of methods in their papers.
-_ALSO_CALLED = {
+ALSO_CALLED = {
     "method": {
         "c3": "replay_loo",
         "ccpo": "counterfactual_grpo",
@@ -52,7 +52,7 @@ def find(kind: str, known: Mapping[str, str], name: str) -> Callable[..., Any]:
         raise ValueError(f"{kind} must be a name, got {name!r}; write the name alone, and its options beside it.")
     target = known.get(name) or _entry_points(kind).get(name) or name
     if not CODE.fullmatch(target):
-        remedy = did_you_mean(name, names(kind, known), _ALSO_CALLED.get(kind, {})) or "pick one of these."
+        remedy = did_you_mean(name, names(kind, known), ALSO_CALLED.get(kind, {})) or "pick one of these."
         named = ", ".join(names(kind, known))
         raise ValueError(f"{kind} must be one of {named}, or 'module:object', got {name!r}; {remedy}")
     module, _, attribute = target.partition(":")

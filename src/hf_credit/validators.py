@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
+from hf_credit.registry import did_you_mean
+
 T = TypeVar("T")
 
 
@@ -95,5 +97,6 @@ def one_of(name: str, value: Any, known: Iterable[T]) -> T:
     """
     known = tuple(known)
     if value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(map(str, known))}, got {value!r}; pick one.")
+        remedy = did_you_mean(str(value), map(str, known)) or "pick one."
+        raise ValueError(f"{name} must be one of {', '.join(map(str, known))}, got {value!r}; {remedy}")
     return known[known.index(value)]

@@ -35,6 +35,6 @@ main({["hub", *words]!r})
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr == (
-        "Error: your own Hub needs local-hub, which is not installed; install it from a clone by: pip install "
-        "./packages/local-hub\n"
+        "Error: your own Hub needs the package local-hub, got none; run pip install ./packages/local-hub "
+        "'cryptography>=44' in a clone.\n"
     )

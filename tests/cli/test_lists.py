@@ -50,7 +50,7 @@ def test_the_help_of_a_recipe_has_its_values_beside_the_defaults(command: Callab
     code, out, _ = command("train", "relay_micro_mappo", "--help")
     assert code == 0
     assert '--collaboration "relay", by default ""\n' in out
-    assert "method_options of mappo:\n  group_size 8\n" in out
+    assert "method_options of mappo:\n  group_size 8  (whole number at least 1)\n      number of" in out
     assert command("train", "--method", "ppo", "--help")[1].count('  gae_level "token"') == 1
 
 
@@ -60,6 +60,12 @@ def test_the_options_of_a_method_are_listed_as_on_the_page_of_options(command: C
     assert "lam  (number in [0, 1]; default: 1.0)\n      lambda of GAE.\n" in out
     page = Path(__file__).parents[2] / "docs" / "options.md"
     assert command("methods", "--markdown")[1] == page.read_text(encoding="utf-8")
+
+
+def test_the_options_of_a_method_with_a_trainer_of_its_own_are_those_of_training(command: Callable[..., Any]) -> None:
+    code, out, _ = command("methods", "truncated_ppo")
+    assert code == 0
+    assert "hf-credit train --method truncated_ppo --help" in out
 
 
 def test_an_unknown_method_has_no_options(command: Callable[..., Any]) -> None:

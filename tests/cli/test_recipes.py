@@ -129,7 +129,11 @@ def test_the_settings_hold_no_token(recipe: Callable[..., Path]) -> None:
         (("--hub_tokem", "secret"), "got --hub_tokem; did you mean 'hub_token'?"),
         (("--hub_tokem=secret",), "got --hub_tokem; did you mean 'hub_token'?"),
         (("--nonsense", "1"), "of TRL's ModelConfig and of GameArguments, got --nonsense; "),
-        (("--method", "magic"), "or 'module:object', got 'magic'; pick one"),
+        (("--method", "magic"), "or 'module:factory', got 'magic'; pick one"),
+        (("--method",), "argument --method: expected one argument"),
+        (("--method", "t3"), "did you mean 'truncated_ppo'?"),
+        (("--method", "truncatd_ppo"), "did you mean 'truncated_ppo'?"),
+        (("--method", "truncated_ppo", "--seam", "asynchronous"), "'truncated_ppo' needs seam synchronous"),
         (("--environment_options", "size"), "environment_options must be a mapping, got 'size'"),
         (("--oracle_options", '{"seed": 1}'), "oracle_options need an oracle"),
         (("--gamma", "2"), "gamma must be in [0, 1], got 2.0"),
@@ -151,6 +155,10 @@ def test_a_wrong_field_is_refused(recipe: Callable[..., Path], arguments: tuple[
         (("--environment_options", '{"size": 4}'), "environment_options need an environment, got {'size': 4} beside"),
         (("--oracle", "mcts"), "the method replay_loo uses no oracle, got 'mcts'; leave it out"),
         (("--alternatives", "3", "4"), "budget must equal the product of alternatives"),
+        (
+            ("--method", "verifiable_process"),
+            "'verifiable_process' needs an environment, got the collaboration 'relay'",
+        ),
     ],
 )
 def test_a_method_and_a_task_that_do_not_fit_are_refused(
@@ -184,4 +192,6 @@ def test_save_steps_need_a_save_strategy(recipe: Callable[..., Path]) -> None:
     path = str(recipe())
     with pytest.raises(ValueError, match="save_steps needs save_strategy 'steps', got 'no'"):
         read_job(["--config", path, "--save_steps", "10"])
+    with pytest.raises(ValueError, match="save_steps needs save_strategy 'steps', got 'no'"):
+        read_job(["--config", path, "--save-steps=10"])
     read_job(["--config", path, "--save_steps", "10", "--save_strategy", "steps"])

@@ -69,8 +69,8 @@ def test_an_adapter_is_trained_and_evaluated(command: Callable[..., Any], recipe
     assert (run / "adapter_config.json").is_file()
     facts = read_run(run).facts
     assert 0 < facts["trained_parameters"] < facts["parameters"]
-    assert command("evaluate", run, "--episodes", 4, "--output", run / "evaluation.json")[0] == 0
-    assert len(EvalResults.load(run / "evaluation.json").records) == 4
+    assert command("evaluate", run, "--episodes", 4, "--output", run / "new" / "evaluation.json")[0] == 0
+    assert len(EvalResults.load(run / "new" / "evaluation.json").records) == 4
 
 
 def test_a_misspelt_flag_gets_a_suggestion(command: Callable[..., Any], recipe: Callable[..., Path]) -> None:
@@ -103,7 +103,7 @@ def test_missing_vllm_is_an_error_with_the_extra_to_install(
 ) -> None:
     code, _, err = command("train", recipe(use_vllm=True))
     assert code == 1
-    assert "Error: use_vllm needs vLLM, got none installed; run pip install 'hf-credit[vllm]'" in err
+    assert "Error: use_vllm needs vLLM, got none installed; run pip install 'vllm<0.32,>=0.22'" in err
 
 
 def test_the_last_line_names_the_output_and_the_next_commands(

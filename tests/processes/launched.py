@@ -1,7 +1,7 @@
 """Scripts in processes of their own, each a copy of one that has imported everything: most of what a short run takes.
 
 None of them sees a GPU: there may be fewer than processes, FSDP takes one wherever it sees one, runs are bitwise the
-same on processors alone, and a copy of a process that has asked for a GPU cannot use it.
+same on CPUs alone, and a copy of a process that has asked for a GPU cannot use it.
 
 Whatever depends on how a program is started, or on what it imports, is tested with a program that is started afresh.
 """

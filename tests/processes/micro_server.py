@@ -1,4 +1,4 @@
-"""The few endpoints of a vLLM server that asynchronous training uses, over a micro policy on a processor.
+"""The few endpoints of a vLLM server that asynchronous training uses, over a micro policy on a CPU.
 
     python micro_server.py FOLDER PORT [SECONDS]
 

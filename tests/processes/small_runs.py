@@ -65,6 +65,6 @@ def trained_without_errors(trainer: Any) -> list[dict[str, Any]]:
 
 
 def let_shard() -> None:
-    """Lets FSDP2 shard on processors, where it can; accelerate turns it on only where the processes have GPUs."""
+    """Lets FSDP2 shard on CPUs, where it can; accelerate turns it on only where the processes have GPUs."""
     if os.environ.get("ACCELERATE_USE_FSDP") == "true":
         PartialState().distributed_type = DistributedType.MULTI_GPU

@@ -55,9 +55,9 @@ def test_an_invalid_environment_is_refused_in_one_sentence(environment: Any, mes
 
 def test_settings_of_another_class_are_refused_in_one_sentence(tmp_path: Path) -> None:
     plain = GRPOConfig(output_dir=str(tmp_path), bf16=False, use_cpu=True, report_to="none")
-    with pytest.raises(TypeError, match="args must be a VerifiableProcessConfig, got a GRPOConfig; make one"):
+    with pytest.raises(TypeError, match="args must be of class VerifiableProcessConfig, got GRPOConfig; make one"):
         VerifiableProcessTrainer("no model", make("sudoku"), plain)
-    with pytest.raises(TypeError, match="args must be a ReplayLOOConfig, got a GRPOConfig; make one"):
+    with pytest.raises(TypeError, match="args must be of class ReplayLOOConfig, got GRPOConfig; make one"):
         ReplayLOOTrainer("no model", relay(size=4), plain, relay_tasks(rows=2, size=4))
 
 

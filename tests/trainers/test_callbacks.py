@@ -54,6 +54,11 @@ def test_a_short_run_without_any_signal_warns_at_its_end(caplog: pytest.LogCaptu
     assert "in the last 2 updates" in warning
 
 
+def test_a_short_resumed_run_without_any_signal_warns_at_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    (warning,) = warnings_of({41: NOTHING, 43: NOTHING}, caplog, begun=40)
+    assert "in the last 3 updates" in warning
+
+
 @pytest.mark.parametrize(
     "logs",
     [

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hf_credit.trainers.config import CreditConfig, tasks_per_update
+from hf_credit.trainers.config import CreditConfig, tasks_per_generation
 
 
 def config(tmp_path: Path, **changed: Any) -> CreditConfig:
@@ -20,7 +20,7 @@ def test_instances_per_update_sets_gradient_accumulation(tmp_path: Path) -> None
     settings = config(tmp_path, instances_per_update=128, per_device_train_batch_size=4)
     assert settings.gradient_accumulation_steps == 32
     assert settings.generation_batch_size == 128
-    assert tasks_per_update(settings) == 128
+    assert tasks_per_generation(settings) == 128
 
 
 def test_trajectories_are_shared_among_the_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,7 +33,7 @@ def test_each_task_is_played_once_by_default(tmp_path: Path) -> None:
     assert config(tmp_path).num_generations == 1
     grouped = config(tmp_path, num_generations=4, instances_per_update=16, per_device_train_batch_size=8)
     assert grouped.num_generations == 4
-    assert tasks_per_update(grouped) == 4
+    assert tasks_per_generation(grouped) == 4
 
 
 def test_trls_arithmetic_holds_without_instances_per_update(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_trls_arithmetic_holds_without_instances_per_update(tmp_path: Path) -> N
             {"instances_per_update": 16, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2},
             "leave one of them out",
         ),
-        ({"per_device_train_batch_size": 3}, "an even number of episodes, got 3"),
+        ({"per_device_train_batch_size": 3}, "an even number of task rows, got 3"),
         ({"loss_type": "grpo"}, "loss_type must be one of dapo, cispo, got 'grpo'"),
         ({"importance_sampling_level": "row"}, "importance_sampling_level must be one of token, sequence, got 'row'"),
         ({"aggregation": "row"}, "aggregation must be one of token, sequence, got 'row'"),

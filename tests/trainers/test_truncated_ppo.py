@@ -318,6 +318,8 @@ def test_the_papers_settings_are_the_defaults(tmp_path: Path) -> None:
         ({"algorithm": "gspo", "group_size": 1}, "group_size must be at least 2, got 1"),
         ({"algorithm": "gspo", "importance_sampling_level": "token"}, "of gspo is 'sequence', got 'token'"),
         ({"truncation": "random", "algorithm": "grpo", "cut_value": "bootstrap"}, "needs a critic, got algorithm"),
+        ({"algorithm": "grpo", "whiten": True}, "whiten has no effect with algorithm 'grpo', got True; leave it out"),
+        ({"advantage_eps": 1e-4}, "advantage_eps has no effect with algorithm 'ppo', got 0.0001; leave it out"),
         ({"truncation": "random", "cut": "gentle"}, "cut must be one of hard, soft, mask, got 'gentle'"),
         ({"truncation": "random", "window": 0}, "window of a rule must be at least 1, got 0"),
         ({"truncation": "random", "min_progress": math.nan}, "min_progress must be a number, got NaN"),

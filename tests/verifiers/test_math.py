@@ -340,13 +340,13 @@ def test_a_reply_on_which_the_algebra_fails_is_wrong_and_counted(
     before, started = counts()["given_up"], quick.started
     slow = "(x+y+z+t+1)" * 80  # whose expansion has millions of terms
     verdict = check(rf"\boxed{{{slow}}}", "7")
-    assert verdict == (0.0, "given_up", slow, "no result within 1 seconds of processor time")
+    assert verdict == (0.0, "given_up", slow, "no result within 1 seconds of CPU time")
     assert counts()["given_up"] == before + 1
     asked = quick.asked
     assert score(rf"\boxed{{{slow}}}", "7") == 0.0
     assert quick.asked == asked  # neither this nor whether the gold answer can be checked is asked again
     assert quick.started <= started + 1
-    assert "came to given_up (no result within 1 seconds of processor time)" in caplog.text or before
+    assert "came to given_up (no result within 1 seconds of CPU time)" in caplog.text or before
 
 
 def test_a_gold_answer_that_the_algebra_fails_on_is_an_error(quick: Worker) -> None:

@@ -96,7 +96,7 @@ def policy(micro_policy_append: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def untied_policy(policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same with an output layer of its own: vLLM on a processor never packs a tied one anew after an update."""
+    """The same with an output layer of its own: vLLM on a CPU never packs a tied one anew after an update."""
     folder = tmp_path_factory.mktemp("untied")
     model = AutoModelForCausalLM.from_pretrained(policy)
     output = torch.nn.Parameter(model.get_input_embeddings().weight.detach().clone())

@@ -41,9 +41,9 @@ class FileClient(vllm_client.VLLMClient):
 
 
 def prepare_colocated() -> None:
-    """What the colocated engine needs on a processor, where TRL has no setting for it.
+    """What the colocated engine needs on a CPU, where TRL has no setting for it.
 
-    Full precision, to compare with. And plain weights: vLLM's layers on a processor pack them and let go of the
+    Full precision, to compare with. And plain weights: vLLM's layers on a CPU pack them and let go of the
     parameters, into which TRL then loads the policy's.
     """
     import vllm._custom_ops

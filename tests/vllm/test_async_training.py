@@ -1,4 +1,4 @@
-"""Asynchronous trainings through a real vLLM server on a processor: weights by a folder, an adapter by its name."""
+"""Asynchronous trainings through a real vLLM server on a CPU: weights by a folder, an adapter by its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client and the worker of asynchronous training with a real vLLM server on a processor."""
+"""The client and the worker of asynchronous training with a real vLLM server on a CPU."""
 
 from __future__ import annotations
 

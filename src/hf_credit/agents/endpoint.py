@@ -24,6 +24,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from hf_credit.agents.calls import WITHOUT_EFFECT, RefusedCallError, canonical_call, refuse
+from hf_credit.extras import how_to_install
 
 logger = logging.getLogger(__name__)
 
@@ -237,8 +238,8 @@ class _Translated:
             from openenv.core.harness.capture.dialects import TransformManager
         except ImportError as error:
             raise RefusedCallError(
-                f"a call other than chat completions needs the package openenv, got {error}; install "
-                "hf-credit[agents], or call chat completions."
+                f"a call other than chat completions needs the package openenv, got {error}; run "
+                f"{how_to_install('agents')}, or call chat completions."
             ) from None
         self._kind, self._replay = detect(path, headers, body), sse.replay
         known = {APIType.OPENAI_RESPONSES: "/responses", APIType.ANTHROPIC: "/messages"}

@@ -20,6 +20,7 @@ from hf_credit.agents.program import DEFAULT_ROLE
 from hf_credit.agents.states import AgentState, Answered
 from hf_credit.environments.replayed import DivergedError
 from hf_credit.environments.sessions import Session, Sessions
+from hf_credit.extras import how_to_install
 from hf_credit.registry import find
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class Runs:
             from hf_credit.agents.endpoint import Endpoint
         except ImportError as error:
             raise ValueError(
-                f"agents need starlette and uvicorn for their server, got {error}; install hf-credit[agents]."
+                f"agents need starlette and uvicorn for their server, got {error}; run {how_to_install('agents')}."
             ) from error
         self._make_host = functools.partial(Host, agent, settings)
         self.host = self._make_host()

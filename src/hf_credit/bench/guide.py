@@ -39,7 +39,8 @@ Find the row of what you have. If several rows apply, the tables below compare t
 
 The table names the method that was most often the best among those with the same requirements. It is ahead or behind
 on a problem if the 95 % intervals of the areas do not overlap, and among the best if its interval overlaps that of the
-best method. Measure on a problem like yours: `hf-credit bench --method rloo --method ppo --problem chain`."""
+best method. Measure on a problem like yours: `hf-credit bench --method rloo --method ppo --problem chain`. A
+name is the `method` of `CreditTrainer` or of a recipe, and `hf-credit methods NAME` describes it with its options."""
 
 _TASKS = """\
 ## For a task like yours

@@ -19,7 +19,7 @@ from hf_credit.bench.table import TablePolicy, Vector
 from hf_credit.bench.truth import Truth, solved
 from hf_credit.environments.randomness import derive
 from hf_credit.methods import Method
-from hf_credit.registry import find
+from hf_credit.registry import find, refuse_options
 from hf_credit.validators import one_of, whole_number
 
 POLICIES = {"start": None, "half": 0.5, "solved": 0.95, "adversarial": -0.9}
@@ -79,12 +79,9 @@ def make_problem(problem: str | Problem, **dials: Any) -> Problem:
     if isinstance(problem, Problem):
         return problem
     factory = find("problem", PROBLEMS, problem)
-    try:
-        return factory(**dials)
-    except TypeError as error:
-        raise ValueError(
-            f"a problem takes only its dials, got {dials} for {problem!r}: {error}; correct them."
-        ) from None
+    refuse_options("problem", factory, problem, dials)
+    made: Problem = factory(**dials)
+    return made
 
 
 def policy_of(problem: Problem, name: str) -> TablePolicy:

@@ -39,6 +39,7 @@ from hf_credit.cli.recipes import recipes
 from hf_credit.cli.report import report
 from hf_credit.cli.submit import submit
 from hf_credit.cli.train import train
+from hf_credit.extras import OF_THE_REPOSITORY, how_to_install
 from hf_credit.redaction import redacted
 from hf_credit.registry import search_here
 
@@ -118,6 +119,9 @@ def _in_one_sentence(error: Exception) -> str | None:
     if unmet := _unmet():
         return unmet
     if isinstance(error, ImportError):
+        package = (error.name or "").partition(".")[0]
+        if package in ("cryptography", "local_hub"):
+            return f"this command needs the package {package}, got none; run {how_to_install('hub')}."
         return str(error) or type(error).__name__
     # huggingface_hub connects with httpx or httpx2, whose errors are not OSErrors.
     if any(kind.__module__.startswith("httpx") for kind in type(error).__mro__):
@@ -126,10 +130,6 @@ def _in_one_sentence(error: Exception) -> str | None:
             "leave push_to_hub out."
         )
     return None
-
-
-_NOT_ON_PYPI = {"code-sandbox"}
-"""Packages of this repository: a package of this name on an index is another one."""
 
 
 def _unmet() -> str | None:
@@ -144,6 +144,6 @@ def _unmet() -> str | None:
             got = "none"
         if got == "none" or not wanted.specifier.contains(got, prereleases=True):
             need = f"{wanted.name}{wanted.specifier}"
-            how = "from a clone by: make venv" if wanted.name in _NOT_ON_PYPI else f"by: pip install '{need}'"
+            how = "from a clone by: make venv" if wanted.name in OF_THE_REPOSITORY else f"by: pip install '{need}'"
             return f"hf-credit {__version__} needs {need}, got {got}; install it {how}"
     return None

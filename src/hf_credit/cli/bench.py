@@ -13,16 +13,20 @@ import typer
 
 
 def bench(
-    method: Annotated[list[str] | None, typer.Option(help="A method, or your own module:factory; repeatable.")] = None,
+    method: Annotated[
+        list[str] | None, typer.Option(help="A method, or module:factory; repeatable; default: all.")
+    ] = None,
     problem: Annotated[
-        list[str] | None, typer.Option(help="A problem, or your own module:factory; repeatable.")
+        list[str] | None, typer.Option(help="A problem, or module:factory; repeatable; default: all.")
     ] = None,
     dial: Annotated[
         list[str] | None, typer.Option(help="A parameter of the problem, such as horizon=32; repeatable.")
     ] = None,
     policy: Annotated[
         list[str] | None,
-        typer.Option(help="The policy to score with: start, half, solved or adversarial; repeatable."),
+        typer.Option(
+            help="The policy to score with: start, half, solved or adversarial; repeatable; default: start, solved."
+        ),
     ] = None,
     critic: Annotated[
         str, typer.Option(help="Predictions of critics: exact, noisy, taught (learned) or untaught (0).")

@@ -98,11 +98,11 @@ def diagnose(
     Examples:
       hf-credit diagnose runs/relay_micro --exact 1e-4
       hf-credit diagnose runs/relay_micro --beside runs/relay_micro_mappo --beside runs/relay_micro_magrpo
-      hf-credit diagnose runs/sudoku_vpr --buckets 50 --replays 8 --attempts 0
-      hf-credit diagnose runs/math_c3 --dataset math500.jsonl --event reasoner --buckets 64 --episodes 200
-      hf-credit diagnose runs/sudoku_vpr --protocol training --episodes 64
+      hf-credit diagnose runs/sudoku_micro --buckets 50 --replays 8 --attempts 0
+      hf-credit diagnose runs/qwen3_4b_math --dataset math500/test --event reasoner --buckets 64 --episodes 200
+      hf-credit diagnose runs/sudoku_micro --protocol training --episodes 64
       hf-credit diagnose runs/relay_micro --protocol training --method magrpo --method-option group_size=4
-      hf-credit diagnose runs/sudoku_vpr --protocol replays --episodes 512
+      hf-credit diagnose runs/sudoku_micro --protocol replays --episodes 512
     """
     from hf_credit.cli.quiet import be_quiet
 

@@ -45,10 +45,10 @@ def evaluate(
 
     \b
     Examples:
-      hf-credit evaluate runs/sudoku_vpr --episodes 512
-      hf-credit evaluate runs/sudoku_vpr --episodes 512 --json --output runs/sudoku_vpr/evaluation.json
+      hf-credit evaluate runs/sudoku_micro --episodes 512
+      hf-credit evaluate runs/sudoku_micro --episodes 512 --json --output runs/sudoku_micro/evaluation.json
       hf-credit evaluate Qwen/Qwen3-4B --task sudoku --episodes 64 --max-new-tokens 4096
-      hf-credit evaluate runs/math_c3 --dataset math500.jsonl --temperature 0
+      hf-credit evaluate runs/qwen3_4b_math --dataset math500/test --temperature 0
       hf-credit evaluate runs/tic_tac_toe_vpr --option opponent=mcts --option opponent_simulations=1000
     """
     from hf_credit.cli.quiet import be_quiet
@@ -61,6 +61,8 @@ def evaluate(
     from hf_credit.evaluation.statistics import mean_interval
 
     mean_interval([0.0, 1.0], resamples=2)  # a missing library is an error before the episodes
+    if output is not None:
+        output.parent.mkdir(parents=True, exist_ok=True)
     with Progress() as progress:
         turns: list[Task] = []
         results = evaluate_model(

@@ -6,12 +6,11 @@ import importlib.util
 
 import typer
 
+from hf_credit.extras import how_to_install
+
 
 def _missing() -> None:
-    raise ImportError(
-        "your own Hub needs local-hub, which is not installed; install it from a clone by: pip install "
-        "./packages/local-hub"
-    )
+    raise ImportError(f"your own Hub needs the package local-hub, got none; run {how_to_install('hub')}.")
 
 
 if importlib.util.find_spec("local_hub") is not None:

@@ -35,6 +35,9 @@ def methods(
     if markdown:
         typer.echo("\n".join(_page()))
         return
+    if name in _TRAINERS:
+        typer.echo(f"{_TRAINERS[name]}\nIts options: hf-credit train --method {name} --help")
+        return
     if name is not None:
         search_here(name)
         typer.echo(methods.summary(name))
@@ -54,7 +57,7 @@ def _options(name: str) -> Iterator[tuple[str, str, str, str]]:
 
     for option in options_of(find(name)).values():
         needed = option.default is inspect.Parameter.empty
-        yield option.name, option.values, "none" if needed else str(plain(option.default)), option.text
+        yield option.name, option.values, "required" if needed else str(plain(option.default)), option.text
 
 
 def _page() -> Iterator[str]:

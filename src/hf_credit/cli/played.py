@@ -57,7 +57,9 @@ class Played:
     instructions: Annotated[
         bool | None, typer.Option(help="Start prompts with the instructions; by default as in training.")
     ] = None
-    max_turns: Annotated[int | None, typer.Option(help="Maximum number of actions per episode.")] = None
+    max_turns: Annotated[
+        int | None, typer.Option(help="Maximum number of actions per episode; by default as in training.")
+    ] = None
     max_new_tokens: Annotated[
         int | None, typer.Option(help="Maximum length of a reply in tokens; by default as in training.")
     ] = None

@@ -39,8 +39,8 @@ def report(
 
     \b
     Examples:
-      hf-credit report runs/sudoku_vpr
-      hf-credit report runs/sudoku_vpr --output reports/sudoku_vpr
+      hf-credit report runs/sudoku_micro
+      hf-credit report runs/sudoku_micro --output reports/sudoku_micro
       hf-credit report runs/relay_micro --update 1 --episode 2
       hf-credit report runs/relay_micro --beside runs/relay_micro_mappo --beside runs/relay_micro_magrpo
     """

@@ -90,12 +90,6 @@ def submit(
                 named.append(run)
         with Progress() as progress:
             replies: list[Task] = []
-
-            def on_replies(count: int) -> None:
-                if not replies:
-                    replies.append(progress.task("replies", 0))
-                replies[0].advance(count)
-
             submission = make_submission(
                 hub,
                 benchmark,
@@ -106,8 +100,10 @@ def submit(
                 seeds=seed or (),
                 command=command,
                 device=device,
-                on_replies=on_replies,
+                on_begin=lambda most: replies.append(progress.task("replies", most)),
+                on_replies=lambda count: replies[0].advance(count),
             )
+            replies[0].finish()
     if output is not None:
         for file, content in submission.files.items():
             path = output / file

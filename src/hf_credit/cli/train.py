@@ -33,8 +33,8 @@ def train(
     method, method_options, seam, environment or collaboration with environment_options or collaboration_options,
     agent, history, instructions, max_turns, oracle, oracle_options, role_models, dataset_name, training_tasks,
     held_out_tasks, problem_sets, evaluation_problem_sets, on_overlap, on_missing. Name your own method, environment,
-    collaboration, oracle or scorer as module:object; the module may be in the current folder. So is a program that
-    calls a model (--agent), which is run.
+    collaboration, oracle or scorer as module:object; the module may be in the current folder. --agent names a program
+    that calls a model; it is run.
 
     \b
     Examples:

@@ -64,7 +64,7 @@ class RandomForks(Options):
     only the tokens after it.
 
     Args:
-        trees: number for each task row.
+        trees: number of trees per task row.
         expansions: number of forks of each tree in each round.
         rounds: number of rounds.
 
@@ -121,7 +121,7 @@ class UncertainForks(Options):
 
     Args:
         initial: number of episodes from the start.
-        forks: number for each instance.
+        forks: number of forks per task row.
         forks_per_round: number of forks to choose before playing them; 1 in the paper, more is faster.
 
     Raises:

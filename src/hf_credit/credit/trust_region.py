@@ -18,7 +18,7 @@ from hf_credit.credit.inputs import require
 _NEWTON_STEPS = 30
 _BISECTIONS = 60
 _TOLERANCE = 1e-9
-_AT_ONCE = 2**15  # numbers of which several arrays fit into a processor's cache
+_AT_ONCE = 2**15  # numbers of which several arrays fit into a CPU's cache
 
 
 def top_tokens(

@@ -8,6 +8,7 @@ from typing import Any
 
 from hf_credit.environments.actions import plain_action, tag
 from hf_credit.environments.replayed import ReplayedEnvironment, ReplayedState
+from hf_credit.extras import how_to_install
 from hf_credit.registry import find
 
 _MARKED = re.compile(r"\x1b\[[0-9;]*m(.*?)\x1b\[0m", re.DOTALL)  # coloured text in a terminal
@@ -160,6 +161,6 @@ def _gymnasium() -> Any:
         import gymnasium
     except ImportError as error:
         raise ValueError(
-            "Gymnasium's environments need the package gymnasium, got none; install hf-credit[gymnasium]."
+            f"Gymnasium's environments need the package gymnasium, got none; run {how_to_install('gymnasium')}."
         ) from error
     return gymnasium

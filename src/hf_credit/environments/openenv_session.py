@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from hf_credit.environments.sessions import FullError
 from hf_credit.environments.tool_calls import read_calls
+from hf_credit.extras import how_to_install
 
 T = TypeVar("T")
 
@@ -110,7 +111,7 @@ def session_type() -> Any:
         from openenv.core import GenericEnvClient
     except ImportError as error:
         raise ValueError(
-            "OpenEnv environments need the package openenv, got none; install hf-credit[openenv]."
+            f"OpenEnv environments need the package openenv, got none; run {how_to_install('openenv')}."
         ) from error
 
     class OneSession(GenericEnvClient):  # type: ignore[misc]

@@ -10,6 +10,7 @@ from hf_credit.environments.actions import plain_action, tag
 from hf_credit.environments.randomness import stream
 from hf_credit.environments.replayed import ReplayedEnvironment
 from hf_credit.environments.tasks import SEEDS_PER_SPLIT
+from hf_credit.extras import how_to_install
 
 _UNKNOWN = "No known action matches that input."
 
@@ -73,7 +74,7 @@ class ScienceWorldHouse:
             from scienceworld import ScienceWorldEnv
         except ImportError as error:
             raise ValueError(
-                "ScienceWorld needs the package scienceworld, got none; install hf-credit[scienceworld]."
+                f"ScienceWorld needs the package scienceworld, got none; run {how_to_install('scienceworld')}."
             ) from error
         if shutil.which("java") is None:
             raise ValueError(

@@ -12,6 +12,7 @@ from hf_credit.environments.actions import plain_action, tag
 from hf_credit.environments.randomness import stream
 from hf_credit.environments.replayed import ReplayedEnvironment, ReplayedState
 from hf_credit.environments.tasks import SEEDS_PER_SPLIT
+from hf_credit.extras import how_to_install
 
 # Commands to the interpreter of a story file instead of moves in the game.
 _ORDERS = frozenset(
@@ -159,6 +160,6 @@ def _textworld() -> Any:
         import textworld
     except ImportError as error:
         raise ValueError(
-            "TextWorld's games need the package textworld, got none; install hf-credit[textworld]."
+            f"TextWorld's games need the package textworld, got none; run {how_to_install('textworld')}."
         ) from error
     return textworld

@@ -10,6 +10,7 @@ from typing import Any
 
 from hf_credit.environments.replayed import ReplayedEnvironment, ReplayedState
 from hf_credit.environments.tool_calls import read_calls, write_call
+from hf_credit.extras import how_to_install
 from hf_credit.registry import find
 
 _NO_TOOLS = ("reset", "get_reward", "close")
@@ -220,7 +221,7 @@ def _validator(function: Mapping[str, Any]) -> Any:
         from jsonschema import Draft202012Validator
     except ImportError as error:
         raise ValueError(
-            "environments of tools need the package jsonschema, got none; install hf-credit[tools]."
+            f"environments of tools need the package jsonschema, got none; run {how_to_install('tools')}."
         ) from error
     return Draft202012Validator({**function["parameters"], "additionalProperties": False})
 

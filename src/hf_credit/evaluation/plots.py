@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_credit.evaluation.runs import Run
+from hf_credit.extras import how_to_install
 
 # The quantities with a panel if logged: (name in the log, axis label, whether it is a share in [0, 1]).
 PANELS = (
@@ -110,6 +111,6 @@ def _figure_class() -> Any:
         from matplotlib.figure import Figure  # draws without a display, and without pyplot's global state
     except ImportError:
         raise ImportError(
-            'Learning curves need matplotlib, which is not installed; run pip install "hf-credit[viz]".'
+            f"learning curves need the package matplotlib, got none; run {how_to_install('viz')}."
         ) from None
     return Figure

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hf_credit.extras import how_to_install
 from hf_credit.validators import whole_number
 
 Array = NDArray[np.float64]
@@ -391,4 +392,4 @@ def _scipy_stats() -> Any:
 
 
 def _missing(library: str) -> ImportError:
-    return ImportError(f'Statistics need {library}, which is not installed; run pip install "hf-credit[statistics]".')
+    return ImportError(f"statistics need the package {library}, got none; run {how_to_install('statistics')}.")

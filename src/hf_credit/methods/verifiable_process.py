@@ -75,7 +75,8 @@ class ValueDifferences(TurnGroup):
     A turn is a step: simultaneous decisions share one state, and the reward.
 
     Args:
-        gamma, min_active: as in `TurnGroup`.
+        gamma: discount factor per turn.
+        min_active: minimum number of active trajectories at a turn for statistics of this turn alone.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"continuations"})
@@ -145,7 +146,7 @@ def mc_process_reward(
 
     Args:
         rollouts: number of rollouts from the state before each decision; 100 in the paper.
-        template_kwargs: chat template settings of the rollouts, as in `Continuations`.
+        template_kwargs: chat template settings of the rollouts; the recorded tokens are continued if `None`.
         oracle: the source of verdicts, for metrics only; the environment's oracle if `None`.
     """
     return Method(

@@ -63,7 +63,7 @@ def vineppo(
     Args:
         group_size: number of episodes per task row.
         rollouts: number of continuations from the state before each decision; 9 in the paper.
-        template_kwargs: chat template settings of the rollouts, as in `Continuations`.
+        template_kwargs: chat template settings of the rollouts; the recorded tokens are continued if `None`.
     """
     inner = single_or_group(group_size)
     collector = Continuations(rollouts=rollouts, inner=inner, template_kwargs=template_kwargs)

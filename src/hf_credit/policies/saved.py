@@ -31,8 +31,9 @@ def load_policy(model: str, device: str | None = None, trust_remote_code: bool =
         trust_remote_code: whether code in the folder or repository is run.
 
     Raises:
-        ValueError: there is no such model, or its files lack a tensor.
+        ValueError: there is no such model or device, or the model's files lack a tensor.
     """
+    device = _device(device)
     require_model(model)
     try:
         tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", trust_remote_code=trust_remote_code)
@@ -42,9 +43,10 @@ def load_policy(model: str, device: str | None = None, trust_remote_code: bool =
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ValueError(
-            f"a model must be a folder with a saved policy or an id on the Hub, got {model!r} ({reason})"
+            f"a model must be a folder with a saved policy or an id on the Hub, got {model!r} ({reason}); correct the "
+            "name, or save the policy again."
         ) from error
-    return network.to(device or _device()), tokenizer
+    return network.to(device), tokenizer
 
 
 def load_sampler(
@@ -64,7 +66,7 @@ def load_sampler(
     if role_folders(model):
         from hf_credit.policies.role_policies import load_role_policies
 
-        device = device or _device()
+        device = _device(device)
         network, generate = load_role_policies(model, device=device, trust_remote_code=trust_remote_code, **parameters)
         tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", trust_remote_code=trust_remote_code)
         return network, tokenizer, generate
@@ -115,5 +117,15 @@ def with_role_models(
     return {**policies, **others}
 
 
-def _device() -> str:
-    return "cuda" if torch.cuda.is_available() else "cpu"
+def _device(device: str | None) -> str:
+    if device is None:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # an AssertionError where torch was built without CUDA
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        raise ValueError(
+            f"device must be one that torch finds here, such as cpu or cuda:0, got {device!r} ({reason}); "
+            "name another."
+        ) from None
+    return device

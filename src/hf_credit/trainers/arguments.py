@@ -15,11 +15,12 @@ from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_rep
 from trl import add_response_schema
 
 from hf_credit.environments import ENVIRONMENTS, Environment
+from hf_credit.extras import how_to_install
 from hf_credit.rollouts import Chat, EnvironmentInteraction, EveryEpisodeFailedError, Interaction, RolloutRequest
 from hf_credit.rollouts.capabilities import ReadsTokens, TaskSource
 from hf_credit.rollouts.dry_run import dry_run, first_rows, require_room
 from hf_credit.rollouts.samplers import require_untrained
-from hf_credit.trainers.config import refuse_short_dataset, tasks_per_update
+from hf_credit.trainers.config import refuse_short_dataset, tasks_per_generation
 
 _HELD_OUT_TASKS = 256  # as `hf-credit evaluate` plays them
 
@@ -84,9 +85,10 @@ def require_config(args: Any, wanted: type) -> None:
         TypeError: they have another class.
     """
     if not isinstance(args, wanted):
+        base = next(one.__name__ for one in wanted.__mro__ if one.__module__.startswith("trl."))
         raise TypeError(
-            f"args must be a {wanted.__name__}, got a {type(args).__name__}; make one with the same settings, as it "
-            "takes those of TRL's GRPOConfig too."
+            f"args must be of class {wanted.__name__}, got {type(args).__name__}; make one with the same settings, as "
+            f"it also takes those of TRL's {base}."
         )
 
 
@@ -147,7 +149,7 @@ def training_tasks(interaction: Interaction[Any], args: Any) -> Dataset:
         ValueError: the Interaction has none.
     """
     try:
-        return TaskSource(interaction).tasks("train", tasks_per_update(args) * max(args.max_steps, 1))
+        return TaskSource(interaction).tasks("train", tasks_per_generation(args) * max(args.max_steps, 1))
     except ValueError as error:
         raise ValueError(
             f"training needs task rows, got none for {interaction.name!r}, which has no tasks of its own; pass "
@@ -195,7 +197,7 @@ def require_vllm(args: Any) -> None:
     """
     if getattr(args, "use_vllm", False) and importlib.util.find_spec("vllm") is None:
         raise ImportError(
-            "use_vllm needs vLLM, got none installed; run pip install 'hf-credit[vllm]', or set use_vllm to false."
+            f"use_vllm needs vLLM, got none installed; run {how_to_install('vllm')}, or set use_vllm to false."
         )
 
 

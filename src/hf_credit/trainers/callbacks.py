@@ -85,12 +85,13 @@ class WarnWithoutSignal(TrainerCallback):
     """
 
     def __init__(self) -> None:
-        self._last = 0  # the last update with a nonzero advantage
+        self._begun = self._last = 0  # the first update of this run; the last one with a nonzero advantage
         self._latest: Mapping[str, Any] = {}  # log of the latest update without one
         self._warned = False
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._last, self._latest = state.global_step, {}
+        self._begun = self._last = state.global_step
+        self._latest = {}
 
     def on_log(
         self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any
@@ -105,7 +106,7 @@ class WarnWithoutSignal(TrainerCallback):
             self._warn(state)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self._latest and self._last == 0:
+        if self._latest and self._last == self._begun:
             self._warn(state)
 
     def _warn(self, state: Any) -> None:
@@ -175,7 +176,7 @@ def likely_cause(logs: Mapping[str, Any]) -> str:
             "temperature, or start from a policy with more entropy."
         )
     if "advantages/zero" not in logs:
-        return "the method credits no decision; see what it compares in docs/methods.md, and raise its group size."
+        return "the method credits no decision; see `hf-credit methods`, and raise its group size."
     return (
         f"all compared episodes have equal outcomes (mean {logs['reward']:g}); take easier or harder tasks, a policy "
         "that sometimes succeeds, larger groups, or intermediate rewards."

@@ -354,7 +354,10 @@ class CreditConfig(RunSettings, GRPOConfig):
         processes = int(os.environ.get("WORLD_SIZE", "1"))
         episodes = self.generation_batch_size or self.per_device_train_batch_size * processes * slices
         if episodes % 2:
-            raise ValueError(f"an update must hold an even number of episodes, got {episodes}; change the batch size.")
+            raise ValueError(
+                f"a generation must have an even number of task rows, got {episodes}; change instances_per_update, "
+                "per_device_train_batch_size or steps_per_generation."
+            )
 
     def _refuse_what_depends_on_layout(self) -> None:
         if self.loss_type not in _TOKEN_MEAN_LOSSES:
@@ -389,17 +392,17 @@ def as_mapping(name: str, value: Mapping[str, Any] | str | None, example: str = 
     return dict(read)
 
 
-def tasks_per_update(args: CreditConfig) -> int:
-    """The number of task rows of one update, each of which is played `num_generations` times."""
+def tasks_per_generation(args: CreditConfig) -> int:
+    """The number of task rows of one generation, each of which is played `num_generations` times."""
     assert args.generation_batch_size is not None  # set by TRL's own __post_init__
     return args.generation_batch_size // args.num_generations
 
 
 def refuse_short_dataset(dataset: Any, args: CreditConfig) -> None:
-    """Raises a `ValueError` for a dataset that cannot fill one update."""
-    needed = tasks_per_update(args)
+    """Raises a `ValueError` for a dataset that cannot fill one generation."""
+    needed = tasks_per_generation(args)
     if isinstance(dataset, Dataset) and len(dataset) < needed:
         raise ValueError(
-            f"the training dataset must have a row for each task of an update, got {len(dataset)} rows for {needed} "
-            "tasks; add rows or lower the batch."
+            f"the training dataset must have a row for each task of a generation, got {len(dataset)} rows for "
+            f"{needed} tasks; add rows, or lower instances_per_update or steps_per_generation."
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib
+import inspect
 import json
 import textwrap
 from collections.abc import Sequence
@@ -16,9 +17,9 @@ from typing import Any, NamedTuple, NoReturn
 from trl import ModelConfig, ScriptArguments, TrlParser
 
 from hf_credit import methods, recipes
-from hf_credit.options import options_of
+from hf_credit.options import Option, options_of
 from hf_credit.redaction import redacted_command
-from hf_credit.registry import did_you_mean, search_here
+from hf_credit.registry import ALSO_CALLED, did_you_mean, plain, search_here
 from hf_credit.rollouts import Interaction
 from hf_credit.safe_io import parse_yaml, read_text
 from hf_credit.tasks.spec import TaskSpec, agent_named, require_one_task
@@ -73,7 +74,7 @@ class GameArguments(ScriptArguments):
     Without a dataset the policy trains on the task's own training tasks.
 
     Args:
-        method: the method, one of `hf_credit.methods.known()` or `"module:factory"`.
+        method: the method, a name from `hf-credit methods` or `"module:factory"`.
         seam: `"synchronous"`, an update plays its own episodes; or `"asynchronous"`, a vLLM server plays the next ones
             meanwhile. As for `AsyncCreditTrainer`.
         method_options: options of the method, a mapping. Those of a preset are fields of their own instead, if the
@@ -152,7 +153,7 @@ class GameArguments(ScriptArguments):
         one_of("seam", self.seam, SEAMS)
         if self.asynchronous and self.role_models:
             raise ValueError(
-                f"role_models need the seam synchronous, got {sorted(self.role_models)} with asynchronous, where one "
+                f"role_models need seam synchronous, got {sorted(self.role_models)} with asynchronous, where one "
                 "server replies for every role; leave one of them out."
             )
         if self.preset is not None:
@@ -163,6 +164,11 @@ class GameArguments(ScriptArguments):
                 )
             if self.oracle and not self.preset.oracle:
                 raise ValueError(f"the method {self.method} uses no oracle, got {self.oracle!r}; leave it out.")
+            if self.preset.oracle and not self.environment:
+                raise ValueError(
+                    f"the method {self.method!r} needs an environment, got the collaboration {self.collaboration!r}; "
+                    "set method, for example to replay_loo."
+                )
 
     @property
     def asynchronous(self) -> bool:
@@ -249,9 +255,13 @@ class _Parser(TrlParser):
         raise ValueError(f"{message}; correct it.")
 
 
+class _First(argparse.ArgumentParser):
+    error = _Parser.error
+
+
 def _chosen(arguments: Sequence[str]) -> tuple[str | None, str, str, list[str]]:
     """The recipe's file, the method, the seam, and the arguments with the file in place of the recipe's name."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser = _First(add_help=False, allow_abbrev=False)
     for flag in ("--config", "--method", "--seam"):
         parser.add_argument(flag)
     first, _ = parser.parse_known_args(arguments)
@@ -259,10 +269,23 @@ def _chosen(arguments: Sequence[str]) -> tuple[str | None, str, str, list[str]]:
     recipe = _read(path)
     search_here(recipe)
     method = first.method or recipe.get("method") or GameArguments.method
-    if method not in PRESETS:
-        methods.find(method)
     seam = first.seam or recipe.get("seam") or GameArguments.seam
+    _require_method(method, seam)
     return path, method, seam, [path if path and word == first.config else word for word in arguments]
+
+
+def _require_method(method: str, seam: str) -> None:
+    known = sorted({*PRESETS, *methods.known()})
+    if method in PRESETS and method not in methods.known():
+        if seam == "asynchronous":
+            raise ValueError(
+                f"the method {method!r} needs seam synchronous, got asynchronous; set method to ppo, and truncation."
+            )
+    elif method not in known and ":" not in method:
+        remedy = did_you_mean(method, known, {**ALSO_CALLED["method"], "t3": "truncated_ppo"}) or "pick one of these."
+        raise ValueError(f"method must be one of {', '.join(known)}, or 'module:factory', got {method!r}; {remedy}")
+    else:
+        methods.find(method)
 
 
 class _Shared(argparse.Namespace):
@@ -294,7 +317,7 @@ def read_job(arguments: Sequence[str]) -> Job:
             f"a recipe has the fields of {type(args).__name__}, of TRL's ModelConfig and of GameArguments, got "
             f"{_flags(unknown) or redacted_command(unknown)}; {_remedy(unknown, parts)}"
         )
-    if args.save_strategy == "no" and any(word.partition("=")[0] == "--save_steps" for word in arguments):
+    if args.save_strategy == "no" and any(_field(word) == "save_steps" for word in arguments):
         raise ValueError(
             "save_steps needs save_strategy 'steps', got 'no', which saves no checkpoint; add --save_strategy steps."
         )
@@ -328,7 +351,7 @@ def describe_fields(arguments: Sequence[str]) -> str:
     options: list[str] = []
     if not hasattr(config, "method_options"):
         found = options_of(methods.find(method)).values()
-        options = [f"\nmethod_options of {method}:", *(f"  {one.name} {_shown(one.default)}" for one in found)]
+        options = [f"\nmethod_options of {method}:", *map(_described, found)]
     return "\n".join(
         [
             "What is played:",
@@ -340,6 +363,11 @@ def describe_fields(arguments: Sequence[str]) -> str:
             textwrap.fill(listed, 100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False),
         ]
     )
+
+
+def _described(one: Option) -> str:
+    default = "required" if one.default is inspect.Parameter.empty else _shown(plain(one.default))
+    return f"  {one.name} {default}  ({one.values})\n      {one.text}"
 
 
 def _default(one: dataclasses.Field) -> Any:
@@ -359,12 +387,17 @@ def _flags(unknown: Sequence[str]) -> str:
     return " ".join(word.partition("=")[0] for word in unknown if word.startswith("--"))
 
 
+def _field(word: str) -> str:
+    """The field that a flag sets."""
+    return word.removeprefix("--").partition("=")[0].replace("-", "_")
+
+
 def _remedy(unknown: Sequence[str], parts: Any) -> str:
     synchronous = {one.name for one in dataclasses.fields(load_named(_ANY.config))}
     names = [field.name for part in parts for field in dataclasses.fields(part)]
-    flags = [word.removeprefix("--").partition("=")[0].replace("-", "_") for word in unknown if word.startswith("--")]
+    flags = [_field(word) for word in unknown if word.startswith("--")]
     if elsewhere := [flag for flag in flags if flag in synchronous - set(names)]:
-        return f"{', '.join(elsewhere)} need the seam synchronous; leave them out, or take that."
+        return f"{', '.join(elsewhere)} need seam synchronous; leave them out, or set seam to synchronous."
     return " ".join(filter(None, (did_you_mean(flag, names) for flag in flags))) or "correct or remove it."
 
 

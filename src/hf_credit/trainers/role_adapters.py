@@ -298,7 +298,7 @@ def refuse_adapters(roles: Sequence[str], model: Any, peft_config: Any) -> None:
             got = f"adapters {sorted(model.peft_config)}" if isinstance(model, PeftModel) else "none"
             raise ValueError(
                 f"role_adapters must have a peft_config, or a PEFT model with the adapters {sorted(roles)} and no "
-                f"other, got {got}; pass peft_config=LoraConfig(...)."
+                f"other, got {got}; pass peft_config=LoraConfig(...), or set use_peft in a recipe."
             )
         return
     if not isinstance(peft_config, LoraConfig):

@@ -25,7 +25,7 @@ from hf_credit.tasks.rows import load_splits, require_split
 from hf_credit.tasks.spec import TaskSpec
 from hf_credit.trainers.arguments import require_trackers
 from hf_credit.trainers.callbacks import ReportChecks
-from hf_credit.trainers.config import tasks_per_update
+from hf_credit.trainers.config import tasks_per_generation
 from hf_credit.trainers.recipes import Job, load_named, trainer_of
 from hf_credit.trainers.recording import RunRecorder
 
@@ -168,7 +168,7 @@ def _dataset_rows(job: Job, interaction: Interaction[Any]) -> tuple[Any, Any]:
     game, args = job.game, job.args
     evaluated = args.eval_strategy != "no"
     if game.dataset_name is None:
-        at_once = tasks_per_update(args)
+        at_once = tasks_per_generation(args)
         size = at_once * args.max_steps if args.max_steps > 0 else max(at_once, game.training_tasks)
         rows = TaskSource(interaction).tasks("train", size)
         return rows, TaskSource(interaction).tasks("held_out", game.held_out_tasks) if evaluated else None

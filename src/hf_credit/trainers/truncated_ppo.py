@@ -23,6 +23,8 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 }
 """The paper's settings of each algorithm (section C.3): weight of the KL penalty, clipping, episodes of a task."""
 
+_OF_PPO = ("gamma", "lam", "gae_level", "whiten")
+
 
 @dataclass
 class TruncatedPPOConfig(PresetConfig, method="ppo"):
@@ -91,6 +93,12 @@ class TruncatedPPOConfig(PresetConfig, method="ppo"):
                 setattr(self, name, value)
         self.truncation_options = as_mapping("truncation_options", self.truncation_options, '{"ties": true}')
         super().__post_init__()
+        for name in ("advantage_eps",) if self.algorithm == "ppo" else _OF_PPO:
+            if (value := getattr(self, name)) != getattr(type(self), name):
+                raise ValueError(
+                    f"{name} has no effect with algorithm {self.algorithm!r}, got {value!r}; leave it out, or take "
+                    "another algorithm."
+                )
         if self.cut_value != "zero" and self.algorithm != "ppo":
             raise ValueError(
                 f"cut_value={self.cut_value!r} needs a critic, got algorithm={self.algorithm!r}, which has none; take "

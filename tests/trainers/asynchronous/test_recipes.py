@@ -53,10 +53,10 @@ def test_a_method_with_a_trainer_of_its_own_is_one_among_others_here(tmp_path: P
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"beta": 0.04}, r"got --beta; beta need the seam synchronous; leave them out, or take that\."),
-        ({"trust_region": 0.1, "critic_passes": 2}, r"critic_passes, trust_region need the seam synchronous"),
+        ({"beta": 0.04}, r"got --beta; beta need seam synchronous; leave them out, or set seam to synchronous\."),
+        ({"trust_region": 0.1, "critic_passes": 2}, r"critic_passes, trust_region need seam synchronous"),
         ({"seam": "parallel"}, r"seam must be one of synchronous, asynchronous, got 'parallel'; pick one\."),
-        ({"role_models": {"judge": "model"}}, r"role_models need the seam synchronous, got \['judge'\]"),
+        ({"role_models": {"judge": "model"}}, r"role_models need seam synchronous, got \['judge'\]"),
     ],
 )
 def test_what_goes_with_the_other_seam_is_refused(tmp_path: Path, changed: dict[str, Any], sentence: str) -> None:

@@ -7,7 +7,7 @@ The library's own time limit is an alarm, which works in the main thread only an
 - only plain notation is accepted (`code_sandbox.notation`);
 - each comparison has a confined child of its own, forked from a process that has the libraries and never sees an
   answer (`code_sandbox.algebra_process`);
-- the operating system limits the processor time and memory of a child (on macOS, which has no limit of address space,
+- the operating system limits the CPU time and memory of a child (on macOS, which has no limit of address space,
   the time only), and kills it when time is up;
 - one process computes the comparisons of several threads side by side, and results are cached, failures included.
 
@@ -31,9 +31,9 @@ from code_sandbox.fork_server import FairSemaphore, ForkServer, processors, rese
 from code_sandbox.notation import refusal_of_text
 
 CPU_SECONDS = 2
-"""Processor time of a comparison; most take a few hundredths of it."""
+"""CPU time of a comparison; most take a few hundredths of it."""
 WALL_SECONDS = 20.0
-"""Wall-clock time of a comparison, which also ends one that gets no processor."""
+"""Wall-clock time of a comparison, which also ends one that gets no CPU."""
 MEMORY_BYTES = 1 << 30
 """Address space of a child, a fifth of which it uses from the start."""
 START_SECONDS = 120.0
@@ -65,7 +65,7 @@ class Worker:
     Args:
         cpu_seconds, wall_seconds: of a comparison, see `CPU_SECONDS` and `WALL_SECONDS`.
         memory_bytes: of a child, see `MEMORY_BYTES`.
-        at_once: the number of comparisons side by side; by default two for each processor, so that slow ones do not
+        at_once: the number of comparisons side by side; by default two for each CPU, so that slow ones do not
             block quick ones.
         consent: the name of an environment variable in place of `CONSENT`.
     """
@@ -130,7 +130,7 @@ class Worker:
         if letter in (b"u", b""):
             raise Broken("the checker of algebra cannot confine its process, or it ended; restart the program.")
         return {
-            b"t": f"no result within {self.cpu_seconds} seconds of processor time",
+            b"t": f"no result within {self.cpu_seconds} seconds of CPU time",
             b"m": f"no result within {self.memory_bytes >> 20} MiB, or too deeply nested",
             b"r": "numbers or parts that the algebra does not compute with",
             b"f": "the library failed",

@@ -92,7 +92,7 @@ class Server:
         channel: receives the sockets of comparisons; when it closes, all ends.
         confinement: prepared, for each child to enter.
         compare: from `comparison`.
-        bounds: of a child; its processor time is the limit of a comparison.
+        bounds: of a child; its CPU time is the limit of a comparison.
         wall_seconds: wall-clock limit of a child.
     """
 

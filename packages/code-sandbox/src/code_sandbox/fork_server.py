@@ -136,7 +136,7 @@ class FairSemaphore:
 
 
 def processors() -> int:
-    """Returns the number of processors that this process may use."""
+    """Returns the number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

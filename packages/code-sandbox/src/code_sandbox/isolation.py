@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 _BOTH = (
     "no new process or thread; system calls limited to a list; no capabilities, and none to gain",
-    "limits on address space, processor time, wall-clock time, files and messages",
+    "limits on address space, CPU time, wall-clock time, files and messages",
 )
 _GUARANTEES = {
     NAMESPACES: (

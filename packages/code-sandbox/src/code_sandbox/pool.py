@@ -1,4 +1,4 @@
-"""The sandboxes of this program: each serves one run at a time, and as many work in parallel as it has processors."""
+"""The sandboxes of this program: each serves one run at a time, and as many work in parallel as it has CPUs."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class SandboxPool:
         self._closed = False
 
     def run(self, level: str, request: Mapping[str, Any], code: bytes, tests: bytes) -> tuple[str, dict[int, str]]:
-        """Calls `Supervisor.run` once a processor is free. If the supervisor fails, a new one tries once more.
+        """Calls `Supervisor.run` once a CPU is free. If the supervisor fails, a new one tries once more.
 
         Raises:
             SandboxError: the sandbox failed twice.

@@ -37,13 +37,13 @@ _KINDS: dict[str, Kind] = {"p": "passed", "f": "failed", "e": "error", "t": "tim
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one run. The paper names wall-clock, processor and memory limits without their values.
+    """Limits of one run. The paper names wall-clock, CPU and memory limits without their values.
 
     Attributes:
-        test_seconds: processor time of loading the code, and of each test; wall-clock time at most three times that,
+        test_seconds: CPU time of loading the code, and of each test; wall-clock time at most three times that,
             so that a busy machine does not change a score.
         wall_seconds: wall-clock time of the whole run; the outcome of tests not reached by then is `"timeout"`.
-        cpu_seconds: processor time of each of the two processes.
+        cpu_seconds: CPU time of each of the two processes.
         memory_bytes: address space of each of the two processes.
         scratch_bytes: size of the scratch folder, and of each file in it.
         code_bytes: longer code does not run and scores 0 ("overlong", Appendix E).
@@ -85,7 +85,7 @@ class TestRun:
 
     Attributes:
         outcomes: of the tests, in their order.
-        seconds: wall-clock time, with the wait for a free processor.
+        seconds: wall-clock time, with the wait for a free CPU.
         level: the isolation level of the run.
     """
 
@@ -121,7 +121,7 @@ def run_tests(
 
     Nothing else in this library runs code of others. The README lists the guarantees for the calling program and for
     the author of the tests; `code_sandbox.isolation` has those of each level. Safe to call from many threads; as many
-    runs work in parallel as there are processors.
+    runs work in parallel as there are CPUs.
 
     Args:
         code: the solution, as text or as the bytes of a source file.

@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from hf_credit.evaluation.episode_page import written_out
+from hf_credit.extras import how_to_install
 from hf_credit.hub.leaderboard import views
 from hf_credit.hub.leaderboard.entries import MOST_REPLIES_BYTES
 from hf_credit.hub.leaderboard.form import Form
@@ -30,7 +31,7 @@ from hf_credit.rollouts.capabilities import Oracled
 try:
     import gradio as gr
 except ImportError:
-    raise ImportError('The page needs gradio, which is not installed; run pip install "hf-credit[spaces]".') from None
+    raise ImportError(f"the page needs the package gradio, got none; run {how_to_install('spaces')}.") from None
 
 RELOAD_SECONDS = 120
 TABS = ("Board", "Credit", "Compare", "Entry", "Submit", "About")

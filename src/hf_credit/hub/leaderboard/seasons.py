@@ -28,6 +28,7 @@ from hf_credit.hub.leaderboard.inputs import (
     strict_json,
     to_json,
 )
+from hf_credit.registry import did_you_mean
 from hf_credit.rollouts import Interaction, RolloutRequest
 from hf_credit.rollouts.capabilities import TaskSource
 from hf_credit.tasks.spec import TaskSpec
@@ -364,5 +365,6 @@ def untrusted(spec: Mapping[str, Any]) -> TaskSpec:
 def _called(name: str, boards: Sequence[B], what: str) -> B:
     by_name = {board.name: board for board in boards}
     if name not in by_name:
-        raise ValueError(f"{what} must be one of {', '.join(by_name)}, got {str(name)[:80]!r}; name one of these.")
+        remedy = did_you_mean(str(name)[:80], by_name) or "name one of these."
+        raise ValueError(f"{what} must be one of {', '.join(by_name)}, got {str(name)[:80]!r}; {remedy}")
     return by_name[name]

@@ -67,6 +67,7 @@ Contrast = Literal["dr", "ips", "model", "sequential", "process"]
 Outcome = Literal["check", "verified"]
 ESTIMATORS: tuple[str, ...] = get_args(Contrast)
 OUTCOMES: tuple[str, ...] = get_args(Outcome)
+Baseline = Literal["ppo_rlvr", "long_rlvr", "rlvmr", "constrained_process", "compute_matched", "information_matched"]
 _META = ("think", "search", "read", "verify")
 # The baselines of Tables 2 and 3 as options of this method; every other weight of eq. 3 is 0.
 _PLAIN: dict[str, Any] = {
@@ -80,7 +81,7 @@ _PLAIN: dict[str, Any] = {
     "counterfactuals": "none",
     "constrained": False,
 }
-BASELINES: Mapping[str, Mapping[str, Any]] = {
+BASELINES: Mapping[Baseline, Mapping[str, Any]] = {
     "ppo_rlvr": _PLAIN,
     "long_rlvr": {**_PLAIN, "evidence": 0.45},
     "rlvmr": {**_PLAIN, "meta": 0.18},
@@ -436,7 +437,7 @@ def constrained_counterfactual(
     rewards: RewardWeights = RewardWeights(),
     credit: ConstrainedCounterfactual = ConstrainedCounterfactual(),
     limits: Mapping[str, float] | None = None,
-    baseline: str | None = None,
+    baseline: Baseline | None = None,
 ) -> Method:
     """Returns the CVT-RL method, or one of the paper's `BASELINES`.
 
@@ -447,7 +448,7 @@ def constrained_counterfactual(
             current policy plays them.
         ema: in place of `refresh_every`, the decay of a frozen copy that is a moving average of the policy.
         limits: the limit of each mean cost, by name; the paper's if `None`.
-        baseline: one of `BASELINES`; its options override all others.
+        baseline: a baseline of the paper; it overrides the options that it sets.
 
     Raises:
         ValueError: an option is out of range, or options do not fit each other.

@@ -44,7 +44,6 @@ class AsyncCreditConfig(RunSettings, AsyncGRPOConfig):
             adapter alone by its path. `"folder"`: files in a folder that trainer and server can both read.
         weight_folder: that folder; `None` takes one in `output_dir`.
         temperature: 1, the only value: a server gives the log-probabilities of given replies at temperature 1 only.
-        aggregation, importance_sampling_level: `"token"`, the only values.
 
     Raises:
         ValueError: a setting is not possible.
@@ -59,6 +58,9 @@ class AsyncCreditConfig(RunSettings, AsyncGRPOConfig):
     )
     mask_truncated_completions: bool = field(
         default=False, metadata={"help": "Whether replies that reached the length limit are left out of the loss."}
+    )
+    max_concurrent_episodes: int = field(
+        default=256, metadata={"help": "Maximum number of parallel requests to the server."}
     )
     concurrent_collections: int = field(
         default=3, metadata={"help": "Number of collections that are played in parallel."}
@@ -97,8 +99,8 @@ class AsyncCreditConfig(RunSettings, AsyncGRPOConfig):
             whole_number(name, getattr(self, name), 0)
         if self.temperature != 1:
             raise ValueError(
-                f"temperature must be 1 where a server generates for training, got {self.temperature}: it tells "
-                "log-probabilities of given replies at 1 alone; set it to 1, or train with CreditTrainer."
+                f"temperature must be 1 where a server generates for training, got {self.temperature}: it returns "
+                "log-probabilities of given replies only at temperature 1; set it to 1, or train with CreditTrainer."
             )
         if self.weight_transfer not in TRANSFERS:
             raise ValueError(

@@ -274,7 +274,7 @@ class Server:
             except (_Failed, TimeoutError) as error:
                 if failures == (self.retries if replies else 0):
                     raise
-                logger.warning("asks the vLLM server again: %s", error)
+                logger.warning("repeating a request to the vLLM server: %s", error)
                 failures += 1
             self.retried += 1
             await asyncio.sleep(pause)
@@ -341,8 +341,8 @@ class Server:
                           f"{_short(text)}; look into its log, start it again and {_RESUME}.")  # fmt: skip
         if response.status != 200:
             raise ConnectionError(
-                f"the vLLM server must take what the trainer asks, got status {response.status} from {self.url}{path}"
-                f": {_short(text)}; start it with the trainer's model and settings, and {_RESUME}."
+                f"the vLLM server must accept the trainer's requests, got status {response.status} from "
+                f"{self.url}{path}: {_short(text)}; start it with the trainer's model and settings, and {_RESUME}."
             )
         try:
             return json.loads(text) if text else None

@@ -139,8 +139,9 @@ class AsyncCreditTrainer(UpdateTrainer):
         chosen = cast(dict[str, Any], args.model_init_kwargs or {})
         require_whole_files(model, **{"trust_remote_code": args.trust_remote_code, **chosen})
         if isinstance(train_dataset, IterableDataset):
-            raise TypeError(
-                "train_dataset must have a length, got a stream; take a Dataset, as a restart returns to rows."
+            raise ValueError(
+                "train_dataset must have a length, as a restart returns to rows, got a stream; load it "
+                "without streaming."
             )
         if args.max_steps <= 0:
             args.max_steps = max(round(args.num_train_epochs * len(train_dataset) / args.generation_batch_size), 1)

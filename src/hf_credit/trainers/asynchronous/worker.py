@@ -295,8 +295,8 @@ class Worker:
         """
         if self._failed is not None:
             raise RuntimeError(
-                f"a worker must play and credit, got {type(self._failed).__name__}: {self._failed}; fix the code "
-                "that the traceback names."
+                f"the worker must play and credit episodes without errors, got {type(self._failed).__name__}: "
+                f"{self._failed}; fix the code that the traceback names."
             ) from self._failed
         now, asking = time.monotonic(), self.desk.asking()  # the sampler has limits of its own
         with self._changing:
@@ -304,8 +304,9 @@ class Worker:
         hanging = [one for one in playing if now - one.seen > stale_after_s]
         if hanging:
             raise RuntimeError(
-                f"a collection must go on within {stale_after_s:g} s, got none for {now - hanging[0].seen:.0f} s in "
-                f"collection {hanging[0].number}; fix the world or the method that hangs:\n{self._where()}"
+                f"a collection must make progress within {stale_after_s:g} s, got none for "
+                f"{now - hanging[0].seen:.0f} s in collection {hanging[0].number}; fix the environment or the method "
+                f"that hangs:\n{self._where()}"
             )
 
     # Calls of the trainer -----------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 
 @dataclass(frozen=True)
 class Bounds:
-    """The limits of one confined process, in bytes and seconds of processor time."""
+    """The limits of one confined process, in bytes and seconds of CPU time."""
 
     memory_bytes: int
     cpu_seconds: int

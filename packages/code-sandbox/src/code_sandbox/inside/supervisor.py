@@ -35,7 +35,7 @@ textwrap time types typing unicodedata zlib
 
 _START_SECONDS = 30.0
 _WAITING = 3
-"""The wall-clock limit of a test as a multiple of its limit of processor time."""
+"""The wall-clock limit of a test as a multiple of its limit of CPU time."""
 
 
 class Broken(Exception):
@@ -133,7 +133,7 @@ class Attempt:
                 began, used = time.monotonic(), self._cpu_seconds()
                 deadline = began + seconds
             elif len(confined) == 2 and deadline <= time.monotonic() < min(wall, began + _WAITING * seconds):
-                # On a busy machine a test has less processor time than wall-clock time.
+                # On a busy machine a test has less CPU time than wall-clock time.
                 missing = seconds - (self._cpu_seconds() - used)
                 if missing <= 0:
                     return letters, loaded, True
@@ -147,7 +147,7 @@ class Attempt:
         return letters, loaded, False
 
     def _cpu_seconds(self) -> float:
-        """Returns the processor time of both processes so far, infinite where the system does not report it."""
+        """Returns the CPU time of both processes so far, infinite where the system does not report it."""
         try:
             # The id of another process's clock, as clock_getcpuclockid(3) computes it.
             return sum(time.clock_gettime((~pid << 3) | 2) for pid in self._pids)
@@ -155,7 +155,7 @@ class Attempt:
             return float("inf")
 
     def end(self) -> bool:
-        """Kills and reaps both. Returns whether one of them had used up its processor time."""
+        """Kills and reaps both. Returns whether one of them had used up its CPU time."""
         spent = False
         for pid in self._pids:
             with contextlib.suppress(ProcessLookupError):

@@ -1,0 +1,22 @@
+"""How to install packages that only some parts of the library need."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+from packaging.requirements import Requirement
+
+OF_THE_REPOSITORY = {"code-sandbox": "./packages/code-sandbox", "local-hub": "./packages/local-hub"}
+"""Distributions that are in no index, by the folder in a clone: a package of this name in an index is another one."""
+
+
+def how_to_install(extra: str) -> str:
+    """Returns the command that installs the requirements of an extra, such as `pip install 'matplotlib>=3.9.2'`.
+
+    It names the packages and not `hf-credit[extra]`, which pip would look for in an index.
+    """
+    found = [Requirement(line) for line in importlib.metadata.requires("hf-credit") or ()]
+    needed = [one for one in found if one.marker is not None and one.marker.evaluate({"extra": extra})]
+    local = [OF_THE_REPOSITORY[one.name] for one in needed if one.name in OF_THE_REPOSITORY]
+    named = [f"'{one.name}{one.specifier}'" for one in needed if one.name not in OF_THE_REPOSITORY]
+    return f"pip install {' '.join(local + named)}" + (" in a clone" if local else "")
