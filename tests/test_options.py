@@ -124,7 +124,7 @@ def test_options_show_their_values_and_texts() -> None:
         "size": ("whole number at least 1", 2, "how many."),
         "share": ("number in [0, 1]", 0.5, "of what there is."),
         "name": ("left, right", "right", "one of two."),
-        "sizes": ("list of whole number at least 1", (1,), "how many each."),
+        "sizes": ("list of whole numbers at least 1", (1,), "how many each."),
     }
     values = {name: one.values for name, one in options_of(stranger).items()}
     assert [values[name] for name in ("decay", "positive", "said", "text", "table", "code")] == [

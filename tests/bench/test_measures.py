@@ -184,7 +184,7 @@ def test_outcomes_are_between_the_worst_and_the_best_return() -> None:
 
 
 def test_unknown_dials_are_refused() -> None:
-    with pytest.raises(ValueError, match="takes only its dials"):
+    with pytest.raises(ValueError, match="takes the options horizon, noise, start_right, got 'length'"):
         make_problem("key", length=3)
 
 
