@@ -414,10 +414,10 @@ def test_a_key_is_refused_after_its_run_and_is_written_nowhere(seen: Any, caplog
     with caplog.at_level(logging.DEBUG):
         after = interaction.advance(state, ["?"])
         for key in (told["key"], "another"):
-            with pytest.raises(urllib.error.HTTPError, match="401"):
-                post(f"{told['url']}/chat/completions", key, {"messages": []})
-            with pytest.raises(urllib.error.HTTPError, match="401"):
-                post(f"{told['url']}/reward", key, {"value": 100})
+            for path, body in (("chat/completions", {"messages": []}), ("reward", {"value": 100})):
+                with pytest.raises(urllib.error.HTTPError, match="401") as refused:
+                    post(f"{told['url']}/{path}", key, body)
+                refused.value.close()
     assert told["key"] not in caplog.text + interaction.state_to_json(after)
 
 
