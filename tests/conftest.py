@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import gc
 import importlib
+import logging
 import os
 import shutil
 import string
@@ -65,6 +66,14 @@ def _frozen_garbage() -> None:
     """Every training collects garbage; it need not look through what was imported, or kept, before this module."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_handlers() -> None:
+    """pytest adds its handlers to loggers that do not propagate, six times a test; torch has eighty of them."""
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.startswith("torch.") and isinstance(logger, logging.Logger):
+            logger.propagate = True
 
 
 @pytest.fixture(scope="session", autouse=True)
