@@ -158,7 +158,7 @@ def test_more_documents_need_more_tool_calls_and_can_be_solved_without_cost():
         ({"calls": -1}, "calls must be a whole number from 0 to 9999, got -1; correct it."),
         ({"key_length": 0.5}, "key_length must be a whole number from 1 to 20, got 0.5; correct it."),
         ({"flaky": 1.0}, r"flaky must be in \[0, 1\), got 1.0; lower it."),
-        ({"wording": "terse"}, "wording must be one of brief, prose, got 'terse'; pick one."),
+        ({"wording": "terse"}, r"wording must be one of brief, prose, got 'terse'; did you mean 'prose'\?"),
     ],
 )
 def test_options_outside_of_their_ranges_are_refused(options, message):

@@ -147,7 +147,7 @@ def test_a_split_repeats_after_its_official_number_of_tasks():
         ({"levels": 1}, "levels must be a whole number from 2 to 100, got 1; correct it."),
         ({"attributes": 1}, "attributes must be a whole number from 2 to 16, got 1; correct it."),
         ({"movies": 1}, "movies must be a whole number from 2 to 100, got 1; correct it."),
-        ({"sampling": "min"}, "sampling must be one of uniform, min_max, max, got 'min'; pick one."),
+        ({"sampling": "min"}, r"sampling must be one of uniform, min_max, max, got 'min'; did you mean 'min_max'\?"),
     ],
 )
 def test_a_bad_option_is_refused(options, message):

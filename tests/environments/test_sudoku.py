@@ -162,7 +162,7 @@ def test_the_smaller_sizes_have_their_own_default_blanks():
         ({"notation": "words"}, "notation must be one of grid, named, candidates, got 'words'; pick one."),
         (
             {"notation": ["named"]},
-            r"notation must be one of grid, named, candidates, got \['named'\]; pick one.",
+            r"notation must be one of grid, named, candidates, got \['named'\]; did you mean 'named'\?",
         ),
         ({"blanks": 40.0}, "blanks must be a whole number, got 40.0; correct it."),
         ({"blanks": True}, "blanks must be a whole number, got True; correct it."),

@@ -350,5 +350,5 @@ def test_a_missing_library_is_named_with_the_remedy(
     for module in [name for name in sys.modules if name == library or name.startswith(f"{library}.")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(ImportError, match=rf'{library}.* run pip install "hf-credit\[statistics\]"'):
+    with pytest.raises(ImportError, match=rf"{library}, got none; run pip install 'scipy"):
         call()  # type: ignore[operator]

@@ -115,7 +115,9 @@ def test_an_adapter_is_asked_for_by_role_and_version(client: Any, served: MicroS
     one.update_model_version(4)
     one.load_adapter("agent-v4", "/somewhere")
     assert one.submit("agent", CONTEXT, 1).result(PATIENCE).ids
-    with pytest.raises(ConnectionError, match=r"must take what the trainer asks, got status 404 .*no model judge-v4"):
+    with pytest.raises(
+        ConnectionError, match=r"must accept the trainer's requests, got status 404 .*no model judge-v4"
+    ):
         one.submit("judge", CONTEXT, 1).result(PATIENCE)
     one.unload_adapter("agent-v4")
     assert served.adapters == {}

@@ -196,7 +196,9 @@ def test_a_world_that_hangs_is_named_with_the_place_where_it_hangs(chat: Any, ru
     one = running(worker(chat, interaction=world, concurrent_collections=1))
     one.check_health(PATIENCE)
     assert world.inside.wait(PATIENCE)
-    with pytest.raises(RuntimeError, match=r"(?s)must go on within 0 s, got none .* in collection 0; .*go_on\.wait"):
+    with pytest.raises(
+        RuntimeError, match=r"(?s)must make progress within 0 s, got none .* in collection 0; .*go_on\.wait"
+    ):
         wait_until(lambda: one.check_health(0.0))
     world.go_on.set()
     assert drawn(one, 1)
