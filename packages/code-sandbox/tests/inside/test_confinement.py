@@ -61,7 +61,8 @@ def test_with_namespaces_the_process_is_alone() -> None:
     assert set(folders["/"]) == {path.split("/")[1] for path in [SCRATCH, *standard_library()]} or folders["/"] == (
         "PermissionError"
     )
-    assert [name for path, name in folders.items() if path.endswith("site-packages")] == ["PermissionError"]
+    (installed,) = [name for path, name in folders.items() if path.endswith("site-packages")]
+    assert installed in ("PermissionError", "FileNotFoundError")  # Debian's Python has no such folder
 
 
 @pytest.mark.parametrize("level", [NAMESPACES, LANDLOCK])
