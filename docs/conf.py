@@ -7,6 +7,7 @@ import json
 import os
 import pkgutil
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from docutils import nodes
 from nbformat import v4
 from packaging.version import Version
 from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
 from sphinx.util import logging
 
 import hf_credit
@@ -205,6 +207,22 @@ def list_versions(app: Sphinx, error: Exception | None) -> None:
     )
 
 
+def copy_pictures(app: Sphinx, error: Exception | None) -> None:
+    """Copies what pages name in HTML of their own, such as the pictures of the README, which Sphinx does not read."""
+    if error is not None or app.builder.name != "html":
+        return
+    site = Path(app.outdir)
+    for page in site.rglob("*.html"):
+        for name in re.findall(r'<(?:img|source)\b[^>]*?\bsrc(?:set)?="(?!\w+:|/)([^"?#]+)', page.read_text()):
+            picture = (page.parent / name).resolve()
+            original = ROOT / picture.relative_to(site.resolve())
+            if not picture.exists():
+                if not original.is_file():
+                    raise ExtensionError(f"a page must name pictures that exist, got {name!r} in {page}; correct it.")
+                picture.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(original, picture)
+
+
 def list_pages(app: Sphinx, error: Exception | None) -> None:
     """`llms.txt`: every page with its first sentence, for readers that are programs."""
     if error is not None or app.builder.name != "html":
@@ -223,5 +241,6 @@ def setup(app: Sphinx) -> None:
     app.connect("autodoc-skip-member", skip_foreign)
     # Before napoleon, which reads sections.
     app.connect("autodoc-process-docstring", as_restructured_text, priority=100)
+    app.connect("build-finished", copy_pictures)
     app.connect("build-finished", list_versions)
     app.connect("build-finished", list_pages)
