@@ -24,12 +24,12 @@ untrusted file (`hf_credit.tasks.spec`) finds all code that could run."""
 
 _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 # The names of methods in their papers.
-ALSO_CALLED = {
+_ALSO_CALLED = {
     "method": {
         "c3": "replay_loo",
         "ccpo": "counterfactual_grpo",
         "cvt_rl": "constrained_counterfactual",
-        "t3": "ppo",
+        "t3": "truncated_ppo",
         "vpr": "verifiable_process",
     }
 }
@@ -52,7 +52,7 @@ def find(kind: str, known: Mapping[str, str], name: str) -> Callable[..., Any]:
         raise ValueError(f"{kind} must be a name, got {name!r}; write the name alone, and its options beside it.")
     target = known.get(name) or _entry_points(kind).get(name) or name
     if not CODE.fullmatch(target):
-        remedy = did_you_mean(name, names(kind, known), ALSO_CALLED.get(kind, {})) or "pick one of these."
+        remedy = did_you_mean(name, names(kind, known), _ALSO_CALLED.get(kind, {})) or "pick one of these."
         named = ", ".join(names(kind, known))
         raise ValueError(f"{kind} must be one of {named}, or 'module:object', got {name!r}; {remedy}")
     module, _, attribute = target.partition(":")
@@ -79,9 +79,10 @@ def did_you_mean(name: str, known: Iterable[str], also_called: Mapping[str, str]
     Args:
         name: the unknown name.
         known: the known names.
-        also_called: known names by their synonyms.
+        also_called: names by their synonyms; those that are not known are ignored.
     """
-    called = {**{one: one for one in known}, **(also_called or {})}
+    called = {one: one for one in known}
+    called |= {synonym: one for synonym, one in (also_called or {}).items() if one in called}
     close = difflib.get_close_matches(name.lower().replace("-", "_"), called, n=1)
     return f"did you mean {called[close[0]]!r}?" if close else ""
 

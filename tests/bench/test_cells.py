@@ -59,7 +59,7 @@ def test_broken_code_is_shown_with_its_traceback_costs_no_other_cell_and_is_fill
 def test_commands_write_tables_a_plot_and_which_method_to_take(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = tmp_path / "which.md"
+    page = tmp_path / "new" / "which.md"
     chosen = ["--method", "ppo", "--method", "rloo", "--method", "exact_advantage", "--problem", "chain"]
     small = ["--dial", "length=2", "--seeds", "2", "--updates", "8", "--policy", "start", "--processes", "2"]
     with pytest.raises(SystemExit) as left:
@@ -69,7 +69,7 @@ def test_commands_write_tables_a_plot_and_which_method_to_take(
     assert (tmp_path / "learning_narrow.png").stat().st_size > 10_000
     assert not (tmp_path / "cost.png").exists()
     assert "all of several decisions must be right" in page.read_text()
-    assert 'src="./learning.png"' in page.read_text()
+    assert 'src="../learning.png"' in page.read_text()
     assert 'src="learning.png"' in (tmp_path / "index.md").read_text()
     lines = [json.loads(line) for line in (tmp_path / "cells.jsonl").read_text().splitlines()]
     assert {one["dials"]["length"] for one in lines} == {2}

@@ -129,7 +129,7 @@ def test_the_settings_hold_no_token(recipe: Callable[..., Path]) -> None:
         (("--hub_tokem", "secret"), "got --hub_tokem; did you mean 'hub_token'?"),
         (("--hub_tokem=secret",), "got --hub_tokem; did you mean 'hub_token'?"),
         (("--nonsense", "1"), "of TRL's ModelConfig and of GameArguments, got --nonsense; "),
-        (("--method", "magic"), "or 'module:factory', got 'magic'; pick one"),
+        (("--method", "magic"), "or 'module:object', got 'magic'; pick one"),
         (("--method",), "argument --method: expected one argument"),
         (("--method", "t3"), "did you mean 'truncated_ppo'?"),
         (("--method", "truncatd_ppo"), "did you mean 'truncated_ppo'?"),

@@ -99,6 +99,8 @@ def bench(
         along_dials = not (method or problem or dials)
     if guide is not None and seeds < 2 and not along_dials:
         raise ValueError(f"--guide needs at least 2 seeds, got {seeds}; raise --seeds or omit --guide.")
+    if guide is not None:
+        guide.parent.mkdir(parents=True, exist_ok=True)
     if along_dials:
         todo += cells.along_dials(critic=critic, updates=updates)
     path = output / "cells.jsonl"

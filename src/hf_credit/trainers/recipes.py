@@ -19,7 +19,7 @@ from trl import ModelConfig, ScriptArguments, TrlParser
 from hf_credit import methods, recipes
 from hf_credit.options import Option, options_of
 from hf_credit.redaction import redacted_command
-from hf_credit.registry import ALSO_CALLED, did_you_mean, plain, search_here
+from hf_credit.registry import did_you_mean, find, plain, search_here
 from hf_credit.rollouts import Interaction
 from hf_credit.safe_io import parse_yaml, read_text
 from hf_credit.tasks.spec import TaskSpec, agent_named, require_one_task
@@ -275,17 +275,12 @@ def _chosen(arguments: Sequence[str]) -> tuple[str | None, str, str, list[str]]:
 
 
 def _require_method(method: str, seam: str) -> None:
-    known = sorted({*PRESETS, *methods.known()})
-    if method in PRESETS and method not in methods.known():
-        if seam == "asynchronous":
-            raise ValueError(
-                f"the method {method!r} needs seam synchronous, got asynchronous; set method to ppo, and truncation."
-            )
-    elif method not in known and ":" not in method:
-        remedy = did_you_mean(method, known, {**ALSO_CALLED["method"], "t3": "truncated_ppo"}) or "pick one of these."
-        raise ValueError(f"method must be one of {', '.join(known)}, or 'module:factory', got {method!r}; {remedy}")
-    else:
-        methods.find(method)
+    of_trainers = {name: one.trainer for name, one in PRESETS.items() if name not in methods.METHODS}
+    if method in of_trainers and seam == "asynchronous":
+        raise ValueError(
+            f"the method {method!r} needs seam synchronous, got asynchronous; set method to ppo, and truncation."
+        )
+    find("method", {**of_trainers, **methods.METHODS}, method)
 
 
 class _Shared(argparse.Namespace):
