@@ -21,7 +21,7 @@ from agent_programs import asks, post
 
 from hf_credit import collaborations
 from hf_credit.agents import AgentInteraction, AgentState
-from hf_credit.agents.runs import DivergedRunError
+from hf_credit.agents.runs import DivergedRunError, RunError
 from hf_credit.rollouts import Chat, Ending, Engine, Generation, RolloutRequest, decision_rows, replay_from, verify
 from hf_credit.rollouts.interaction import Reply
 
@@ -393,6 +393,75 @@ def test_a_run_gets_only_the_variables_that_are_listed_and_a_folder_that_is_dele
     assert not Path(told["folder"]).exists()
     interaction.close()
     assert not Path(told["folder"]).parent.exists()
+
+
+_SETS_HOME = "import os\nos.environ['HOME'] = {home!r}\n"
+_PLAYS = "def play(task, model):\n    return 1.0\n"
+
+
+@pytest.mark.parametrize("how", ["option", "decorator", "at import", "import fails", "by the scorer", "in the closer"])
+def test_no_end_of_a_program_deletes_the_folder_that_home_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "thesis").write_text("years")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    sets = _SETS_HOME.format(home=str(home))
+    text, settings = _PLAYS, {}
+    if how == "option":
+        settings = {"environment": ["HOME"]}
+    elif how == "decorator":
+        text = f"from hf_credit.agents import agent\n@agent(environment=['HOME'])\n{_PLAYS}"
+    elif how.startswith(("by", "in")):
+        setting = "score" if how.startswith("by") else "close"
+        text += f"def last(task, given):\n    {'; '.join(sets.splitlines())}; return 1.0\n"
+        settings = {setting: "my_program:last"}
+    else:
+        text = sets + _PLAYS + ("1 / 0\n" if how == "import fails" else "")
+    (tmp_path / "my_program.py").write_text(text)
+    interaction = AgentInteraction("my_program:play", **settings)
+    if how == "import fails":
+        with pytest.raises(ValueError, match="division by zero"):
+            interaction.settings  # noqa: B018
+    else:
+        assert interaction.start({}, 0).worth == 1.0
+        assert not list(home.glob("run-*"))
+    interaction.close()
+    assert [one.name for one in home.iterdir()] == ["thesis"]
+
+
+@pytest.mark.parametrize(
+    ("of", "told"),
+    [
+        ("a program", "the coroutine of an async def; run it inside of a plain function with asyncio.run"),
+        ("a scorer", "the coroutine of an async def"),
+        ("a generator", "the async_generator of an async def"),
+    ],
+)
+def test_an_async_def_is_refused_in_a_sentence_that_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of: str, told: str
+) -> None:
+    body = "yield 1.0" if of == "a generator" else "return 1.0"
+    (tmp_path / "my_program.py").write_text(f"async def later(task, model):\n    {body}\n{_PLAYS}")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    settings = {"score": "my_program:later"} if of == "a scorer" else {"score": "agent_programs:right"}
+    interaction = AgentInteraction(f"my_program:{'play' if of == 'a scorer' else 'later'}", **settings)
+    with pytest.raises(RunError, match=told):
+        interaction.start({}, 0)
+    interaction.close()
+
+
+def test_a_tensor_as_score_is_refused_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_program.py").write_text(f"import torch\n{_PLAYS.replace('1.0', 'torch.tensor(0.5)')}")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    interaction = AgentInteraction("my_program:play")
+    with pytest.raises(
+        RunError, match=r"got tensor\(0.5000\), of type Tensor; return a float, such as a tensor's item"
+    ):
+        interaction.start({}, 0)
+    interaction.close()
 
 
 @pytest.mark.parametrize("killed", [False, True])

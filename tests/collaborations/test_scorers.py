@@ -87,6 +87,7 @@ def test_a_number_in_range_is_a_score(score, expected):
 @pytest.mark.parametrize("score", [math.nan, math.inf, -0.1, 1.1, 2, None, "1", [1], torch.tensor(1.0), 1j])
 def test_anything_else_is_refused(score):
     with pytest.raises(
-        ValueError, match=r"a number in \[0, 1\], got .+ from relay_score; scale it or correct the scorer"
+        ValueError,
+        match=r"a number in \[0, 1\], got .+ from relay_score; scale it or correct the scorer, which returned the",
     ):
         check_score(score, relay_score)

@@ -47,6 +47,11 @@ def near(task, answer):
     return 1 / (1 + abs(task["number"] - len(answer)))
 
 
+def right(task, answer):
+    """A scorer that finds everything right."""
+    return 1.0
+
+
 @agent(columns=("number",), max_calls=3, score="agent_programs:near")
 def asks(task, model):
     """Asks as often as the number says, at most three times, and sends back what it got as it got it."""

@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import gc
 import importlib
+import inspect
 import json
 import math
 import os
@@ -78,7 +79,8 @@ def main(link: socket.socket) -> None:
     """Imports the program that the first line names, and starts and stops runs until `link` closes."""
     lines = link.makefile("rb", buffering=0)  # unbuffered: later lines are read from the socket itself
     first = json.loads(lines.readline())
-    os.environ.update(HOME=first["folder"])
+    folder = first["folder"]  # kept here: the program may set every variable of the environment, HOME included
+    os.environ.update(HOME=folder)
     try:
         program, settings = _loaded(first)
         scorer, closer = (None if one is None else _imported(one) for one in (settings.score, settings.close))
@@ -87,12 +89,12 @@ def main(link: socket.socket) -> None:
         _import_for_clients()
         gc.collect()
         gc.freeze()  # a collection in a fork would copy the pages
-        _serve(link, program, scorer, closer)
+        _serve(link, folder, program, scorer, closer)
     except BaseException as error:
         with contextlib.suppress(OSError):
             _send(link, {"failed": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()})
     finally:
-        shutil.rmtree(os.environ["HOME"], ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _loaded(first: Mapping[str, Any]) -> tuple[Callable[..., Any], Settings]:
@@ -116,6 +118,7 @@ def _import_for_clients() -> None:
 
 def _serve(
     link: socket.socket,
+    folder: str,
     program: Callable[..., Any],
     scorer: Callable[..., Any] | None,
     closer: Callable[..., Any] | None,
@@ -149,7 +152,7 @@ def _serve(
                                     selector.unregister(run.result)
                                     end(run)
                             else:
-                                run = _forked(request, program, scorer, [link, *runs.values()])
+                                run = _forked(request, folder, program, scorer, [link, *runs.values()])
                                 runs[request["start"]] = run
                                 selector.register(run.result, selectors.EVENT_READ, request["start"])
                     elif key.data in runs:
@@ -198,9 +201,13 @@ def _send(link: socket.socket, message: Mapping[str, Any]) -> None:
 
 
 def _forked(
-    request: Mapping[str, Any], program: Callable[..., Any], scorer: Callable[..., Any] | None, others: list[Any]
+    request: Mapping[str, Any],
+    parent_folder: str,
+    program: Callable[..., Any],
+    scorer: Callable[..., Any] | None,
+    others: list[Any],
 ) -> _Run:
-    folder = Path(tempfile.mkdtemp(prefix="run-", dir=os.environ["HOME"]))
+    folder = Path(tempfile.mkdtemp(prefix="run-", dir=parent_folder))
     printed = tempfile.TemporaryFile()  # noqa: SIM115  # closed at the end of the run
     ours, theirs = os.pipe()
     parent, process = os.getpid(), os.fork()
@@ -246,17 +253,29 @@ def _result(
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed(model.seed % 2**32)
     try:
-        answer = program(dict(request["task"]), model)
+        answer = _no_coroutine(program(dict(request["task"]), model))
     except BaseException as error:
         return {"raised": f"{type(error).__name__}: {error}"[:500], "traceback": traceback.format_exc()}
     try:
-        outcome = answer if scorer is None else scorer(dict(request["task"]), answer)
+        outcome = answer if scorer is None else _no_coroutine(scorer(dict(request["task"]), answer))
         if not isinstance(outcome, Real) or not math.isfinite(outcome):
             rule = "a program without a scorer must return" if scorer is None else "a scorer must return"
-            raise ValueError(f"{rule} a finite number, got {repr(outcome)[:100]}; correct it, or set score.")
+            got = f"{repr(outcome)[:100]}, of type {type(outcome).__name__}"
+            raise ValueError(
+                f"{rule} a finite number, got {got}; return a float, such as a tensor's item(), or set score."
+            )
         return {"outcome": float(outcome)}
     except BaseException as error:
         return {"unscored": f"{type(error).__name__}: {error}"[:500], "traceback": traceback.format_exc()}
+
+
+def _no_coroutine(result: Any) -> Any:
+    if inspect.isawaitable(result) or inspect.isasyncgen(result):
+        raise TypeError(
+            f"a program and its scorer must be plain functions, got the {type(result).__name__} of an async def; run "
+            "it inside of a plain function with asyncio.run."
+        )
+    return result
 
 
 def _large_packages(modules: Collection[str]) -> list[str]:

@@ -77,7 +77,8 @@ class Settings:
             methods with an oracle. Imported in the training process.
         canonical: `"module:function"` that takes a call, as plain values, and returns the part that is compared when a
             run is restored, without times and addresses. Imported in the training process.
-        environment: names of variables for the program, beside those that every program gets.
+        environment: names of variables for the program, beside those that every program gets. Those of a run, such as
+            `HOME`, its folder, come before them.
     """
 
     columns: tuple[str, ...] = ()

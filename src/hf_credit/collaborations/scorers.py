@@ -68,6 +68,7 @@ def check_score(score: Any, scorer: Any) -> float:
     if not (isinstance(score, Real) and 0 <= float(score) <= 1):
         name = getattr(scorer, "__qualname__", type(scorer).__name__)
         raise ValueError(
-            f"a score must be a number in [0, 1], got {repr(score)[:100]} from {name}; scale it or correct the scorer."
+            f"a score must be a number in [0, 1], got {repr(score)[:100]} from {name}; scale it or correct the "
+            f"scorer, which returned the type {type(score).__name__}."
         )
     return float(score)
