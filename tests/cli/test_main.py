@@ -24,6 +24,7 @@ COMMANDS = {
     "recipes",
     "play",
     "init-policy",
+    "preview",
     "train",
     "evaluate",
     "diagnose",

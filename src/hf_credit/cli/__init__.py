@@ -34,6 +34,7 @@ from hf_credit.cli.methods import methods
 from hf_credit.cli.metrics import metrics
 from hf_credit.cli.options import typed_code
 from hf_credit.cli.play import play
+from hf_credit.cli.preview import preview
 from hf_credit.cli.publish import publish
 from hf_credit.cli.recipes import recipes
 from hf_credit.cli.report import report
@@ -51,6 +52,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+# All other options are fields of the recipe.
+_FIELDS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 def _show_version(wanted: bool) -> None:
@@ -76,10 +80,10 @@ app.command(short_help="List the metrics, print a metric's card, or write it as 
 app.command(short_help="List the training recipes, or print one.")(recipes)
 app.command(short_help="Play a game in the terminal.")(play)
 app.command("init-policy", short_help="Build a small policy from scripted play.")(init_policy)
+app.command(short_help="Look at a few episodes of a recipe before a training.", context_settings=_FIELDS)(preview)
 app.command(
     short_help="Train a policy from a recipe.",
-    # All other options are fields of the recipe.
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    context_settings=_FIELDS,
     add_help_option=False,  # `train` has a --help that also shows these fields
 )(train)
 app.command(short_help="Play held-out tasks with a policy.")(evaluate)

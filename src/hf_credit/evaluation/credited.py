@@ -186,7 +186,7 @@ def credited_episode(
     decisions = tuple(
         _credited(
             decision,
-            _new_context(episode.decisions[:place], decision),
+            new_context(episode.decisions[:place], decision),
             own,
             tokenizer,
             alternatives=tuple(alternatives[place]) if alternatives else (),
@@ -446,7 +446,7 @@ def token_credit(
     return tuple(pieces)
 
 
-def _new_context(before: Sequence[Decision], decision: Decision) -> tuple[int, ...]:
+def new_context(before: Sequence[Decision], decision: Decision) -> tuple[int, ...]:
     """Returns the tokens of a context after those of an earlier decision and its reply."""
     for earlier in reversed(before):
         known = earlier.context_ids + earlier.action_ids

@@ -19,14 +19,17 @@ from hf_credit.evaluation.credited import (
     CreditedEpisode,
     CreditedReply,
     credited_episodes,
+    new_context,
     read_episodes,
     write_episodes,
 )
+from hf_credit.evaluation.episode_page import written_out
 from hf_credit.evaluation.runs import CONFIG_FILE, FACTS_FILE, LOG_FILE, read_log, versions, write_config
 from hf_credit.methods import DecisionCredit, Method
+from hf_credit.methods.base import one_number
 from hf_credit.methods.beside import credit_of_others
 from hf_credit.redaction import redacted
-from hf_credit.rollouts import Engine, LocalContext
+from hf_credit.rollouts import Engine, Episode, LocalContext
 from hf_credit.trainers.callbacks import EpisodeCallback
 
 logger = logging.getLogger(__name__)
@@ -175,6 +178,26 @@ class CompletionsTable(EpisodeCallback):
             if not events:
                 del row["extra"]["event"]
         trainer.show_completions(rows)
+
+
+def transcript(episode: Episode, credit: Sequence[DecisionCredit], tokenizer: PreTrainedTokenizerBase) -> str:
+    """Writes an episode as the policy reads and writes it, with special tokens, and the credit of each reply.
+
+    A context that continues an earlier one is written from there on. Control characters are written as codes.
+    """
+    lines = []
+    for place, (decision, own) in enumerate(zip(episode.decisions, credit, strict=True)):
+        advantage = one_number(own)
+        credited = "not trained on" if advantage is None else f"advantage {advantage:+.3g}"
+        read = new_context(episode.decisions[:place], decision)
+        lines += [
+            f"--- {decision.role} reads {len(read)} tokens ({len(decision.context_ids)} in all)",
+            written_out(str(tokenizer.decode(list(read)))),
+            f"--- {decision.role} writes {len(decision.action_ids)} tokens, {credited}",
+            written_out(str(tokenizer.decode(list(decision.action_ids)))),
+        ]
+    reason = f" ({written_out(episode.error)})" if episode.error else ""
+    return "\n".join([*lines, f"--- ended: {episode.ending}{reason}, outcome {episode.outcome:g}", ""])
 
 
 def log_rows(episode: CreditedEpisode, number: int) -> list[dict[str, Any]]:

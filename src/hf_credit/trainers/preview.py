@@ -1,0 +1,231 @@
+"""A look before a training: one update of a few tasks, in which the policy does not change."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import PrinterCallback, ProgressCallback
+
+from hf_credit.collectors import RolloutBatch
+from hf_credit.methods import DecisionCredit
+from hf_credit.rollouts import Ending, Episode
+from hf_credit.rollouts.reply_ends import was_cut
+from hf_credit.trainers.callbacks import EpisodeCallback, WarnWithoutSignal, likely_cause
+from hf_credit.trainers.config import tasks_per_generation
+from hf_credit.trainers.recipes import Job, read_job
+from hf_credit.trainers.recording import transcript
+from hf_credit.trainers.training import build_trainer
+
+_MANY = 0.5  # a share of replies or episodes above which a training hardly begins
+_ALL = 0.98  # a share of successes above which there is little left to learn
+_LINE = 60  # characters of a reply in a list
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preview:
+    """What one update of a few tasks showed.
+
+    Attributes:
+        tasks: number of task rows that were played, over all processes.
+        metrics: of the update, by the names of the log.
+        transcripts: some episodes of the main process, as the policy reads and writes them.
+        unread: the most frequent replies that ended an episode as an invalid action, and how often each did.
+        longest_context: the most tokens of a context, and the limit; infinite without one.
+        longest_reply: the most tokens of a reply, and the limit.
+        cut: share of the replies that reached the limit.
+        seconds: of this update.
+        memory: the most bytes that the process had in use, on the GPU if there is one.
+        full_tasks: task rows of an update of the recipe.
+        updates: of the recipe.
+    """
+
+    tasks: int
+    metrics: Mapping[str, float]
+    transcripts: tuple[str, ...]
+    unread: tuple[tuple[str, int], ...]
+    longest_context: tuple[int, float]
+    longest_reply: tuple[int, int]
+    cut: float
+    seconds: float
+    memory: int
+    full_tasks: int
+    updates: int
+
+    @property
+    def scale(self) -> float:
+        """The tasks of an update of the recipe for each task that was played."""
+        return self.full_tasks / self.tasks
+
+    @property
+    def begins(self) -> bool:
+        """Whether the policy can begin to learn: some advantage is not 0, and most replies are whole."""
+        return (
+            self.metrics.get("advantages/zero", 1.0) < 1.0
+            and self.cut <= _MANY
+            and self.metrics["endings/error"] <= _MANY
+        )
+
+    def verdict(self) -> str:
+        """Returns in one sentence whether the policy can begin to learn, and a remedy if it cannot."""
+        if not self.begins:
+            return f"The policy cannot begin: {likely_cause({**self.metrics, 'replies/cut': self.cut})}"
+        if self.metrics.get("success", 0.0) >= _ALL:
+            return "The policy has hardly anything to learn: nearly all episodes succeed; take harder tasks."
+        return f"The policy can begin: {1 - self.metrics['advantages/zero']:.0%} of advantages differ from 0."
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        for number, text in enumerate(self.transcripts, 1):
+            yield f"Episode {number} of {self.tasks} tasks\n{text}"
+        yield f"Tasks played: {self.tasks} (an update of the recipe has {self.full_tasks})"
+        yield f"Outcome: mean {self.metrics['reward']:.3f}" + (
+            f", success {self.metrics['success']:.0%}" if "success" in self.metrics else ""
+        )
+        ended = {ending: self.metrics[f"endings/{ending}"] for ending in Ending}
+        yield "Endings: " + ", ".join(f"{ending} {share:.0%}" for ending, share in ended.items() if share)
+        yield f"Turns of an episode: {self.metrics['turns/mean']:.1f}"
+        yield f"Longest context: {self.longest_context[0]} tokens of at most {self.longest_context[1]:g}"
+        yield f"Longest reply: {self.longest_reply[0]} tokens of at most {self.longest_reply[1]}, {self.cut:.0%} cut"
+        for reply, count in self.unread:
+            yield f"No legal action, {count} times: {reply}"
+        if "advantages/zero" in self.metrics:
+            yield f"Advantages other than 0: {1 - self.metrics['advantages/zero']:.0%}"
+        tokens = self.metrics["tokens/generated"] + self.metrics["tokens/context"]
+        update, whole = self.scale * self.seconds, self.scale * self.updates
+        yield f"An update of the recipe: about {update:.0f} s and {self.scale * tokens:,.0f} tokens"
+        hours = whole * self.seconds / 3600
+        yield f"The recipe's {self.updates} updates: about {hours:.1f} h and {whole * tokens:,.0f} tokens"
+        yield f"Memory: {self.memory / 2**30:.1f} GiB at most"
+        yield self.verdict()
+
+
+class _Look(EpisodeCallback):
+    """Keeps the episodes and the log of an update."""
+
+    def __init__(self) -> None:
+        self.episodes: list[Episode] = []
+        self.credit: list[Sequence[DecisionCredit]] = []
+        self.logs: dict[str, Any] = {}
+
+    def on_episodes(
+        self, trainer: Any, collected: RolloutBatch, advantages: Sequence[Sequence[DecisionCredit]]
+    ) -> None:
+        self.episodes, self.credit = collected.episodes, list(advantages)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:
+        self.logs = {**(logs or {}), **self.logs}
+
+
+def preview(arguments: Sequence[str], tasks: int = 8, shown: int = 2) -> Preview:
+    """Plays, credits and learns from a few tasks of a recipe once, with a learning rate of 0.
+
+    Everything is as in the training: prompts, sampling, credit, loss and optimizer. The first update of the recipe is
+    made smaller, so times and memory are estimates. No file of the recipe's `output_dir` is read or written.
+
+    Args:
+        arguments: as for `hf_credit.trainers.recipes.read_job`.
+        tasks: number of task rows to play, at least; over all processes.
+        shown: number of episodes in `transcripts`.
+
+    Raises:
+        ValueError: a setting is invalid, or the seam is asynchronous.
+    """
+    full = read_job(arguments)
+    if full.game.asynchronous:
+        raise ValueError("a preview needs seam synchronous, got asynchronous; add --seam synchronous.")
+    with tempfile.TemporaryDirectory(prefix="hf-credit-preview-") as folder:
+        job = _smaller(full, [*arguments, "--output_dir", folder], tasks)
+        trainer = build_trainer(job)
+        look = _Look()
+        trainer.add_callback(look)
+        for default in (ProgressCallback, PrinterCallback, WarnWithoutSignal):
+            trainer.remove_callback(default)
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
+        begun = time.perf_counter()
+        trainer.train()
+        seconds = time.perf_counter() - begun
+        replies = [
+            decision for episode in look.episodes for decision in episode.own_decisions if not decision.observed
+        ]
+        tokenizer = trainer.chat.tokenizer
+        return Preview(
+            tasks=tasks_per_generation(job.args),
+            metrics={name: value for name, value in look.logs.items() if isinstance(value, int | float)},
+            transcripts=tuple(
+                transcript(episode, credit, tokenizer)
+                for episode, credit in list(zip(look.episodes, look.credit, strict=True))[:shown]
+            ),
+            unread=tuple(_unread(look.episodes).most_common(3)),
+            longest_context=(
+                max((len(one.context_ids) for one in replies), default=0),
+                trainer.engine.max_context_tokens,
+            ),
+            longest_reply=(max((len(one.action_ids) for one in replies), default=0), job.args.max_completion_length),
+            cut=sum(was_cut(one.action_ids, trainer.eos_token_ids) for one in replies) / max(len(replies), 1),
+            seconds=seconds,
+            memory=_most_memory(),
+            full_tasks=_tasks_of_update(full.args),
+            updates=_updates(full),
+        )
+
+
+def _smaller(full: Job, arguments: list[str], tasks: int) -> Job:
+    """The job of one update of at least `tasks` task rows."""
+    processes = int(full.args.world_size)
+    rows = min(full.args.per_device_train_batch_size, -(-tasks // processes))
+    steps = -(-tasks // (rows * processes))
+    if rows * steps * processes % 2:
+        steps += 1  # TRL compares pairs
+    changed: dict[str, Any] = {
+        "per_device_train_batch_size": rows,
+        "steps_per_generation": steps,
+        "max_steps": 1,
+        "learning_rate": 0.0,
+        "logging_steps": 1,
+        "log_episodes": 0,
+        "save_strategy": "no",
+        "eval_strategy": "no",
+        "report_to": "none",
+        "push_to_hub": "false",
+        "resume_from_checkpoint": "false",
+        "log_completions": "false",
+    }
+    accumulating = "gradient_accumulation_steps" if full.args.instances_per_update is None else "instances_per_update"
+    changed[accumulating] = steps if full.args.instances_per_update is None else steps * rows * processes
+    return read_job([*arguments, *(f"--{name}={value}" for name, value in changed.items())])
+
+
+def _unread(episodes: Sequence[Episode]) -> Counter[str]:
+    """The replies that ended an episode as an invalid action."""
+    replies = (one.decisions[-1].action_text for one in episodes if one.ending == Ending.INVALID_ACTION)
+    lines = (repr(reply) for reply in replies)
+    return Counter(line if len(line) <= _LINE else f"{line[:_LINE]}..." for line in lines)
+
+
+def _most_memory() -> int:
+    if torch.cuda.is_available():
+        return int(torch.cuda.max_memory_allocated())
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def _tasks_of_update(args: Any) -> int:
+    slices = args.steps_per_generation * args.num_iterations
+    return int(tasks_per_generation(args) * args.gradient_accumulation_steps / slices)
+
+
+def _updates(job: Job) -> int:
+    args = job.args
+    if args.max_steps > 0:
+        return int(args.max_steps)
+    return int(args.num_train_epochs * job.game.training_tasks / _tasks_of_update(args))

@@ -1,0 +1,66 @@
+"""A look at a recipe before a training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer
+
+from hf_credit.rollouts import Decision, Ending, Episode
+from hf_credit.trainers.preview import preview
+from hf_credit.trainers.recording import transcript
+
+
+def test_a_preview_shows_what_the_policy_reads_and_writes_and_saves_nothing(
+    command: Callable[..., Any], recipe: Callable[..., Path], micro_policy: Path
+) -> None:
+    path = recipe()
+    before = sorted(micro_policy.iterdir())
+    code, out, err = command("preview", path, "--tasks", 4, "--shown", 1)
+    assert code == 0, err
+    assert "Episode 1 of 4 tasks\n--- agent reads " in out
+    assert "<|user|>" in out
+    assert "Tasks played: 4 (an update of the recipe has 8)" in out
+    assert "The recipe's 2 updates" in out
+    assert out.splitlines()[-1].startswith("The policy can")
+    assert not path.with_name("run").exists()
+    assert sorted(micro_policy.iterdir()) == before
+
+
+def test_a_policy_whose_replies_are_all_cut_cannot_begin(recipe: Callable[..., Path]) -> None:
+    found = preview(["--config", str(recipe()), "--max_completion_length", "1"], tasks=4)
+    assert not found.begins
+    assert found.longest_reply == (1, 1)
+    assert found.cut == 1.0
+    assert "raise max_completion_length" in found.verdict()
+    assert sum(count for _, count in found.unread) >= 1
+
+
+def test_an_update_of_the_recipe_is_as_many_times_the_preview_as_it_has_tasks(recipe: Callable[..., Path]) -> None:
+    found = preview(["--config", str(recipe(steps_per_generation=1, per_device_train_batch_size=4))], tasks=2)
+    assert (found.tasks, found.full_tasks, found.updates, found.scale) == (2, 8, 2, 4.0)
+
+
+def test_a_preview_of_a_recipe_without_instances_per_update(recipe: Callable[..., Path]) -> None:
+    changed = {"instances_per_update": None, "gradient_accumulation_steps": 2, "per_device_train_batch_size": 4}
+    found = preview(["--config", str(recipe(**changed))], tasks=3)
+    assert (found.tasks, found.full_tasks) == (6, 8)
+
+
+def test_text_in_an_episode_does_not_control_the_terminal(recipe: Callable[..., Path], micro_policy: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(micro_policy)
+    ids = tuple(tokenizer.encode("fill", add_special_tokens=False))
+    decision = Decision(role="agent", state=None, context_ids=ids, action_ids=ids, logprobs=None, action_text="")
+    episode = Episode(decisions=(decision,), outcome=0.0, ending=Ending.ERROR, error="\x1b[2Jboom")
+    text = transcript(episode, [None], tokenizer)
+    assert "\\x1b[2Jboom" in text
+    assert "\x1b" not in text
+    assert "not trained on" in text
+
+
+def test_a_served_recipe_is_previewed_with_the_synchronous_seam(recipe: Callable[..., Path]) -> None:
+    with pytest.raises(ValueError, match="add --seam synchronous"):
+        preview(["--config", str(recipe(seam="asynchronous", use_cpu=None))])
