@@ -28,8 +28,9 @@ from hf_credit.credit import StepSelector
 from hf_credit.environments.tasks import task_seed
 from hf_credit.methods.cvt import audited_steps
 from hf_credit.methods.cvt.contributions import StepContributions
-from hf_credit.policies.micro import MicroConfig, init_scripted_policy
+from hf_credit.policies.micro import MicroConfig
 from hf_credit.rollouts import EnvironmentInteraction, RolloutRequest
+from hf_credit.trainers.micro import init_scripted_policy
 
 LABELS = ("generation", "passes", "learning", "selection", "estimator", "rest")
 

@@ -200,8 +200,10 @@ def worlds() -> dict[str, Callable[[], Any]]:
 def make_policies(folder: Path) -> None:
     """The policies that both sides start from, which play rightly now and then."""
     from hf_credit.oracles import default_oracle
-    from hf_credit.policies.micro import MicroConfig, init_policy, init_scripted_policy
+    from hf_credit.policies.micro import MicroConfig
     from hf_credit.rollouts import RolloutRequest
+    from hf_credit.rollouts.scripts import OraclePlayer
+    from hf_credit.trainers.micro import init_scripted_policy
 
     starts = [RolloutRequest[Any](task={"seed": seed}, seed=seed) for seed in range(96)]
     config = MicroConfig(hidden_size=32, layers=2, heads=2, episodes=96, epochs=10, batch_rows=16, learning_rate=8e-3)
@@ -213,7 +215,8 @@ def make_policies(folder: Path) -> None:
         else:
             oracle = default_oracle(interaction.environment)
             assert oracle is not None
-            init_policy(interaction, oracle, starts, folder / name, config)
+            player = OraclePlayer(interaction.environment, oracle, config.quality)
+            init_scripted_policy(interaction, player, starts, folder / name, config)
 
 
 def train(arm: Arm, policies: Path) -> dict[str, Any]:

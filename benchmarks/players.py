@@ -6,6 +6,8 @@ import copy
 import os
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,11 +21,13 @@ from trl import GRPOConfig, GRPOTrainer
 from hf_credit import VerifiableProcessConfig, VerifiableProcessTrainer
 from hf_credit.environments import Environment
 from hf_credit.environments.tasks import tasks
-from hf_credit.oracles import default_oracle
-from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer, warm_up
-from hf_credit.policies.scripted import scripted_episode
-from hf_credit.rollouts import Chat, Decision, EnvironmentInteraction, RolloutRequest, Row, decision_rows
+from hf_credit.policies.demonstrations import Demonstration
+from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
+from hf_credit.policies.scripted import play
+from hf_credit.rollouts import Chat, Decision, EnvironmentInteraction, RolloutRequest
 from hf_credit.rollouts.chat import Thread
+from hf_credit.trainers.micro import settings_of
+from hf_credit.trainers.warm_up import WarmUpTrainer
 
 MAX_REPLY = 16
 """The most tokens of a reply; an action with its tags and end token takes 10."""
@@ -66,17 +70,17 @@ def memorised_policy(
     config = MicroConfig(epochs=epochs, batch_rows=games, learning_rate=3e-3)
     model = build_model(tokenizer, config)
     interaction = EnvironmentInteraction(environment, history, instructions=False)
-    rows = [row for seed in range(games) for row in _scripted_rows(interaction, Chat(tokenizer), seed)]
-    warm_up(model, rows, tokenizer.pad_token_id, config)
-    return model, tokenizer
+    shown = [_scripted(interaction, Chat(tokenizer), seed) for seed in range(games)]
+    settings = settings_of(Path(SCRATCH.name), config, quiet=True)
+    WarmUpTrainer(model, settings, shown, processing_class=tokenizer).train()
+    return model.eval(), tokenizer
 
 
-def _scripted_rows(interaction: EnvironmentInteraction, chat: Chat, seed: int) -> list[Row]:
-    oracle = default_oracle(interaction.environment)
-    assert oracle is not None
-    decisions = list(
-        scripted_episode(interaction, chat, oracle, 1.0, RolloutRequest(task={"seed": seed}, seed=seed)).decisions
-    )
+def _scripted(interaction: EnvironmentInteraction, chat: Chat, seed: int) -> Demonstration:
+    player = interaction.scripted_player(1.0)
+    assert player is not None
+    episode = play(interaction, chat, player, RolloutRequest(task={"seed": seed}, seed=seed))
+    decisions = list(episode.decisions)
     if interaction.history == "append":
         last = decisions[-1]
         after = interaction.advance(last.state, [last.action_text])
@@ -92,7 +96,7 @@ def _scripted_rows(interaction: EnvironmentInteraction, chat: Chat, seed: int) -
                 action_text="",
             )
         )
-    return decision_rows(decisions, [1.0] * len(decisions))
+    return Demonstration(task=str(seed), episode=replace(episode, decisions=tuple(decisions)))
 
 
 def enlarged(model: Qwen3ForCausalLM, hidden_size: int, layers: int) -> Qwen3ForCausalLM:

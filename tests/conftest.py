@@ -171,15 +171,17 @@ def _micro_policy(factory: pytest.TempPathFactory, history: str, batch_rows: int
 def _train_micro_policy(folder: Path, history: str, batch_rows: int) -> None:
     from hf_credit import make
     from hf_credit.oracles import default_oracle
-    from hf_credit.policies.micro import MicroConfig, init_policy
+    from hf_credit.policies.micro import MicroConfig
     from hf_credit.rollouts import EnvironmentInteraction, RolloutRequest
+    from hf_credit.rollouts.scripts import OraclePlayer
+    from hf_credit.trainers.micro import init_scripted_policy
 
     environment = make("sudoku", size=4, blanks=4)
     oracle = default_oracle(environment)
     assert oracle is not None
-    init_policy(
+    init_scripted_policy(
         EnvironmentInteraction(environment, history=history, instructions=False),
-        oracle,
+        OraclePlayer(environment, oracle, 0.7),
         [RolloutRequest(task={"seed": seed}, seed=seed) for seed in range(96)],
         folder,
         MicroConfig(

@@ -11,8 +11,9 @@ import pytest
 
 from hf_credit.bench import Problem, TablePolicy, make_problem
 from hf_credit.bench.cells import Job
-from hf_credit.policies.micro import MicroConfig, init_scripted_policy
+from hf_credit.policies.micro import MicroConfig
 from hf_credit.rollouts import RolloutRequest
+from hf_credit.trainers.micro import init_scripted_policy
 
 FOLDER = "bench"
 

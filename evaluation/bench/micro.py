@@ -38,9 +38,10 @@ from hf_credit.evaluation.markdown import table
 from hf_credit.evaluation.statistics import holm, paired_difference, permutation_test
 from hf_credit.methods import find, make
 from hf_credit.options import options_of
-from hf_credit.policies.micro import MicroConfig, init_scripted_policy
+from hf_credit.policies.micro import MicroConfig
 from hf_credit.rollouts import Request, RolloutRequest
 from hf_credit.rollouts.chat import Chat
+from hf_credit.trainers.micro import init_scripted_policy
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "micro.jsonl"

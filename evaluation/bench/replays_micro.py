@@ -49,10 +49,12 @@ from hf_credit.evaluation.markdown import table
 from hf_credit.methods.base import weighted
 from hf_credit.oracles import make as make_oracle
 from hf_credit.policies.generation import sampler
-from hf_credit.policies.micro import MicroConfig, init_policy
+from hf_credit.policies.micro import MicroConfig
 from hf_credit.policies.reply_logprobs import reply_logprobs
 from hf_credit.rollouts import Chat, Decision, Engine, EnvironmentInteraction, RolloutRequest
 from hf_credit.rollouts.method_context import CriticInput, LocalContext
+from hf_credit.rollouts.scripts import OraclePlayer
+from hf_credit.trainers.micro import init_scripted_policy
 
 TASKS: dict[str, Callable[[], tuple[EnvironmentInteraction, str]]] = {
     "sudoku": lambda: (
@@ -87,7 +89,8 @@ def main(name: str, taught: int = 4000, played: int = 1000, starts: int = 2000, 
 
     config = MicroConfig(quality=0.85, episodes=warm, epochs=4 if name == "sudoku_three" else 1)
     with tempfile.TemporaryDirectory() as folder:
-        init_policy(interaction, make_oracle(oracle), starting(warm), folder, config)
+        player = OraclePlayer(interaction.environment, make_oracle(oracle), config.quality)
+        init_scripted_policy(interaction, player, starting(warm), folder, config)
         network, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     engine = Engine(interaction, Chat(tokenizer), sampler(network, tokenizer, max_new_tokens=12))
 

@@ -91,17 +91,15 @@ def run_cell(experiment: Experiment, arm: str, seed: int, work: Path) -> None:
 def build(experiment: Experiment, seed: int, folder: Path) -> None:
     """The starting policy of a seed, shared by all arms."""
     from hf_credit.environments.tasks import task_seed
-    from hf_credit.policies.micro import init_collaboration_policy
     from hf_credit.rollouts import RolloutRequest
+    from hf_credit.trainers.micro import init_scripted_policy
 
     config = dataclasses.replace(experiment.policy, seed=seed)
     rows = relay_tasks("train", rows=config.episodes, size=experiment.size)
     starts = [RolloutRequest[Any](task=row, seed=task_seed("train", index)) for index, row in enumerate(rows)]
 
-    def player(quality: float) -> Any:
-        return relay_player(quality, experiment.size)
-
-    init_collaboration_policy(relay(experiment.size), player, starts, folder, config)
+    player = relay_player(config.quality, experiment.size)
+    init_scripted_policy(relay(experiment.size), player, starts, folder, config)
 
 
 def train(experiment: Experiment, arm: str, seed: int, work: Path) -> tuple[Any, dict[str, Any]]:

@@ -87,8 +87,8 @@ def build(experiment: Experiment, team: Team, seed: int, folder: Path) -> dict[s
 
     from hf_credit import collaborations
     from hf_credit.environments.tasks import task_seed
-    from hf_credit.policies.micro import init_scripted_policy
     from hf_credit.rollouts import Chat, RolloutRequest
+    from hf_credit.trainers.micro import init_scripted_policy
 
     interaction = collaborations.make(team.collaboration, **team.options)
     config = dataclasses.replace(experiment.policy, seed=seed, quality=team.quality)

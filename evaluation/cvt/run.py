@@ -108,8 +108,8 @@ def run_cell(experiment: Experiment, arm: str, seed: int, work: Path) -> None:
 def build(experiment: Experiment, seed: int, folder: Path) -> None:
     """The start of a seed, shared by all arms: a policy that imitates play that is right half of the time."""
     from hf_credit.environments.tasks import task_seed
-    from hf_credit.policies.micro import init_scripted_policy
     from hf_credit.rollouts import RolloutRequest
+    from hf_credit.trainers.micro import init_scripted_policy
 
     if (folder / "config.json").is_file():
         return

@@ -97,9 +97,9 @@ def build(experiment: Experiment, game: Game, seed: int, folder: Path) -> dict[s
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from hf_credit.environments.tasks import task_seed
-    from hf_credit.policies.micro import init_scripted_policy
     from hf_credit.policies.scripted import walk
     from hf_credit.rollouts import RolloutRequest
+    from hf_credit.trainers.micro import init_scripted_policy
 
     interaction = interaction_of(game, game.turns[0])
     config = dataclasses.replace(game.policy, seed=seed)

@@ -93,8 +93,8 @@ def run_cell(experiment: Experiment, name: str, arm: str, seed: int, work: Path)
 def build(game: Game, seed: int, folder: Path) -> dict[str, Any]:
     """The starting policy of a game and seed, shared by all arms."""
     from hf_credit.environments.tasks import task_seed
-    from hf_credit.policies.micro import init_scripted_policy
     from hf_credit.rollouts import RolloutRequest
+    from hf_credit.trainers.micro import init_scripted_policy
 
     setup, config = game.setup(), dataclasses.replace(game.policy, seed=seed)
     interaction = setup.build()

@@ -14,10 +14,11 @@ from trl.chat_template_utils import qwen3_chat_template
 
 from hf_credit import CreditConfig, CreditTrainer, collaborations, methods
 from hf_credit.evaluation.credited import read_episodes
-from hf_credit.policies.micro import MicroConfig, init_scripted_policy
+from hf_credit.policies.micro import MicroConfig
 from hf_credit.rollouts import RolloutRequest
 from hf_credit.tasks import TaskSpec
 from hf_credit.trainers.arguments import read_calls_of
+from hf_credit.trainers.micro import init_scripted_policy
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,10 @@ from hf_credit.cli.init_policy import init_policy
 from hf_credit.environments import ENVIRONMENTS, make
 from hf_credit.oracles import default_oracle
 from hf_credit.policies.micro import MICRO_SAMPLING, MicroConfig, build_tokenizer
-from hf_credit.policies.micro import init_policy as init_in_python
 from hf_credit.rollouts import EnvironmentInteraction, RolloutRequest
+from hf_credit.rollouts.scripts import OraclePlayer
 from hf_credit.tasks.spec import TaskSpec
+from hf_credit.trainers.micro import init_scripted_policy
 
 SMALL = ("--episodes", 4, "--hidden-size", 16, "--layers", 1, "--heads", 2)
 
@@ -77,7 +78,9 @@ def test_a_policy_from_python_is_evaluated_on_its_recorded_task(command: Callabl
     interaction = EnvironmentInteraction(environment, history="current", instructions=False)
     starts = [RolloutRequest(task={"seed": seed}, seed=seed) for seed in range(4)]
     small = MicroConfig(hidden_size=16, layers=1, heads=2, episodes=4)
-    folder = init_in_python(interaction, oracle, starts, tmp_path / "policy", small)
+    folder = init_scripted_policy(
+        interaction, OraclePlayer(environment, oracle, 1.0), starts, tmp_path / "policy", small
+    )
     spec = TaskSpec.load(folder)
     assert spec is not None
     assert (spec.environment, spec.history, spec.sampling) == ("sudoku", "current", MICRO_SAMPLING)

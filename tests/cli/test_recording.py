@@ -133,9 +133,12 @@ def test_progress_shows_the_update_and_the_latest_numbers(
         shown.on_train_begin(args, state, TrainerControl())
         for step in (1, 2):
             state.global_step = step
-            shown.on_log(args, state, TrainerControl(), logs={"reward": 0.25, "loss": 1.0, "oracle/valid": 0.5})
             shown.on_step_end(args, state, TrainerControl())
-    assert capsys.readouterr().err == "updates ...\nupdates: 2/2 loss 1.000, reward 0.250, oracle/valid 0.500\n"
+            logs = {"reward": 0.25 * step, "loss": 1.0, "oracle/valid": 0.5}
+            shown.on_log(args, state, TrainerControl(), logs=logs)
+        shown.on_log(args, state, TrainerControl(), logs={"train_runtime": 1.0, "train_loss": 1.0})
+        shown.on_train_end(args, state, TrainerControl())
+    assert capsys.readouterr().err == "updates ...\nupdates: 2/2 loss 1.000, reward 0.500, oracle/valid 0.500\n"
 
 
 def test_an_evaluation_has_a_separate_line(args: TrainingArguments, capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,7 +150,7 @@ def test_an_evaluation_has_a_separate_line(args: TrainingArguments, capsys: pyte
         shown.on_log(args, state, TrainerControl(), logs={"eval_reward": 0.5})
         shown.on_evaluate(args, state, TrainerControl(), metrics={"eval_reward": 0.5, "eval_success": 0.25})
         state.global_step = 2
-        shown.on_step_end(args, state, TrainerControl())
+        shown.on_train_end(args, state, TrainerControl())
     line = "update 1, evaluated: eval_reward 0.500, eval_success 0.250"
     assert capsys.readouterr().err == f"updates ...\n{line}\nupdates: 2/2\n"
 

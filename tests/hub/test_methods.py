@@ -47,11 +47,13 @@ from hf_credit.hub import (
     publish_tasks,
 )
 from hf_credit.oracles.evidence_play import EvidenceOracle
-from hf_credit.policies.micro import MicroConfig, init_policy
+from hf_credit.policies.micro import MicroConfig
 from hf_credit.rollouts import EnvironmentInteraction, RolloutRequest, by_episode
 from hf_credit.rollouts.capabilities import evaluated
+from hf_credit.rollouts.scripts import OraclePlayer
 from hf_credit.tasks import TaskSpec
 from hf_credit.trainers.callbacks import CreditCallback
+from hf_credit.trainers.micro import init_scripted_policy
 from hf_credit.trainers.recording import RunRecorder
 from local_hub.running import Served, client_environment
 
@@ -180,9 +182,9 @@ def policies(micro_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Po
     game = EnvironmentInteraction(make("evidence"), history="current", instructions=False)
     starts = [RolloutRequest[Any](task={"seed": seed}, seed=seed) for seed in range(48)]
     config = MicroConfig(hidden_size=32, layers=2, heads=2, episodes=48, epochs=8, batch_rows=16, learning_rate=8e-3)
-    return Policies(
-        micro_policy, init_policy(game, EvidenceOracle(), starts, tmp_path_factory.mktemp("evidence"), config)
-    )
+    player = OraclePlayer(game.environment, EvidenceOracle(), config.quality)
+    folder = init_scripted_policy(game, player, starts, tmp_path_factory.mktemp("evidence"), config)
+    return Policies(micro_policy, folder)
 
 
 def train(name: str, policies: Policies, output: Path, stop: int | None = None, **changed: Any) -> Any:

@@ -21,21 +21,16 @@ from hf_credit.oracles import default_oracle
 from hf_credit.policies.generation import sampler
 from hf_credit.policies.micro import (
     MicroConfig,
-    _examples,
     build_model,
     build_tokenizer,
-    init_collaboration_policy,
-    init_policy,
-    init_scripted_policy,
-    token_shares,
     tokenizer_of,
-    warm_up,
 )
-from hf_credit.policies.scripted import scripted_episodes, walk
-from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, RolloutRequest, Row, decision_rows
+from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, RolloutRequest
 from hf_credit.rollouts.scripts import OraclePlayer
+from hf_credit.trainers.micro import init_scripted_policy
 
 SUDOKU = make("sudoku", size=4, blanks=4)
+PLAYER = OraclePlayer(SUDOKU, default_oracle(SUDOKU), 0.7)
 SMALL = MicroConfig(hidden_size=16, layers=1, heads=2)
 WORLDS = {
     "sudoku 4x4": make("sudoku", size=4),
@@ -54,14 +49,6 @@ def world(request):
 @pytest.fixture(scope="module")
 def tokenizer():
     return build_tokenizer(SUDOKU)
-
-
-@pytest.fixture(scope="module")
-def rows(tokenizer):
-    starts = [RolloutRequest(task={"seed": seed}, seed=seed) for seed in range(24)]
-    interaction = EnvironmentInteraction(SUDOKU, history="current", instructions=False)
-    episodes = scripted_episodes(interaction, Chat(tokenizer), default_oracle(SUDOKU), 1.0, starts)
-    return [row for episode in episodes for row in decision_rows(episode.decisions, [1.0] * len(episode.decisions))]
 
 
 def texts(environment, seeds):
@@ -176,100 +163,6 @@ def test_the_model_has_the_chosen_size(tokenizer):
     assert model.dtype == torch.float32
 
 
-# Warm-up
-
-
-def imitation_loss(model, rows):
-    """Mean cross entropy of the tokens in the loss, row by row and without padding."""
-    losses = []
-    for row in rows:
-        ids = [*row.prompt_ids, *row.completion_ids]
-        with torch.no_grad():
-            logprobs = model(torch.tensor([ids])).logits[0].log_softmax(-1)
-        for position, on in enumerate(row.loss_mask, start=len(row.prompt_ids)):
-            if on:
-                losses.append(-logprobs[position - 1, ids[position]].item())
-    return sum(losses) / len(losses)
-
-
-def test_warm_up_lowers_the_loss(tokenizer, rows):
-    model = build_model(tokenizer, SMALL)
-    before = imitation_loss(model, rows)
-    assert before == pytest.approx(math.log(len(tokenizer)), rel=0.5)
-    warm_up(
-        model, rows, tokenizer.pad_token_id, MicroConfig(hidden_size=16, layers=1, heads=2, epochs=4, batch_rows=8)
-    )
-    assert imitation_loss(model, rows) < before / 2
-    assert not model.training
-
-
-def test_each_step_reports_the_loss_before_it(tokenizer, rows):
-    model = build_model(tokenizer, SMALL)
-    first = imitation_loss(model, rows)
-    steps = []
-    config = MicroConfig(hidden_size=16, layers=1, heads=2, epochs=2, batch_rows=len(rows))
-    warm_up(model, rows, tokenizer.pad_token_id, config, lambda *step: steps.append(step))
-    assert [step[:2] for step in steps] == [(1, 2), (2, 2)]
-    assert steps[0][2] == pytest.approx(first, rel=1e-4)
-
-
-def test_every_row_is_used_once_per_epoch(tokenizer, rows):
-    steps = []
-    config = MicroConfig(hidden_size=16, layers=1, heads=2, epochs=3, batch_rows=40)
-    warm_up(build_model(tokenizer, SMALL), rows, tokenizer.pad_token_id, config, lambda *step: steps.append(step))
-    assert len(rows) == 96
-    assert len(steps) == 3 * 3  # 40, 40 and 16 rows
-
-
-def test_only_tokens_in_the_loss_are_imitated(tokenizer):
-    # The first completion token is context: the reported loss is that of the second, whatever the first is.
-    model = build_model(tokenizer, SMALL)
-    row = Row(prompt_ids=(7, 8), completion_ids=(9, 10), loss_mask=(0, 1), advantages=(0.0, 1.0), logprobs=None)
-    expected = imitation_loss(model, [row])
-    steps = []
-    warm_up(model, [row], tokenizer.pad_token_id, SMALL, lambda *step: steps.append(step))
-    assert steps[0][2] == pytest.approx(expected, rel=1e-4)
-
-
-def test_each_tokens_share_is_that_of_the_replies_that_continue_with_it():
-    # Three replies: 1 5 9 (a half), 1 6 9 (a quarter), 2 6 9 (a quarter). After a 1, two thirds continue with 5.
-    replies = {(1, 5, 9): 0.5, (1, 6, 9): 0.25, (2, 6, 9): 0.25}
-    assert token_shares((1, 5, 9), replies) == [{1: 0.75, 2: 0.25}, {5: 2 / 3, 6: 1 / 3}, {9: 1.0}]
-    assert token_shares((2, 6, 9), replies) == [{1: 0.75, 2: 0.25}, {6: 1.0}, {9: 1.0}]
-
-
-def test_replies_may_have_different_lengths():
-    replies = {(1, 9): 0.5, (1, 1, 9): 0.5}
-    assert token_shares((1, 9), replies) == [{1: 1.0}, {9: 0.5, 1: 0.5}]
-    assert token_shares((1, 1, 9), replies) == [{1: 1.0}, {9: 0.5, 1: 0.5}, {9: 1.0}]
-
-
-def test_shares_of_tokens_are_imitated(tokenizer):
-    # The loss is the cross entropy with the shares: the mean of the tokens' losses, weighted by their shares.
-    def loss(token, targets=None):
-        row = Row(prompt_ids=(7, 8), completion_ids=(token,), loss_mask=(1,), advantages=(1.0,), logprobs=None)
-        losses = []
-        model = build_model(tokenizer, SMALL)
-        warm_up(model, [row], tokenizer.pad_token_id, SMALL, lambda *step: losses.append(step[2]), targets)
-        return losses[0]
-
-    assert loss(9, [[{9: 0.75, 10: 0.25}]]) == pytest.approx(0.75 * loss(9) + 0.25 * loss(10), rel=1e-5)
-
-
-def test_the_replies_of_an_oracle_player_are_imitated_by_their_probabilities(tokenizer):
-    interaction = EnvironmentInteraction(SUDOKU, history="append", instructions=False)
-    chat, player = Chat(tokenizer), OraclePlayer(SUDOKU, default_oracle(SUDOKU), 0.7)
-    start = RolloutRequest(task={"seed": 3}, seed=3)
-    ((row, shares),) = _examples(interaction, chat, chat.encode, player, walk(interaction, player, start))
-    said = [token for token, on in zip(row.completion_ids, row.loss_mask, strict=True) if on]
-    assert len(shares) == len(said) == 4 * 7
-    assert all(
-        token in share and sum(share.values()) == pytest.approx(1) for token, share in zip(said, shares, strict=True)
-    )
-    # The digit after the row and the column: the right one has probability 0.7 + 0.3 / 4.
-    assert sorted(shares[4].values()) == pytest.approx([0.075, 0.075, 0.075, 0.775])
-
-
 # The folder
 
 
@@ -311,7 +204,7 @@ def test_the_same_seed_builds_the_same_policy(tmp_path):
         config = MicroConfig(hidden_size=16, layers=1, heads=2, episodes=4, batch_rows=4, **changes)
         starts = [RolloutRequest(task={"seed": seed}, seed=seed) for seed in range(4)]
         interaction = EnvironmentInteraction(SUDOKU, history="current", instructions=False)
-        init_policy(interaction, default_oracle(SUDOKU), starts, folder, config)
+        init_scripted_policy(interaction, PLAYER, starts, folder, config, [])
         return weights(AutoModelForCausalLM.from_pretrained(folder))
 
     torch.manual_seed(1)
@@ -326,7 +219,7 @@ def test_an_old_folder_is_replaced(tmp_path, micro_policy):
     shutil.copytree(micro_policy, folder)
     config = MicroConfig(hidden_size=16, layers=1, heads=2, episodes=2, quality=0.25)
     starts = [RolloutRequest(task={"seed": seed}, seed=seed) for seed in range(2)]
-    assert init_policy(EnvironmentInteraction(SUDOKU), default_oracle(SUDOKU), starts, folder, config) == folder
+    assert init_scripted_policy(EnvironmentInteraction(SUDOKU), PLAYER, starts, folder, config) == folder
     assert AutoModelForCausalLM.from_pretrained(folder).config.hidden_size == 16
     assert '"quality": 0.25' in (folder / "README.md").read_text(encoding="utf-8")
     assert json.loads((folder / "config.json").read_text(encoding="utf-8"))["num_hidden_layers"] == 1
@@ -343,9 +236,7 @@ def relay_policy(tmp_path_factory):
     config = MicroConfig(
         hidden_size=32, layers=2, heads=2, episodes=64, epochs=12, batch_rows=16, learning_rate=4e-3, quality=1.0
     )
-    return init_collaboration_policy(
-        relay(2), lambda quality: relay_player(quality, 2), starts, tmp_path_factory.mktemp("relay"), config
-    )
+    return init_scripted_policy(relay(2), relay_player(1.0, 2), starts, tmp_path_factory.mktemp("relay"), config)
 
 
 def test_a_policy_of_a_collaboration_plays_all_its_roles(relay_policy):
@@ -412,8 +303,7 @@ def test_without_a_callback_progress_bars_are_shown(tmp_path, capsys, monkeypatc
     init_scripted_policy(interaction, interaction.scripted_player(0.5), starts, tmp_path, config)
     err = capsys.readouterr().err
     assert "scripted play" in err
-    assert "warm-up: 100%" in err
-    assert "loss" in err
+    assert "1/1 [" in err
 
 
 def test_a_tokenizer_of_tasks_with_tools_shows_them_and_reads_their_calls(tmp_path):

@@ -13,13 +13,21 @@ from hf_credit.collaborations.relay import relay, relay_player, relay_task
 from hf_credit.environments.actions import tag
 from hf_credit.oracles import default_oracle
 from hf_credit.policies.micro import build_tokenizer, tokenizer_of
-from hf_credit.policies.scripted import play, scripted_episode, scripted_episodes, walk
+from hf_credit.policies.scripted import play, walk
 from hf_credit.rollouts import Chat, Ending, Engine, EnvironmentInteraction, Generation, RolloutRequest, verify
 from hf_credit.rollouts.scripts import OraclePlayer
 
 SUDOKU = make("sudoku", size=4, blanks=4)
 ORACLE = default_oracle(SUDOKU)
 STARTS = [RolloutRequest(task={"seed": seed}, seed=seed) for seed in range(100)]
+
+
+def scripted_episode(interaction, chat, oracle, quality, start):
+    return play(interaction, chat, OraclePlayer(interaction.environment, oracle, quality), start)
+
+
+def scripted_episodes(interaction, chat, oracle, quality, starts):
+    return [scripted_episode(interaction, chat, oracle, quality, start) for start in starts]
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,9 @@ from hf_credit import make
 from hf_credit.collaborations import Collaboration, Event
 from hf_credit.collaborations.relay import relay, relay_player, relay_tasks
 from hf_credit.policies.generation import sampler
-from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer, init_collaboration_policy
+from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
 from hf_credit.rollouts import Chat, Engine, RolloutRequest
+from hf_credit.trainers.micro import init_scripted_policy
 
 
 def plan_and_act(scorer: Callable[[Any, str], float]) -> Collaboration:
@@ -34,7 +35,7 @@ def relay_engine(folder: Path, size: int, quality: float, episodes: int, epochs:
     config = MicroConfig(
         hidden_size=16, layers=1, heads=2, quality=quality, episodes=episodes, epochs=epochs, learning_rate=1e-2
     )
-    init_collaboration_policy(relay(size), lambda quality: relay_player(quality, size), starts, folder, config)
+    init_scripted_policy(relay(size), relay_player(quality, size), starts, folder, config)
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     return model, Engine(relay(size), Chat(tokenizer), sampler(model, tokenizer, max_new_tokens=2))
 

@@ -20,11 +20,13 @@ from hf_credit.diagnostics.saved import Tasks, diagnose_model_training, load_sub
 from hf_credit.methods.cvt import LIMITS, replacement_of, verified_success
 from hf_credit.methods.memory import to_plain
 from hf_credit.oracles.evidence_play import EvidenceOracle
-from hf_credit.policies.micro import MicroConfig, init_policy
+from hf_credit.policies.micro import MicroConfig
 from hf_credit.rollouts import Ledger, RolloutRequest, by_episode
 from hf_credit.rollouts.method_context import CriticInput
+from hf_credit.rollouts.scripts import OraclePlayer
 from hf_credit.tasks import TaskSpec
 from hf_credit.trainers.credit import FROZEN_FILE, CreditCallback
+from hf_credit.trainers.micro import init_scripted_policy
 
 SCRIPT = Path(__file__).with_name("constrained_run.py")
 
@@ -46,7 +48,9 @@ def policy(script: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path
     config = MicroConfig(
         hidden_size=32, layers=2, heads=2, episodes=96, epochs=12, batch_rows=16, learning_rate=8e-3, quality=0.6
     )
-    return init_policy(script.played(), EvidenceOracle(), starts, tmp_path_factory.mktemp("evidence"), config)
+    interaction = script.played()
+    player = OraclePlayer(interaction.environment, EvidenceOracle(), config.quality)
+    return init_scripted_policy(interaction, player, starts, tmp_path_factory.mktemp("evidence"), config)
 
 
 class Keep(CreditCallback):

@@ -17,8 +17,9 @@ from hf_credit import CreditConfig, CreditTrainer, ReplayLOOConfig, ReplayLOOTra
 from hf_credit.environments.actions import tag
 from hf_credit.methods.cvt import constrained_counterfactual
 from hf_credit.oracles.auditing import Audit, Proposal
-from hf_credit.policies.micro import MicroConfig, init_scripted_policy
+from hf_credit.policies.micro import MicroConfig
 from hf_credit.rollouts import EnvironmentInteraction, RolloutRequest
+from hf_credit.trainers.micro import init_scripted_policy
 
 SETTINGS: dict[str, Any] = {**OF_OTHERS, **TWO_UPDATES}
 

@@ -74,10 +74,11 @@ def create(spec: TaskSpec, config: MicroConfig, output: Path, progress: Progress
     Raises:
         ValueError: a setting is invalid, or the task has neither an oracle nor a scripted player.
     """
+    from hf_credit.cli.training_progress import ShowProgress
     from hf_credit.environments.tasks import task_seed
-    from hf_credit.policies.micro import init_scripted_policy
     from hf_credit.rollouts import RolloutRequest
     from hf_credit.rollouts.capabilities import Scripted, TaskSource
+    from hf_credit.trainers.micro import init_scripted_policy
 
     interaction = spec.build()
     player = Scripted(interaction).scripted_player(config.quality)
@@ -91,14 +92,8 @@ def create(spec: TaskSpec, config: MicroConfig, output: Path, progress: Progress
         RolloutRequest(task=row, seed=task_seed("train", index)) for index, row in enumerate(rows)
     ]
     scripted = progress.task("scripted play", config.episodes)
-    training: list[Task] = []
-
-    def on_step(step: int, steps: int, loss: float) -> None:
-        if not training:
-            training.append(progress.task("warm-up", steps))
-        training[0].update(step, f"loss {loss:.3f}")
-
-    init_scripted_policy(interaction, player, _shown(starts, scripted), output, config, on_step)
+    shown = [ShowProgress(progress, "warm-up")]
+    init_scripted_policy(interaction, player, _shown(starts, scripted), output, config, shown)
     spec.complete().save(output)
 
 

@@ -209,9 +209,10 @@ def _credit_policy(folder: Path, board: CreditBoardRecipe) -> Path:
     For a collaboration half of the episodes are held-out tasks, as the policy only serves to measure credit.
     """
     from hf_credit.environments.tasks import task_seed
-    from hf_credit.policies.micro import MicroConfig, init_scripted_policy
+    from hf_credit.policies.micro import MicroConfig
     from hf_credit.rollouts import RolloutRequest
     from hf_credit.tasks.spec import Sampling, TaskSpec
+    from hf_credit.trainers.micro import init_scripted_policy
 
     sampling = Sampling(max_new_tokens=2, temperature=1.0, top_p=1.0, top_k=0)
     shown = {"history": "current", "instructions": False}

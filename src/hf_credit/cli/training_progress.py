@@ -16,22 +16,24 @@ class ShowProgress(TrainerCallback):
 
     Args:
         progress: shows them.
+        name: what is counted.
     """
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: Progress, name: str = "updates") -> None:
         self.progress = progress
+        self.name = name
         self.task: Task | None = None
         self.note = ""
 
     def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         if state.is_world_process_zero:
-            self.task = self.progress.task("updates", state.max_steps)
+            self.task = self.progress.task(self.name, state.max_steps)
             self.task.begin_at(state.global_step)
 
     def on_log(
         self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any
     ) -> None:
-        if not any(name.startswith("eval_") for name in logs or {}):
+        if not any(name.startswith(("eval_", "train_")) for name in logs or {}):
             self.note = note(logs or {}) or self.note
 
     def on_evaluate(
@@ -41,6 +43,10 @@ class ShowProgress(TrainerCallback):
             self.progress.line(f"update {state.global_step}, evaluated: {text}")
 
     def on_step_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        if self.task is not None and state.global_step < state.max_steps:  # the last one is not logged yet
+            self.task.update(state.global_step, self.note)
+
+    def on_train_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         if self.task is not None:
             self.task.update(state.global_step, self.note)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from hf_credit.environments.randomness import stream
-from hf_credit.oracles import Oracle
-from hf_credit.rollouts import Chat, Decision, EnvironmentInteraction, Episode, Interaction, Request, RolloutRequest
+from hf_credit.rollouts import Chat, Decision, Episode, Interaction, Request, RolloutRequest
 from hf_credit.rollouts.chat import Thread
-from hf_credit.rollouts.scripts import OraclePlayer, Script
+from hf_credit.rollouts.scripts import Script
 
 Step = tuple[Any, Sequence[Request], list[str]]
 """A state, its pending requests, and the replies to them."""
@@ -84,28 +83,3 @@ def recorded(interaction: Interaction[Any], chat: Chat, walked: Walk) -> Episode
         ending=interaction.ending(final),
         metrics=interaction.metrics(final),
     )
-
-
-def scripted_episode(
-    interaction: EnvironmentInteraction, chat: Chat, oracle: Oracle, quality: float, start: RolloutRequest
-) -> Episode:
-    """Plays one episode of `OraclePlayer`.
-
-    Args:
-        interaction: the task.
-        chat: renders the contexts.
-        oracle: judges the actions.
-        quality: the probability of an oracle-valid action, in [0, 1].
-        start: as in `walk`.
-
-    Raises:
-        ValueError: `quality` is outside [0, 1].
-    """
-    return play(interaction, chat, OraclePlayer(interaction.environment, oracle, quality), start)
-
-
-def scripted_episodes(
-    interaction: EnvironmentInteraction, chat: Chat, oracle: Oracle, quality: float, starts: Iterable[RolloutRequest]
-) -> list[Episode]:
-    """`scripted_episode` of each start."""
-    return [scripted_episode(interaction, chat, oracle, quality, start) for start in starts]

@@ -21,8 +21,6 @@ from torch import Tensor
 from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
-    PrinterCallback,
-    ProgressCallback,
     TrainerCallback,
 )
 from trl import GRPOTrainer
@@ -52,7 +50,7 @@ from hf_credit.rollouts.batches import map_micro_batches, micro_batches, pad_row
 from hf_credit.rollouts.capabilities import Metered, evaluated
 from hf_credit.rollouts.failures import refuse_total_failure
 from hf_credit.trainers import arguments
-from hf_credit.trainers.callbacks import BriefPrinter, BriefProgress, EpisodeCallback, WarnWithoutSignal
+from hf_credit.trainers.callbacks import EpisodeCallback, WarnWithoutSignal, show_headlines
 from hf_credit.trainers.cards import correct_card
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.generation import ContinuingReplies, generations
@@ -170,9 +168,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
                 quantization_config=quantization_config,
                 peft_config=peft_config,
             )
-        for verbose, brief in ((ProgressCallback, BriefProgress), (PrinterCallback, BriefPrinter)):
-            if self.pop_callback(verbose) is not None:
-                self.add_callback(brief())
+        show_headlines(self)
         self.beta = args.beta
         self.add_callback(EpisodeRecorder(self.chat.tokenizer, args.log_episodes))
         if self.log_completions:

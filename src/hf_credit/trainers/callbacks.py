@@ -235,3 +235,10 @@ class BriefPrinter(PrinterCallback):
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         super().on_log(args, state, control, logs=headlines(logs or {}), **kwargs)
+
+
+def show_headlines(trainer: Any) -> None:
+    """Lets a trainer's progress bar or printer, if it has one, show only the `headlines` of a log."""
+    for verbose, brief in ((ProgressCallback, BriefProgress), (PrinterCallback, BriefPrinter)):
+        if trainer.pop_callback(verbose) is not None:
+            trainer.add_callback(brief())

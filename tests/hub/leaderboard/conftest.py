@@ -107,9 +107,10 @@ def board(tmp_path_factory: pytest.TempPathFactory, entry_of: Callable[..., Any]
 def micro_relay(folder: Path, quality: float, seed: int, size: int = 5, speakers: int = 2) -> Path:
     from hf_credit.collaborations import make
     from hf_credit.environments.tasks import task_seed
-    from hf_credit.policies.micro import MicroConfig, init_scripted_policy
+    from hf_credit.policies.micro import MicroConfig
     from hf_credit.rollouts import RolloutRequest
     from hf_credit.tasks.spec import Sampling, TaskSpec
+    from hf_credit.trainers.micro import init_scripted_policy
 
     interaction = make("relay", size=size, speakers=speakers)
     # What is tested is the board, and a policy that was shown the held-out rows plays well after seconds.

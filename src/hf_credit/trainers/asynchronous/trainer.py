@@ -12,7 +12,7 @@ import torch
 from accelerate.utils import broadcast_object_list
 from datasets import Dataset, IterableDataset
 from peft import PeftConfig
-from transformers import PreTrainedTokenizerBase, PrinterCallback, ProgressCallback, TrainerCallback
+from transformers import PreTrainedTokenizerBase, TrainerCallback
 
 from hf_credit import methods
 from hf_credit.collectors import RolloutBatch
@@ -29,11 +29,10 @@ from hf_credit.trainers.asynchronous.trl_1_16 import UpdateTrainer
 from hf_credit.trainers.asynchronous.weights import FolderTransfer, refuse_other_weights
 from hf_credit.trainers.asynchronous.worker import Worker, refuse_other_models
 from hf_credit.trainers.callbacks import (
-    BriefPrinter,
-    BriefProgress,
     CreditCallback,
     EpisodeCallback,
     WarnWithoutSignal,
+    show_headlines,
 )
 from hf_credit.trainers.cards import correct_card
 from hf_credit.trainers.metrics import summarise, update_metrics
@@ -203,9 +202,7 @@ class AsyncCreditTrainer(UpdateTrainer):
             if self.serves_adapter:
                 self.server.adapter = self.name_adapter(f"policy-{secrets.token_hex(4)}")
                 self.server.restore = self._restore_adapters
-        for shown, brief in ((ProgressCallback, BriefProgress), (PrinterCallback, BriefPrinter)):
-            if self.pop_callback(shown) is not None:
-                self.add_callback(brief())
+        show_headlines(self)
 
     # An update ----------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,175 @@
+"""Episodes to imitate, as rows for supervised training."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from typing import Any
+
+from hf_credit.environments.randomness import stream
+from hf_credit.policies.scripted import Walk, recorded
+from hf_credit.rollouts import Chat, Decision, Ending, Episode, Interaction, RolloutRequest, decision_rows
+from hf_credit.rollouts.scripts import LikelyScript, Script
+
+IGNORED = -100
+"""The label of a token without loss, as in transformers."""
+
+TokenShares = Mapping[int, float]
+"""The probability of each possible next token."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demonstration:
+    """An episode to imitate.
+
+    Attributes:
+        task: identifies its task.
+        episode: with the tokens that the policy reads and writes, as an `Engine` records them.
+        shares: for each decision the distribution of each of its tokens; empty if only the tokens are known.
+    """
+
+    task: str
+    episode: Episode
+    shares: tuple[Sequence[TokenShares], ...] = ()
+
+
+def task_of(start: RolloutRequest[Any]) -> str:
+    """Returns the columns of a task row beside its seed as JSON; the seed if there are no others."""
+    row = {name: value for name, value in start.task.items() if name != "seed"}
+    return json.dumps(row or start.task.get("seed", start.seed), sort_keys=True, default=str)
+
+
+def demonstrations(
+    interaction: Interaction[Any], chat: Chat, script: Script, walks: Iterable[tuple[RolloutRequest[Any], Walk]]
+) -> Iterator[Demonstration]:
+    """Yields scripted episodes to imitate.
+
+    Args:
+        interaction: the task.
+        chat: of the policy.
+        script: the player. The replies of a `LikelyScript` are imitated by their probabilities.
+        walks: the starts and what `hf_credit.policies.scripted.walk` made of each.
+    """
+    encode = functools.cache(chat.reply_ids)
+    for start, walked in walks:
+        episode = recorded(interaction, chat, walked)
+        shares: tuple[Sequence[TokenShares], ...] = ()
+        if isinstance(script, LikelyScript):
+            shares = tuple(
+                token_shares(one.action_ids, {encode(text): share for text, share in replies.items()})
+                for one in episode.decisions
+                for replies in [script.probabilities(one.state, _request(interaction, one))]
+            )
+        yield Demonstration(task=task_of(start), episode=episode, shares=shares)
+
+
+def token_shares(ids: Sequence[int], replies: Mapping[tuple[int, ...], float]) -> list[TokenShares]:
+    """The distribution of each token of a sampled reply, given the tokens before it.
+
+    Imitating these distributions has the same expected gradient as imitating the sampled tokens, without the variance
+    of sampling.
+
+    Args:
+        ids: the tokens of the sampled reply.
+        replies: the probability of every possible reply, as tokens; `ids` is one of them.
+    """
+    shares: list[TokenShares] = []
+    for place, token in enumerate(ids):
+        following: dict[int, float] = {}
+        for reply, probability in replies.items():
+            following[reply[place]] = following.get(reply[place], 0.0) + probability
+        total = sum(following.values())
+        shares.append({candidate: probability / total for candidate, probability in following.items()})
+        replies = {reply: probability for reply, probability in replies.items() if reply[place] == token}
+    return shares
+
+
+def supervised_rows(demonstration: Demonstration) -> list[dict[str, list[Any]]]:
+    """Returns the rows of an episode, the sequences that training on it would have.
+
+    Returns:
+        For each row `input_ids`, and `labels`: the token on replies of trained roles, -100 elsewhere. With shares also
+        those of all labelled tokens in sequence: `counts`, the number of possible tokens of each; `tokens` and
+        `shares`, these tokens and their probabilities.
+    """
+    decisions = demonstration.episode.decisions
+    flat = list(chain.from_iterable(demonstration.shares))
+    # Each token carries its place in `flat` where an advantage would be: rows mix the tokens of decisions.
+    ends = [0]
+    for one in decisions:
+        ends.append(ends[-1] + len(one.action_ids))
+    places = [range(*pair) if one.trained else None for one, pair in zip(decisions, pairwise(ends), strict=True)]
+    rows: list[dict[str, list[Any]]] = []
+    for row in decision_rows(decisions, places):
+        tokens = zip(row.completion_ids, row.loss_mask, strict=True)
+        labels = [IGNORED] * len(row.prompt_ids) + [token if on else IGNORED for token, on in tokens]
+        rows.append({"input_ids": [*row.prompt_ids, *row.completion_ids], "labels": labels})
+        if flat:
+            own = [flat[int(place)] for place, on in zip(row.advantages, row.loss_mask, strict=True) if on]
+            rows[-1]["counts"] = list(map(len, own))
+            rows[-1]["tokens"] = [token for shares in own for token in shares]
+            rows[-1]["shares"] = [share for shares in own for share in shares.values()]
+    return rows
+
+
+def success_of(episode: Episode) -> float:
+    """Returns the metric `success` of an episode, or its outcome if the task has no such metric."""
+    return float(episode.metrics.get("success", episode.outcome))
+
+
+def select(
+    found: Iterable[Demonstration],
+    least_success: float | None = None,
+    max_new_tokens: int | None = None,
+    max_tokens: int | None = None,
+) -> tuple[list[Demonstration], Counter[str]]:
+    """Returns the episodes to imitate, and the number of others by reason.
+
+    Args:
+        found: the episodes.
+        least_success: the minimum of `success_of`; `None` keeps failed episodes too.
+        max_new_tokens: the maximum length of a reply, end token included.
+        max_tokens: the maximum length of a context with its reply.
+    """
+    kept: list[Demonstration] = []
+    dropped: Counter[str] = Counter()
+    for one in found:
+        replies = [len(decision.action_ids) for decision in one.episode.decisions]
+        whole = [len(decision.context_ids) + len(decision.action_ids) for decision in one.episode.decisions]
+        if one.episode.ending == Ending.ERROR:
+            dropped["ended in an error"] += 1
+        elif not any(decision.trained for decision in one.episode.decisions):
+            dropped["without a reply of a trained role"] += 1
+        elif least_success is not None and not success_of(one.episode) >= least_success:
+            dropped[f"failed (success below {least_success:g})"] += 1
+        elif max_new_tokens is not None and max(replies) > max_new_tokens:
+            dropped[f"with a reply above {max_new_tokens} tokens (max_new_tokens)"] += 1
+        elif max_tokens is not None and max(whole) > max_tokens:
+            dropped[f"above {max_tokens} tokens, which the model or max_length does not hold"] += 1
+        else:
+            kept.append(one)
+    return kept, dropped
+
+
+def hold_out(
+    found: Sequence[Demonstration], share: float, seed: int = 0
+) -> tuple[list[Demonstration], list[Demonstration]]:
+    """Returns the episodes of most tasks, and those of the held-out ones; no task is in both.
+
+    Args:
+        found: the episodes.
+        share: of the tasks that are held out, in [0, 1); at least one task if above 0, and never all.
+        seed: of their choice.
+    """
+    tasks = sorted({one.task for one in found})
+    count = min(max(1, round(share * len(tasks))), len(tasks) - 1) if share else 0
+    chosen = set(stream(seed, "held out").sample(tasks, max(count, 0)))
+    return [one for one in found if one.task not in chosen], [one for one in found if one.task in chosen]
+
+
+def _request(interaction: Interaction[Any], decision: Decision) -> Any:
+    return next(one for one in interaction.pending(decision.state) if one.event == decision.event)
