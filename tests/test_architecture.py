@@ -28,6 +28,7 @@ SHARED = {
     "redaction",
     "registry",
     "safe_io",
+    "trust",
     "validators",
 }
 

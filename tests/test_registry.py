@@ -4,7 +4,6 @@ import subprocess
 import sys
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ from hf_credit.collaborations import COLLABORATIONS
 from hf_credit.environments import ENVIRONMENTS, Environment, known
 from hf_credit.methods import METHODS
 from hf_credit.oracles import ORACLES, Oracle
-from hf_credit.registry import build, search_here, short_name
+from hf_credit.registry import build, short_name
 
 NUMBERS = {"whole": "builtins:int", "fraction": "fractions:Fraction"}
 
@@ -149,29 +148,3 @@ def test_an_entry_point_with_a_name_of_ours_hides_nothing_and_is_known_in_full(
     ours = {"sudoku": "ours:Sudoku"}
     targets = {"ours:Sudoku": "sudoku", "other:Sudoku": "other:Sudoku", "other:Nim": "nim", "no:One": "no:One"}
     assert {target: short_name("environment", ours, target) for target in targets} == targets
-
-
-@pytest.mark.parametrize(
-    ("typed", "added"),
-    [
-        (["mine:score"], True),
-        (["mine.inner:score"], True),
-        ([{"scorer": ["mine:score"]}], True),
-        (["mine"], False),  # no code
-        (["json:loads"], False),  # lies elsewhere
-        (["installed:score", "other:score"], False),
-    ],
-)
-def test_the_current_folder_is_searched_only_for_typed_code_that_is_nowhere_else(
-    typed: list[Any], added: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    installed, here = tmp_path / "installed", tmp_path / "here"
-    for folder, names in ((installed, ["installed"]), (here, ["installed", "json", "mine"])):
-        folder.mkdir()
-        for name in names:
-            (folder / f"{name}.py").touch()
-    monkeypatch.chdir(here)
-    before = [*sys.path, str(installed)]
-    monkeypatch.setattr(sys, "path", list(before))
-    search_here(typed)
-    assert sys.path == [*before, *[str(here)] * added]  # last, so that it hides nothing

@@ -8,11 +8,11 @@ every client that it makes. To hook its present client is not enough: it makes a
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import _http
 
 # The client library of huggingface_hub: httpx, and since its version 2 httpx2, which conflicts with vLLM.
-httpx: Any = import_module(HfHubHTTPError.__bases__[0].__module__.partition(".")[0])
+httpx: Any = sys.modules[HfHubHTTPError.__bases__[0].__module__.partition(".")[0]]
 
 TIMEOUT = httpx.Timeout(300, connect=30)
 """The wait for an answer in seconds; huggingface_hub waits for ever."""

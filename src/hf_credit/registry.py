@@ -5,22 +5,16 @@ from __future__ import annotations
 import contextlib
 import difflib
 import functools
-import importlib
 import importlib.metadata
 import inspect
 import os
-import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from importlib.machinery import PathFinder
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-F = TypeVar("F", bound=Callable[..., Any])
+from hf_credit.trust import importable, imported, is_code
 
-CODE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
-"""The name of code, `"package.module:object"`. Other names are never imported, so that a search for code in an
-untrusted file (`hf_credit.tasks.spec`) finds all code that could run."""
+F = TypeVar("F", bound=Callable[..., Any])
 
 _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 # The names of methods in their papers.
@@ -51,13 +45,12 @@ def find(kind: str, known: Mapping[str, str], name: str) -> Callable[..., Any]:
     if not isinstance(name, str):
         raise ValueError(f"{kind} must be a name, got {name!r}; write the name alone, and its options beside it.")
     target = known.get(name) or _entry_points(kind).get(name) or name
-    if not CODE.fullmatch(target):
+    if not is_code(target):
         remedy = did_you_mean(name, names(kind, known), _ALSO_CALLED.get(kind, {})) or "pick one of these."
         named = ", ".join(names(kind, known))
         raise ValueError(f"{kind} must be one of {named}, or 'module:object', got {name!r}; {remedy}")
-    module, _, attribute = target.partition(":")
     try:
-        found: Any = functools.reduce(getattr, attribute.split("."), importlib.import_module(module))
+        found: Any = imported(target)
     except (ImportError, AttributeError) as error:
         raise ValueError(
             f"{kind} must be importable as 'module:object', got {name!r} ({error}); correct the name or install the "
@@ -229,26 +222,6 @@ def short_name(kind: str, known: Mapping[str, str], target: str) -> str:
     return next((name for name, one in others if one == target and name not in known), target)
 
 
-def importable(thing: Any) -> str:
-    """Returns the `"module:attribute"` of a class or a function.
-
-    Raises:
-        ValueError: it cannot be imported by a name.
-    """
-    module, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
-    imported: Any = None
-    if module is not None and module != "__main__" and name is not None:
-        with contextlib.suppress(ImportError, AttributeError):
-            imported = functools.reduce(getattr, name.split("."), importlib.import_module(module))
-    if imported is not thing:
-        shown = name or repr(thing)[:100]
-        raise ValueError(
-            f"code must be importable by name, got {shown!r} of {module or type(thing).__name__!r}; define it at the "
-            "top of a module, with def or class."
-        )
-    return f"{module}:{name}"
-
-
 def plain(value: Any) -> Any:
     """Returns a value in JSON's types: lists for tuples, and names for importable classes and functions.
 
@@ -267,53 +240,6 @@ def plain(value: Any) -> Any:
         f"an option must be a plain value, or code that can be imported by name, got {repr(value)[:100]}; give it in "
         "that form."
     )
-
-
-# Names of code
-
-
-def code_in(value: Any) -> frozenset[str]:
-    """Returns every text in plain values that is a name of code, `"module:object"`."""
-    return frozenset(_code_in(value))
-
-
-def _code_in(value: Any) -> Iterator[str]:
-    if isinstance(value, str) and CODE.fullmatch(value):
-        yield value
-    elif isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _code_in(inner)
-    elif isinstance(value, list | tuple | set | frozenset):
-        for inner in value:
-            yield from _code_in(inner)
-
-
-def search_here(typed: Any) -> None:
-    """Adds the current folder to Python's search path, if code that the user named is there and nowhere else.
-
-    The folder comes last, so it hides no installed package. Only a typed name adds it: a name in an untrusted file, or
-    of a missing package, must not find code that came with that file.
-
-    Args:
-        typed: plain values that the user typed; texts other than `"module:object"` have no effect.
-    """
-    here = str(Path.cwd())
-    for name in code_in(typed):
-        top = name.partition(":")[0].partition(".")[0]
-        elsewhere = any(finder.find_spec(top, None) for finder in sys.meta_path)
-        if not elsewhere and PathFinder.find_spec(top, [here]) is not None:
-            sys.path.append(here)
-
-
-@contextlib.contextmanager
-def without_here() -> Iterator[None]:
-    """Hides modules of the current folder within the context; Python finds them in a notebook and after `-c`."""
-    before = list(sys.path)
-    sys.path[:] = [path for path in before if path]
-    try:
-        yield
-    finally:
-        sys.path[:] = before
 
 
 def _entry_points(kind: str) -> Mapping[str, str]:

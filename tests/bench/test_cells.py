@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -54,6 +55,27 @@ def test_broken_code_is_shown_with_its_traceback_costs_no_other_cell_and_is_fill
         assert "got 1 failed cells" in shown.err
         assert "| rloo |" in shown.out
         assert "broken" not in shown.out
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("evil-mod:make", "Error: method must be one of .*, or 'module:object', got 'evil-mod:make'"),
+        ("évil:make", "Error: method must be one of "),
+        ("no_such_module:make", "must be importable as 'module:object', got 'no_such_module:make'"),
+        ("builtins:len", "got 1 failed cells"),
+    ],
+)
+def test_a_method_that_cannot_be_made_is_an_error_and_no_method_that_does_not_fit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, told: str
+) -> None:
+    asked = ["--problem", "chain", "--seeds", "0", "--updates", "8", "--processes", "1", "--policy", "start"]
+    with pytest.raises(SystemExit) as left:
+        main(["bench", "--method", name, *asked, "--output", str(tmp_path)])
+    shown = capsys.readouterr()
+    assert left.value.code == 1
+    assert re.search(told, shown.err)
+    assert "does not fit" not in shown.out
 
 
 def test_commands_write_tables_a_plot_and_which_method_to_take(

@@ -34,7 +34,8 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 
     def run(*arguments: object) -> Outcome:
         capsys.readouterr()
-        monkeypatch.setattr(sys, "path", list(sys.path))  # a command may add the current folder
+        monkeypatch.setattr(sys, "path", list(sys.path))  # a command may change how modules are found
+        monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
         monkeypatch.setenv("PYTHONSAFEPATH", "1")  # and sets this
         monkeypatch.setattr(typer.main, "get_command", _command_of)
         with pytest.raises(SystemExit) as ended:

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from hf_credit.tasks import TASK_FILE, TaskSpec
+from hf_credit.trust import installed
 
 EVIL = "from pathlib import Path\nPath(__file__).with_name('ran').touch()\n"
 ENTRY_POINTS = """[hf_credit.environments]
@@ -40,6 +41,10 @@ TASKS: dict[str, dict[str, Any]] = {
     "a collaboration's code": {"collaboration": "evil:make"},
     "a method's code": {**SUDOKU, "method": {"name": "evil:make", "options": {}}},
     "a scorer's code": {"collaboration": "reasoner_actor", "collaboration_options": {"scorer": "evil:make"}},
+    "an agent's command": {"collaboration": "agent", "collaboration_options": {"agent": ["touch", "FOLDER/ran"]}},
+    "an agent's program": {"collaboration": "agent", "collaboration_options": {"agent": "evil:make"}},
+    "an agent's program, of another form": {"collaboration": "agent", "collaboration_options": {"agent": "é:f"}},
+    "what tools are made of": {"environment": "tools", "environment_options": {"factory": "evil:make"}},
     "a package that is not installed": {"environment": "scienceworld"},
     "another that is not": {"environment": "textworld", "environment_options": {"games": "."}},
     "what Gymnasium imports": {"environment": "gymnasium", "environment_options": {"id": "LunarLander-v3"}},
@@ -82,8 +87,12 @@ def folder(tmp_path: Path, micro_policy: Path, monkeypatch: pytest.MonkeyPatch) 
     return folder
 
 
+def task_name(task: dict[str, Any]) -> str:
+    return str(task.get("environment") or task["collaboration"])
+
+
 def name_in_file(folder: Path, task: dict[str, Any]) -> None:
-    (folder / TASK_FILE).write_text(json.dumps(task))
+    (folder / TASK_FILE).write_text(json.dumps(task).replace("FOLDER", str(folder)))
 
 
 @pytest.mark.parametrize("attack", TASKS)
@@ -94,6 +103,48 @@ def test_no_command_runs_code_that_lies_in_the_current_folder(
     name_in_file(folder, TASKS[attack])
     command(*COMMANDS[used])
     assert not (folder / "ran").exists()
+
+
+@pytest.mark.parametrize("attack", [one for one, task in TASKS.items() if ":" not in (task_name(task))])
+@pytest.mark.parametrize("used", ["evaluate", "diagnose", "diagnose training"])
+def test_to_type_the_name_of_a_task_is_no_consent_to_its_options_in_a_file(
+    used: str, attack: str, folder: Path, command: Callable[..., Any]
+) -> None:
+    """Nor is that of a method, or of code beside it."""
+    name_in_file(folder, TASKS[attack])
+    (folder / "rows.jsonl").write_text('{"prompt": "1", "problem": "1", "answer": "1"}\n' * 2)
+    (folder / "mine.py").write_text("from hf_credit import methods\ndef make():\n    return methods.make('rloo')\n")
+    words = (*COMMANDS[used], "--task", task_name(TASKS[attack]), "--dataset", "rows.jsonl", "--max-new-tokens", "4")
+    for more in ((), ("--option", "sessions=2"), ("--method", "grpo"), ("--method", "mine:make")):
+        if used != "evaluate" or "--method" not in more:
+            command(*words, *more)
+            assert not (folder / "ran").exists(), more
+
+
+@pytest.mark.parametrize("setting", ["score", "close", "judge", "canonical"])
+@pytest.mark.parametrize(
+    "name", ["downloaded-agent.evil:make", "downloaded_agent.evil:make", "é:make", "evil-mod:make"]
+)
+def test_to_type_a_program_is_no_consent_to_what_a_file_adds_to_it(
+    folder: Path, command: Callable[..., Any], setting: str, name: str
+) -> None:
+    """From one's own folder, with the downloaded one inside of it."""
+    own = folder.parent
+    os.chdir(own)
+    (own / "my_agent.py").write_text("def play(task, model):\n    return 1.0\n")
+    (own / "rows.jsonl").write_text('{"problem": "1"}\n')
+    module = own / f"{name.partition(':')[0].replace('.', '/')}.py"
+    shutil.copytree(folder, own / "downloaded-agent")
+    shutil.copytree(folder, own / "downloaded_agent")
+    module.write_text(EVIL)
+    downloaded = own / "downloaded-agent"
+    options = {"agent": "my_agent:play", setting: name}
+    name_in_file(downloaded, {"collaboration": "agent", "collaboration_options": options})
+    words = ["evaluate", downloaded, "--dataset", "rows.jsonl", "--task", "agent", "--option", "agent=my_agent:play"]
+    code, _, err = command(*words)
+    assert (code, err.count("\n")) == (1, 1)
+    assert f"got {name!r}" in err
+    assert not (module.parent / "ran").exists()
 
 
 @pytest.mark.parametrize("attack", TASKS)
@@ -144,10 +195,11 @@ def test_code_that_the_user_names_is_found_in_the_current_folder(folder: Path, c
         ("evaluate", ".", "--option", "blanks=evil:make"),  # an option may be code
         ("train", "recipe.yaml", "--method_options", '{"collector": ["evil:make"]}'),
     ):
-        found = list(sys.path)
         command(*words)
-        assert set(sys.path) - set(found) == {str(folder)}, words
-        sys.path[:] = found
+        assert installed("evil"), words
+        sys.meta_path.pop()
+        sys.modules.pop("evil", None)
+        assert not installed("evil")
     assert (folder / "ran").exists()
 
 

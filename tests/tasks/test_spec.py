@@ -18,6 +18,7 @@ from hf_credit.registry import remembers_its_call
 from hf_credit.rollouts import EnvironmentInteraction, Interaction, Request
 from hf_credit.rollouts.capabilities import fingerprint
 from hf_credit.tasks.spec import OWN_CODE, TASK_FILE, Sampling, TaskSpec
+from hf_credit.trust import NO_CONSENT
 
 NAMES = st.text(max_size=5).filter(lambda name: not is_secret_name(name))  # secrets are left out
 OPTIONS = st.dictionaries(NAMES, st.integers() | st.text(max_size=5) | st.booleans())
@@ -354,7 +355,7 @@ def test_what_lies_beside_a_policy_chooses_no_server_no_path_and_no_import_of_gy
     spec.save(tmp_path)
     found = TaskSpec.load(tmp_path)
     assert found is not None
-    of_the_name = dataclasses.replace(found, typed=frozenset([task]))
+    of_the_name = dataclasses.replace(found, consent=NO_CONSENT.to_code([task, option]))
     for one in (found, of_the_name, of_the_name.with_options({"turns": 3})):
         with pytest.raises(
             ValueError, match=f"cannot choose a server, a path .* got the {option} '{options[option]}'"

@@ -10,7 +10,6 @@ import ctypes
 import dataclasses
 import functools
 import gc
-import importlib
 import inspect
 import json
 import math
@@ -32,6 +31,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from hf_credit.agents.program import Agent, Model, Settings, model_environment
+from hf_credit.trust import imported, search_here
 
 _TAIL = 2000  # last characters of the output of a crashed run
 _PR_SET_PDEATHSIG = 1
@@ -81,9 +81,10 @@ def main(link: socket.socket) -> None:
     first = json.loads(lines.readline())
     folder = first["folder"]  # kept here: the program may set every variable of the environment, HOME included
     os.environ.update(HOME=folder)
+    search_here(first)
     try:
         program, settings = _loaded(first)
-        scorer, closer = (None if one is None else _imported(one) for one in (settings.score, settings.close))
+        scorer, closer = (None if one is None else imported(one) for one in (settings.score, settings.close))
         _send(link, {"settings": dataclasses.asdict(settings)})
         os.environ.update(json.loads(lines.readline())["environment"])
         _import_for_clients()
@@ -99,14 +100,9 @@ def main(link: socket.socket) -> None:
 
 def _loaded(first: Mapping[str, Any]) -> tuple[Callable[..., Any], Settings]:
     agent = first["agent"]
-    program = _imported(agent) if isinstance(agent, str) else functools.partial(_command, agent)
+    program = imported(agent) if isinstance(agent, str) else functools.partial(_command, agent)
     settings = dataclasses.asdict(program.settings) if isinstance(program, Agent) else {}
     return program, Settings(**{**settings, **first["settings"]})
-
-
-def _imported(name: str) -> Any:
-    module, _, attribute = name.partition(":")
-    return functools.reduce(getattr, attribute.split("."), importlib.import_module(module))
 
 
 def _import_for_clients() -> None:

@@ -20,11 +20,12 @@ from hf_credit.agents.states import AgentState, Answered, Waiting, asking, with_
 from hf_credit.environments.sessions import Session
 from hf_credit.environments.tool_calls import read_calls
 from hf_credit.oracles import Oracle
-from hf_credit.registry import find, importable, plain
+from hf_credit.registry import find, plain
 from hf_credit.rollouts.capabilities import advance_or_error, cannot_leave_out, start_or_error
 from hf_credit.rollouts.episode import Ending
 from hf_credit.rollouts.interaction import Interaction, Reply, Request, readable_state
 from hf_credit.safe_io import parse_json
+from hf_credit.trust import importable
 from hf_credit.validators import whole_number
 
 logger = logging.getLogger(__name__)

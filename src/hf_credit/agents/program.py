@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from hf_credit.trust import is_code
 from hf_credit.validators import finite_number, whole_number
 
 DEFAULT_ROLE = "policy"
@@ -106,7 +107,7 @@ class Settings:
             object.__setattr__(self, name, tuple(value))
         for name in ("score", "close", "judge", "canonical"):
             code = getattr(self, name)
-            if code is not None and (not isinstance(code, str) or code.count(":") != 1):
+            if code is not None and not is_code(code):
                 raise ValueError(f"{name} must be 'module:function', got {code!r}; name a function of a module.")
 
 

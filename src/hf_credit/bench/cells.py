@@ -23,8 +23,8 @@ from hf_credit.bench.play import REFERENCES, Critic, bound
 from hf_credit.bench.problems import PROBLEMS
 from hf_credit.bench.truth import Truth, best
 from hf_credit.options import options_of
-from hf_credit.registry import search_here
 from hf_credit.safe_io import parse_json
+from hf_credit.trust import search_here
 
 Cells = Sequence[Mapping[str, Any]]
 
@@ -196,7 +196,7 @@ def run(todo: Sequence[Job], path: Path, processes: int | None = None) -> Iterat
     if path.exists() and not path.read_text().endswith("\n"):
         with path.open("a") as file:
             file.write("\n")
-    codes = sorted({name for job in waiting for name in (job.method, job.problem) if ":" in name})
+    codes = [name for job in waiting for name in (job.method, job.problem)]
     count = min(processes or os.cpu_count() or 1, len(waiting))
     with path.open("a") as file:
         if count == 1:
@@ -221,8 +221,7 @@ def _begin(codes: Sequence[str], parent: int) -> None:
 
     threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
     torch.set_num_threads(1)
-    for name in codes:
-        search_here(name)
+    search_here(codes)
 
 
 def _leave_with(parent: int) -> None:
@@ -279,8 +278,9 @@ def fill(job: Job) -> dict[str, Any]:
     """Returns a job's cell: its results, or `refused`, why the method does not fit, or `failed`, a traceback."""
     cell: dict[str, Any] = {"key": job.key, **dataclasses.asdict(job), "refused": None, "failed": None}
     try:
+        method, problem = _method(job), make_problem(job.problem, **job.dials)
         try:
-            bound(_method(job), make_problem(job.problem, **job.dials))
+            bound(method, problem)
         except ValueError as error:
             return {**cell, "refused": str(error)}
         instances = instances_of(job)

@@ -42,7 +42,7 @@ from hf_credit.cli.submit import submit
 from hf_credit.cli.train import train
 from hf_credit.extras import OF_THE_REPOSITORY, how_to_install
 from hf_credit.redaction import redacted
-from hf_credit.registry import search_here
+from hf_credit.trust import search_here
 
 app = typer.Typer(
     name="hf-credit",

@@ -69,19 +69,18 @@ def bench(
     from hf_credit.evaluation.plots import require_matplotlib
     from hf_credit.evaluation.statistics import mean_with_interval
     from hf_credit.methods import METHODS
-    from hf_credit.registry import find, search_here
+    from hf_credit.registry import find
+    from hf_credit.trust import is_code
     from hf_credit.validators import one_of
 
     one_of("critic", critic, get_args(Critic))
     for name in policy or ():
         one_of("policy", name, tuple(POLICIES))
-    for name in [*(method or ()), *(problem or ())]:
-        search_here(name)
     dials = dict(map(_dial, dial or ()))
     for name in problem or PROBLEMS:
         make_problem(name, **dials)
     for name in method or ():
-        if ":" not in name and name not in REFERENCES:  # errors in the user's code are shown in its cell
+        if not is_code(name) and name not in REFERENCES:  # the user's code is imported in its cell, which shows errors
             find("method", METHODS, name)
     if seeds > 1:  # a missing library is an error before the work
         require_matplotlib()

@@ -11,6 +11,7 @@ import typer
 from hf_credit.cli.options import parse_options, typed_code, with_options
 from hf_credit.cli.played import AsJson, ModelArgument, Played, warn_of_own_replies
 from hf_credit.cli.progress import Progress, print_rows
+from hf_credit.trust import Consent
 from hf_credit.validators import one_of
 
 if TYPE_CHECKING:
@@ -136,8 +137,8 @@ def diagnose(
         raise ValueError(f"policies must be different, got {', '.join(models)}; name each once.")
     if output is None and not Path(model).is_dir():
         raise ValueError(f"a diagnosis of a policy from the Hub needs --output, got {model!r} without; name a folder.")
-    typed = typed_code([*(method or []), *(method_option or [])])
-    setups = {name: played.spec(name, typed) for name in models}
+    consent = Consent(code=typed_code([*(method or []), *(method_option or [])]))
+    setups = {name: played.spec(name, consent) for name in models}
     plan = BucketPlan(
         buckets=buckets,
         candidates=candidates,

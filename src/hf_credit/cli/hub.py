@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import typer
 
 from hf_credit.extras import how_to_install
+from hf_credit.trust import installed
 
 
 def _missing() -> None:
     raise ImportError(f"your own Hub needs the package local-hub, got none; run {how_to_install('hub')}.")
 
 
-if importlib.util.find_spec("local_hub") is not None:
+if installed("local_hub"):
     from local_hub.commands import app as hub
 else:
     hub = typer.Typer(no_args_is_help=True, help="Serve your own Hugging Face Hub; needs local-hub.")

@@ -30,7 +30,6 @@ def methods(
       hf-credit train sudoku_micro --method outcome_reward
     """
     from hf_credit import methods
-    from hf_credit.registry import search_here
 
     if markdown:
         typer.echo("\n".join(_page()))
@@ -39,7 +38,6 @@ def methods(
         typer.echo(f"{_TRAINERS[name]}\nIts options: hf-credit train --method {name} --help")
         return
     if name is not None:
-        search_here(name)
         typer.echo(methods.summary(name))
         for option, values, default, text in _options(name):
             typer.echo(f"{option}  ({values}; default: {default})\n      {text}")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from hf_credit.registry import code_in
 from hf_credit.safe_io import parse_json
+from hf_credit.trust import code_in
 
 if TYPE_CHECKING:
     from hf_credit.oracles import Oracle

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hf_credit.cli.options import DeviceOption, EnvironmentOptions, given, named_oracle, parse_options
+from hf_credit.trust import NO_CONSENT, Consent, search_here
 
 if TYPE_CHECKING:
     from hf_credit.oracles import Oracle
@@ -84,17 +85,17 @@ class Played:
         ),
     ] = False
 
-    def spec(self, model: str, typed: frozenset[str] = frozenset()) -> TaskSpec:
+    def spec(self, model: str, consent: Consent = NO_CONSENT) -> TaskSpec:
         """Returns the task of a policy, changed by these options. Warns on stderr if prompts differ from training.
 
         Args:
             model: a folder or an id on the Hub.
-            typed: further code that the user named, so that the spec may name it.
+            consent: to further code that the user named, so that the spec may name it.
 
         Raises:
             ValueError: as `spec_for`, or an option is invalid.
         """
-        known = spec_for(model, self.task, parse_options(self.option), self.trust_remote_code, typed)
+        known = spec_for(model, self.task, parse_options(self.option), self.trust_remote_code, consent)
         prompt = given(history=self.history, instructions=self.instructions, max_turns=self.max_turns)
         names = ("max_new_tokens", "temperature", "top_p", "top_k")
         sampling = given(**{name: getattr(self, name) for name in names})
@@ -126,7 +127,7 @@ def spec_for(
     task: str | None,
     options: dict[str, Any],
     trust_remote_code: bool = False,
-    typed: frozenset[str] = frozenset(),
+    consent: Consent = NO_CONSENT,
 ) -> TaskSpec:
     """Returns the task spec in a model's folder, with changed options, or the spec of another task.
 
@@ -135,13 +136,12 @@ def spec_for(
         task: the name of the task; by default that of the model's spec.
         options: from the user, so they may name code.
         trust_remote_code: whether the model's spec may name code, too.
-        typed: further code that the user named, so that the spec may name it.
+        consent: to further code that the user named, so that the spec may name it.
 
     Raises:
         ValueError: the model does not exist, or neither it nor the caller names a task.
     """
     from hf_credit.http_guard import require_model
-    from hf_credit.registry import search_here
     from hf_credit.tasks import TASK_FILE, TaskSpec
 
     require_model(model)
@@ -150,12 +150,12 @@ def spec_for(
         if task is None:
             raise ValueError(f"a policy needs a task, got {model!r} without {TASK_FILE}; add --task.")
         return TaskSpec.of_name(task, options)
-    known = replace(known, trusted=trust_remote_code, typed=typed)
+    known = replace(known, trusted=trust_remote_code, consent=consent.to_code(task))
     if trust_remote_code:
         search_here(known.code())
     if task not in (None, known.name):
         return known.on(task, options)
-    return replace(known, typed=typed | ({task} if task else set())).with_options(options)
+    return known.with_options(options)
 
 
 def warn_of_own_replies(about: Mapping[str, Any]) -> None:

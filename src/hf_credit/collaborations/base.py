@@ -10,10 +10,11 @@ from typing import Any, Self
 from hf_credit.collaborations.graph import Event, Graph, Loop
 from hf_credit.collaborations.scorers import Scorer, check_score, reads_transcript, resolve_scorer
 from hf_credit.collaborations.text import normalise
-from hf_credit.registry import importable, name_of, plain
+from hf_credit.registry import name_of, plain
 from hf_credit.rollouts import Interaction, Request
 from hf_credit.rollouts.capabilities import cannot_leave_out, class_name
 from hf_credit.rollouts.interaction import readable_state
+from hf_credit.trust import importable
 from hf_credit.validators import one_of
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
-from hf_credit.registry import CODE
+from hf_credit.trust import imported
 
 Scorer = Callable[..., float]
 """A function of a task row, which has the gold answer or the tests, and a text; returns the text's score in [0, 1].
@@ -28,11 +27,8 @@ def resolve_scorer(scorer: Scorer | str) -> Scorer:
     """
     function: Any = scorer
     if isinstance(scorer, str):
-        module, _, attribute = scorer.partition(":")
         try:
-            if not CODE.fullmatch(scorer):
-                raise ImportError("it is not a module and a function with a colon between them")
-            function = getattr(importlib.import_module(module), attribute)
+            function = imported(scorer)
         except (ImportError, AttributeError) as error:
             raise ValueError(
                 f"a scorer must be importable as 'package.module:function', got {scorer!r} ({error}); correct the "

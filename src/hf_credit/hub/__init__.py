@@ -11,8 +11,9 @@ Names are imported on first use.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
+
+from hf_credit.trust import imported
 
 if TYPE_CHECKING:
     from hf_credit.hub.cell_sets import load_cells, publish_cells
@@ -82,7 +83,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'hf_credit.hub' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"hf_credit.hub.{_HOMES[name]}"), name)
+    return imported(f"hf_credit.hub.{_HOMES[name]}:{name}")
 
 
 def __dir__() -> list[str]:

@@ -6,7 +6,6 @@ import contextlib
 import ipaddress
 import os
 import re
-from importlib.util import find_spec
 from urllib.parse import urlsplit
 
 from huggingface_hub import HfApi, constants
@@ -14,6 +13,7 @@ from huggingface_hub.utils import HFValidationError, get_token, validate_repo_id
 
 from hf_credit._version import __version__
 from hf_credit.hub.retries import retried
+from hf_credit.trust import installed
 from hf_credit.validators import one_of
 
 REPO_TYPES = ("model", "dataset", "space")
@@ -93,7 +93,7 @@ def check_upload_path(api: HfApi) -> None:
         ValueError: huggingface_hub would use hf_xet for another Hub than huggingface.co.
     """
     host = urlsplit(api.endpoint).hostname
-    if host != _HUGGING_FACE and not constants.HF_HUB_DISABLE_XET and find_spec("hf_xet"):
+    if host != _HUGGING_FACE and not constants.HF_HUB_DISABLE_XET and installed("hf_xet"):
         raise ValueError(
             f"uploads to other Hubs than {_HUGGING_FACE} must not use Xet, got {api.endpoint} with hf_xet in use; "
             "set HF_HUB_DISABLE_XET=1 before Python starts."

@@ -19,9 +19,9 @@ from hf_credit._version import __version__
 from hf_credit.environments import ENVIRONMENTS, Environment
 from hf_credit.environments.tasks import SEEDS_PER_SPLIT
 from hf_credit.oracles import default_oracle
-from hf_credit.registry import CODE
 from hf_credit.rollouts import EnvironmentInteraction
 from hf_credit.rollouts.scripts import OraclePlayer
+from hf_credit.trust import is_code
 
 _MOST_SEEDS = 64  # tried to find an episode in which the oracle earns the highest reward
 _MARGIN = 0.1  # by which the highest reward exceeds that of random play, as a test measures
@@ -211,7 +211,7 @@ def refuse_what_stays_behind(options: Any) -> None:
     for value in values:
         if isinstance(value, Mapping | list | tuple):
             refuse_what_stays_behind(value)
-        elif isinstance(value, str) and (CODE.fullmatch(value) or "/" in value or Path(value).exists()):
+        elif isinstance(value, str) and (is_code(value) or "/" in value or Path(value).exists()):
             raise ValueError(f"the options of a Space must not name code or files, got {value[:100]!r}; remove it.")
 
 

@@ -21,9 +21,10 @@ from hf_credit.environments import ENVIRONMENTS, WORLDS, Environment
 from hf_credit.http_guard import guard
 from hf_credit.methods import Method
 from hf_credit.redaction import redacted
-from hf_credit.registry import CODE, code_in, did_you_mean, find, without_here
+from hf_credit.registry import did_you_mean, find
 from hf_credit.rollouts import EnvironmentInteraction, Interaction
 from hf_credit.safe_io import read_json
+from hf_credit.trust import NO_CONSENT, Consent, code_in, is_code, only_typed_here
 from hf_credit.validators import finite_number, whole_number
 
 TASK_FILE = "hf_credit_task.json"
@@ -42,7 +43,7 @@ OWN_CODE = (
 
 _MAX_TOKENS = 2**24  # of a reply: more than any model's context
 
-_NOT_IN_FILES = ("trusted", "typed")
+_NOT_IN_FILES = ("trusted", "consent")
 _OF_ONE_TASK = ("environment", "environment_options", "collaboration", "collaboration_options")
 
 # By task, the options that choose a server, what is sent there, an import, or a path.
@@ -101,7 +102,7 @@ class TaskSpec:
         critic_model: the backbone of the method's critic, if it was named.
         trusted: whether code that is named here as `module:object`, outside of this library, may be imported. It is
             false for a spec from `load`, whatever the file contains.
-        typed: the names of code, tasks and options that the user gave, which are always trusted.
+        consent: the code and the options that the user named, which are always trusted.
 
     Raises:
         ValueError: not exactly one of the two is named, or a field is set that the task does not have.
@@ -119,7 +120,7 @@ class TaskSpec:
     method: Mapping[str, Any] | None = None
     critic_model: str | None = None
     trusted: bool = field(default=True, compare=False)
-    typed: frozenset[str] = field(default=frozenset(), compare=False)
+    consent: Consent = field(default=NO_CONSENT, compare=False)
 
     def __post_init__(self) -> None:
         if self.max_turns is not None:
@@ -175,14 +176,14 @@ class TaskSpec:
 
     def on(self, name: str, options: Mapping[str, Any]) -> TaskSpec:
         """The spec of another task that the user named, with the same prompt format and sampling where they apply."""
-        kept = {key: value for key, value in vars(self).items() if key not in (*_OF_ONE_TASK, "typed")}
-        return TaskSpec.of_name(name, options, typed=self.typed | {name, *options} | code_in(options), **kept)
+        kept = {key: value for key, value in vars(self).items() if key not in (*_OF_ONE_TASK, "consent")}
+        return TaskSpec.of_name(name, options, consent=self.consent.to_code(name).to_options(options), **kept)
 
     def with_options(self, options: Mapping[str, Any]) -> TaskSpec:
         """A copy with options that the user gave; these, and the code that they name, are trusted."""
         known = {**self.options, **options}
         changed: Any = {"environment_options": known} if self.environment else {"collaboration_options": known}
-        return dataclasses.replace(self, typed=self.typed | {*options} | code_in(options), **changed)
+        return dataclasses.replace(self, consent=self.consent.to_options(options), **changed)
 
     def shown_unlike(self, known: TaskSpec | None, model: str) -> str | None:
         """One sentence on how the prompts differ from those of the policy's training; `None` if they do not.
@@ -306,11 +307,11 @@ class TaskSpec:
         return dataclasses.replace(cls.from_dict(values), trusted=False)
 
     def _import_path(self) -> AbstractContextManager[None]:
-        """Without trust, code is imported from installed packages only, not from the current folder."""
-        return nullcontext() if self.trusted or code_in(self.typed) else without_here()
+        """Without trust, code of the current folder is imported only if the user named it."""
+        return nullcontext() if self.trusted else only_typed_here(self.consent.code)
 
     def _refuse_untrusted_code(self, named: set[str] | frozenset[str]) -> None:
-        foreign = sorted(name for name in named if ":" in name and name not in {*OWN_CODE, *self.typed})
+        foreign = sorted(name for name in named if ":" in name and name not in {*OWN_CODE, *self.consent.code})
         if foreign and not self.trusted:
             raise ValueError(
                 "importing a name runs its code, so the files of a policy cannot choose it, got "
@@ -324,7 +325,7 @@ class TaskSpec:
         for option in _TYPED_ONLY.get(self.name, ()):
             if option == "id" and ":" not in str(self.options.get(option)):
                 continue  # Gymnasium imports the module before a colon; other ids are registered by installed packages
-            if self.options.get(option) and option not in self.typed:
+            if self.options.get(option) and option not in self.consent.options:
                 raise ValueError(
                     "the files of a policy cannot choose a server, a path or an import, got "
                     f"the {option} {str(self.options[option])[:200]!r} of {self.name} from {TASK_FILE}; if you trust "
@@ -336,7 +337,7 @@ class TaskSpec:
 def agent_named(text: str) -> str | list[str]:
     """The program of `hf_credit.agents.AgentInteraction` from the text of a command line: `module:name`, or the words
     of a command."""
-    return text if CODE.fullmatch(text) else shlex.split(text)
+    return text if is_code(text) else shlex.split(text)
 
 
 def is_collaboration(name: str) -> bool:

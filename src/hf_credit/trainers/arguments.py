@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from tempfile import TemporaryDirectory
@@ -21,6 +20,7 @@ from hf_credit.rollouts.capabilities import ReadsTokens, TaskSource
 from hf_credit.rollouts.dry_run import dry_run, first_rows, require_room
 from hf_credit.rollouts.samplers import require_untrained
 from hf_credit.trainers.config import refuse_short_dataset, tasks_per_generation
+from hf_credit.trust import installed
 
 _HELD_OUT_TASKS = 256  # as `hf-credit evaluate` plays them
 
@@ -195,7 +195,7 @@ def require_vllm(args: Any) -> None:
     Raises:
         ImportError: it is not; the message has the command that installs it.
     """
-    if getattr(args, "use_vllm", False) and importlib.util.find_spec("vllm") is None:
+    if getattr(args, "use_vllm", False) and not installed("vllm"):
         raise ImportError(
             f"use_vllm needs vLLM, got none installed; run {how_to_install('vllm')}, or set use_vllm to false."
         )

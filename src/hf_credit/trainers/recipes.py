@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import importlib
 import inspect
 import json
 import textwrap
@@ -19,11 +18,12 @@ from trl import ModelConfig, ScriptArguments, TrlParser
 from hf_credit import methods, recipes
 from hf_credit.options import Option, options_of
 from hf_credit.redaction import redacted_command
-from hf_credit.registry import did_you_mean, find, plain, search_here
+from hf_credit.registry import did_you_mean, find, plain
 from hf_credit.rollouts import Interaction
 from hf_credit.safe_io import parse_yaml, read_text
 from hf_credit.tasks.spec import TaskSpec, agent_named, require_one_task
 from hf_credit.trainers.config import as_mapping, documented
+from hf_credit.trust import imported, search_here
 from hf_credit.validators import one_of
 
 
@@ -31,7 +31,7 @@ class Preset(NamedTuple):
     """A method with a trainer of its own, whose config has the method's options as fields.
 
     Attributes:
-        config, trainer: the classes, as `load_named` imports them.
+        config, trainer: the classes, as `hf_credit.trust.imported` imports them.
         oracle: whether the trainer takes an oracle.
     """
 
@@ -303,7 +303,7 @@ def read_job(arguments: Sequence[str]) -> Job:
         OSError: the recipe cannot be read.
     """
     _, method, seam, arguments = _chosen(arguments)
-    config = load_named(_trained_by(method, seam).config)
+    config = imported(_trained_by(method, seam).config)
     parts: Any = (GameArguments, config, ModelConfig)
     parser = _Parser(parts, allow_abbrev=False, conflict_handler="resolve")
     game, args, model, *_, unknown = parser.parse_args_and_config(list(arguments), return_remaining_strings=True)
@@ -332,7 +332,7 @@ def describe_fields(arguments: Sequence[str]) -> str:
     """
     path, method, seam, _ = _chosen(arguments)
     own = _read(path)
-    config = load_named(_trained_by(method, seam).config)
+    config = imported(_trained_by(method, seam).config)
     base = next(one for one in config.__mro__ if one.__module__.startswith("trl."))
     theirs = {one.name: one for one in dataclasses.fields(base)}
 
@@ -388,7 +388,7 @@ def _field(word: str) -> str:
 
 
 def _remedy(unknown: Sequence[str], parts: Any) -> str:
-    synchronous = {one.name for one in dataclasses.fields(load_named(_ANY.config))}
+    synchronous = {one.name for one in dataclasses.fields(imported(_ANY.config))}
     names = [field.name for part in parts for field in dataclasses.fields(part)]
     flags = [_field(word) for word in unknown if word.startswith("--")]
     if elsewhere := [flag for flag in flags if flag in synchronous - set(names)]:
@@ -397,18 +397,12 @@ def _remedy(unknown: Sequence[str], parts: Any) -> str:
 
 
 def trainer_of(method: str, seam: str = GameArguments.seam) -> str:
-    """The trainer class of a method, as `load_named` imports it."""
+    """The trainer class of a method, as `imported` imports it."""
     return _trained_by(method, seam).trainer
 
 
 def _trained_by(method: str, seam: str) -> Preset:
     return _ASYNCHRONOUS if seam == "asynchronous" else PRESETS.get(method, _ANY)
-
-
-def load_named(name: str) -> Any:
-    """Imports the object that `"package.module:name"` names."""
-    module, _, attribute = name.partition(":")
-    return getattr(importlib.import_module(module), attribute)
 
 
 def _read(recipe: str | None) -> dict[str, Any]:

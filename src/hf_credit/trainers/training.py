@@ -26,8 +26,9 @@ from hf_credit.tasks.spec import TaskSpec
 from hf_credit.trainers.arguments import require_trackers
 from hf_credit.trainers.callbacks import ReportChecks
 from hf_credit.trainers.config import tasks_per_generation
-from hf_credit.trainers.recipes import Job, load_named, trainer_of
+from hf_credit.trainers.recipes import Job, trainer_of
 from hf_credit.trainers.recording import RunRecorder
+from hf_credit.trust import imported
 
 
 def run_job(job: Job, callbacks: Sequence[TrainerCallback] = ()) -> None:
@@ -115,7 +116,7 @@ def build_trainer(job: Job, rows: TaskRows | None = None) -> Any:
             str(args.device),
             args.trust_remote_code,
         )
-    trainer: Any = load_named(trainer_of(game.method, game.seam))(
+    trainer: Any = imported(trainer_of(game.method, game.seam))(
         model.model_name_or_path,
         interaction,
         args,

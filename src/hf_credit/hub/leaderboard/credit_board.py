@@ -41,7 +41,7 @@ from hf_credit.rollouts import Chat, Decision, Ending, Engine, EnvironmentIntera
 from hf_credit.rollouts.capabilities import Acting, TaskSource
 from hf_credit.rollouts.method_context import LocalContext
 from hf_credit.rollouts.reply_ends import end_tokens
-from hf_credit.tasks.spec import code_in
+from hf_credit.trust import code_in
 
 CRITICS = CriticConfig(
     learning_rate=3e-3,

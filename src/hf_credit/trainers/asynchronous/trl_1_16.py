@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from hf_credit.trainers.asynchronous.loader import Updates
 from hf_credit.trainers.recording import completion_columns
 from hf_credit.trainers.resumption import ResumableTrainer
 from hf_credit.trainers.role_adapters import RoleAdapters
+from hf_credit.trust import imported, installed
 
 __all__ = ["AsyncGRPOConfig", "UpdateTrainer", "kernel_at_hand"]
 
@@ -259,7 +259,7 @@ class _AfterUpdate(TrainerCallback):
 
 def kernel_at_hand() -> bool:
     """Whether TRL's kernel for attention over trees is available, which needs a GPU and the package `kernels`."""
-    if not torch.cuda.is_available() or importlib.util.find_spec("kernels") is None:
+    if not torch.cuda.is_available() or not installed("kernels"):
         return False
     try:
         packing._flash_attn()
@@ -282,7 +282,7 @@ def _log_completions(columns: Mapping[str, Any], args: Any, step: int) -> None:
     prompts, completions, rewards, advantages, extra = (
         columns[name] for name in ("prompt", "completion", "rewards", "advantages", "extra")
     )
-    if importlib.util.find_spec("rich") is not None:
+    if installed("rich"):
         sample = args.num_completions_to_print
         print_prompt_completions_sample(prompts, completions, rewards, advantages, step, sample, extra=dict(extra))
     steps = [step] * len(prompts)
@@ -292,8 +292,8 @@ def _log_completions(columns: Mapping[str, Any], args: Any, step: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     frame.to_parquet(folder / f"completions_{step:05d}.parquet")
     for tracker in {"wandb", "trackio"} & set(args.report_to):
-        module = importlib.import_module(tracker)
-        module.log({"completions": module.Table(dataframe=frame)})
+        table_of, log = imported(f"{tracker}:Table"), imported(f"{tracker}:log")
+        log({"completions": table_of(dataframe=frame)})
 
 
 @contextmanager
