@@ -27,6 +27,7 @@ SHARED = {
     "options",
     "redaction",
     "registry",
+    "replies",
     "safe_io",
     "trust",
     "validators",

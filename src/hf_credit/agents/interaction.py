@@ -18,9 +18,9 @@ from hf_credit.agents.program import DEFAULT_ROLE, SETTINGS, Settings
 from hf_credit.agents.runs import RunError, Runs, Step
 from hf_credit.agents.states import AgentState, Answered, Waiting, asking, with_replies
 from hf_credit.environments.sessions import Session
-from hf_credit.environments.tool_calls import read_calls
 from hf_credit.oracles import Oracle
 from hf_credit.registry import find, plain
+from hf_credit.replies import read_reply
 from hf_credit.rollouts.capabilities import advance_or_error, cannot_leave_out, start_or_error
 from hf_credit.rollouts.episode import Ending
 from hf_credit.rollouts.interaction import Interaction, Reply, Request, readable_state
@@ -364,12 +364,10 @@ def _named(agent: Any) -> str | list[str]:
 
 def _recorded(asked: Mapping[str, Any], reply: str) -> dict[str, Any]:
     """Returns the record of a reply: its text, and the parts for the program."""
-    if isinstance(reply, Reply):
-        content, calls, ended = reply.content, reply.calls, reply.ended
-    else:
-        parsed = read_calls(reply) or [] if asked["tools"] else []
-        calls = tuple((name, json.dumps(arguments, ensure_ascii=False)) for name, arguments in parsed)
-        content, ended = ("" if calls else str(reply)), True
+    if not isinstance(reply, Reply):
+        said = read_reply(reply, asked["tools"])
+        reply = Reply(reply, content=said.content, calls=said.written_calls) if asked["tools"] else Reply(reply)
+    content = reply.content
     for stop in asked["stop"]:
         content = content.partition(stop)[0] if stop else content
-    return {"text": str(reply), "content": content, "calls": [list(one) for one in calls], "ended": ended}
+    return {"text": str(reply), "content": content, "calls": [list(one) for one in reply.calls], "ended": reply.ended}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import re
 
+from hf_credit.replies import spoken
+
 OPEN, CLOSE = "<action>", "</action>"
 
 
@@ -15,7 +17,7 @@ def tag(action: str) -> str:
 
 @functools.lru_cache(maxsize=1024)  # each reply is read twice: by the environment and by the oracle
 def last_action(reply: str) -> str | None:
-    """The content of the last `<action>...</action>` of a reply, or `None` if there is none.
+    """The content of the last `<action>...</action>` of a reply outside its thoughts, or `None` if there is none.
 
     The text is lower-cased and white space is collapsed, so `<ACTION> Place  1 2 </Action>` reads as `place 1 2`.
     """
@@ -27,6 +29,7 @@ def spelled_action(reply: str) -> str | None:
     """Like `last_action`, with case and inner white space kept."""
     if OPEN[0] not in reply:
         return None
+    reply = spoken(reply)
     folded = _folded(reply)
     start = folded.rfind(OPEN, 0, max(folded.rfind(CLOSE), 0))
     return reply[start + len(OPEN) : folded.find(CLOSE, start)].strip() if start >= 0 else None

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from hf_credit.environments.sessions import FullError
-from hf_credit.environments.tool_calls import read_calls
 from hf_credit.extras import how_to_install
+from hf_credit.replies import read_reply
 
 T = TypeVar("T")
 
@@ -78,8 +78,8 @@ class OpenEnvWorld:
         """The action in the server's form; `None` for an answer, which a server with tools does not receive."""
         if self.action_field is not None:
             return {self.action_field: action}
-        calls = read_calls(action)
-        return {"type": "call_tool", "tool_name": calls[0][0], "arguments": calls[0][1]} if calls else None
+        calls = read_reply(action).calls
+        return {"type": "call_tool", "tool_name": calls[0].name, "arguments": calls[0].arguments} if calls else None
 
 
 class RestoredWorld(OpenEnvWorld):

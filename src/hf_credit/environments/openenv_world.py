@@ -26,6 +26,7 @@ from hf_credit.environments.openenv_session import (
     text_field,
 )
 from hf_credit.environments.replayed import ReplayedEnvironment, ReplayedState, World
+from hf_credit.replies import spoken
 from hf_credit.validators import finite_number, whole_number
 
 logger = logging.getLogger(__name__)
@@ -135,7 +136,7 @@ class OpenEnvEnvironment(ReplayedEnvironment):
     # Replies
 
     def read_action(self, reply: str) -> str:
-        return super().read_action(reply) if self.tools or self.tagged else reply.rpartition("</think>")[2].strip()
+        return super().read_action(reply) if self.tools or self.tagged else spoken(reply).strip()
 
     def write_action(self, action: str) -> str:
         return super().write_action(action) if self.tools or self.tagged else action

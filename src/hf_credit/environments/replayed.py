@@ -21,7 +21,8 @@ from typing import Any, Protocol, cast
 from hf_credit.environments.actions import spelled_action
 from hf_credit.environments.base import Environment, State, Transition
 from hf_credit.environments.sessions import Session, Sessions
-from hf_credit.environments.tool_calls import has_mark, marked, one_action, read_calls
+from hf_credit.environments.tool_calls import marked, one_action
+from hf_credit.replies import read_reply
 from hf_credit.validators import whole_number
 
 
@@ -72,6 +73,7 @@ class ReplayedState(State):
         seen: a digest of each observation, reward and end, from the first observation on.
         observation: the last observation.
         unread: whether the last reply contained no action, so that it did not reach the world.
+        why: why no tool call could be read in it, if there are tools.
         total: the sum of the rewards.
         success: whether the task is solved.
         snapshot: the text that restores the world, if it has snapshots; ignored in comparisons.
@@ -84,6 +86,7 @@ class ReplayedState(State):
     seen: tuple[str, ...] = ()
     observation: str = ""
     unread: bool = False
+    why: str = ""
     total: float = 0.0
     success: bool = False
     snapshot: str = field(default="", compare=False)
@@ -137,7 +140,10 @@ class ReplayedEnvironment(Environment[ReplayedState]):
 
     def understands(self, state: ReplayedState, action: str) -> bool:
         """Whether an action is passed to the world; others count as unreadable, such as a broken tool call."""
-        return not (self.tools and has_mark(action))
+        if not self.tools:
+            return True
+        said = read_reply(action, self.tools)
+        return not said.made or len(said.calls) == 1
 
     def examples(self, state: ReplayedState) -> Sequence[str]:
         """Example actions, for worlds that list none."""
@@ -176,9 +182,8 @@ class ReplayedEnvironment(Environment[ReplayedState]):
     def observe(self, state: ReplayedState) -> str:
         if not state.unread:
             return state.observation
-        format_rule = ": one call a turn, as JSON" if self.tools else ""
         kind = "tool call" if self.tools else "action"
-        return f"No {kind} could be read in the last reply{format_rule}.\n\n{state.observation}"
+        return f"No {kind} could be read in the last reply{state.why and ': '}{state.why}.\n\n{state.observation}"
 
     def legal_actions(self, state: ReplayedState) -> tuple[str, ...]:
         if state.status != "active":
@@ -190,22 +195,23 @@ class ReplayedEnvironment(Environment[ReplayedState]):
         return tuple(dict.fromkeys(listed)) or tuple(self.examples(state))
 
     def read_action(self, reply: str) -> str:
-        return one_action(reply) if self.tools else spelled_action(reply) or ""
+        return one_action(reply, self.tools) if self.tools else spelled_action(reply) or ""
 
     def write_action(self, action: str) -> str:
         if not self.tools:
             return super().write_action(action)
-        return marked(action) if read_calls(action) else action
+        return marked(action) if read_reply(action).calls and action[:1] == "{" else action
 
     def answers_as(self, action: str) -> str:
-        return "tool" if self.tools and read_calls(action) else "user"
+        return "tool" if self.tools and read_reply(action).made else "user"
 
     def step(self, state: ReplayedState, action: str) -> Transition[ReplayedState]:
         plain = self.read_action(action) or action.strip()
         if state.status != "active":
             return self._transition(state, 0.0, plain)
         if not _is_passable(plain, self.longest_action) or not self.understands(state, plain):
-            unread = dataclasses.replace(state, unread=True, status="active" if self.forgiving else "invalid")
+            status = "active" if self.forgiving else "invalid"
+            unread = dataclasses.replace(state, unread=True, why=self._why_unread(action), status=status)
             return self._transition(unread, 0.0, None)
         try:
             return self._step_in(self._leaving(state), state, plain)
@@ -220,6 +226,11 @@ class ReplayedEnvironment(Environment[ReplayedState]):
     def metrics(self, state: ReplayedState) -> dict[str, float]:
         """`success`; `world_actions`: the number of actions that reached the world."""
         return {"success": float(state.success), "world_actions": float(len(state.actions))}
+
+    def _why_unread(self, action: str) -> str:
+        said = read_reply(action, self.tools)
+        why = "one call a turn" if len(said.calls) > 1 or not said.made else said.bad_calls[0].why
+        return why.rstrip(".") if self.tools else ""
 
     # Live worlds
 
@@ -240,6 +251,7 @@ class ReplayedEnvironment(Environment[ReplayedState]):
             seen=(*state.seen, _digest(observation, reward, over)),
             observation=observation,
             unread=False,
+            why="",
             total=total,
             success=bool(info.get("success", over and total > 0)),
             status="finished" if over else "active",
@@ -255,7 +267,9 @@ class ReplayedEnvironment(Environment[ReplayedState]):
             raise ValueError(
                 f"a world's reward must be a finite number, got {reward} for {action[:100]!r}; correct it."
             )
-        return _text(observation), float(reward), bool(over), info
+        bad_calls = read_reply(action, self.tools).bad_calls if self.tools else ()
+        told = "".join(f"\n\nError: another call cannot be read: {call.why}" for call in bad_calls)
+        return _text(observation) + told, float(reward), bool(over), info
 
     def _begun(self, task: str, seed: int) -> tuple[Session, str]:
         """A session that has begun a task, and its first observation; lost sessions on the way are dropped."""

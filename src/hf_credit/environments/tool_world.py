@@ -9,9 +9,10 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from hf_credit.environments.replayed import ReplayedEnvironment, ReplayedState
-from hf_credit.environments.tool_calls import read_calls, write_call
+from hf_credit.environments.tool_calls import write_call
 from hf_credit.extras import how_to_install
 from hf_credit.registry import find
+from hf_credit.replies import read_reply
 
 _NO_TOOLS = ("reset", "get_reward", "close")
 _ANSWER = "I am done."
@@ -123,10 +124,10 @@ class ToolWorld:
         return first
 
     def step(self, action: str) -> tuple[str, float, bool, Mapping[str, Any]]:
-        calls = read_calls(action)
+        calls = read_reply(action).calls
         shown, refused = "", False
         if calls:
-            name, arguments = calls[0]
+            name, arguments = calls[0].name, calls[0].arguments
             shown, refused = self._called(name, arguments)
             call = {"type": "function", "function": {"name": name, "arguments": arguments}}
             self._completion += [

@@ -23,7 +23,7 @@ from hf_credit.methods import DecisionCredit
 from hf_credit.methods.base import one_number
 from hf_credit.rollouts import Decision, Episode, Interaction, Request
 from hf_credit.rollouts.buckets import alternatives
-from hf_credit.rollouts.chat import joined_parts, read_reply
+from hf_credit.rollouts.chat import joined_parts, read_tokens
 from hf_credit.safe_io import is_number, parse_json, read_text
 
 EPISODES_FILE = "episodes.jsonl"
@@ -326,8 +326,11 @@ def _calls(
     if not tools:
         return {}
     text, ids, context = decision.action_text, decision.action_ids, decision.context_ids
-    content, calls = read_reply(tokenizer, text, ids, context, tools)
-    return {"calls": tuple(call_in_words(*call) for call in calls), "content": content} if calls else {}
+    said = read_tokens(tokenizer, text, ids, context, tools)
+    calls = tuple(
+        call_in_words(call.name, call.written if call.why else call.arguments) for call in said.made if call.name
+    )
+    return {"calls": calls, "content": said.content} if calls else {}
 
 
 def _message_text(message: Mapping[str, Any]) -> str:

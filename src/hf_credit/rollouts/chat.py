@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
-from hf_credit.environments.tool_calls import Call, read_calls
+from hf_credit.replies import Said, listed_calls, read_reply
 from hf_credit.rollouts.interaction import Message, Reply, Request
 from hf_credit.rollouts.special_tokens import Hidden, SpecialTokens
 from hf_credit.safe_io import TookTooLong, at_most
@@ -203,10 +203,7 @@ class Chat:
         return [text_of[tuple(ids)] for ids in replies]
 
     def reply(self, ids: Sequence[int], context: Sequence[int] = (), tools: Sequence[Mapping[str, Any]] = ()) -> Reply:
-        """Returns a reply with its tool calls, which are parsed only if there are tools.
-
-        The tokenizer's `response_template` parses them, including special tokens; without one,
-        `hf_credit.environments.tool_calls.read_calls` does. If a call is unreadable, the reply has no calls.
+        """Returns a reply with its parts, which are read only if there are tools.
 
         Args:
             ids: the tokens of the reply.
@@ -215,9 +212,10 @@ class Chat:
         """
         (text,) = self.texts([ids])
         ended = bool(ids) and ids[-1] in self.tokenizer.all_special_ids
-        content, calls = read_reply(self.tokenizer, text, ids, context, tools) if tools else (text, [])
-        as_json = [(name, json.dumps(arguments, ensure_ascii=False)) for name, arguments in calls]
-        return Reply(text, ids, ended, content, as_json)
+        if not tools:
+            return Reply(text, ids, ended)
+        said = read_tokens(self.tokenizer, text, ids, context, tools)
+        return Reply(text, ids, ended, said.content, said.written_calls)
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Returns the token ids of a text, none of which is special."""
@@ -285,33 +283,32 @@ def _joined(messages: Sequence[Message]) -> Sequence[Message]:
     return [{**message, "content": joined_parts(message.get("content"))} for message in messages]
 
 
-def read_reply(
+def read_tokens(
     tokenizer: PreTrainedTokenizerBase | None,
     text: str,
     ids: Sequence[int] = (),
     context: Sequence[int] = (),
     tools: Sequence[Mapping[str, Any]] = (),
-) -> tuple[str, Sequence[Call]]:
-    """Returns the content of a reply without tool calls, and its calls; the whole text if a call is unreadable.
+) -> Said:
+    """Returns the parts of a reply: those of its text, or, in a form that only the tokenizer knows, of its tokens.
 
     Args:
-        tokenizer: its `response_template` defines the format of calls; if either is missing,
-            `hf_credit.environments.tool_calls.read_calls` does.
-        text: the text of the reply, without special tokens.
+        tokenizer: its `response_template` is asked where the text has neither calls nor thoughts.
+        text: the text of the reply, as from `Chat.texts`.
         ids, context, tools: as for `Chat.reply`.
     """
-    if getattr(tokenizer, "response_template", None) is None:
-        calls = read_calls(text) or []
-        return ("" if calls else text), calls
+    said = read_reply(text, tools)
+    if said.made or said.thoughts or getattr(tokenizer, "response_template", None) is None:
+        return said
     assert tokenizer is not None
     try:
         prefix = list(context[-_ANCHOR_TOKENS:])
         parsed = tokenizer.parse_response(list(ids), prefix=prefix, tools=[dict(tool) for tool in tools])
-        calls = list(_checked(parsed.get("tool_calls")))
     except (ValueError, TypeError, LookupError):
-        return text, []
-    content = parsed.get("content") or ""
-    return (content.removesuffix(str(tokenizer.eos_token)).strip() if calls else text), calls
+        return said
+    made, thoughts = listed_calls(parsed.get("tool_calls")), parsed.get("reasoning_content") or parsed.get("thinking")
+    content = str(parsed.get("content") or "").removesuffix(str(tokenizer.eos_token)).strip()
+    return Said(thoughts=str(thoughts or ""), spoken=content, content=content, made=made) if made or thoughts else said
 
 
 def joined_parts(content: Any) -> str:
@@ -325,20 +322,6 @@ def joined_parts(content: Any) -> str:
     if not all(isinstance(text, str) for text in texts):
         raise ValueError(f"a message must be text or parts of text, got {str(content)[:100]!r}; remove other parts.")
     return "\n".join(texts)
-
-
-def _checked(calls: Any) -> Iterator[Call]:
-    """The names and arguments of parsed tool calls.
-
-    Raises:
-        ValueError, TypeError, LookupError: one of them is invalid.
-    """
-    for call in calls or []:
-        function = call.get("function", call)
-        name, arguments = function["name"], function.get("arguments") or {}
-        if not isinstance(name, str) or not isinstance(arguments, dict):
-            raise ValueError("a tool call must have a name and arguments by name")
-        yield name, arguments
 
 
 def _if_same_tools(thread: Thread | None, tools: Sequence[Mapping[str, Any]]) -> Thread | None:

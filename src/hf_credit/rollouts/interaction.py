@@ -43,13 +43,13 @@ class Request:
 
 
 class Reply(str):
-    """A reply as text without special tokens, with its tokens and tool calls; for an Interaction with `reads_tokens`.
+    """A reply as text, with its tokens and tool calls; for an Interaction with `reads_tokens`.
 
     Attributes:
         ids: the tokens of the reply.
         ended: whether it ended with a special token; if not, it was truncated.
-        content: its text without tool calls; the whole text without tools.
-        calls: the name of each called tool, and its arguments as JSON.
+        content: its text without thoughts and tool calls; the whole text without tools.
+        calls: the name of each called tool, and its arguments as JSON, or as written if they cannot be read.
     """
 
     ids: tuple[int, ...] = ()

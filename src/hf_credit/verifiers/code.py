@@ -13,6 +13,7 @@ from typing import Any
 from code_sandbox.isolation import IsolationError, isolation
 from code_sandbox.pool import SandboxError
 from code_sandbox.unit_tests import Limits, Outcome, TestRun, run_tests
+from hf_credit.replies import spoken
 
 __all__ = [
     "IsolationError",
@@ -27,17 +28,20 @@ __all__ = [
     "verbatim_score",
 ]
 
-_PYTHON_FENCE = re.compile(r"^[ \t]*```[ \t]*(?:python|py)3?[ \t]*\r?\n(.*?)(?:^[ \t]*```|\Z)", re.I | re.M | re.S)
-_ANY_FENCE = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)(?:^[ \t]*```|\Z)", re.M | re.S)
+_FENCE = r"^[ \t]*(`{3,}|~{3,})%s\n(.*?)(?:^[ \t]*\1|\Z)"
+_PYTHON_FENCE = re.compile(_FENCE % r"[ \t]*(?:python|py)3?[ \t]*\r?", re.I | re.M | re.S)
+_ANY_FENCE = re.compile(_FENCE % r"[^\n`]*", re.M | re.S)
 
 
 def extract_code(text: str) -> str:
     """Returns the first block fenced as Python, else the first fenced block, else the whole answer (Appendix E).
 
-    An unclosed fence, as in a truncated answer, ends with the text.
+    A fence is three or more backticks or tildes, closed by at least as many. An unclosed one, as in a truncated
+    answer, ends with the text. Thoughts are not part of the answer.
     """
+    text = spoken(text)
     block = _PYTHON_FENCE.search(text) or _ANY_FENCE.search(text)
-    return block.group(1) if block else text
+    return block.group(2) if block else text
 
 
 def score(task: Mapping[str, Any], text: str, *, unwrap_fences: bool = True, **options: Any) -> float:
@@ -57,11 +61,11 @@ def score(task: Mapping[str, Any], text: str, *, unwrap_fences: bool = True, **o
         IsolationError: as in `run_tests`.
         SandboxError: as in `run_tests`.
     """
-    code = extract_code(text) if unwrap_fences else text
+    code = extract_code(text) if unwrap_fences else spoken(text)
     options = {"setup": task.get("setup") or "", "entry_point": task.get("entry_point") or None, **options}
     return run_tests(code, task.get("tests") or [], **options).score
 
 
 def verbatim_score(task: Mapping[str, Any], text: str) -> float:
-    """Scores the text unchanged, so that an answer in fences scores 0."""
+    """Scores the text without its thoughts, otherwise unchanged, so that an answer in fences scores 0."""
     return score(task, text, unwrap_fences=False)

@@ -1,6 +1,6 @@
 r"""The final answer of a reply (paper C3, Appendix E).
 
-The answer is the first of these spans that the reply has, and the last one of its kind:
+The answer is the first of these spans that the reply has outside its thoughts, and the last one of its kind:
 
 1. `\boxed{...}` or `\fbox{...}` with balanced braces. An unclosed box was cut off: no answer.
 2. `#### ...` as the last line (GSM8K's form).
@@ -18,6 +18,7 @@ from collections import deque
 from itertools import accumulate
 from typing import NamedTuple
 
+from hf_credit.replies import spoken
 from hf_credit.verifiers.answers import TEXT_GROUP, flat
 from hf_credit.verifiers.numerals import FUNCTIONS
 
@@ -57,7 +58,7 @@ def final_answer(reply: str) -> Found:
     """
     if len(reply) > MAX_TEXT:
         return Found(None, f"the reply has more than {MAX_TEXT:,} characters")
-    span = _span(flat(reply))
+    span = _span(flat(spoken(reply)))
     if span.answer is None:
         return span
     answer = span.answer.strip().strip("*_`").strip()

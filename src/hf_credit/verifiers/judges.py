@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
+from hf_credit.replies import spoken
+
 YES, NO, UNKNOWN = "Yes", "No", "Unknown"
 NO_QUESTION = "This is not a question, please propose your next question."
 VERDICTS = (YES, NO, UNKNOWN, NO_QUESTION)
@@ -48,8 +50,8 @@ def judge_prompt(surface: str, bottom: str, question: str) -> str:
 
 
 def read_verdict(reply: str) -> str:
-    """Returns the verdict at the start of a judge model's reply; Unknown if there is none."""
-    verdict = _LEADING_VERDICT.match(reply)
+    """Returns the verdict at the start of a judge model's reply, behind its thoughts; Unknown if there is none."""
+    verdict = _LEADING_VERDICT.match(spoken(reply))
     if verdict is None:
         return UNKNOWN
     return {"yes": YES, "no": NO, "unknown": UNKNOWN}.get(verdict[1].lower(), NO_QUESTION)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from hf_credit.replies import spoken
 from hf_credit.verifiers.answers import normal
 from hf_credit.verifiers.extraction import MAX_TEXT, final_answer
 from hf_credit.verifiers.numerals import number
@@ -34,7 +35,7 @@ def option_key(text: str) -> str | None:
     chosen = None if answer is None else _CHOICE.match(normal(answer).text)
     if chosen is not None:
         return (chosen[1] or chosen[2]).upper()
-    bracketed = _BRACKETED.findall(text) if answer is None and len(text) <= MAX_TEXT else []
+    bracketed = _BRACKETED.findall(spoken(text)) if answer is None and len(text) <= MAX_TEXT else []
     return bracketed[-1] if bracketed else None
 
 
