@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,7 +21,7 @@ TYPES = {
 TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": TYPES}}}]
 
 
-def named(reply: str, tools: object = TOOLS) -> list[tuple[str, dict[str, object]]]:
+def named(reply: str, tools: Sequence[Mapping[str, Any]] = TOOLS) -> list[tuple[str, dict[str, Any]]]:
     return [(call.name, call.arguments) for call in read_reply(reply, tools).calls]
 
 

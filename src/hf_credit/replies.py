@@ -203,7 +203,7 @@ class _Reader:
         return after
 
 
-_Read = Callable[[_Reader, str, bool], list[Call]]
+_Read = Callable[[Any, str, bool], list[Call]]
 
 
 def _made(read: _Read, reader: _Reader | None, body: str, closed: bool) -> list[Call]:

@@ -40,7 +40,18 @@ def test_letters_beyond_ascii_are_not_folded_into_ascii():
 
 
 @pytest.mark.parametrize(
-    "reply", ["", "place 1 2", "<action>place 1 2", "place 1 2</action>", "</action><action>", "<act>x</act>", "\x00"]
+    "reply",
+    [
+        "",
+        "<think><action>x</action>",
+        "<action>x</action></think>",
+        "place 1 2",
+        "<action>place 1 2",
+        "place 1 2</action>",
+        "</action><action>",
+        "<act>x</act>",
+        "\x00",
+    ],
 )
 def test_a_reply_without_a_complete_tag_has_no_action(reply):
     assert last_action(reply) is None

@@ -50,6 +50,11 @@ def test_a_row_without_tests_is_refused() -> None:
         ("```python\n```", ""),
         ("x = '```'", "x = '```'"),
         ("```pythonic\nx = 1\n```", "x = 1\n"),
+        ("````python\nx = '\n```\n'\n````\nDone.", "x = '\n```\n'\n"),
+        ("~~~python\nx = 1\n~~~", "x = 1\n"),
+        ("~~~\nx = 1\n```\n~~~~", "x = 1\n```\n"),
+        ("<think>```python\ny = 1\n```</think>```python\nx = 1\n```", "x = 1\n"),
+        ("<think>```python\ny = 1\n```", ""),
     ],
 )
 def test_code_is_taken_out_of_its_fence(text: str, code: str) -> None:

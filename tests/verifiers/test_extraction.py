@@ -19,6 +19,9 @@ from hf_credit.verifiers.extraction import MAX_ANSWER, MAX_DEPTH, MAX_TEXT, fina
         (r"$\boxed 5$ cm", "5"),
         (r"\boxed {6}", "6"),
         (r"} \boxed{3} {", "3"),
+        # Thoughts do not count.
+        (r"<think>try \boxed{5}</think> The answer is 7.", "7"),
+        (r"\boxed{5}?</think> 7", "7"),
         # GSM8K's form, in the last line only.
         ("She has 3.\n#### 72", "72"),
         ("#### Step 1\nso the result is 5", "5"),
@@ -63,6 +66,8 @@ def test_the_last_answer_like_span_is_the_answer(reply: str, answer: str) -> Non
         ("I do not know what to say about this one", "no answer"),
         (r"First \boxed{1}, and then \boxed{2", "never closed"),
         (r"\boxed{ \boxed{5}", "never closed"),
+        (r"<think>\boxed{7}", "no answer"),
+        (r"<|channel>thought\boxed{7}", "no answer"),
         (r"\boxed{}", "empty"),
         (r"\boxed{" + "1" * (MAX_ANSWER + 1) + "}", "more than 1,000 characters"),
         ("1" * 1_000_000, "more than 1,000 characters"),

@@ -31,6 +31,8 @@ def test_facts_are_looked_up(question, verdict):
         (" no.", "No"),
         ("**Unknown**", "Unknown"),
         ("This is not a question, please propose your next question.", NO_QUESTION),
+        ("<think>No?</think>Yes.", "Yes"),
+        ("<think>Yes", "Unknown"),
         ("Yesterday it was.", "Unknown"),
         ("The answer is Yes", "Unknown"),
         ("", "Unknown"),

@@ -13,6 +13,7 @@ from hf_credit.verifiers.options import answer_key, option_key, option_score
         (r"so \boxed{B}", "B"), (r"\boxed{\text{b}}", "B"), (r"\boxed{(B)}", "B"), ("The answer is B.", "B"),
         ("Answer: (C) because it is red", "C"), ("D", "D"), ("D. the dog", "D"), ("the correct option is A", "A"),
         ("I think (D)", "D"), (r"\boxed{\textbf{(A)}\ 5}", "A"), ("(A) is tempting, yet (C) it is", "C"),
+        ("<think>(A)?</think>It is (C) or so, a cat of some kind", "C"), ("<think>(A)", None),
         ("", None), (r"\boxed{", None), ("The answer is a cat", None), (r"\boxed{12}", None), ("A cat", None),
     ],
 )  # fmt: skip

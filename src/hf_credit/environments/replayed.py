@@ -210,8 +210,8 @@ class ReplayedEnvironment(Environment[ReplayedState]):
         if state.status != "active":
             return self._transition(state, 0.0, plain)
         if not _is_passable(plain, self.longest_action) or not self.understands(state, plain):
-            status = "active" if self.forgiving else "invalid"
-            unread = dataclasses.replace(state, unread=True, why=self._why_unread(action), status=status)
+            unread = dataclasses.replace(state, unread=True, why=self._why_unread(action))
+            unread = unread if self.forgiving else dataclasses.replace(unread, status="invalid")
             return self._transition(unread, 0.0, None)
         try:
             return self._step_in(self._leaving(state), state, plain)
