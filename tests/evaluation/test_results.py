@@ -82,6 +82,13 @@ def test_a_record_counts_turns_verdicts_and_tokens() -> None:
     assert (values["endings/error"], values["endings/finished"]) == (1.0, 0.0)
 
 
+def test_an_episode_that_failed_is_in_no_mean_of_outcomes() -> None:
+    failed = EpisodeRecord.of(1, Episode(decisions=(), outcome=math.nan, ending=Ending.ERROR, error="it broke"))
+    kept = EvalResults.from_json(EvalResults(records=(record(0, 1.0), failed)).to_json())
+    assert kept.records[1].outcome is None
+    assert (kept.summary()["reward"].mean, kept.summary()["reward"].n) == (1.0, 1)
+
+
 def test_an_episode_without_verdicts_has_no_share_of_valid_actions() -> None:
     assert "oracle/valid" not in record(0, 1.0).values()
 

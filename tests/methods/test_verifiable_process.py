@@ -98,6 +98,26 @@ def test_an_episode_that_failed_has_no_monte_carlo_reward() -> None:
     ]
 
 
+@pytest.mark.parametrize(("gamma", "known"), [(0.0, [True, False, False, True]), (0.5, [False, False, False, True])])
+def test_a_return_with_an_unknown_value_is_no_credit_and_in_no_mean(gamma: float, known: list[bool]) -> None:
+    long, short = episode(None, None, None, None, outcome=1.0), episode(None, outcome=0.0)
+    lost = continuations(long, (0.0,), (0.5,), (0.5,), (0.5,))
+    lost[2] = replace(lost[2], episode=replace(lost[2].episode, outcome=math.nan, ending=Ending.ERROR))
+    batch = collected(long, short, more=[*lost, *continuations(short, (0.5,))])
+    context = LocalContext()
+    given = ValueDifferences(gamma=gamma, min_active=9)(batch, context).decisions
+    assert [one.id in given for one in long.decisions] == known
+    assert context.metrics["process_reward/mean"] == [pytest.approx((0.5 + 0.5 - 0.5) / 3)]
+    assert all(math.isfinite(value) for value in given.values())
+
+
+@pytest.mark.parametrize(("gamma", "credited"), [(0.0, [True, True, False]), (0.9, [False, False, False])])
+def test_a_return_that_a_failure_of_the_oracle_cuts_off_is_unknown(gamma: float, credited: list[bool]) -> None:
+    broken = episode(1.0, 0.0, None, ending=Ending.ERROR)
+    given = credits(TurnGroup(gamma=gamma), collected(broken, episode(0.0), episode(1.0)))
+    assert [value is not None for value in given[0]] == credited
+
+
 def test_simultaneous_decisions_share_the_change_of_their_step() -> None:
     def team(outcome: float) -> Episode:
         first, last = object(), object()

@@ -53,6 +53,19 @@ def test_a_failed_episode_gets_no_credit(hand):
     assert VineValues()(RolloutBatch(), LocalContext()).decisions == {}
 
 
+def test_next_to_an_unknown_value_there_is_no_credit_and_no_mean_counts_it(hand):
+    decisions = [hand.decision(tokens=tokens) for tokens in (1, 5, 7, 1)]
+    unknown = hand.collected(hand.episode(*decisions, outcome=1.0))
+    unknown = continued(hand, unknown, [0.4, 0.6, 0.0, 0.5])
+    failed = [
+        replace(one, episode=replace(one.episode, ending=Ending.ERROR)) if one.source == decisions[2].id else one
+        for one in unknown.rollouts
+    ]
+    unknown = replace(unknown, rollouts=tuple(failed))
+    assert credits(VineValues(whiten=False), unknown) == [[0.2, None, None, 0.5]]
+    assert credits(VineValues(), unknown) == [[-0.707, None, None, 0.707]]  # of one token each
+
+
 def test_the_collector_continues_a_group():
     assert methods.make("vineppo").collector == Continuations(rollouts=9, inner=Group(size=8))
     assert methods.make("vineppo", group_size=1, rollouts=2).collector == Continuations(rollouts=2, inner=Single())

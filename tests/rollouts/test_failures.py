@@ -20,6 +20,7 @@ from hf_credit.rollouts import (
     RolloutRequest,
     refuse_total_failure,
 )
+from hf_credit.rollouts.failures import UnknownValuesError, check_replays, record_replays
 
 
 @dataclass(frozen=True)
@@ -135,3 +136,38 @@ def test_processes_fail_together(here, there, fails):
         return
     with pytest.raises(EveryEpisodeFailedError, match="the first with ValueError: elsewhere"):
         refuse_total_failure(here, lambda items: [*items, *other])
+
+
+def recorded(requests, *failed):
+    """What is recorded of replays, one of each request, some of which failed."""
+    values = {}
+    endings = [Ending.ERROR if place in failed else Ending.FINISHED for place in range(len(requests))]
+    episodes = [Episode(decisions=(), outcome=0.0, ending=one, start=place) for place, one in enumerate(endings)]
+    record_replays(episodes, requests, lambda name, some: values.setdefault(name, []).extend(some))
+    return values
+
+
+def test_a_state_is_unknown_if_all_of_its_replays_failed():
+    first, second = Asked("first"), Asked("second")
+    requests = [RolloutRequest(state=state, seed=seed) for state in (first, second) for seed in range(2)]
+    assert recorded(requests, 0) == {"replays/failed": [1.0, 0.0, 0.0, 0.0], "replays/unknown": [0.0, 0.0]}
+    assert recorded(requests, 0, 2, 3)["replays/unknown"] == [0.0, 1.0]
+
+
+def test_episodes_of_tasks_are_no_replays_but_those_for_comparison_are():
+    tasks = [RolloutRequest(task={"name": "fine"}, state=Asked("fine"), comparison=role) for role in (False, True)]
+    assert recorded([RolloutRequest(task={"name": "fine"}), *tasks], 0, 1) == {
+        "replays/failed": [0.0],
+        "replays/unknown": [0.0],
+    }
+
+
+def test_replays_that_failed_are_told_once_and_end_a_run_if_most_states_are_unknown(caplog):
+    some = {"replays/failed": [1.0, 1.0, 0.0, 0.0], "replays/unknown": [1.0, 0.0]}
+    assert check_replays({**some, "replays/failed": [0.0], "replays/unknown": [0.0]}, None, False) is False
+    assert check_replays(some, "DivergedError: the clock", False) is True
+    assert check_replays(some, "DivergedError: the clock", True) is True
+    (told,) = caplog.records
+    assert "50% of replays failed, such as DivergedError: the clock: 50% of the states have no value" in told.message
+    with pytest.raises(UnknownValuesError, match="got none for 2 of 3, whose replays failed, such as E: why; make"):
+        check_replays({"replays/unknown": [1.0, 1.0, 0.0]}, "E: why", True)

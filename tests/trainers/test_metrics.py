@@ -117,12 +117,12 @@ def test_the_metrics_of_an_update_are_those_of_all_its_episodes():
                 cut=1, advantages=(2.0,),
             ),
             summary(outcome=0.5, metrics={"success": 0.0}, turns=4, generated=6, context=90),
-            summary(outcome=0.0, ending=Ending.ERROR, metrics={}, turns=0, generated=0, context=0),
+            summary(outcome=math.nan, ending=Ending.ERROR, metrics={}, turns=0, generated=0, context=0),
         ]
     )  # fmt: skip
     assert metrics == pytest.approx(
         {
-            "reward": 1.5 / 4,
+            "reward": 1.5 / 3,
             "endings/finished": 2 / 4,
             "endings/truncated": 0,
             "endings/cut": 0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
@@ -71,7 +72,10 @@ class Continuations(Options):
 def continuation_values(collected: RolloutBatch) -> list[list[float] | None]:
     """Returns the Monte Carlo value of the state before each decision of each trained episode.
 
-        V(s) = mean outcome of the rollouts from s, 0 if all of them failed
+        V(s) = mean outcome of the rollouts from s that did not fail, NaN if all of them failed
+
+    If some failed, and failing depends on the reply, the mean over the others is biased: `replays/failed` shows how
+    many did.
 
     Returns:
         For each episode, the values of its decisions; `None` for a failed one, which has no rollouts.
@@ -84,6 +88,6 @@ def continuation_values(collected: RolloutBatch) -> list[list[float] | None]:
     return [
         None
         if episode.ending == Ending.ERROR
-        else [fmean(outcomes[decision.id] or [0.0]) for decision in episode.decisions]
+        else [fmean(outcomes[decision.id] or [math.nan]) for decision in episode.decisions]
         for episode in collected.episodes
     ]

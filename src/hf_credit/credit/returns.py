@@ -22,12 +22,13 @@ def discounted_returns(
     With the paper's discount of 0 (paper VPR, Appendix F) the return is the reward.
 
     Args:
-        rewards: the reward of each decision; inactive entries are ignored.
+        rewards: the reward of each decision, NaN if unknown; inactive entries are ignored.
         active: whether trajectory i made a decision at turn t: true (or 1) or false (or 0).
         discount: in [0, 1].
 
     Returns:
-        Returns in the dtype of `rewards`, torch's default for integers and booleans; 0 where inactive.
+        Returns in the dtype of `rewards`, torch's default for integers and booleans; 0 where inactive, NaN where the
+        sum has an unknown reward.
 
     Raises:
         ValueError: `discount` is outside [0, 1], or `active` is not a mask.
@@ -53,12 +54,13 @@ def value_differences(
     The rewards of a trajectory sum to its outcome minus the value of its first state.
 
     Args:
-        values: the value of the state before each decision; inactive entries are ignored.
+        values: the value of the state before each decision, NaN if unknown; inactive entries are ignored.
         outcomes: the terminal reward of each trajectory.
         active: whether trajectory i made a decision at turn t; a trajectory's active turns come first.
 
     Returns:
-        Rewards in the dtype of `values`, torch's default for integers and booleans; 0 where inactive.
+        Rewards in the dtype of `values`, torch's default for integers and booleans; 0 where inactive, NaN where one of
+        the two values is.
 
     Raises:
         ValueError: `active` is not a mask.

@@ -41,7 +41,7 @@ class EpisodeRecord:
     Attributes:
         seed: the seed of its task; two policies are compared on equal seeds.
         ending: how it ended.
-        outcome: its outcome.
+        outcome: its outcome; `None` if it is unknown.
         metrics: the metrics of its Interaction, such as `success`.
         turns: the number of decisions.
         judged, valid: the numbers of decisions that an oracle judged, and accepted.
@@ -51,7 +51,7 @@ class EpisodeRecord:
 
     seed: int
     ending: str
-    outcome: float
+    outcome: float | None
     metrics: Mapping[str, float] = field(default_factory=dict)
     turns: int = 0
     judged: int = 0
@@ -66,7 +66,7 @@ class EpisodeRecord:
         return cls(
             seed=seed,
             ending=str(episode.ending),
-            outcome=episode.outcome,
+            outcome=None if math.isnan(episode.outcome) else episode.outcome,
             metrics=dict(episode.metrics),
             turns=episode.turns,
             judged=len(verdicts),
@@ -79,7 +79,7 @@ class EpisodeRecord:
         """Returns the metrics of the episode, with the names of training logs."""
         return {
             **self.metrics,
-            "reward": self.outcome,
+            **({} if self.outcome is None else {"reward": self.outcome}),
             **({"oracle/valid": self.valid / self.judged} if self.judged else {}),
             **{f"endings/{ending}": float(self.ending == ending) for ending in Ending},
             "turns": float(self.turns),
@@ -107,8 +107,8 @@ class EvalResults:
     def summary(self, confidence: float = 0.95, resamples: int = 10_000) -> dict[str, Interval]:
         """Returns the mean of every metric over episodes, with its interval, in the order of `LABELS`.
 
-        An episode that ended in an error has no metrics: it counts in `endings/error` and `reward`, but not in rates
-        such as `success`. `oracle/valid` is the mean of the shares of episodes. The ends of the interval of a single
+        An episode that the world ended in an error has no outcome and no metrics: it counts in `endings/error`, but
+        not in `reward` and rates such as `success`. `oracle/valid` is the mean of the shares of episodes. The ends of the interval of a single
         value are NaN. The intervals of shares are clipped to [0, 1].
 
         Args:

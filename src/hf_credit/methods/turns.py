@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from statistics import fmean
 
@@ -39,11 +40,11 @@ def scores(episode: Episode, source: str) -> list[float | None]:
 def pad_to_matrix(rows: Sequence[Sequence[float | None]]) -> tuple[Tensor, Tensor]:
     """Returns ragged rows as a float64 matrix of shape (rows, longest row), and the mask of its values.
 
-    Padding and `None` are 0 in the matrix and false in the mask.
+    Padding and `None` are 0 in the matrix and false in the mask; NaN, a value that is unknown, is NaN and true.
     """
     width = max([len(row) for row in rows] + [1])
     padded = [value for row in rows for value in (*row, *[None] * (width - len(row)))]
-    values = torch.tensor([value or 0.0 for value in padded], dtype=torch.float64)
+    values = torch.tensor([0.0 if value is None else value for value in padded], dtype=torch.float64)
     mask = torch.tensor([value is not None for value in padded], dtype=torch.bool)
     return values.view(len(rows), width), mask.view(len(rows), width)
 
@@ -51,7 +52,8 @@ def pad_to_matrix(rows: Sequence[Sequence[float | None]]) -> tuple[Tensor, Tenso
 def step_values(collected: RolloutBatch, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Returns the Monte Carlo value before each step of some trained rollouts, and its mask, as `pad_to_matrix`.
 
-    Simultaneous decisions share one state, so their values are averaged.
+    Simultaneous decisions share one state, so their values are averaged, as far as they are known. A value is NaN if
+    all continuations from its state failed.
 
     Args:
         collected: the rollouts of this process, with continuations from the state before each decision.
@@ -61,7 +63,10 @@ def step_values(collected: RolloutBatch, rows: Sequence[int]) -> tuple[Tensor, T
     rest = [iter(decision_values[row] or []) for row in rows]
     return pad_to_matrix(
         [
-            [fmean(next(values) for _ in step) for step in collected.episodes[row].steps]
+            [
+                fmean([value for value in own if not math.isnan(value)] or [math.nan])
+                for own in ([next(values) for _ in step] for step in collected.episodes[row].steps)
+            ]
             for row, values in zip(rows, rest, strict=True)
         ]
     )
@@ -75,10 +80,10 @@ def turn_to_decision_credit(
     Args:
         collected: the rollouts of this process.
         rows: indices of trained rollouts; the others get no credit.
-        advantages: of shape (rows, turns).
+        advantages: of shape (rows, turns); NaN where unknown, which is no credit.
     """
     return mean_by_decision(
-        (decision, value)
+        (decision, None if math.isnan(value) else value)
         for row, values in zip(rows, advantages.tolist(), strict=True)
         for step, value in zip(collected.episodes[row].steps, values, strict=False)
         for decision in step

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -31,12 +32,15 @@ PAPER = paper(
 )
 
 TurnRewards = Sequence[Sequence[float | None]]
-"""The reward of each turn of each trained episode; `None` without a reward."""
+"""The reward of each turn of each trained episode; `None` without a reward, NaN if it is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TurnGroup(Options):
     """Discounted returns of turn rewards, normalised over all trajectories of the update at the same turn (eq. 4).
+
+    A turn whose return includes an unknown reward gets no credit and is not compared: after a failure of the oracle or
+    the world, with `gamma` above 0 also the turns before it.
 
     Args:
         gamma: discount factor per turn.
@@ -49,9 +53,12 @@ class TurnGroup(Options):
     min_active: Count = 4
 
     def rewards(self, collected: RolloutBatch) -> TurnRewards:
-        """Returns the scores of the oracle's verdicts."""
+        """Returns the scores of the oracle's verdicts, and for a failed episode NaN for the rest that it lacks."""
         return [
-            [None if decision.verdict is None else decision.verdict.score for decision in episode.decisions]
+            [
+                *(math.nan if decision.verdict is None else decision.verdict.score for decision in episode.decisions),
+                *([math.nan] if episode.ending == Ending.ERROR else []),
+            ]
             for episode in collected.episodes
         ]
 
@@ -61,11 +68,13 @@ class TurnGroup(Options):
 
     def _advantages(self, turn_rewards: TurnRewards, context: MethodContext) -> Tensor:
         rewards, active, local = _of_all_processes(turn_rewards, context)
-        if active.any():
-            context.log("process_reward/mean", rewards[active].mean().item())
-            context.log("process_reward/std", rewards[active].std(correction=0).item())
+        known = rewards[active & ~rewards.isnan()]
+        if len(known):
+            context.log("process_reward/mean", known.mean().item())
+            context.log("process_reward/std", known.std(correction=0).item())
         returns = discounted_returns(rewards, active, self.gamma)
-        return turn_group_advantages(returns, active, self.min_active)[local]
+        unknown = returns.isnan()
+        return turn_group_advantages(returns, active & ~unknown, self.min_active).masked_fill(unknown, math.nan)[local]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +91,10 @@ class ValueDifferences(TurnGroup):
     needs: ClassVar[frozenset[str]] = frozenset({"continuations"})
 
     def rewards(self, collected: RolloutBatch) -> TurnRewards:
-        """Returns V(s') - V(s) of each step, with the outcome as the last V(s'); without failed episodes."""
+        """Returns V(s') - V(s) of each step, with the outcome as the last V(s'); without failed episodes.
+
+        It is NaN if one of the values is unknown (`continuation_values`).
+        """
         rows = without_errors(collected)
         values, active = step_values(collected, rows)
         changes = value_differences(values, outcomes_of(collected, rows)[0], active)
@@ -171,10 +183,10 @@ def _of_all_processes(turn_rewards: TurnRewards, context: MethodContext) -> tupl
 
 
 def _credit(collected: RolloutBatch, turn_rewards: TurnRewards, advantages: Tensor) -> Credit:
-    """Credit from a matrix of advantages; decisions without a reward get none."""
+    """Credit from a matrix of advantages; decisions without a known one get none."""
     return Credit(
         decisions=mean_by_decision(
-            (decision, None if reward is None else value)
+            (decision, None if reward is None or math.isnan(value) else value)
             for episode, rewards, values in zip(collected.episodes, turn_rewards, advantages.tolist(), strict=True)
             for decision, reward, value in zip(episode.decisions, rewards, values, strict=False)
         )

@@ -25,7 +25,8 @@ PAPER = paper(
 class VineValues(Options):
     """`value_differences` of the mean outcomes of continuations, `whitened` over the tokens of all processes.
 
-    Failed episodes get no credit, and their tokens count in no mean.
+    Failed episodes get no credit, nor do decisions before or after which the value is unknown (`continuation_values`).
+    Their tokens count in no mean.
 
     Args:
         whiten: whether advantages are whitened.
@@ -40,14 +41,15 @@ class VineValues(Options):
         values, active = step_values(collected, rows)
         advantages = value_differences(values, outcomes_of(collected, rows)[0], active)
         if self.whiten:
+            known = active & ~advantages.isnan()
             steps = [collected.episodes[row].steps for row in rows]
             tokens, _ = pad_to_matrix(
                 [[sum(len(one.action_ids) for one in step) for step in episode] for episode in steps]
             )
-            pairs = torch.stack([advantages[active], tokens[active]], dim=1).tolist()
+            pairs = torch.stack([advantages[known], tokens[known]], dim=1).tolist()
             all_pairs, local = all_gather_with_slice(pairs, context)
             table = torch.tensor(all_pairs, dtype=torch.float64).reshape(-1, 2)
-            advantages[active] = whitened(table[:, 0], table[:, 1])[local]
+            advantages[known] = whitened(table[:, 0], table[:, 1])[local]
         return Credit(decisions=turn_to_decision_credit(collected, rows, advantages))
 
 

@@ -615,7 +615,7 @@ class _ErrorsEnd:
         self.failures.add(error)
         walk.episode = Episode(
             decisions=(*walk.decisions, *walk.step),
-            outcome=0.0,
+            outcome=math.nan,
             ending=Ending.ERROR,
             error=in_one_line(error),
             exception=error,

@@ -97,7 +97,8 @@ class Episode:
 
     Attributes:
         decisions: its decisions, in order.
-        outcome: the Interaction's outcome of the whole episode.
+        outcome: the Interaction's outcome of the whole episode; NaN if it is unknown, since it was not computed or the
+            episode failed before.
         ending: how it ended.
         metrics: the Interaction's metrics, such as `success`.
         error: the failure in one line, if `ending` is `ERROR`.
@@ -108,8 +109,7 @@ class Episode:
             have the same ids, were sampled once, and count once.
         num_leaves: number of leaves of the request's tree that it counts for: 1, or more if it ended before a planned
             fork.
-        scored: number of scores of the outcome (`Metered.scores`). It is 0 if the outcome was not computed, which is
-            then NaN, or 0 after an error.
+        scored: number of scores of the outcome (`Metered.scores`); 0 if the outcome was not computed.
         next_context: for a cut episode, the tokens of the next context, if they are known.
         final_state: its last state, from which it can be continued without a role; `None` after an error.
         extras: data of a collector or a method, by name.

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from hf_credit.rollouts.episode import Ending, Episode
 
+if TYPE_CHECKING:
+    from hf_credit.rollouts.engine import RolloutRequest
+
 logger = logging.getLogger(__name__)
+
+UNKNOWN = "replays/unknown"
+"""The metric of states whose replays all failed."""
 
 
 class EveryEpisodeFailedError(RuntimeError):
     """Every episode of a batch ended in an error. The first of these is the cause."""
+
+
+class UnknownValuesError(ValueError):
+    """Most states that a method replays have no value, since every replay from them failed."""
 
 
 class FailureLog:
@@ -41,6 +52,59 @@ class FailureLog:
             logger.error("%s failed; further failures of this kind are counted and not shown.", what, exc_info=error)
         for linked in _chain(error):
             traceback.clear_frames(linked.__traceback__)
+
+
+def record_replays(
+    episodes: Sequence[Episode],
+    requests: Sequence[RolloutRequest[Any]],
+    mean: Callable[[str, Sequence[float]], None],
+) -> None:
+    """Records `replays/failed`, the share of replays that ended in an error, and `replays/unknown`, the share of the
+    states that they began in from which all did, so that the value is unknown.
+
+    Args:
+        episodes: of one call of `Engine.run`.
+        requests: its arguments; those from a recorded state, or only for comparison, are replays.
+        mean: as `MethodContext.mean`.
+    """
+    failed: dict[int, list[float]] = {}
+    for episode in episodes:
+        request = requests[episode.start]
+        if request.state is not None and (request.comparison or not request.task):
+            failed.setdefault(id(request.state), []).append(float(episode.ending == Ending.ERROR))
+    mean("replays/failed", list(itertools.chain(*failed.values())))
+    mean(UNKNOWN, [min(of_state) for of_state in failed.values()])
+
+
+def check_replays(values: Mapping[str, Sequence[float]], error: str | None, warned: bool) -> bool:
+    """Warns of failed replays, unless `warned`, and returns whether it has warned.
+
+    Args:
+        values: what `record_replays` recorded in an update, on all processes.
+        error: a failure of the update in one line, if there is one.
+        warned: whether it has warned before.
+
+    Raises:
+        UnknownValuesError: more than half of the states that were replayed have no outcome.
+    """
+    failed, unknown = (values.get(name, ()) for name in ("replays/failed", UNKNOWN))
+    what = f"such as {error}" if error else "as endings/error shows"
+    if 2 * sum(unknown) > len(unknown):
+        raise UnknownValuesError(
+            f"replays must give a value to at least half of the states of an update, got none for {sum(unknown):.0f} "
+            f"of {len(unknown)}, whose replays failed, {what}; make the task repeat itself, or take a method without "
+            "replays, such as grpo."
+        )
+    if any(failed) and not warned:
+        logger.warning(
+            "%.0f%% of replays failed, %s: %.0f%% of the states have no value, so their decisions get no credit, and "
+            "the means of others are biased if failing depends on the replies; replays/failed and replays/unknown "
+            "count them from now on.",
+            100 * sum(failed) / len(failed),
+            what,
+            100 * sum(unknown) / len(unknown),
+        )
+    return warned or any(failed)
 
 
 def in_one_line(error: Exception) -> str:

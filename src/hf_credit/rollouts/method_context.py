@@ -12,7 +12,12 @@ from hf_credit.environments.randomness import stream
 from hf_credit.rollouts.chat import Chat
 from hf_credit.rollouts.engine import Engine, RolloutRequest
 from hf_credit.rollouts.episode import Decision, Episode
-from hf_credit.rollouts.failures import EveryEpisodeFailedError, FailureLog, refuse_total_failure
+from hf_credit.rollouts.failures import (
+    EveryEpisodeFailedError,
+    FailureLog,
+    record_replays,
+    refuse_total_failure,
+)
 from hf_credit.rollouts.interaction import Interaction
 from hf_credit.rollouts.ledger import Ledger
 
@@ -164,6 +169,7 @@ class LocalContext:
             raise ValueError(f"playing the {policy} policy needs an engine, got none; pass one to the context.")
         episodes = (engine if template_kwargs is None else engine.rendered(template_kwargs)).run(starts)
         self.ledger += Ledger.of(episodes, starts)
+        record_replays(episodes, starts, self.mean)
         try:
             refuse_total_failure(episodes, what="that a method requests")
             self._played_in = self.update if episodes else self._played_in

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, cast
 from hf_credit.deprecated import renamed_arguments
 from hf_credit.environments.randomness import stream
 from hf_credit.rollouts import Decision, Engine, Episode, Interaction, Ledger, RolloutRequest
-from hf_credit.rollouts.failures import EveryEpisodeFailedError, refuse_total_failure
+from hf_credit.rollouts.failures import (
+    EveryEpisodeFailedError,
+    check_replays,
+    in_one_line,
+    record_replays,
+    refuse_total_failure,
+)
 from hf_credit.rollouts.method_context import CriticInput, Policy
 
 if TYPE_CHECKING:
@@ -34,6 +40,7 @@ class TrainerContext:
         self._played_in = 0
         self._values: dict[str, list[float]] = {}
         self._totals: dict[str, float] = {}
+        self._warned = not trainer.is_world_process_zero()
 
     @property
     def update(self) -> int:
@@ -63,6 +70,7 @@ class TrainerContext:
             self.trainer.ranks.finish()
         if self.trainer.model.training:
             self.trainer.spend(Ledger.of(episodes, starts))
+            record_replays(episodes, starts, self.mean)
             try:
                 refuse_total_failure(episodes, self.trainer.ranks.gather)
                 self._played_in = self.update
@@ -95,14 +103,20 @@ class TrainerContext:
 
     def exchange(self) -> None:
         """Logs what `mean` and `total` recorded since the last call, over all processes. Every process calls it, once
-        an update."""
-        everyone = self.gather([(self._values, self._totals)])
+        an update.
+
+        Raises:
+            UnknownValuesError: most states that the method replayed have no value.
+        """
+        latest = self.failures.latest
+        everyone = self.gather([(self._values, self._totals, None if latest is None else in_one_line(latest))])
         self._values, self._totals = {}, {}
-        for values, totals in everyone:
+        for values, totals, _ in everyone:
             for name, some in values.items():
                 self.mean(name, some)
             for name, value in totals.items():
                 self.total(name, value)
+        self._warned = check_replays(self._values, next(filter(None, (e for *_, e in everyone)), None), self._warned)
         for name, some in self._values.items():
             if some:
                 self.log(name, sum(some) / len(some))

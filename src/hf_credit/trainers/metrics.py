@@ -121,8 +121,8 @@ def largest_difference(first: Tensor, second: Tensor, mask: Tensor) -> Tensor:
 def update_metrics(summaries: Sequence[EpisodeSummary]) -> dict[str, float]:
     """Computes the metrics of all episodes of an update.
 
-    An episode that ended in an error has no metrics of its own: it counts in `endings/error` and in `reward`, but not
-    in means such as `success`.
+    An episode that the world ended in an error has no outcome and no metrics: it counts in `endings/error`, but not in
+    means such as `reward` and `success`.
     """
     decisions = sum(summary.turns for summary in summaries)
     endings = Counter(summary.ending for summary in summaries)
@@ -133,7 +133,7 @@ def update_metrics(summaries: Sequence[EpisodeSummary]) -> dict[str, float]:
     advantages = torch.tensor([value for summary in summaries for value in summary.advantages], dtype=torch.float64)
     verdicts = [valid for summary in summaries for valid in summary.verdicts]
     return {
-        "reward": mean([summary.outcome for summary in summaries]),
+        "reward": mean([summary.outcome for summary in summaries if not math.isnan(summary.outcome)]),
         **{f"endings/{ending}": endings[ending] / len(summaries) for ending in Ending},
         **{name: mean(values) for name, values in metrics.items()},
         "turns/mean": decisions / len(summaries),

@@ -243,12 +243,12 @@ class PlayedEpisode:
 
     @classmethod
     def of(cls, checkpoint: int, seed: int, episode: Episode) -> PlayedEpisode:
-        """Builds the record of an episode."""
+        """Builds the record of an episode; a failed one counts as 0, so that no policy gains by failures."""
         return cls(
             checkpoint=checkpoint,
             seed=seed,
             ending=str(episode.ending),
-            outcome=episode.outcome,
+            outcome=0.0 if episode.ending == Ending.ERROR else episode.outcome,
             events=tuple(decision.event for decision in episode.decisions),
             replies=tuple(_whole_text(decision.action_text) for decision in episode.decisions),
             tokens=tuple(len(decision.action_ids) for decision in episode.decisions),

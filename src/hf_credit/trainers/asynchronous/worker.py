@@ -33,6 +33,7 @@ from hf_credit.rollouts import (
 )
 from hf_credit.rollouts.capabilities import Batched, Metered
 from hf_credit.rollouts.engine import released
+from hf_credit.rollouts.failures import check_replays, in_one_line
 from hf_credit.rollouts.method_context import Policy
 from hf_credit.rollouts.samplers import SubmittingSampler
 from hf_credit.trainers.asynchronous.collection import Collection, CreditedRollouts
@@ -257,6 +258,7 @@ class Worker:
         self._threads: list[threading.Thread] = []
         self._stopping = threading.Event()
         self._failed: BaseException | None = None
+        self._warned = False  # of failed replays
         self._order: tuple[int, Sequence[int]] = (-1, ())
 
     # TRL's protocol -----------------------------------------------------------------------------------------------
@@ -458,6 +460,8 @@ class Worker:
         collected, context = one.collected
         begun = time.monotonic()
         credit = self.method.estimator(collected, context, self.memory)
+        latest = context.failures.latest
+        self._warned = check_replays(context.values_of, latest and in_one_line(latest), self._warned)
         credit = replace(credit, decisions=trained(collected, credit.decisions))
         found = credit_in_loss(collected, credit)
         episodes = collected.episodes
