@@ -108,8 +108,8 @@ class EvalResults:
         """Returns the mean of every metric over episodes, with its interval, in the order of `LABELS`.
 
         An episode that the world ended in an error has no outcome and no metrics: it counts in `endings/error`, but
-        not in `reward` and rates such as `success`. `oracle/valid` is the mean of the shares of episodes. The ends of the interval of a single
-        value are NaN. The intervals of shares are clipped to [0, 1].
+        not in `reward` and rates such as `success`. `oracle/valid` is the mean of the shares of episodes. The ends of
+        the interval of a single value are NaN. The intervals of shares are clipped to [0, 1].
 
         Args:
             confidence, resamples: as in `hf_credit.evaluation.statistics.mean_interval`.
