@@ -17,11 +17,13 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / PACKAGE
 # Modules beside the rooms, without knowledge of any of them: every room may import these.
 SHARED = {
     "_version",
+    "boundary",
     "checkpoint_store",
     "checkpoints",
     "deprecated",
     "extras",
     "http_guard",
+    "hub_client",
     "loading",
     "noise",
     "options",
@@ -323,3 +325,30 @@ def test_knowledge_of_the_inside_of_trl_is_seen(text: str) -> None:
 )
 def test_public_names_and_conventions_of_trl_are_free(text: str) -> None:
     assert seam_leaks("trainers/method.py", text, trl_private_names()) == []
+
+
+# The modules that connect by themselves, with whom. The Hub is reached through huggingface_hub alone, whose client
+# `hub_client` guards from its first import on.
+CONNECT = {
+    "agents/endpoint.py": "programs, which connect to it",
+    "agents/hosting.py": "the process of programs, by a pair of sockets",
+    "agents/host.py": "the trainer, by a pair of sockets",
+    "agents/program.py": "the endpoint of its run",
+    "environments/openenv_session.py": "an OpenEnv server",
+    "environments/openenv_world.py": "an OpenEnv server",
+    "hub/leaderboard/page.py": "nobody: it asks for a free port",
+    "trainers/asynchronous/server.py": "a vLLM server",
+    "trainers/vllm.py": "a vLLM server",
+}
+_CLIENTS = re.compile(r"(requests|urllib\.request|urllib3|http\.client|httpx2?|aiohttp|websockets|socket)(\..*)?")
+_OF_THE_CLIENT = re.compile(r"_GLOBAL_(ASYNC_)?CLIENT|(set|default)_(async_)?client_factory|get_async_session")
+
+
+def test_nothing_but_the_guarded_client_reaches_the_hub() -> None:
+    connecting, knowing = set(), set()
+    for path in modules():
+        text = read(path)
+        connecting |= {path for _, name in imports(path, text) if _CLIENTS.fullmatch(name)}
+        knowing |= {path} if _OF_THE_CLIENT.search(text) else set()
+    assert connecting == set(CONNECT)
+    assert knowing == {"hub_client.py"}

@@ -9,7 +9,7 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hf_credit import checkpoint_store
+from hf_credit import checkpoint_store, hub_client
 from hf_credit._version import __version__
 from hf_credit.noise import silence_missing_kernel
 
@@ -71,6 +71,7 @@ __all__ = [
 _PACKAGES = {path.parent.name for path in Path(__file__).parent.glob("*/__init__.py")}
 
 checkpoint_store.home = "hf_credit.hub.checkpoints"
+hub_client.install()
 silence_missing_kernel()  # before the first import of bitsandbytes
 
 

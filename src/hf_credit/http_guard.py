@@ -1,29 +1,30 @@
 """Checks the answers of a Hub before huggingface_hub writes or keeps any of them.
 
-huggingface_hub names files of its cache by headers of an answer (`ETag`, `X-Linked-Etag`, `X-Repo-Commit`), so that an
-endpoint could name any file of the user; and it accepts bodies and pages without end. This module adds two hooks to
-every client that it makes. To hook its present client is not enough: it makes another after a failed connection.
+huggingface_hub and datasets name files of their caches by headers of an answer (`ETag`, `X-Linked-Etag`,
+`X-Repo-Commit`) and by the commit in a description of a repository, so that an endpoint could name any file of the
+user; and huggingface_hub accepts bodies and pages without end. `hf_credit.hub_client` adds two
+hooks of this module to every client that it makes. To hook its present client is not enough: it makes another after a
+failed connection.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import HfApi, set_client_factory, try_to_load_from_cache
+from huggingface_hub import HfApi, try_to_load_from_cache
 from huggingface_hub.errors import (
     HfHubHTTPError,
     HFValidationError,
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
 )
-from huggingface_hub.utils import _http
 
 # The client library of huggingface_hub: httpx, and since its version 2 httpx2, which conflicts with vLLM.
 httpx: Any = sys.modules[HfHubHTTPError.__bases__[0].__module__.partition(".")[0]]
@@ -40,6 +41,7 @@ MOST_ANSWERS = 1000
 _MODEL_SECONDS = 10.0
 _MOST_OTHER = 2**20  # bytes of a redirect or an error
 _NAME = re.compile(r"[0-9A-Za-z_.-]{1,128}")
+_DESCRIPTION = re.compile(r".*/api/(models|datasets|spaces)/[^/]+(/[^/]+)?(/revision/[^/]+)?")
 _WITH_XET = re.compile(r"(.+\.)?(huggingface\.co|hf\.co)")
 
 
@@ -57,11 +59,13 @@ _BOUND: ContextVar[_Bound | None] = ContextVar("bound", default=None)
 _REACHED: set[str] = set()
 
 
-def guard() -> None:
-    """Checks all later answers to huggingface_hub in this process."""
-    factory = _http._GLOBAL_CLIENT_FACTORY
-    if not isinstance(factory, _Guarded):
-        set_client_factory(_Guarded(factory))
+def hooked(client: Any) -> Any:
+    """Returns a client of huggingface_hub, with the checks."""
+    if client.timeout == httpx.Timeout(None):
+        client.timeout = TIMEOUT
+    client.event_hooks["request"].append(_ask_for_plain_bytes)
+    client.event_hooks["response"].append(_check)
+    return client
 
 
 @contextmanager
@@ -100,7 +104,6 @@ def require_model(model: str | Path, revision: str | None = None) -> None:
     """
     if Path(model).is_dir():
         return
-    guard()
     try:
         for name in ("config.json", "adapter_config.json"):
             if isinstance(try_to_load_from_cache(str(model), name, revision=revision), str):
@@ -121,21 +124,6 @@ def require_model(model: str | Path, revision: str | None = None) -> None:
     )
 
 
-class _Guarded:
-    """Makes clients by `factory`, and adds the hooks."""
-
-    def __init__(self, factory: Callable[[], Any]) -> None:
-        self._factory = factory
-
-    def __call__(self) -> Any:
-        client = self._factory()
-        if client.timeout == httpx.Timeout(None):
-            client.timeout = TIMEOUT
-        client.event_hooks["request"].append(_ask_for_plain_bytes)
-        client.event_hooks["response"].append(_check)
-        return client
-
-
 def _ask_for_plain_bytes(request: Any) -> None:
     if _BOUND.get() is not None:
         request.headers["Accept-Encoding"] = "identity"
@@ -148,6 +136,7 @@ def _check(response: Any) -> None:
         _check_names(response)
     bound = _BOUND.get()
     if bound is None:
+        _check_commit(response)
         return
     bound.answers -= 1
     if bound.answers < 0:
@@ -162,24 +151,41 @@ def _check(response: Any) -> None:
         if not (length.isascii() and length.isdigit() and len(length) < 20) or int(length) > limit:
             raise RefusedAnswer(f"{name} must be at most {limit}, got {length[:50]!r}; do not use this Hub.")
     response.stream = _Counted(response.stream, most)
+    _check_commit(response)
 
 
 def _check_names(response: Any) -> None:
     """Checks the names of files in an answer: in an error only the commit, in other answers tags too."""
     headers = response.headers
-    named = {"X-Repo-Commit": headers.get("X-Repo-Commit")}
+    _check_name("X-Repo-Commit", headers.get("X-Repo-Commit"))
     if response.status_code < 400:
-        named |= {tag: headers.get(tag) for tag in ("ETag", "X-Linked-Etag")}
-    for header, value in named.items():
-        # As huggingface_hub strips it.
-        name = None if value is None else value.lstrip("W/").strip('"')
-        if name is not None and (not _NAME.fullmatch(name) or name in (".", "..")):
-            raise RefusedAnswer(
-                f"{header} must be of letters, digits, _, . and -, got {value[:100]!r}, which could name any file of "
-                "this machine; do not use this Hub."
-            )
+        for tag in ("ETag", "X-Linked-Etag"):
+            _check_name(tag, headers.get(tag))
     if not _WITH_XET.fullmatch(response.request.url.host):
         headers.pop("X-Xet-Hash", None)  # these hooks do not see Xet's writes
+
+
+def _check_commit(response: Any) -> None:
+    """Checks the commit in a description of a repository."""
+    if response.request.method != "GET" or not _DESCRIPTION.fullmatch(response.request.url.path):
+        return
+    response.read()
+    try:
+        described = response.json()
+    except (ValueError, RecursionError):
+        return  # huggingface_hub cannot read it either
+    if isinstance(described, dict):
+        _check_name("sha", described.get("sha"))
+
+
+def _check_name(field: str, value: Any) -> None:
+    # As huggingface_hub strips it.
+    name = value.lstrip("W/").strip('"') if isinstance(value, str) else value
+    if name is not None and (not isinstance(name, str) or not _NAME.fullmatch(name) or name in (".", "..")):
+        raise RefusedAnswer(
+            f"{field} must be of letters, digits, _, . and -, got {str(value)[:100]!r}, which could name any file of "
+            "this machine; do not use this Hub."
+        )
 
 
 class _Counted(httpx.SyncByteStream):  # type: ignore[misc]

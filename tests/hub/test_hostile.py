@@ -5,23 +5,35 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pytest
-from huggingface_hub import CommitOperationAdd, HfApi, constants, set_client_factory
+import torch
+from huggingface_hub import CommitOperationAdd, HfApi, constants, set_client_factory, snapshot_download
 from huggingface_hub.utils import _http, close_session, get_session
+from peft import PeftConfig
+from transformers import AutoTokenizer
 
+from hf_credit import http_guard, hub_client
 from hf_credit import hub as loaders
-from hf_credit.http_guard import _Guarded
+from hf_credit.critics.backbone import own_backbone
+from hf_credit.data import load_problems
 from hf_credit.hub import retries
 from hf_credit.hub.loading import fetch
 from hf_credit.hub.retries import HubError
 from hf_credit.hub.task_sets import publish_tasks
+from hf_credit.hub_client import Guarded
+from hf_credit.loading import load_model
+from hf_credit.policies.saved import load_policy
 from hf_credit.tasks import TaskSpec
+from hf_credit.tasks.rows import load_splits
 from local_hub.running import Served
 
 COMMIT = "0123456789" * 4
@@ -63,7 +75,12 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.server.asked += 1
         harm = self.server.harm
-        if "/resolve/" in self.path:
+        if self.path.endswith(harm.get("missing", ())):
+            self.send_response(404)
+            self.send_header("X-Error-Code", "EntryNotFound")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        elif "/resolve/" in self.path:
             headers = {"ETag": f'"{ETAG}"', "X-Repo-Commit": COMMIT, "Content-Length": "2", **harm.get("headers", {})}
             self.send(BODY, {name: value for name, value in headers.items() if value is not None})
         elif "/tree/" in self.path:
@@ -71,7 +88,8 @@ class _Handler(BaseHTTPRequestHandler):
             more = {"Link": f'<{self.server.url}/tree/{self.server.asked}>; rel="next"'} if "pages" in harm else {}
             self.send(json.dumps(harm.get("pages", [entry])).encode(), more)
         else:
-            self.send(json.dumps({"id": "me/x", "sha": COMMIT, "private": False, "siblings": []}).encode(), {})
+            about = {"id": "me/x", "sha": harm.get("sha", COMMIT), "private": False, "siblings": []}
+            self.send(json.dumps(about).encode(), {})
 
     def send(self, body: bytes, headers: dict[str, str]) -> None:
         headers = {"Content-Length": str(len(body)), **headers}
@@ -163,6 +181,93 @@ def test_a_client_that_is_made_after_a_failure_checks_too(hostile: Hostile, load
     assert isinstance(load(name), HubError)
 
 
+def _of_an_adapter(folder: Path) -> None:
+    folder.mkdir()
+    about = {"peft_type": "LORA", "base_model_name_or_path": "me/x", "task_type": "CAUSAL_LM"}
+    (folder / "adapter_config.json").write_text(json.dumps(about))
+    load_model(folder)
+
+
+WAYS: dict[str, Callable[[Path], Any]] = {
+    "rows of tasks": lambda folder: load_splits("me/x", only="test"),
+    "rows in streaming": lambda folder: next(iter(load_splits("me/x", only="test", streaming=True)["test"])),
+    "a set of problems": lambda folder: load_problems("gsm8k/test"),
+    "the latest commit of a set": lambda folder: load_problems("cmath/test"),
+    "the base of an adapter": lambda folder: _of_an_adapter(folder / "policy"),
+    "a model": lambda folder: load_model("me/x"),
+    "the model of a role": lambda folder: load_policy("me/x"),
+    "a critic": lambda folder: own_backbone("me/x", torch.nn.Linear(1, 1), None, torch.device("cpu"), False),
+    "a task file": lambda folder: TaskSpec.load("me/x"),
+    "datasets itself": lambda folder: datasets.load_dataset("me/x"),
+    "transformers itself": lambda folder: AutoTokenizer.from_pretrained("me/x"),
+    "peft itself": lambda folder: PeftConfig.from_pretrained("me/x"),
+    "huggingface_hub itself": lambda folder: snapshot_download("me/x"),
+}
+"""Ways to a Hub that no loader of `hf_credit.hub` is on."""
+
+
+@pytest.fixture
+def by_default(hostile: Hostile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The hostile endpoint as the only Hub, and a folder with a victim and the caches of all clients."""
+    caches = tmp_path / "caches"
+    monkeypatch.setattr(constants, "ENDPOINT", hostile.url)
+    monkeypatch.setattr(
+        constants, "HUGGINGFACE_CO_URL_TEMPLATE", hostile.url + "/{repo_id}/resolve/{revision}/{filename}"
+    )
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(caches / "hub"))
+    monkeypatch.setattr(datasets.config, "HF_ENDPOINT", hostile.url)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(caches / "datasets" / "here"))
+    monkeypatch.setattr(datasets.config, "HF_MODULES_CACHE", str(caches / "modules"))
+    (tmp_path / "victim").write_bytes(b"mine")
+    hostile.file = "train.csv"
+    yield tmp_path
+    close_session()
+
+
+def _refusal(way: Callable[[Path], Any], folder: Path) -> str:
+    """What a way says, with the causes of it: clients wrap errors in their own."""
+    with pytest.raises(Exception) as raised:  # noqa: PT011 - the test looks at it
+        way(folder)
+    error, said = raised.value, []
+    while error is not None:
+        said.append(str(error))
+        error = error.__cause__ or error.__context__
+    return "\n".join(said)
+
+
+@pytest.mark.parametrize("header", ["ETag", "X-Linked-Etag", "X-Repo-Commit"])
+@pytest.mark.parametrize("way", WAYS)
+def test_no_way_to_the_hub_writes_beyond_its_cache(hostile: Hostile, by_default: Path, way: str, header: str) -> None:
+    hostile.harm = {"headers": {header: f'"{by_default}/victim"', "Content-Length": "2"}}
+    assert "could name any file of this machine" in _refusal(WAYS[way], by_default)
+    assert (by_default / "victim").read_bytes() == b"mine"
+    assert {one.name for one in by_default.iterdir()} <= {"caches", "victim", "policy"}
+
+
+@pytest.mark.parametrize("name", ["{tmp}/made", "../../../../made", "..", 5, ["a"]], ids=str)
+@pytest.mark.parametrize("way", ["rows of tasks", "rows in streaming", "datasets itself", "huggingface_hub itself"])
+def test_no_commit_in_a_body_names_a_folder(hostile: Hostile, by_default: Path, way: str, name: Any) -> None:
+    commit = name.format(tmp=by_default) if isinstance(name, str) else name
+    hostile.harm = {"sha": commit, "missing": ("README.md", ".py")}
+    assert "could name any file of this machine" in _refusal(WAYS[way], by_default)
+    assert {one.name for one in by_default.iterdir()} <= {"caches", "victim"}
+
+
+@pytest.mark.parametrize("order", ["hf_credit, datasets", "datasets, hf_credit", "hf_credit.data, transformers"])
+def test_the_guard_is_there_in_whatever_order_a_program_imports(order: str) -> None:
+    program = (
+        f"import {order}\n"
+        "from huggingface_hub import get_session, set_client_factory\n"
+        "from huggingface_hub.utils import _http\n"
+        "seen = [get_session().event_hooks['response'][-1].__module__]\n"
+        "set_client_factory(_http.default_client_factory)\n"
+        "print(*seen, get_session().event_hooks['response'][-1].__module__)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["hf_credit.http_guard"] * 2
+
+
 @pytest.mark.parametrize(
     ("harm", "told"),
     [
@@ -218,12 +323,12 @@ def test_the_clients_of_others_are_kept_and_wrapped_once(hostile: Hostile) -> No
 
     try:
         set_client_factory(own)
-        for _ in range(2):
-            retries.guard()
+        hub_client.install()
         assert get_session() is made[-1]
+        assert get_session().event_hooks["response"][-1:] == [http_guard._check]
         factory = _http._GLOBAL_CLIENT_FACTORY
-        assert isinstance(factory, _Guarded)
-        assert factory._factory is own
+        assert isinstance(factory, Guarded)
+        assert factory.factory is own
     finally:
         set_client_factory(before)
 

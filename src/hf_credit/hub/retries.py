@@ -23,7 +23,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import parse_ratelimit_headers
 
 from hf_credit.checkpoint_store import StoreError
-from hf_credit.http_guard import MOST_BODY, RefusedAnswer, bounded, guard, httpx, place_of, was_reached
+from hf_credit.http_guard import MOST_BODY, RefusedAnswer, bounded, httpx, place_of, was_reached
 from hf_credit.redaction import redacted
 
 T = TypeVar("T")
@@ -73,7 +73,6 @@ def retried(call: Callable[[], T], what: str, body: int = MOST_BODY) -> T:
     Raises:
         HubError: the Hub refused the request, failed after all retries, or sent a response that `http_guard` refuses.
     """
-    guard()
     for attempt in range(ATTEMPTS):
         try:
             with bounded(body):

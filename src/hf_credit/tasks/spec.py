@@ -18,7 +18,6 @@ from huggingface_hub.errors import EntryNotFoundError
 from hf_credit import collaborations, environments, methods
 from hf_credit.collaborations import COLLABORATIONS
 from hf_credit.environments import ENVIRONMENTS, WORLDS, Environment
-from hf_credit.http_guard import guard
 from hf_credit.methods import Method
 from hf_credit.redaction import redacted
 from hf_credit.registry import did_you_mean, find
@@ -396,7 +395,6 @@ def _task_file(model: str | Path, revision: str | None) -> Path | None:
     if Path(model).is_dir():
         path = Path(model) / TASK_FILE
         return path if path.is_file() else None
-    guard()
     try:
         return Path(hf_hub_download(str(model), TASK_FILE, revision=revision))
     except EntryNotFoundError:
