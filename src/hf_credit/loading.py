@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 ADAPTER_CONFIG = "adapter_config.json"
 """The file that distinguishes a folder with an adapter from one with a whole model."""
+_NO_QUESTION = {"trust_remote_code": False}  # without it transformers reads an answer from stdin
 _CRITIC = "critic"  # the folder of a critic, which may be an adapter too, but is not a policy
 
 
@@ -35,7 +36,7 @@ def load_model(name: str | Path, **options: Any) -> Any:
     """
     hub = {key: options[key] for key in ("revision",) if options.get(key) is not None}
     if find_adapter_config_file(str(name), **hub) is None:
-        checked = {"output_loading_info": True, "ignore_mismatched_sizes": True, **options}
+        checked = {"output_loading_info": True, "ignore_mismatched_sizes": True, **_NO_QUESTION, **options}
         loaded: Any = AutoModelForCausalLM.from_pretrained(name, **checked)
         model, keys = loaded
         require_whole(name, keys["missing_keys"], keys["unexpected_keys"], keys["mismatched_keys"])
@@ -88,7 +89,7 @@ def require_whole_files(name: str, **options: Any) -> None:
         IncompleteModelError: as in `load_model`.
     """
     kept = {key: options[key] for key in ("revision", "trust_remote_code", "subfolder") if key in options}
-    if getattr(AutoConfig.from_pretrained(name, **kept), "quantization_config", None) is None:
+    if getattr(AutoConfig.from_pretrained(name, **{**_NO_QUESTION, **kept}), "quantization_config", None) is None:
         load_model(name, device_map="meta", **kept)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -14,6 +15,9 @@ from typing import Any
 import pytest
 import yaml
 
+from hf_credit.critics.backbone import own_backbone
+from hf_credit.loading import load_model, require_whole_files
+from hf_credit.policies.saved import load_policy
 from hf_credit.tasks import TASK_FILE, TaskSpec
 from hf_credit.trust import installed
 
@@ -160,6 +164,27 @@ def test_no_program_imports_modules_of_the_current_folder(
     assert not (folder / "ran").exists()
 
 
+@pytest.mark.parametrize("loaded", ["a model", "its files", "a critic", "a policy"])
+def test_nothing_that_stdin_holds_is_consent_to_the_code_of_a_model(
+    loaded: str, folder: Path, micro_policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    auto = {"AutoConfig": "evil.Config", "AutoModel": "evil.Model", "AutoModelForCausalLM": "evil.Model"}
+    config = {**json.loads((folder / "config.json").read_text()), "model_type": "evil", "auto_map": auto}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "evil.py").write_text(f"open({str(folder / 'ran')!r}, 'w').close()\n")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n" * 10))
+    policy, tokenizer = load_policy(str(micro_policy), "cpu")
+    load: dict[str, Callable[[], Any]] = {
+        "a model": lambda: load_model(folder),
+        "its files": lambda: require_whole_files(str(folder)),
+        "a critic": lambda: own_backbone(str(folder), policy, tokenizer, policy.device, checkpointing=False),
+        "a policy": lambda: load_policy(str(folder), "cpu"),
+    }
+    with pytest.raises(ValueError, match="contains custom code which must be executed"):
+        load[loaded]()
+    assert not (folder / "ran").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "environment"),
     [
@@ -184,6 +209,19 @@ def test_no_child_process_imports_modules_of_the_current_folder(
     assert done.returncode == 1
     assert done.stderr.startswith("Error: "), done.stderr
     assert not (folder / "ran").exists()
+
+
+def test_no_plot_is_drawn_as_a_file_of_the_current_folder_says(folder: Path) -> None:
+    """It could start LaTeX, and in some versions of matplotlib run Python."""
+    pytest.importorskip("matplotlib")
+    (folder / "matplotlibrc").write_text("text.usetex: True\n")
+    shown = (
+        "import contextlib\nfrom hf_credit.cli import main\n"
+        "with contextlib.suppress(SystemExit):\n    main(['--version'])\n"
+        "import matplotlib, os\nprint(matplotlib.rcParams['text.usetex'], os.getcwd())"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", shown], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == f"False {folder}"
 
 
 def test_code_that_the_user_names_is_found_in_the_current_folder(folder: Path, command: Callable[..., Any]) -> None:

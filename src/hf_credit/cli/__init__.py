@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import sys
@@ -105,6 +106,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     An error that a user can fix is printed in one sentence on stderr, with exit code 1.
     """
     os.environ.setdefault("PYTHONSAFEPATH", "1")  # for interpreters that libraries start
+    if os.path.exists("matplotlibrc"):  # matplotlib would read it, and some versions run Python that it holds
+        with contextlib.chdir(os.sep), contextlib.suppress(ImportError):
+            import matplotlib  # noqa: F401
     try:
         search_here(typed_code(sys.argv[1:] if arguments is None else arguments))
         app(arguments, prog_name="hf-credit")

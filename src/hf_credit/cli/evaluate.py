@@ -63,6 +63,7 @@ def evaluate(
     mean_interval([0.0, 1.0], resamples=2)  # a missing library is an error before the episodes
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)
+    save = None if save_episodes is None else _saving(save_episodes, model, spec, played.trust_remote_code)
     with Progress() as progress:
         turns: list[Task] = []
         results = evaluate_model(
@@ -76,7 +77,7 @@ def evaluate(
             seed=seed,
             on_begin=lambda max_turns: turns.append(progress.task("turns", max_turns)),
             on_replies=lambda replies: turns[0].advance(replies),
-            on_episodes=None if save_episodes is None else _saving(save_episodes, model, spec),
+            on_episodes=save,
             **played.loading(),
         )
         turns[0].finish()
@@ -94,7 +95,7 @@ def evaluate(
 
 
 def _saving(
-    folder: Path, model: str, spec: TaskSpec
+    folder: Path, model: str, spec: TaskSpec, trust_remote_code: bool
 ) -> Callable[[Sequence[RolloutRequest[Any]], Sequence[Episode]], None]:
     """Returns a function that writes episodes to a folder as `publish episodes` reads them."""
     from hf_credit.hub.episode_sets import EpisodeSet, save_episodes
@@ -107,7 +108,8 @@ def _saving(
 
         from hf_credit.rollouts import Chat
 
-        chat = Chat(AutoTokenizer.from_pretrained(model), spec.chat_template_kwargs)
+        tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=trust_remote_code)
+        chat = Chat(tokenizer, spec.chat_template_kwargs)
         policy = Path(model).resolve().name if Path(model).is_dir() else model
         played = EpisodeSet(episodes=tuple(episodes), interaction=spec.build(), starts=tuple(starts), policy=policy)
         save_episodes(folder, played, chat=chat)

@@ -119,7 +119,7 @@ def own_backbone(
         ValueError: the source shares weights with the policy, has another vocabulary, or would be trained in half
             precision.
     """
-    options = dict(model_init_kwargs or {})
+    options = {"trust_remote_code": False, **(model_init_kwargs or {})}
     name = source if isinstance(source, str) else getattr(source.config, "_name_or_path", "")
     model: Any = source
     if isinstance(source, str):
@@ -132,8 +132,9 @@ def own_backbone(
             f"a critic's backbone must share no weights with the policy, got {type(model).__name__} of the policy; "
             "pass a separate model, or a LoraConfig for an adapter on the policy's base."
         )
-    trusted = bool(options.get("trust_remote_code", False))
-    _refuse_other_vocabulary(model, name, options.get("revision"), trusted, policy, tokenizer)
+    _refuse_other_vocabulary(
+        model, name, options.get("revision"), bool(options["trust_remote_code"]), policy, tokenizer
+    )
     backbone = Backbone(cast(Any, model).to(device))
     half = {str(parameter.dtype) for parameter in backbone.trained.values()} - {"torch.float32", "torch.float64"}
     if half:

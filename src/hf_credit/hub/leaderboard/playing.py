@@ -135,7 +135,7 @@ def _load(
 
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         network, generate = load_role_policies(folder, str(base), device=device, **sampling)
-        tokenizer = AutoTokenizer.from_pretrained(str(folder), padding_side="left")
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), padding_side="left", trust_remote_code=False)
         return network, Chat(tokenizer, spec.chat_template_kwargs), generate
     network, tokenizer = load_policy(str(base if adapted else folder), device)
     if adapted:
