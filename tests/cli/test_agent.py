@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
@@ -14,6 +15,8 @@ import yaml
 from launched import start
 from small_agents import ROWS, build_policy, settings
 from small_runs import RECIPE
+
+from hf_credit.agents import AgentInteraction
 
 
 @pytest.mark.parametrize(
@@ -29,6 +32,30 @@ def test_a_check_reports_whether_a_program_is_deterministic(
     assert got == code, err
     assert "2 tasks run twice; " in out
     assert result in out
+
+
+def test_a_program_in_the_current_folder_finds_what_it_names_and_imports_there(
+    command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {
+        "own_agent": "import own_calls\nfrom hf_credit.agents import agent\n\n"
+        "@agent(columns=['q'], score='own_scores:score', canonical='own_canon:same', judge='own_judge:judge')\n"
+        "def play(task, model):\n    import own_late\n    return own_late.ask(task, model)\n",
+        "own_calls": "from agent_programs import chat\n",
+        "own_late": "from own_calls import chat\n\ndef ask(task, model):\n    return chat(model, [{'role': 'user', "
+        "'content': task['q']}])['content']\n",
+        "own_scores": "def score(task, text):\n    return 1.0\n",
+        "own_canon": "def same(call):\n    return call\n",
+        "own_judge": "def judge(call, text):\n    return 1.0\n",
+    }
+    for name, text in files.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    (tmp_path / "tasks.jsonl").write_text('{"q": "1?"}\n')
+    monkeypatch.chdir(tmp_path)
+    code, out, err = command("agent", "check", "own_agent:play", "--tasks", "tasks.jsonl")
+    assert (code, "1 model calls and 1 finished" in out) == (0, True), out + err
+    with contextlib.closing(AgentInteraction("own_agent:play")) as interaction:
+        assert interaction.default_oracle() is not None
 
 
 def test_a_program_is_trained_killed_resumed_evaluated_and_reported(

@@ -84,6 +84,7 @@ def main(link: socket.socket) -> None:
     search_here(first)
     try:
         program, settings = _loaded(first)
+        search_here([settings.score, settings.close])
         scorer, closer = (None if one is None else imported(one) for one in (settings.score, settings.close))
         _send(link, {"settings": dataclasses.asdict(settings)})
         os.environ.update(json.loads(lines.readline())["environment"])

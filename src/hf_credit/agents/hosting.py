@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from hf_credit.agents.program import Settings
+from hf_credit.trust import search_here
 
 logger = logging.getLogger(__name__)
 
@@ -58,9 +59,10 @@ class Host:
         ours, theirs = socket.socketpair()
         kept = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("LC_")}
         local = dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")
+        path = list(map(os.path.abspath, sys.path))  # an empty entry is another folder in a run
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _START.format(path=sys.path, fd=theirs.fileno())],
+                [sys.executable, "-P", "-c", _START.format(path=path, fd=theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 env={**kept, **local, "PYTHONHASHSEED": "0"},
                 stdin=subprocess.DEVNULL,
@@ -87,6 +89,7 @@ class Host:
                 f"({answer['failed']}); correct the program, or the name."
             )
         self.settings = Settings(**answer["settings"])
+        search_here([self.settings.judge, self.settings.canonical])  # the program, which runs by consent, names them
         wanted = {name: os.environ[name] for name in self.settings.environment if name in os.environ}
         _send(ours, {"environment": wanted})
         reader = threading.Thread(
