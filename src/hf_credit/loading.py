@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ADAPTER_CONFIG = "adapter_config.json"
 """The file that distinguishes a folder with an adapter from one with a whole model."""
-_NO_QUESTION = {"trust_remote_code": False}  # without it transformers reads an answer from stdin
+_NO_QUESTION: dict[str, Any] = {"trust_remote_code": False}  # without it transformers reads an answer from stdin
 _CRITIC = "critic"  # the folder of a critic, which may be an adapter too, but is not a policy
 
 
@@ -88,8 +88,9 @@ def require_whole_files(name: str, **options: Any) -> None:
     Raises:
         IncompleteModelError: as in `load_model`.
     """
-    kept = {key: options[key] for key in ("revision", "trust_remote_code", "subfolder") if key in options}
-    if getattr(AutoConfig.from_pretrained(name, **{**_NO_QUESTION, **kept}), "quantization_config", None) is None:
+    given = {key: options[key] for key in ("revision", "trust_remote_code", "subfolder") if key in options}
+    kept = {**_NO_QUESTION, **given}
+    if getattr(AutoConfig.from_pretrained(name, **kept), "quantization_config", None) is None:
         load_model(name, device_map="meta", **kept)
 
 
