@@ -22,7 +22,6 @@ SHARED = {
     "checkpoints",
     "deprecated",
     "extras",
-    "files",
     "http_guard",
     "hub_client",
     "loading",

@@ -8,14 +8,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import pytest
 
+from hf_credit.boundary import Range, check
 from hf_credit.options import (
     Count,
     Options,
     Positive,
-    Range,
     Share,
     arguments_in,
-    check,
     check_options,
     filled_by_bind,
     options_of,
@@ -83,10 +82,10 @@ def test_a_part_stands_for_its_options() -> None:
         (factory, {"size": True}, "size must be a whole number, got True; correct it."),
         (factory, {"share": 1.5}, "share must be in [0, 1], got 1.5; correct it."),
         (factory, {"name": "up"}, "name must be one of left, right, got 'up'; pick one."),
-        (factory, {"sizes": [1, 0]}, "each of sizes must be at least 1, got 0; raise it."),
+        (factory, {"sizes": [1, 0]}, "sizes[1] must be at least 1, got 0; raise it."),
         (factory, {"sizes": "12"}, "sizes must be a list, got '12'; correct it."),
         (Part, {"share": "1"}, "share must be a finite number, got '1'; correct it."),
-        (Part, {"bound": ("a", 1)}, "each of bound must be a text, got 1; correct it."),
+        (Part, {"bound": ("a", 1)}, "bound[1] must be a text, got 1; correct it."),
         (stranger, {"whole": 1.5}, "whole must be a whole number, got 1.5; correct it."),
         (stranger, {"real": "x"}, "real must be a finite number, got 'x'; correct it."),
         (stranger, {"decay": 1}, "decay must be in [0, 1), got 1; lower it."),

@@ -78,8 +78,9 @@ def role_folders(folder: str | Path) -> list[Path]:
     return sorted(path.parent for path in Path(folder).glob(f"*/{ADAPTER_CONFIG}") if path.parent.name != _CRITIC)
 
 
-def require_whole_files(name: str, **options: Any) -> None:
-    """Refuses, before training, a model that `load_model` would refuse, without its tensors in memory.
+def require_whole_files(name: str, **options: Any) -> Any:
+    """Refuses, before training, a model that `load_model` would refuse, without its tensors in memory; else returns
+    its config.
 
     Args:
         name: as in `load_model`.
@@ -89,9 +90,11 @@ def require_whole_files(name: str, **options: Any) -> None:
         IncompleteModelError: as in `load_model`.
     """
     given = {key: options[key] for key in ("revision", "trust_remote_code", "subfolder") if key in options}
-    kept = {**_NO_QUESTION, **given}
-    if getattr(AutoConfig.from_pretrained(name, **kept), "quantization_config", None) is None:
+    kept: dict[str, Any] = {**_NO_QUESTION, **given}
+    config = AutoConfig.from_pretrained(name, **kept)
+    if getattr(config, "quantization_config", None) is None:
         load_model(name, device_map="meta", **kept)
+    return config
 
 
 def require_whole(

@@ -8,35 +8,13 @@ import functools
 import inspect
 import re
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
-from hf_credit.validators import finite_number, one_of, whole_number
+from hf_credit.boundary import Range, check, types_of
 
 R = TypeVar("R")
-
-
-@dataclass(frozen=True)
-class Range:
-    """The range of a number, as metadata of its type: `Annotated[float, Range(0, 1)]`.
-
-    Attributes:
-        least, most: inclusive ends.
-        above, below: exclusive ends.
-    """
-
-    least: float | None = None
-    most: float | None = None
-    above: float | None = None
-    below: float | None = None
-
-    def __str__(self) -> str:
-        low = f"[{self.least}" if self.above is None else f"({self.above}"
-        high = f"{self.most}]" if self.below is None else f"{self.below})"
-        if self.most is None and self.below is None:
-            return f"at least {self.least}" if self.above is None else f"above {self.above}"
-        return f"in {low}, {high}"
 
 
 Count = Annotated[int, Range(1)]
@@ -44,65 +22,6 @@ GroupSize = Annotated[int, Range(2)]
 Share = Annotated[float, Range(0, 1)]
 Positive = Annotated[float, Range(above=0)]
 NotNegative = Annotated[float, Range(0)]
-
-
-def check(name: str, value: Any, kind: Any, bounds: Range | None = None) -> Any:
-    """Returns `value` if it fits a type; a list becomes a tuple for a tuple type.
-
-    Only numbers, texts, truth values, choices, sequences and mappings are checked.
-
-    Args:
-        name: of the option.
-        value: to check.
-        kind: the type, as `typing.get_type_hints(..., include_extras=True)` returns it.
-        bounds: of a number.
-
-    Raises:
-        ValueError: it does not fit.
-    """
-    origin, inner = get_origin(kind) or kind, get_args(kind)
-    if origin is Annotated:
-        return check(name, value, inner[0], next((one for one in inner[1:] if isinstance(one, Range)), None))
-    if origin in (Union, types.UnionType):
-        return value if value is None and type(None) in inner else _check_any(name, value, inner)
-    if origin is Literal:
-        return one_of(name, value, inner)
-    if kind is bool:
-        _refuse_unless(isinstance(value, bool), name, "true or false", value)
-    elif kind is int:
-        bounds = bounds or Range()
-        whole_number(name, value, bounds.least, bounds.most)  # type: ignore[arg-type]
-    elif kind is float:
-        bounds = bounds or Range()
-        finite_number(name, value, bounds.least, bounds.above, bounds.most, bounds.below)
-    elif kind is str:
-        _refuse_unless(isinstance(value, str), name, "a text", value)
-    elif origin in (tuple, list, collections.abc.Sequence):
-        _refuse_unless(isinstance(value, Sequence) and not isinstance(value, str), name, "a list", value)
-        if (inner and origin is not tuple) or inner[1:] == (...,):
-            for one in value:
-                check(f"each of {name}", one, inner[0])
-        return tuple(value) if origin is tuple else value
-    elif origin in (dict, collections.abc.Mapping):
-        _refuse_unless(isinstance(value, Mapping), name, "a mapping", value)
-    return value
-
-
-def _check_any(name: str, value: Any, kinds: Sequence[Any]) -> Any:
-    """Returns the value for the first type that it fits; raises the error of the first type if it fits none."""
-    refusal: ValueError | None = None
-    for kind in kinds:
-        if kind is not type(None):
-            try:
-                return check(name, value, kind)
-            except ValueError as error:
-                refusal = refusal or error
-    raise refusal or ValueError(f"{name} must be left out, got {value!r}; leave it out.")
-
-
-def _refuse_unless(right: bool, name: str, rule: str, value: Any) -> None:
-    if not right:
-        raise ValueError(f"{name} must be {rule}, got {value!r}; correct it.")
 
 
 class Options:
@@ -132,17 +51,6 @@ def filled_by_factory(default: Any = dataclasses.MISSING, make: Any = dataclasse
         make: a function that makes the default, instead.
     """
     return dataclasses.field(default=default, default_factory=make, metadata={"bound": True})
-
-
-def types_of(owner: Any) -> dict[str, Any]:
-    """Returns the type of each parameter of a function, or of each field of a class, without `ClassVar`s."""
-    return _types_of(owner)
-
-
-@functools.cache
-def _types_of(owner: Any) -> dict[str, Any]:
-    hints = get_type_hints(owner, include_extras=True)
-    return {name: kind for name, kind in hints.items() if name != "return" and get_origin(kind) is not ClassVar}
 
 
 def with_parts(factory: Callable[..., R]) -> Callable[..., R]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
 from typing import Any, TypeVar
@@ -10,6 +10,12 @@ from typing import Any, TypeVar
 from hf_credit.registry import did_you_mean
 
 T = TypeVar("T")
+
+
+def shown(value: Any) -> str:
+    """Returns a value for an error: as in code, and of at most 200 characters."""
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 def whole_number(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:
@@ -25,9 +31,9 @@ def whole_number(name: str, value: Any, least: int | None = None, most: int | No
     """
     whole = isinstance(value, Integral) and not isinstance(value, bool)
     if least is not None and most is not None and not (whole and least <= value <= most):
-        raise ValueError(f"{name} must be a whole number from {least} to {most}, got {value!r}; correct it.")
+        raise ValueError(f"{name} must be a whole number from {least} to {most}, got {shown(value)}; correct it.")
     if not whole:
-        raise ValueError(f"{name} must be a whole number, got {value!r}; correct it.")
+        raise ValueError(f"{name} must be a whole number, got {shown(value)}; correct it.")
     if most is not None and value > most:
         raise ValueError(f"{name} must be at most {most}, got {value}; lower it.")
     if least is not None and value < least:
@@ -54,8 +60,8 @@ def finite_number(
     Raises:
         ValueError: it is not; a truth value, a text, NaN and infinity are no finite numbers.
     """
-    if not isinstance(value, Real) or isinstance(value, bool) or not math.isfinite(value):
-        raise ValueError(f"{name} must be a finite number, got {value!r}; correct it.")
+    if not isinstance(value, Real) or isinstance(value, bool) or not abs(value) <= sys.float_info.max:  # type: ignore[operator]
+        raise ValueError(f"{name} must be a finite number, got {shown(value)}; correct it.")
     number = float(value)
     if least is not None and most is not None and not least <= number <= most:
         raise ValueError(f"{name} must be in [{least}, {most}], got {value}; correct it.")
@@ -98,5 +104,5 @@ def one_of(name: str, value: Any, known: Iterable[T]) -> T:
     known = tuple(known)
     if value not in known:
         remedy = did_you_mean(str(value), map(str, known)) or "pick one."
-        raise ValueError(f"{name} must be one of {', '.join(map(str, known))}, got {value!r}; {remedy}")
+        raise ValueError(f"{name} must be one of {', '.join(map(str, known))}, got {shown(value)}; {remedy}")
     return known[known.index(value)]

@@ -17,6 +17,7 @@ from hf_credit.agents.calls import shown_message, written
 from hf_credit.agents.program import DEFAULT_ROLE, SETTINGS, Settings
 from hf_credit.agents.runs import RunError, Runs, Step
 from hf_credit.agents.states import AgentState, Answered, Waiting, asking, with_replies
+from hf_credit.boundary import read
 from hf_credit.environments.sessions import Session
 from hf_credit.oracles import Oracle
 from hf_credit.registry import find, plain
@@ -263,7 +264,9 @@ class AgentInteraction(Interaction[AgentState]):
 
     def state_from_json(self, text: str) -> AgentState:
         with readable_state(self):
-            return AgentState.of(parse_json(text, broken_text=True))
+            state: AgentState = read(AgentState, parse_json(text, broken_text=True), "a state of a program")
+            self.pending(state)
+            return state
 
     # Live runs
 

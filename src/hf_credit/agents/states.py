@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from hf_credit.agents.calls import assistant_message, digest, written
 from hf_credit.agents.program import DEFAULT_ROLE
@@ -83,18 +83,9 @@ class AgentState:
     waiting: tuple[Waiting, ...] = ()
     conversations: tuple[Conversation, ...] = ()
     kept: tuple[int, int] = (0, 0)
-    status: str = "active"
+    status: Literal["active", "finished", "raised", "stopped"] = "active"
     worth: float = 0.0
     reward: float = 0.0
-
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> AgentState:
-        """Returns the state of plain values from `dataclasses.asdict`."""
-        fields = {name: _frozen(value) for name, value in values.items()}
-        kinds: dict[str, Any] = {"answered": Answered, "waiting": Waiting, "conversations": Conversation}
-        for name, kind in kinds.items():
-            fields[name] = tuple(kind(**{key: _frozen(value) for key, value in one.items()}) for one in fields[name])
-        return cls(**fields)
 
     @property
     def past(self) -> tuple[Any, ...]:
@@ -152,7 +143,3 @@ def asking(state: AgentState, calls: Sequence[tuple[str, dict[str, Any]]], by_mo
             event = role if not known else f"{role}#{len(known) + 1}"
         waiting.append(Waiting(event=event, call=call, asked=written(asked), replies=tuple(replies)))
     return dataclasses.replace(state, waiting=tuple(waiting), kept=(kept, of))
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(_frozen(one) for one in value) if isinstance(value, list) else value

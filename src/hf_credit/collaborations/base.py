@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
+from hf_credit.boundary import read
 from hf_credit.collaborations.graph import Event, Graph, Loop
 from hf_credit.collaborations.scorers import Scorer, check_score, reads_transcript, resolve_scorer
 from hf_credit.collaborations.text import normalise
@@ -14,6 +15,7 @@ from hf_credit.registry import name_of, plain
 from hf_credit.rollouts import Interaction, Request
 from hf_credit.rollouts.capabilities import cannot_leave_out, class_name
 from hf_credit.rollouts.interaction import readable_state
+from hf_credit.safe_io import parse_json
 from hf_credit.trust import importable
 from hf_credit.validators import one_of
 
@@ -47,13 +49,7 @@ class CollaborationState:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Restores a state from `to_json`."""
-        state = json.loads(text)
-        return cls(
-            task=state["task"],
-            transcript=tuple((event, output) for event, output in state["transcript"]),
-            done=tuple(state["done"]),
-            loops=tuple(state["loops"]),
-        )
+        return read(cls, parse_json(text, broken_text=True), "a state of a collaboration")  # type: ignore[no-any-return]
 
 
 class Collaboration(Interaction[CollaborationState]):
@@ -246,7 +242,7 @@ class Collaboration(Interaction[CollaborationState]):
     def state_from_json(self, text: str) -> CollaborationState:
         with readable_state(self):
             state = self.state_type.from_json(text)
-            state.row  # noqa: B018 (parses the row, so that a broken one is refused here)
+            self.pending(state)
             return state
 
     def show(self, problem: str, heard: Sequence[tuple[str, str]]) -> str:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 from hf_credit.collaborations.base import Collaboration, CollaborationState
 from hf_credit.collaborations.graph import Event
@@ -35,16 +34,6 @@ class VotingState(CollaborationState):
     ballots: tuple[tuple[str, str | None], ...] = ()
     grades: tuple[tuple[str, float], ...] = ()
     asked: int = 0
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        state, values = super().from_json(text), json.loads(text)
-        return replace(
-            state,
-            ballots=tuple((role, answer) for role, answer in values["ballots"]),
-            grades=tuple((answer, score) for answer, score in values["grades"]),
-            asked=values["asked"],
-        )
 
 
 class Voting(Collaboration):

@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar
 
+from hf_credit.boundary import Range
 from hf_credit.collectors.base import Group, Rollout, RolloutBatch, TaskRow, single_or_group
-from hf_credit.options import Count, GroupSize, Options, Range
+from hf_credit.options import Count, GroupSize, Options
 from hf_credit.rollouts import Decision, Ending, RolloutRequest, replay_from
 from hf_credit.rollouts.method_context import MethodContext
 

@@ -13,13 +13,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
+from hf_credit.boundary import read
 from hf_credit.environments.actions import last_action, tag
+from hf_credit.safe_io import parse_json
 
 Status = Literal["active", "finished", "invalid"]
 
 
 def _freeze(value: Any) -> Any:
     """Turns JSON's lists into tuples, at every depth, so that states are hashable."""
+    if isinstance(value, dict):
+        return {name: _freeze(item) for name, item in value.items()}
     return tuple(_freeze(item) for item in value) if isinstance(value, list) else value
 
 
@@ -45,8 +49,13 @@ class State:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Reads a state that `to_json` wrote."""
-        return cls(**{name: _freeze(value) for name, value in json.loads(text).items()})
+        """Reads a state that `to_json` wrote.
+
+        Raises:
+            ValueError: the text is not such a state.
+        """
+        values = _freeze(parse_json(text, broken_text=True))
+        return read(cls, values, f"a state ({cls.__name__})")  # type: ignore[no-any-return]
 
 
 S = TypeVar("S", bound=State)

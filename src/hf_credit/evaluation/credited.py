@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import json
 import math
-import typing
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from transformers import PreTrainedTokenizerBase
 
+from hf_credit.boundary import Range, read
 from hf_credit.collectors import RolloutBatch
 from hf_credit.deprecated import renamed
 from hf_credit.environments.tool_calls import call_in_words
-from hf_credit.files import write
 from hf_credit.methods import DecisionCredit
 from hf_credit.methods.base import one_number
 from hf_credit.rollouts import Decision, Episode, Interaction, Request
 from hf_credit.rollouts.buckets import alternatives
 from hf_credit.rollouts.chat import joined_parts, read_tokens
-from hf_credit.safe_io import is_number, parse_json, read_text
+from hf_credit.safe_io import parse_json, read_text
 
 EPISODES_FILE = "episodes.jsonl"
 """The file in the folder of a run with some episodes of each logged update, one per line."""
@@ -37,6 +35,9 @@ _MAX_DECISIONS, _MAX_ALTERNATIVES, _MAX_TOKENS = 64, 8, 2_000
 _MAX_CONTEXT, _MAX_REPLY, _MAX_ALTERNATIVE = 2_000, 4_000, 500  # characters
 _MAX_MESSAGES, _MAX_CALLS = 8, 16
 _WINDOW = 8  # tokens that are decoded together, so that each is written as in the whole text
+
+
+Number = Annotated[int, Range(0)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +87,7 @@ class CreditedDecision:
     event: str
     context: str
     reply: str
-    tokens: int = 0
+    tokens: Number = 0
     reward: float = 0.0
     verdict: float | None = None
     valid: bool | None = None
@@ -95,12 +96,12 @@ class CreditedDecision:
     token_credit: tuple[tuple[str, float], ...] = ()
     outcomes: tuple[float, ...] = ()
     alternatives: tuple[CreditedReply, ...] = ()
-    alternatives_left_out: int = 0
+    alternatives_left_out: Number = 0
     inherited: bool = False
     calls: tuple[str, ...] = ()
     content: str = ""
     messages: tuple[tuple[str, str], ...] = ()
-    messages_left_out: int = 0
+    messages_left_out: Number = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,9 +122,9 @@ class CreditedEpisode:
     ending: str
     error: str | None = None
     metrics: Mapping[str, float | None] = field(default_factory=dict)
-    update: int = 0
-    instance: int = 0
-    decisions_left_out: int = 0
+    update: Number = 0
+    instance: Number = 0
+    decisions_left_out: Number = 0
 
     def to_json(self) -> str:
         """Writes the episode as one line of strict JSON, which `from_json` reads."""
@@ -137,7 +138,7 @@ class CreditedEpisode:
             ValueError: the text is not such an episode.
         """
         try:
-            return _typed(cls, parse_json(text, broken_text=True), "episode")  # type: ignore[no-any-return]
+            return read(cls, parse_json(text, broken_text=True), "an episode")  # type: ignore[no-any-return]
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(
                 f"an episode with its credit must be written by CreditedEpisode.to_json, got {type(error).__name__}: "
@@ -395,7 +396,9 @@ def _spread(episode: CreditedEpisode) -> float:
 
 def write_episodes(path: Path, episodes: Iterable[CreditedEpisode]) -> None:
     """Replaces the contents of the file by these episodes."""
-    write(path, "".join(f"{one.to_json()}\n" for one in episodes))
+    unfinished = path.with_suffix(".unfinished")
+    unfinished.write_text("".join(f"{one.to_json()}\n" for one in episodes), encoding="utf-8")
+    unfinished.replace(path)
 
 
 def _credited(
@@ -506,33 +509,5 @@ def _rounded(value: Any) -> Any:
         return {name: _rounded(one) for name, one in value.items()}
     return [_rounded(one) for one in value] if isinstance(value, list | tuple) else value
 
-
-def _typed(kind: Any, value: Any, name: str) -> Any:
-    """Converts a plain value to its type: a dataclass, a tuple, a mapping, or a plain value."""
-    if type(None) in typing.get_args(kind):
-        if value is None:
-            return None
-        kind = typing.get_args(kind)[0]
-    parts = typing.get_args(kind)
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        kinds = _hints(kind)
-        return kind(**{field: _typed(kinds[field], one, field) for field, one in value.items()})
-    if typing.get_origin(kind) is tuple and isinstance(value, list):
-        kinds_of_items = itertools.repeat(parts[0], len(value)) if parts[-1] is Ellipsis else parts
-        return tuple(_typed(one, item, name) for one, item in zip(kinds_of_items, value, strict=True))
-    if typing.get_origin(kind) is Mapping and isinstance(value, dict):
-        return {key: _typed(parts[1], item, name) for key, item in value.items()}
-    if not _IS.get(kind, lambda value: False)(value):
-        raise ValueError(f"{name} {str(value)[:50]!r}")
-    return value
-
-
-_hints = functools.cache(typing.get_type_hints)
-_IS: Mapping[Any, Callable[[Any], bool]] = {
-    str: lambda value: isinstance(value, str),
-    int: lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0,
-    float: is_number,
-    bool: lambda value: isinstance(value, bool),
-}
 
 __getattr__ = renamed(__name__, {"asked_anew": "new_requests", "offered": "offered_tools"})

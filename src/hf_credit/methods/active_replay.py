@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, variance
 from typing import Annotated, Any, ClassVar
 
+from hf_credit.boundary import Range
 from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.collectors.base import TaskRow, played
 from hf_credit.collectors.forks import fork
@@ -38,7 +39,7 @@ from hf_credit.methods.replay_plan import (
 )
 from hf_credit.methods.trees import StepTrees
 from hf_credit.methods.turns import step_rewards
-from hf_credit.options import Count, Options, Range, Share, filled_by_factory, with_parts
+from hf_credit.options import Count, Options, Share, filled_by_factory, with_parts
 from hf_credit.rollouts import Decision, Ending, RolloutRequest
 from hf_credit.rollouts.method_context import CriticInput, MethodContext
 

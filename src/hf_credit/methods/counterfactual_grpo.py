@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from hf_credit.boundary import Range
 from hf_credit.collectors import Collector, Group, Removals, RolloutBatch
 from hf_credit.collectors.removals import without
 from hf_credit.credit import (
@@ -24,16 +25,7 @@ from hf_credit.credit import (
     trust,
 )
 from hf_credit.methods.base import Credit, Method, paper
-from hf_credit.options import (
-    Count,
-    GroupSize,
-    NotNegative,
-    Options,
-    Positive,
-    Range,
-    filled_by_bind,
-    with_parts,
-)
+from hf_credit.options import Count, GroupSize, NotNegative, Options, Positive, filled_by_bind, with_parts
 from hf_credit.rollouts import Ending, Interaction
 from hf_credit.rollouts.capabilities import Removable
 from hf_credit.rollouts.method_context import MethodContext

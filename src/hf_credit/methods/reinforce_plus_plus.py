@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 
 import torch
 
+from hf_credit.boundary import Range
 from hf_credit.collectors import RolloutBatch, single_or_group
 from hf_credit.credit import full_mean, token_returns, whitened
 from hf_credit.methods.base import (
@@ -19,7 +20,7 @@ from hf_credit.methods.base import (
     paper,
     without_errors,
 )
-from hf_credit.options import Count, Options, Range, Share, with_parts
+from hf_credit.options import Count, Options, Share, with_parts
 from hf_credit.rollouts.method_context import MethodContext
 
 PAPER = paper(

@@ -11,12 +11,13 @@ from typing import Annotated, Literal
 
 import torch
 
+from hf_credit.boundary import Range
 from hf_credit.collectors import Collector, RolloutBatch, Tree, VisitedContexts
 from hf_credit.credit import full_mean, group_scaled, leave_one_out, value_assisted
 from hf_credit.critics.inputs import joint_histories
 from hf_credit.methods.base import Credit, CriticTargets, Method, paper
 from hf_credit.methods.trees import step_weights
-from hf_credit.options import Count, Options, Positive, Range, Share, with_parts
+from hf_credit.options import Count, Options, Positive, Share, with_parts
 from hf_credit.rollouts.buckets import Alternative, alternatives
 from hf_credit.rollouts.method_context import CriticInput, MethodContext
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
+from hf_credit.boundary import Range
 from hf_credit.environments.evidence import (
     ENDS,
     EVALUATOR,
@@ -28,7 +29,7 @@ from hf_credit.environments.evidence import (
     unsupported,
 )
 from hf_credit.environments.randomness import stream
-from hf_credit.options import Options, Range, Share
+from hf_credit.options import Options, Share
 from hf_credit.oracles.auditing import Audit, Distribution
 from hf_credit.oracles.evidence_posterior import genuine_shares, uncertainty
 from hf_credit.verifiers.evidence import support_f1

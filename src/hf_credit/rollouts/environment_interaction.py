@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hf_credit import environments
+from hf_credit.boundary import read
 from hf_credit.environments import Environment, State
 from hf_credit.environments.reseeding import reseed
 from hf_credit.environments.tasks import Split, complete_task, require_task_columns, tasks
@@ -247,8 +248,10 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
             values = parse_json(text, broken_text=True)
             turn_type = {one.__name__: one for one in self.turn_types}[values.pop("type")]
             values["world"] = self.environment.state_type.from_json(json.dumps(values["world"]))
-            values["transcript"] = tuple((role, content) for role, content in values["transcript"])
-            return turn_type(**values)
+            self.environment.observe(values["world"])
+            state: EnvironmentState = read(turn_type, values, "a state")
+            self.pending(state)
+            return state
 
     def _prompt(self, observation: str) -> str:
         return f"{self.environment.instructions}\n\n{observation}" if self.instructions else observation

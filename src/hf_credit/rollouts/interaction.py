@@ -225,7 +225,7 @@ def readable_state(interaction: Interaction[Any]) -> Iterator[None]:
     """
     try:
         yield
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
         raise ValueError(
             f"a state must be a result of state_to_json of {interaction.name!r}, got {type(error).__name__}: "
             f"{str(error)[:200]}; use the task and the version it was written with."

@@ -116,13 +116,13 @@ def test_a_season_that_cannot_be_is_refused(changed: dict[str, Any], reason: str
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
-        ("tasks", None, "tasks of a season must be a list, got NoneType"),
-        ("tasks", 1.5, "tasks of a season must be a list, got float"),
-        ("credit", True, "credit of a season must be a list, got bool"),
-        ("templates", "0" * 64, "templates of a season must be a list, got str"),
+        ("tasks", None, "tasks of a season must be a list, got None"),
+        ("tasks", 1.5, "tasks of a season must be a list, got 1.5"),
+        ("credit", True, "credit of a season must be a list, got True"),
+        ("templates", "0" * 64, "templates of a season must be a list, got '000"),
         ("templates", ["ab"], "a template of a season must be 64 hexadecimal digits"),
-        ("salt", ["a"], "salt of a season must be of type str"),
-        ("open", 1, "open of a season must be of type bool"),
+        ("salt", ["a"], "salt of a season must be a text"),
+        ("open", 1, "open of a season must be true or false"),
         ("salt", "ab", "salt must be 64 hexadecimal digits"),
     ],
 )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import json
+import gzip
+import socket
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -204,13 +207,115 @@ def test_a_server_that_stays_away_is_an_error_that_names_it(client: Any, served:
         one.wait()
 
 
-def test_replies_without_log_probabilities_are_refused(client: Any, served: MicroServer, monkeypatch: Any) -> None:
-    def bare(asked: Any) -> Any:
-        return 200, json.loads('{"choices": [{"token_ids": [1, 2], "logprobs": null}]}')
+def _choice(ids: Any, logprobs: Any) -> Any:
+    return {"choices": [{"token_ids": ids, "logprobs": {"token_logprobs": logprobs}}]}
 
-    monkeypatch.setattr(served, "_complete", bare)
-    with pytest.raises(ConnectionError, match="must give the tokens of a reply and a log-probability for each"):
-        client().submit("agent", CONTEXT, 1).result(PATIENCE)
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ({}, "must have the fields choices"),
+        (None, "must be an object, got None"),
+        ([], "must be an object, got []"),
+        ({"choices": []}, "choices of the answer of"),
+        ({"choices": [5]}, "choices[0] of"),
+        ({"choices": [{"token_ids": [1, 2], "logprobs": None}]}, "choices[0].logprobs of"),
+        (_choice([1, 2], [-1.0]), "must give a log-probability for each token of a reply, got 1 for 2"),
+        (_choice([1] * 7, [-1.0] * 7), "choices[0].token_ids of"),
+        (_choice([1, -7], [-1.0, -1.0]), "choices[0].token_ids[1] of"),
+        (_choice([1, 50], [-1.0, -1.0]), "must be a whole number from 0 to 49, got 50"),
+        (_choice([2**70], [-1.0]), "choices[0].token_ids[0] of"),
+        (_choice(["5"], [-1.0]), "choices[0].token_ids[0] of"),
+        (_choice([True], [-1.0]), "choices[0].token_ids[0] of"),
+        (_choice([1], [3.0]), "must be at most 0.001, got 3.0"),
+        (_choice([1], [float("nan")]), "must be a finite number, got nan"),
+        (_choice([1], [float("-inf")]), "must be a finite number, got -inf"),
+        (_choice([1], [10**400]), "must be an object"),
+        (_choice([1], [None]), "choices[0].logprobs.token_logprobs[0] of"),
+    ],
+    ids=str,
+)
+def test_a_reply_that_cannot_be_is_refused_and_the_server_is_named(
+    client: Any, served: MicroServer, monkeypatch: Any, answer: Any, told: str
+) -> None:
+    monkeypatch.setattr(served, "_complete", lambda asked: (200, answer))
+    with pytest.raises(ConnectionError) as refusal:
+        client(vocabulary=50, retries=0).submit("agent", CONTEXT, 1).result(PATIENCE)
+    assert told in str(refusal.value)
+    assert served.url in str(refusal.value)
+    assert len(str(refusal.value)) < 700
+
+
+@pytest.mark.parametrize(
+    "found", [None, [], [None, {"6": 5}], [None, {"6": {"logprob": "x"}}], 5, [None] * 5], ids=str
+)
+def test_log_probabilities_of_a_prompt_that_cannot_be_are_refused(
+    client: Any, served: MicroServer, monkeypatch: Any, found: Any
+) -> None:
+    monkeypatch.setattr(served, "_complete", lambda asked: (200, {"choices": [{"prompt_logprobs": found}]}))
+    with pytest.raises(ConnectionError, match=served.url):
+        client().logprobs("agent", CONTEXT, [9]).result(PATIENCE)
+
+
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [("/v1/models", {"data": [{"max_model_len": "8"}]}), ("/v1/models", {"data": []}), ("/server_info", {}),
+     ("/server_info", {"vllm_config": {"model_config": {"dtype": 5}}})],
+)  # fmt: skip
+def test_what_a_server_says_of_itself_has_its_shape(
+    client: Any, served: MicroServer, monkeypatch: Any, path: str, answer: Any
+) -> None:
+    monkeypatch.setattr(served, "answer", lambda asked, body: (200, answer))
+    with pytest.raises(ConnectionError, match=r"of the answer of the vLLM server at|must have the fields"):
+        client().max_model_len() if path == "/v1/models" else client().dtype()
+
+
+def test_rounding_above_zero_is_zero(client: Any, served: MicroServer, monkeypatch: Any) -> None:
+    monkeypatch.setattr(served, "_complete", lambda asked: (200, _choice([1, 2], [1e-6, -1])))
+    assert client().submit("agent", CONTEXT, 1).result(PATIENCE).logprobs == (0.0, -1.0)
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "told"),
+    [
+        ("HTTP/1.1 307 Temporary Redirect\r\nLocation: {other}/v1/completions", b"", "got status 307"),
+        ("HTTP/1.1 200 OK\r\nContent-Encoding: gzip", gzip.compress(b" " * 2**20), "plain bytes, got 'gzip'"),
+        ("HTTP/1.1 200 OK", b"<html>" + b"x" * 2**10, "must be an object, got '<html>xxx"),
+        ("HTTP/1.1 200 OK", b" " * 2**21, "at most 1048576 bytes, got more"),
+        ("HTTP/1.1 200 OK", b"[" * 10_000, "must be an object"),
+    ],
+    ids=["redirect", "gzip", "html", "endless", "nested"],
+)
+def test_no_answer_leads_elsewhere_or_is_without_end(
+    client: Any, served: MicroServer, monkeypatch: Any, headers: str, body: bytes, told: str
+) -> None:
+    monkeypatch.setattr("hf_credit.trainers.asynchronous.server._MOST_BYTES", 2**20)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=_answer_once, args=(listener, headers.format(other=served.url), body))
+        thread.start()
+        one = Server(f"http://127.0.0.1:{listener.getsockname()[1]}", served.name, max_tokens=6, retries=0, patience=0)
+        with pytest.raises(ConnectionError) as refusal:
+            one.submit("agent", CONTEXT, 1).result(PATIENCE)
+        one.close()
+        thread.join()
+    assert told in str(refusal.value)
+    assert served.asked == 0
+
+
+def _answer_once(listener: socket.socket, headers: str, body: bytes) -> None:
+    connection, _ = listener.accept()
+    with connection, suppress(OSError):
+        connection.recv(2**16)
+        connection.sendall(f"{headers}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+
+
+def test_a_wait_for_a_server_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    one = Server("http://127.0.0.1:9", "policy", max_tokens=1, patience=0.3)
+    with pytest.raises(ConnectionError, match=r"must be up within 0\.3 s"):
+        one.wait()
+    one.close()
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("waiting for the vLLM server at http://127.0.0.1:9, 0 of at most 0.3 s: ")
 
 
 @pytest.mark.parametrize(

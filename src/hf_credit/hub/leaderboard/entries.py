@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hf_credit.files import replaced
+from hf_credit.boundary import read, types_of
 from hf_credit.hub.leaderboard.inputs import (
     MOST_BYTES,
     MOST_WHOLE,
     canonical,
     commit_id,
     display_name,
-    from_plain,
     hex_digest,
     mapping,
     pinned,
@@ -214,7 +213,7 @@ class Entry:
         """
         values = mapping(strict_json(content), "an entry")
         _require_schema(values.get("schema"))  # first: an entry of another version has other fields
-        entry: Entry = from_plain(cls, values, "an entry")
+        entry: Entry = read(cls, mapping(values, "an entry", frozenset(types_of(cls))), "an entry")
         return entry
 
 
@@ -277,8 +276,7 @@ def write_replies(episodes: Sequence[PlayedEpisode], path: str | Path) -> Path:
     from pyarrow import parquet
 
     table = pa.Table.from_pylist([dataclasses.asdict(one) for one in episodes], schema=replies_schema())
-    with replaced(path) as beside:
-        parquet.write_table(table, str(beside), compression="zstd")
+    parquet.write_table(table, str(path), compression="zstd")
     return Path(path)
 
 
@@ -318,7 +316,7 @@ def read_replies(path: str | Path, episodes: int) -> list[PlayedEpisode]:
         )
     columns = {field.name: str(field.type) for field in replies_schema()}
     rows = read_rows({"the file of replies": path}, columns, most_bytes=_MOST_UNPACKED, **_READER)
-    played = [from_plain(PlayedEpisode, row, "an episode") for row in itertools.islice(rows, episodes + 1)]
+    played = [read(PlayedEpisode, row, "an episode") for row in itertools.islice(rows, episodes + 1)]
     if len(played) != episodes:
         got = len(played) if len(played) < episodes else "more"
         raise ValueError(

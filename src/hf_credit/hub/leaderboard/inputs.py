@@ -7,14 +7,12 @@ Unicode's normal form C, so that no name reverses the text around it, is invisib
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import math
 import re
 import unicodedata
 from collections.abc import Mapping
-from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
 from hf_credit.hub.safety import check_json
 
@@ -64,37 +62,9 @@ def canonical(value: Any) -> bytes:
 
 
 def to_json(value: Any) -> bytes:
-    """Serializes a dataclass or plain values as a JSON file, from which `from_plain` rebuilds an equal dataclass."""
+    """Writes a dataclass or plain values as a JSON file, of which `boundary.read` makes an equal one."""
     plain = dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
     return json.dumps(plain, indent=1, sort_keys=True, allow_nan=False).encode("utf-8") + b"\n"
-
-
-def from_plain(kind: Any, value: Any, what: str) -> Any:
-    """Builds a dataclass from plain values, which must have exactly its fields, of their types; lists become tuples.
-
-    Args:
-        kind: the dataclass, or the type of a field.
-        value: the parsed JSON.
-        what: the name of the value in errors.
-
-    Raises:
-        ValueError: a field is missing, unknown or of another type, or the dataclass refuses a value.
-    """
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        hints = _hints(kind)
-        values = mapping(value, what, frozenset(hints))
-        return kind(**{name: from_plain(hint, values[name], f"{name} of {what}") for name, hint in hints.items()})
-    if isinstance(kind, UnionType):  # all unions in these files are with None
-        return None if value is None else from_plain(get_args(kind)[0], value, what)
-    if get_origin(kind) is tuple:
-        if not isinstance(value, list | tuple):
-            raise ValueError(f"{what} must be a list, got {type(value).__name__}; list them.")
-        return tuple(from_plain(get_args(kind)[0], one, what) for one in value)
-    numbers = (int, float) if kind is float else kind
-    wrong = kind in (str, int, float, bool) and not isinstance(value, numbers)
-    if wrong or (kind in (int, float) and isinstance(value, bool)):
-        raise ValueError(f"{what} must be of type {kind.__name__}, got {str(value)[:100]!r}; correct it.")
-    return value
 
 
 def display_name(value: Any, what: str = "a name") -> str:
@@ -170,11 +140,6 @@ def mapping(value: Any, what: str, names: frozenset[str] | None = None) -> Mappi
             f"{what} must have the fields {', '.join(sorted(names))}, got {wrong[:80]!r} wrong; {remedy}."
         )
     return value
-
-
-@functools.cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind)
 
 
 def _finite(text: str) -> float:

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from hf_credit.hub.leaderboard.inputs import from_plain, mapping, to_json
+from hf_credit.boundary import read
+from hf_credit.hub.leaderboard.inputs import mapping, to_json
 from hf_credit.hub.leaderboard.seasons import Season, SeasonSecret, signed_by
 from hf_credit.safe_io import parse_json
 
@@ -88,7 +89,7 @@ class Record:
                 f"a record must be signed with the key of the season {season.name!r}, got another signature; verify "
                 "the entry again."
             )
-        record: Record = from_plain(cls, outer["record"], "a record")
+        record: Record = read(cls, outer["record"], "a record")
         return record
 
 

@@ -17,13 +17,12 @@ from typing import Any, TypeVar
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from hf_credit.boundary import read
 from hf_credit.environments.tasks import SEEDS_PER_SPLIT, split_of, task_seed
-from hf_credit.files import write_private
 from hf_credit.hub.leaderboard.inputs import (
     MOST_BYTES,
     canonical,
     display_name,
-    from_plain,
     hex_digest,
     repo_id,
     strict_json,
@@ -214,7 +213,7 @@ class Season:
         Raises:
             ValueError: `content` is no season.
         """
-        season: Season = from_plain(cls, strict_json(content, "a season"), "a season")
+        season: Season = read(cls, strict_json(content, "a season"), "a season")
         return season
 
     @classmethod
@@ -270,7 +269,10 @@ class SeasonSecret:
         Raises:
             FileExistsError: the file exists; a salt is never replaced.
         """
-        return write_private(path, to_json(self))
+        path = Path(path)
+        path.touch(mode=0o600, exist_ok=False)
+        path.write_bytes(to_json(self))
+        return path
 
     @classmethod
     def read(cls, content: bytes, season: Season) -> SeasonSecret:
@@ -280,7 +282,7 @@ class SeasonSecret:
             ValueError: `content` is no secret, or the secret of another season.
         """
         what = "a season's secret"
-        secret: SeasonSecret = from_plain(cls, strict_json(content, what), what)
+        secret: SeasonSecret = read(cls, strict_json(content, what), what)
         require_salt(secret.salt, season.salt_sha256)
         if secret.public_key != season.public_key:
             raise ValueError(f"the key must be that of the season {season.name!r}, got another; use its own file.")

@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,13 +19,13 @@ from typing import Any
 
 import numpy as np
 
+from hf_credit.boundary import read
 from hf_credit.evaluation.runs import versions
 from hf_credit.evaluation.statistics import permutation_test
-from hf_credit.files import OwnFolder, copy
 from hf_credit.hub.leaderboard.confined import ISOLATION, Limits, confined_play
 from hf_credit.hub.leaderboard.credit_board import board_method
 from hf_credit.hub.leaderboard.entries import Checkpoint, Entry, PlayedEpisode
-from hf_credit.hub.leaderboard.inputs import from_plain, pinned
+from hf_credit.hub.leaderboard.inputs import pinned
 from hf_credit.hub.leaderboard.records import REPLAYED, VERIFIED, Record, linked
 from hf_credit.hub.leaderboard.seasons import Season, SeasonSecret, secret_seeds, starts_of
 from hf_credit.hub.leaderboard.weights import (
@@ -103,8 +105,7 @@ def verify_entry(
     except (ValueError, OSError) as error:
         raise Refusal(one_line(error)) from None
     again = {
-        kind: [from_plain(PlayedEpisode, one, "an episode") for one in played]
-        for kind, played in answer["episodes"].items()
+        kind: [read(PlayedEpisode, one, "an episode") for one in played] for kind, played in answer["episodes"].items()
     }
     public = compare(episodes, again["public"])
     if public["p"] < LEAST_P:
@@ -187,10 +188,9 @@ def _credit_request(
     board_method(entry.method)
     if tensor_digest(benchmark / task.policy) != task.policy_digest:
         raise ValueError(f"the policy of the board {task.name!r} must be the season's, got other weights; fetch it.")
-    with OwnFolder(prefix="hf-credit-policy-") as policy:
+    with tempfile.TemporaryDirectory(prefix="hf-credit-policy-") as folder:
         # The cache holds links to files in folders that the confined process cannot read.
-        for path in (path for path in (benchmark / task.policy).rglob("*") if path.is_file()):
-            copy(path, policy / path.relative_to(benchmark / task.policy))
+        policy = Path(shutil.copytree(benchmark / task.policy, Path(folder) / "policy"))
         request = {
             "method": dict(entry.method),
             "task": dataclasses.asdict(task),

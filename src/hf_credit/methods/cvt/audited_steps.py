@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Annotated, Any, Literal, Protocol
 
+from hf_credit.boundary import Range
 from hf_credit.collectors.base import Collector, Rollout, RolloutBatch, Single, TaskRow, bound, gives_of
 from hf_credit.collectors.forks import fork
 from hf_credit.credit import inclusion_probabilities, systematic_sample
 from hf_credit.critics.inputs import context_inputs
 from hf_credit.methods.cvt.audits import audit_of, audited, verified_success
 from hf_credit.methods.cvt.interventions import Branch, Branches, Gate, branches
-from hf_credit.options import Count, Options, Positive, Range, filled_by_factory
+from hf_credit.options import Count, Options, Positive, filled_by_factory
 from hf_credit.oracles.auditors import AuditorLike, InterventionsLike, resolve_auditor, resolve_interventions
 from hf_credit.rollouts import Decision, Ending, Episode, Interaction
 from hf_credit.rollouts.capabilities import Acting, Auditable

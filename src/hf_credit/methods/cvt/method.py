@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 import torch
 from torch import Tensor
 
+from hf_credit.boundary import Range
 from hf_credit.collectors import RolloutBatch, single_or_group
 from hf_credit.credit import (
     Multipliers,
@@ -36,7 +37,6 @@ from hf_credit.options import (
     NotNegative,
     Options,
     Positive,
-    Range,
     Share,
     filled_by_bind,
     filled_by_factory,

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import math
 import secrets
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 from urllib.parse import urlsplit
 
 import aiohttp
 
+from hf_credit.boundary import Range, read
 from hf_credit.rollouts import Generation
+from hf_credit.safe_io import parse_json
 from hf_credit.validators import finite_number, whole_number
 
 logger = logging.getLogger(__name__)
@@ -24,8 +25,40 @@ _CONNECT_SECONDS = 10.0
 _KEPT_SECONDS = 3.0  # that an idle connection is used again; vLLM closes it after 5
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0  # before a request is made again, in seconds
 _MOST_SEED = 2**63 - 1
+_MOST_BYTES = 256 * 2**20  # of an answer: log-probabilities of a prompt of a million tokens
+_MOST_LOGPROB = 1e-3  # nats: rounding in 16 bits; taken for 0
+_TOLD_SECONDS = 30.0  # between two lines about the wait for a server
 _BEHIND_A_PROXY = (502, 503, 504)  # the server itself is away
 _RESUME = "resume from the last checkpoint"
+
+
+class _Scores(TypedDict):
+    token_logprobs: list[Annotated[float, Range(most=_MOST_LOGPROB)]]
+
+
+class _Scored(TypedDict):
+    logprob: Annotated[float, Range(most=_MOST_LOGPROB)]
+
+
+class _Prompted(TypedDict):
+    prompt_logprobs: list[Mapping[str, _Scored] | None]
+
+
+class _Model(TypedDict):
+    max_model_len: Annotated[int, Range(1)]
+
+
+class _ModelConfig(TypedDict):
+    dtype: str
+    logprobs_mode: NotRequired[str | None]
+
+
+class _Config(TypedDict):
+    model_config: _ModelConfig
+
+
+class _Info(TypedDict):
+    vllm_config: _Config
 
 
 class Server:
@@ -47,6 +80,10 @@ class Server:
         request_timeout: maximum time of an answer, in seconds.
         patience: maximum time that the server may be away, in seconds.
         retries: maximum number of times that a request is repeated after it failed or took too long.
+        vocabulary: the number of token ids of the policy; without it, any id that fits 31 bits is believed.
+
+    Answers have a declared shape and at most 256 MiB, and are not redirected. Anything else is an error that names
+    the server.
 
     Attributes:
         adapter: the name of the adapter that replies, or one for each role; version v has the name `f"{name}-v{v}"`
@@ -74,6 +111,7 @@ class Server:
         request_timeout: float = 600.0,
         patience: float = 600.0,
         retries: int = 5,
+        vocabulary: int = 2**31,
     ) -> None:
         if urlsplit(url).scheme not in ("http", "https"):
             raise ValueError(f"the address of a server must begin with http:// or https://, got {url!r}; correct it.")
@@ -99,6 +137,8 @@ class Server:
         self.restore: Callable[[], None] | None = None
         self.retried = 0
         self.version = 0
+        ids = Annotated[list[Annotated[int, Range(0, vocabulary - 1)]], Range(0, max_tokens)]  # type: ignore[valid-type]
+        self._choice = TypedDict("_choice", {"token_ids": ids, "logprobs": _Scores})  # type: ignore[misc, valid-type]
         self._outages = 0  # that are over
         self._session: aiohttp.ClientSession | None = None
         self._loop = asyncio.new_event_loop()
@@ -156,14 +196,15 @@ class Server:
 
     def max_model_len(self) -> int:
         """The server's maximum number of tokens of context and reply together."""
-        return int(self.get("/v1/models")["data"][0]["max_model_len"])
+        return int(self._first(_Model, self.get("/v1/models"), "data", "/v1/models")["max_model_len"])
 
     def dtype(self) -> str:
         """The data type of the server's weights, such as `"float32"`."""
-        return str(self._model_config()["dtype"]).removeprefix("torch.")
+        return self._model_config()["dtype"].removeprefix("torch.")
 
-    def _model_config(self) -> dict[str, Any]:
-        return dict(self.get("/server_info?config_format=json")["vllm_config"]["model_config"])
+    def _model_config(self) -> _ModelConfig:
+        info: _Info = self._shaped(_Info, self.get("/server_info?config_format=json"), "/server_info")
+        return info["vllm_config"]["model_config"]
 
     def pause(self) -> None:
         """Pauses pending requests, for new weights."""
@@ -231,25 +272,42 @@ class Server:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     async def _reply(self, asked: Mapping[str, Any]) -> Generation:
-        choice = (await self._asked("POST", "/v1/completions", asked, replies=True))["choices"][0]
-        ids, logprobs = choice.get("token_ids"), (choice.get("logprobs") or {}).get("token_logprobs") or []
-        if ids is None or len(ids) != len(logprobs) or not all(map(_is_number, logprobs)):
+        answer = await self._asked("POST", "/v1/completions", asked, replies=True)
+        choice = self._first(self._choice, answer, "choices", "/v1/completions")
+        ids, logprobs = choice["token_ids"], choice["logprobs"]["token_logprobs"]
+        if len(ids) != len(logprobs):
             raise ConnectionError(
-                f"a server must give the tokens of a reply and a log-probability for each, got {_short(choice)} from "
-                f"{self.url}; serve the policy with vLLM 0.22 or later."
+                f"a server must give a log-probability for each token of a reply, got {len(logprobs)} for {len(ids)} "
+                f"from {self.url}; serve the policy with vLLM 0.22 or later."
             )
-        return Generation(ids=tuple(ids), logprobs=tuple(map(float, logprobs)))
+        return Generation(ids=tuple(ids), logprobs=tuple(min(float(one), 0.0) for one in logprobs))
 
     async def _read(self, asked: Mapping[str, Any], ids: list[int]) -> tuple[float, ...]:
-        choice = (await self._asked("POST", "/v1/completions", asked, replies=True))["choices"][0]
-        found = (choice.get("prompt_logprobs") or [])[-len(ids) :] if ids else []
-        try:
-            return tuple(float(one[str(token)]["logprob"]) for one, token in zip(found, ids, strict=True))
-        except (KeyError, TypeError, ValueError):
+        answer = await self._asked("POST", "/v1/completions", asked, replies=True)
+        given = self._first(_Prompted, answer, "choices", "/v1/completions")["prompt_logprobs"]
+        found = [(one or {}).get(str(token)) for one, token in zip(given[-len(ids) :], ids, strict=False)]
+        if len(given) != len(asked["prompt"]) or None in found:
             raise ConnectionError(
-                f"a server must give the log-probability of each token of a prompt, got {_short(found)} from "
+                f"a server must give the log-probability of each token of a prompt, got {_short(given)} from "
                 f"{self.url}; serve the policy with vLLM 0.22 or later."
-            ) from None
+            )
+        return tuple(min(float(one["logprob"]), 0.0) for one in found if one is not None)
+
+    def _first(self, kind: Any, answer: Any, name: str, path: str) -> Any:
+        """The first of a list in an answer, of a shape."""
+        listed = Annotated[list[kind], Range(1)]
+        return self._shaped(TypedDict("_listed", {name: listed}), answer, path)[name][0]  # type: ignore[misc, operator]
+
+    def _shaped(self, kind: Any, answer: Any, path: str) -> Any:
+        """An answer of a shape.
+
+        Raises:
+            ConnectionError: it has another shape; the error names the server and the place.
+        """
+        try:
+            return read(kind, answer, f"the answer of the vLLM server at {self.url}{path}")
+        except ValueError as error:
+            raise ConnectionError(f"{error} Serve the policy with vLLM 0.22 or later.") from None
 
     async def _asked(self, kind: str, path: str, asked: Mapping[str, Any] | None, replies: bool = False) -> Any:
         """The answer to a request, repeated where that may help.
@@ -298,8 +356,9 @@ class Server:
                 self._there.set()
 
     async def _up(self) -> bool:
-        """Waits until the server is up; returns whether it was down at first."""
-        deadline, pause = self._loop.time() + self.patience, _FIRST_PAUSE
+        """Waits until the server is up, and says so; returns whether it was down at first."""
+        began, pause = self._loop.time(), _FIRST_PAUSE
+        deadline, told = began + self.patience, began - _TOLD_SECONDS
         while True:
             try:
                 await self._once("GET", "/health", None, min(self.request_timeout, _CONNECT_SECONDS))
@@ -307,6 +366,12 @@ class Server:
             except (ConnectionError, TimeoutError) as error:
                 if self._loop.time() >= deadline:
                     raise self._gone(error) from error
+                if self._loop.time() - told >= _TOLD_SECONDS:
+                    told = self._loop.time()
+                    logger.warning(
+                        "waiting for the vLLM server at %s, %.0f of at most %g s: %s; its log tells whether it loads.",
+                        *(self.url, told - began, self.patience, _short(error)),
+                    )
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -319,12 +384,15 @@ class Server:
     async def _once(self, kind: str, path: str, asked: Mapping[str, Any] | None, seconds: float | None = None) -> Any:
         if self._session is None:
             connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT_SECONDS)
-            self._session = aiohttp.ClientSession(connector=connector)
+            # Compressed, a few bytes could become any number.
+            self._session = aiohttp.ClientSession(connector=connector, headers={"Accept-Encoding": "identity"})
         seconds = self.request_timeout if seconds is None else seconds
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, _CONNECT_SECONDS))
         try:
-            async with self._session.request(kind, self.url + path, json=asked, timeout=timeout) as response:
-                text = await response.text(errors="replace")
+            async with self._session.request(
+                kind, self.url + path, json=asked, timeout=timeout, allow_redirects=False, auto_decompress=False
+            ) as response:
+                text = await _text(response)
         except aiohttp.ConnectionTimeoutError as error:
             raise _Away(f"no connection to {self.url}") from error
         except TimeoutError:
@@ -345,7 +413,7 @@ class Server:
                 f"{self.url}{path}: {_short(text)}; start it with the trainer's model and settings, and {_RESUME}."
             )
         try:
-            return json.loads(text) if text else None
+            return parse_json(text) if text else None
         except ValueError:
             return text
 
@@ -358,8 +426,18 @@ class _Failed(ConnectionError):
     """The server answered with an error of its own."""
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+async def _text(response: aiohttp.ClientResponse) -> str:
+    """The text of an answer, which is neither compressed nor too long."""
+    parts, left = [], _MOST_BYTES
+    if (coding := response.headers.get("Content-Encoding", "identity")) != "identity":
+        raise ConnectionError(f"a vLLM server must answer with plain bytes, got {coding[:50]!r} from {response.url}.")
+    async for part in response.content.iter_any():
+        parts.append(part)
+        left -= len(part)
+        if left < 0:
+            raise ConnectionError(f"a vLLM server must answer with at most {_MOST_BYTES} bytes, got more from "
+                                  f"{response.url}; use another server.")  # fmt: skip
+    return b"".join(parts).decode("utf-8", "replace")
 
 
 def _short(value: object) -> str:

@@ -136,7 +136,7 @@ class AsyncCreditTrainer(UpdateTrainer):
             eval_dataset = arguments.held_out_tasks(self.evaluation_interaction, args)
         arguments.check_rows(args, self.chat, interaction, train_dataset, self.evaluation_interaction, eval_dataset)
         chosen = cast(dict[str, Any], args.model_init_kwargs or {})
-        require_whole_files(model, **{"trust_remote_code": args.trust_remote_code, **chosen})
+        config = require_whole_files(model, **{"trust_remote_code": args.trust_remote_code, **chosen})
         if isinstance(train_dataset, IterableDataset):
             raise ValueError(
                 "train_dataset must have a length, as a restart returns to rows, got a stream; load it "
@@ -158,6 +158,7 @@ class AsyncCreditTrainer(UpdateTrainer):
                 repetition_penalty=args.repetition_penalty,
                 request_timeout=args.request_timeout,
                 patience=args.vllm_server_timeout,
+                vocabulary=config.get_text_config().vocab_size,
             )
             self.server.wait()
             worker = Worker(
