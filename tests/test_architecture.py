@@ -22,6 +22,7 @@ SHARED = {
     "checkpoints",
     "deprecated",
     "extras",
+    "files",
     "http_guard",
     "hub_client",
     "loading",

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from hf_credit.checkpoints import (
     MANIFEST,
+    begin,
     checkpoint_to_resume,
     explain_disk_errors,
     flaw,
@@ -181,7 +182,7 @@ def names(run_dir: Path) -> set[int]:
 def test_the_oldest_checkpoints_go_first_and_half_written_ones_before_them(tmp_path: Path) -> None:
     for age, step in enumerate((30, 10, 20)):  # 30 is left of an earlier run
         os.utime(checkpoint(tmp_path, step) / MANIFEST, ns=(age, age))
-    checkpoint(tmp_path, 40, complete=False)
+    begin(tmp_path / "checkpoint-40")
     rotate(tmp_path, None, [])
     rotate(tmp_path, 4, [])
     assert names(tmp_path) == {10, 20, 30, 40}
@@ -189,6 +190,38 @@ def test_the_oldest_checkpoints_go_first_and_half_written_ones_before_them(tmp_p
     assert names(tmp_path) == {10, 20, 30}
     rotate(tmp_path, 2, [tmp_path / "checkpoint-20"])
     assert names(tmp_path) == {10, 20}
+
+
+def test_checkpoints_of_others_are_not_deleted(tmp_path: Path) -> None:
+    for step in (1, 2):
+        checkpoint(tmp_path, step, complete=False)  # such as those of another trainer
+    checkpoint(tmp_path, 3)
+    begin(tmp_path / "checkpoint-4")
+    rotate(tmp_path, 1, [])
+    assert names(tmp_path) == {1, 2, 3}
+
+
+def test_what_others_wrote_in_the_place_of_a_checkpoint_gets_another_name(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    theirs = checkpoint(tmp_path, 7, complete=False)
+    begin(theirs)
+    assert [path.name for path in theirs.iterdir()] == [f"{MANIFEST}.unfinished"]
+    (aside,) = set(tmp_path.iterdir()) - {theirs}
+    assert (aside / "model.safetensors").read_bytes() == b"weights of 7"
+    assert f"so it is now called {aside.name}" in caplog.text
+    begin(theirs)  # a run that was killed, and is resumed
+    write_manifest(theirs, {"processes": 1})
+    assert flaw(theirs) is None
+    assert names_of(theirs) == {MANIFEST}
+    (tmp_path / "checkpoint-8").symlink_to(aside)
+    begin(tmp_path / "checkpoint-8")
+    assert (aside / "model.safetensors").exists()
+    assert not (tmp_path / "checkpoint-8").is_symlink()
+
+
+def names_of(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
 
 
 def test_what_is_to_be_kept_stays_whatever_the_limit(tmp_path: Path) -> None:

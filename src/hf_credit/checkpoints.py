@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
-import os
 import re
 import shutil
 import traceback
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from hf_credit.files import flush, flush_names, remove, remove_earlier, set_aside, write, write_json
 from hf_credit.safe_io import read_json
 
 logger = logging.getLogger(__name__)
@@ -25,6 +24,7 @@ logger = logging.getLogger(__name__)
 MANIFEST = "hf_credit_checkpoint.json"
 """Lists the files of a checkpoint, and its run. It is written last, so a checkpoint that has it is complete."""
 
+_BEGUN = f"{MANIFEST}.unfinished"  # marks a checkpoint of ours until it has its manifest
 _FORMAT = 1
 
 
@@ -39,11 +39,11 @@ def write_manifest(folder: Path, run: Mapping[str, Any], resumable: bool = True)
     Raises:
         OSError: the disk is full, or fails.
     """
-    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != _BEGUN)
     for path in paths:
-        _flush(path)
+        flush(path)
     for path in folder.rglob("*/"):
-        _flush_names(path)
+        flush_names(path)
     with ThreadPoolExecutor() as pool:
         sums = list(pool.map(_sha256, paths))
     files = {
@@ -51,12 +51,21 @@ def write_manifest(folder: Path, run: Mapping[str, Any], resumable: bool = True)
         for path, digest in zip(paths, sums, strict=True)
     }
     manifest = {"format": _FORMAT, "resumable": resumable, "run": dict(run), "files": files}
-    unfinished = folder / f"{MANIFEST}.unfinished"
-    unfinished.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
-    _flush(unfinished)
-    unfinished.replace(folder / MANIFEST)
-    _flush_names(folder)
-    _flush_names(folder.parent)
+    write_json(folder / MANIFEST, manifest, indent=1)
+    remove(folder / _BEGUN)
+    flush_names(folder.parent)
+
+
+def begin(folder: Path) -> None:
+    """Makes the folder of a new checkpoint, and marks it as one of ours, in place of `make_room`'s."""
+    make_room(folder)
+    write(folder / _BEGUN, "")
+
+
+def make_room(folder: Path) -> None:
+    """Removes a checkpoint that an earlier run left in a folder; anything else there gets another name."""
+    if not remove_earlier(folder, (MANIFEST, _BEGUN)) and (folder.exists() or folder.is_symlink()):
+        logger.warning("%s was not written by hf-credit, so it is now called %s", folder, set_aside(folder).name)
 
 
 def flaw(folder: Path) -> str | None:
@@ -177,13 +186,14 @@ def _differences(name: str, now: Any, before: Any) -> list[str]:
 
 
 def rotate(run_dir: Path, limit: int | None, kept: list[Path]) -> None:
-    """Deletes the oldest checkpoints beyond `limit`, incomplete ones first, and never one of `kept`."""
+    """Deletes the oldest checkpoints beyond `limit`, incomplete ones first, and never one of `kept` or of others."""
     if limit is None or limit < 1:
         return
-    folders = sorted(_checkpoints(run_dir), key=lambda folder: (_completed_at(folder), _step_of(folder)))
+    ours = [one for one in _checkpoints(run_dir) if (one / MANIFEST).is_file() or (one / _BEGUN).is_file()]
+    folders = sorted(ours, key=lambda folder: (_completed_at(folder), _step_of(folder)))
     spare = [folder for folder in folders if folder not in kept]
     for folder in spare[: max(len(folders) - limit, 0)]:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_earlier(folder, (MANIFEST, _BEGUN))
 
 
 def _checkpoints(run_dir: Path) -> list[Path]:
@@ -205,21 +215,6 @@ def _completed_at(folder: Path) -> int:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _flush(path: Path) -> None:
-    """Writes a file through to the disk, so that it survives a crash of the machine."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _flush_names(folder: Path) -> None:
-    """Writes the names in a folder through to the disk, if its file system supports that."""
-    with suppress(OSError):
-        _flush(folder)
 
 
 @contextmanager

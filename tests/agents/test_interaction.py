@@ -531,7 +531,7 @@ def test_a_host_that_was_killed_is_started_again_and_its_runs_restored(made: Mad
     assert interaction.advance(again, ["b"]) == last
     assert interaction.costs()["lost"] == 1
     interaction.close()
-    assert not Path(host.folder).exists()
+    assert not host.folder.path.exists()
 
 
 # How it is made

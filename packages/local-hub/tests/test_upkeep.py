@@ -62,7 +62,7 @@ def test_what_no_commit_has_goes_after_a_day(folder: Path) -> None:
 
 
 def test_a_server_starts_without_unfinished_files(folder: Path) -> None:
-    (folder / "tmp" / "half").write_bytes(b"half")
+    (folder / "tmp" / ("0" * 32)).write_bytes(b"half")
     parts = folder / "parts" / f"1-{'0' * 64}"
     parts.mkdir(parents=True)
     (parts / "1-x").write_bytes(b"part")
@@ -239,3 +239,28 @@ def test_a_space_that_needs_docker_is_not_run(tmp_path: Path, capsys: pytest.Cap
     for one, message in ((name, "run its Dockerfile"), (hostile, "app of openenv.yaml must be")):
         assert _run("run-space", str(tmp_path), one.partition("@")[0], "--consent", one) == 1
         assert message in capsys.readouterr().err
+
+
+def test_a_folder_of_a_user_is_not_served_and_keeps_its_files(tmp_path: Path) -> None:
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "tmp" / "thesis").write_text("mine")
+    with (
+        pytest.raises(ValueError, match="a Hub needs a new or empty folder, or that of"),
+        serving(tmp_path),
+    ):
+        pass
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["thesis", "tmp"]
+
+
+def test_files_of_others_in_the_folders_of_a_hub_stay(tmp_path: Path) -> None:
+    with serving(tmp_path):
+        pass
+    (tmp_path / "objects" / "ab").mkdir()
+    ours = tmp_path / "tmp" / ("0" * 32)
+    others = [tmp_path / "tmp" / "thesis", tmp_path / "objects" / "ab" / "thesis"]
+    for path in (ours, *others):
+        path.write_text("text")
+        os.utime(path, (0, 0))
+    with serving(tmp_path), open_hub(tmp_path) as hub:
+        sweep(hub)
+    assert [path.exists() for path in (ours, *others)] == [False, True, True]

@@ -16,7 +16,6 @@ import math
 import os
 import random
 import selectors
-import shutil
 import signal
 import socket
 import subprocess
@@ -31,6 +30,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from hf_credit.agents.program import Agent, Model, Settings, model_environment
+from hf_credit.files import FolderHandle, OwnFolder
 from hf_credit.trust import imported, search_here
 
 _TAIL = 2000  # last characters of the output of a crashed run
@@ -55,7 +55,7 @@ class _Run:
     task: dict[str, Any]
     process: int
     result: int
-    folder: Path
+    folder: OwnFolder
     printed: BinaryIO
     read: bytes = b""
 
@@ -79,8 +79,8 @@ def main(link: socket.socket) -> None:
     """Imports the program that the first line names, and starts and stops runs until `link` closes."""
     lines = link.makefile("rb", buffering=0)  # unbuffered: later lines are read from the socket itself
     first = json.loads(lines.readline())
-    folder = first["folder"]  # kept here: the program may set every variable of the environment, HOME included
-    os.environ.update(HOME=folder)
+    folder = FolderHandle(first["folder"])  # the program may set every variable of the environment, HOME included
+    os.environ.update(HOME=first["folder"])
     search_here(first)
     try:
         program, settings = _loaded(first)
@@ -91,12 +91,12 @@ def main(link: socket.socket) -> None:
         _import_for_clients()
         gc.collect()
         gc.freeze()  # a collection in a fork would copy the pages
-        _serve(link, folder, program, scorer, closer)
+        _serve(link, folder.path, program, scorer, closer)
     except BaseException as error:
         with contextlib.suppress(OSError):
             _send(link, {"failed": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()})
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        folder.remove()
 
 
 def _loaded(first: Mapping[str, Any]) -> tuple[Callable[..., Any], Settings]:
@@ -115,7 +115,7 @@ def _import_for_clients() -> None:
 
 def _serve(
     link: socket.socket,
-    folder: str,
+    folder: Path,
     program: Callable[..., Any],
     scorer: Callable[..., Any] | None,
     closer: Callable[..., Any] | None,
@@ -127,7 +127,7 @@ def _serve(
     def end(run: _Run) -> dict[str, Any]:
         result = run.end()
         if closer is None:
-            shutil.rmtree(run.folder, ignore_errors=True)
+            run.folder.remove()
         else:
             closing.add(_closing(run, closer, [link, *runs.values()]))
         return result
@@ -177,12 +177,12 @@ def _closing(run: _Run, closer: Callable[..., Any], others: list[Any]) -> int:
         return process
     try:
         _close_all(others)
-        os.chdir(run.folder)
-        closer(dict(run.task), run.folder)
+        os.chdir(run.folder.path)
+        closer(dict(run.task), run.folder.path)
     except BaseException:
         traceback.print_exc()
     finally:
-        shutil.rmtree(run.folder, ignore_errors=True)
+        run.folder.remove()
         sys.stderr.flush()
         os._exit(0)
 
@@ -199,12 +199,12 @@ def _send(link: socket.socket, message: Mapping[str, Any]) -> None:
 
 def _forked(
     request: Mapping[str, Any],
-    parent_folder: str,
+    parent_folder: Path,
     program: Callable[..., Any],
     scorer: Callable[..., Any] | None,
     others: list[Any],
 ) -> _Run:
-    folder = Path(tempfile.mkdtemp(prefix="run-", dir=parent_folder))
+    folder = OwnFolder(parent_folder, prefix="run-", kept=True)  # a fork may remove it
     printed = tempfile.TemporaryFile()  # noqa: SIM115  # closed at the end of the run
     ours, theirs = os.pipe()
     parent, process = os.getpid(), os.fork()
@@ -225,7 +225,8 @@ def _forked(
         os.dup2(printed.fileno(), 1)
         os.dup2(printed.fileno(), 2)
         known = set(sys.modules)
-        result = {**_result(request, folder, program, scorer), "imported": _large_packages(sys.modules.keys() - known)}
+        result = _result(request, folder.path, program, scorer)
+        result["imported"] = _large_packages(sys.modules.keys() - known)
         sys.stdout.flush()
         with open(theirs, "wb") as pipe:
             pipe.write(json.dumps(result).encode() + b"\n")

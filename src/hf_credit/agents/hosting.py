@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import os
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from hf_credit.agents.program import Settings
+from hf_credit.files import OwnFolder
 from hf_credit.trust import search_here
 
 logger = logging.getLogger(__name__)
@@ -74,10 +73,10 @@ class Host:
         self._runs: dict[int, Ended] = {}
         self._started = 0
         self.dead = False
-        self.folder = tempfile.mkdtemp(prefix="hf-credit-agent-")
+        self.folder = OwnFolder(prefix="hf-credit-agent-")
         self._finalizer = weakref.finalize(self, _close, os.getpid(), ours, self._process, self.folder)
         named = agent if isinstance(agent, str) else list(agent)
-        _send(ours, {"agent": named, "settings": dict(settings), "folder": self.folder})
+        _send(ours, {"agent": named, "settings": dict(settings), "folder": str(self.folder.path)})
         answer = json.loads(self._lines.readline() or b'{"failed": "it ended before it had imported the program"}')
         if "failed" in answer:
             self.close()
@@ -150,7 +149,7 @@ def _read(lines: Any, runs: dict[int, Ended], host: weakref.ref[Host]) -> None:
             runs.popitem()[1]({"lost": True})
 
 
-def _close(owner: int, link: socket.socket, process: subprocess.Popen[bytes], folder: str) -> None:
+def _close(owner: int, link: socket.socket, process: subprocess.Popen[bytes], folder: OwnFolder) -> None:
     if owner != os.getpid():  # a fork, such as a data loader's, owns no run
         return
     with suppress(OSError):
@@ -161,4 +160,4 @@ def _close(owner: int, link: socket.socket, process: subprocess.Popen[bytes], fo
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-    shutil.rmtree(folder, ignore_errors=True)
+    folder.remove()

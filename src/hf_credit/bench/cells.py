@@ -22,6 +22,7 @@ from hf_credit.bench.measures import STEPS, Score, area, learning, make_method, 
 from hf_credit.bench.play import REFERENCES, Critic, bound
 from hf_credit.bench.problems import PROBLEMS
 from hf_credit.bench.truth import Truth, best
+from hf_credit.files import append
 from hf_credit.options import options_of
 from hf_credit.safe_io import parse_json
 from hf_credit.trust import search_here
@@ -188,31 +189,25 @@ def run(todo: Sequence[Job], path: Path, processes: int | None = None) -> Iterat
         path: of JSON lines; cells of incomplete lines and cells that failed are computed again.
         processes: their number; one per core if `None`.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     done = read(path)
     waiting = [job for job in todo if job.key not in done]
     if not waiting:
         return
-    if path.exists() and not path.read_text().endswith("\n"):
-        with path.open("a") as file:
-            file.write("\n")
     codes = [name for job in waiting for name in (job.method, job.problem)]
     count = min(processes or os.cpu_count() or 1, len(waiting))
-    with path.open("a") as file:
-        if count == 1:
-            for job in waiting:
-                yield _written(file, fill(job))
-            return
-        with ProcessPoolExecutor(
-            count, mp_context=get_context("spawn"), initializer=_begin, initargs=(codes, os.getpid())
-        ) as pool:
-            for future in as_completed([pool.submit(fill, job) for job in waiting]):
-                yield _written(file, future.result())
+    if count == 1:
+        for job in waiting:
+            yield _written(path, fill(job))
+        return
+    with ProcessPoolExecutor(
+        count, mp_context=get_context("spawn"), initializer=_begin, initargs=(codes, os.getpid())
+    ) as pool:
+        for future in as_completed([pool.submit(fill, job) for job in waiting]):
+            yield _written(path, future.result())
 
 
-def _written(file: Any, cell: Mapping[str, Any]) -> Mapping[str, Any]:
-    file.write(json.dumps(cell) + "\n")
-    file.flush()
+def _written(path: Path, cell: Mapping[str, Any]) -> Mapping[str, Any]:
+    append(path, json.dumps(cell) + "\n")
     return cell
 
 
@@ -265,13 +260,35 @@ def from_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def take_up(folder: Path) -> None:
-    """Writes the lines of a folder that has only the table of an earlier run, so that a run continues it."""
+    """Adds the cells that only the table of a folder has to its lines, so that a run continues and keeps them."""
     lines, table = folder / "cells.jsonl", folder / "cells.parquet"
-    if not lines.exists() and table.exists():
+    if table.exists():
         from pyarrow.parquet import read_table
 
-        cells = from_rows(read_table(table).to_pylist())
-        lines.write_text("".join(json.dumps(cell) + "\n" for cell in cells), encoding="utf-8")
+        known = read(lines)
+        missing = [cell for cell in from_rows(read_table(table).to_pylist()) if cell["key"] not in known]
+        append(lines, "".join(json.dumps(cell) + "\n" for cell in missing))
+
+
+def with_earlier(measured: Cells, known: Cells) -> list[Mapping[str, Any]]:
+    """Returns the cells of a run and those that it did not measure, of earlier runs with its critics, for its pages.
+
+    Args:
+        measured: the cells of the run. Those without learning do not take the place of earlier ones with it.
+        known: all cells of the folder.
+    """
+    shown = {_measures(cell): cell for cell in measured}
+    critics = {cell["critic"] for cell in measured}
+    for cell in reversed(known):  # the latest first
+        before = shown.get(_measures(cell))
+        if cell["critic"] in critics and (before is None or (cell.get("areas") and not before.get("areas"))):
+            shown[_measures(cell)] = cell
+    return list(shown.values())
+
+
+def _measures(cell: Mapping[str, Any]) -> str:
+    named = [cell[name] for name in ("method", "problem", "dials", "options", "policy", "critic")]
+    return json.dumps(named, sort_keys=True)
 
 
 def fill(job: Job) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from hf_credit.bench.play import REFERENCES
 from hf_credit.bench.problems import PROBLEMS
 from hf_credit.evaluation.markdown import table
 from hf_credit.evaluation.statistics import mean_with_interval
+from hf_credit.files import replaced
 
 KINDS: Mapping[str, tuple[str, str]] = {
     "outcome": ("only an outcome, or intermediate rewards", "only an outcome"),
@@ -84,7 +85,8 @@ def write_parquet(cells: Cells, path: Path) -> None:
     """Writes the cells as one table, as the Hub shows it."""
     from datasets import Dataset
 
-    Dataset.from_list(to_rows(cells)).to_parquet(str(path))
+    with replaced(path) as beside:
+        Dataset.from_list(to_rows(cells)).to_parquet(str(beside))
 
 
 def tables(cells: Cells) -> str:

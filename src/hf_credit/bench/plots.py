@@ -10,6 +10,7 @@ from typing import Any
 from hf_credit.bench.cells import DRAWN, Cells, by_dial, grouped, of_defaults
 from hf_credit.bench.guide import LIMIT, limit, ranked
 from hf_credit.bench.play import REFERENCES
+from hf_credit.files import replaced
 
 FEATURED = DRAWN[1:]
 """The methods with a colour of their own in plots of more than seven methods."""
@@ -146,5 +147,6 @@ def _legend(figure: Any, coloured: Mapping[str, Mapping[str, Any]], width: int, 
 
 
 def _saved(figure: Any, path: Path) -> Path:
-    figure.savefig(path)
+    with replaced(path) as beside:
+        figure.savefig(beside)
     return path

@@ -11,6 +11,8 @@ from typing import Annotated, Any, get_args
 
 import typer
 
+from hf_credit.files import write
+
 
 def bench(
     method: Annotated[
@@ -98,8 +100,6 @@ def bench(
         along_dials = not (method or problem or dials)
     if guide is not None and seeds < 2 and not along_dials:
         raise ValueError(f"--guide needs at least 2 seeds, got {seeds}; raise --seeds or omit --guide.")
-    if guide is not None:
-        guide.parent.mkdir(parents=True, exist_ok=True)
     if along_dials:
         todo += cells.along_dials(critic=critic, updates=updates)
     path = output / "cells.jsonl"
@@ -117,17 +117,21 @@ def bench(
         typer.echo(f"{cell['method']} in {cell['problem']} failed:\n{cell['failed']}", err=True)
     if failed and not filled:
         raise _failed(failed)
-    pages.write_parquet(filled, output / "cells.parquet")
-    text = pages.tables(filled)
-    (output / "tables.md").write_text(text, encoding="utf-8")
+    shown = cells.with_earlier(filled, list(known.values()))
+    pages.write_parquet(list(known.values()), output / "cells.parquet")
+    write(output / "tables.md", pages.tables(shown))
     if seeds > 1 or along_dials:
-        drawn = [file.stem for file in plots.draw(filled, output)]
+        drawn = [file.stem for file in plots.draw(shown, output)]
         command = f"hf-credit {shlex.join(sys.argv[1:])}"
         for page, place in ((output / "index.md", ""), (guide, f"{output}/")):
             if page is not None:
                 place = f"{os.path.relpath(output, page.parent)}/" if place else ""
-                page.write_text(pages.which_method(filled, command, place, drawn), encoding="utf-8")
-    typer.echo(text if len(filled) <= 8 else f"{len(filled)} cells are in {output}; read {output / 'tables.md'}.")
+                write(page, pages.which_method(shown, command, place, drawn))
+    typer.echo(
+        pages.tables(filled)
+        if len(filled) <= 8
+        else f"{len(filled)} cells are in {output}; read {output / 'tables.md'}."
+    )
     if push_to_hub is not None:
         from hf_credit.hub.cell_sets import publish_cells
 

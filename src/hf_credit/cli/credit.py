@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from hf_credit.cli.options import parse_options
+from hf_credit.files import write
 
 _MAX_FAILURES_SHOWN = 10
 
@@ -75,10 +76,7 @@ def credit(
     if len(found.failures) > _MAX_FAILURES_SHOWN:
         typer.echo(f"Skipped {len(found.failures) - _MAX_FAILURES_SHOWN} more lines.", err=True)
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with out.open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps(row) + "\n" for row in found.rows())
+        write(out, "".join(json.dumps(row) + "\n" for row in found.rows()))
         typer.echo(f"Wrote {out}")
     if page is not None:
-        page.parent.mkdir(parents=True, exist_ok=True)
         typer.echo(f"Wrote {write_episode_page(episode, page, title, method=found.method)}")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hf_credit.cli.progress import Progress, print_rows
+from hf_credit.files import write
 
 if TYPE_CHECKING:
     from hf_credit.evaluation.report import Report
@@ -241,7 +242,7 @@ def _evaluate(recipe: DemoRecipe, output: Path, progress: Progress) -> dict[str,
             str(folder), spec, recipe.held_out, seed=recipe.seed, device="cpu", on_replies=task.advance
         )
         task.finish()
-        (folder / "evaluation.json").write_text(results[name].to_json(), encoding="utf-8")
+        write(folder / "evaluation.json", results[name].to_json())
     return results
 
 
@@ -307,9 +308,7 @@ def _write_over_seeds(reports: Sequence[Report], output: Path) -> Path:
     listed = "\n".join(f"- {verdict}" for verdict in verdicts)
     body = table(("policy", "success rate", "completion rate"), rows)
     text = f"# {reports[0].title}: {len(reports)} seeds\n\n{body}\n\n{note}\n\n{listed}\n"
-    path = output / REPORT_FILE
-    path.write_text(text, encoding="utf-8")
-    return path
+    return write(output / REPORT_FILE, text)
 
 
 def folders(output: Path) -> dict[str, Path]:

@@ -11,6 +11,7 @@ import typer
 from hf_credit.cli.options import with_options
 from hf_credit.cli.played import AsJson, ModelArgument, Played, warn_of_own_replies
 from hf_credit.cli.progress import Progress, Task, print_rows
+from hf_credit.files import write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -82,7 +83,7 @@ def evaluate(
         )
         turns[0].finish()
     if output is not None:
-        output.write_text(results.to_json(), encoding="utf-8")
+        write(output, results.to_json())
     if as_json:
         found = {**results.about, "episodes": len(results.records), "metrics": plain(results.summary())}
         typer.echo(json.dumps(found, indent=2))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_credit.cli.progress import Progress, Task
+from hf_credit.files import log_of_process, write
 
 OUTPUT_FILE = "output.log"
 _LAST_LINES = 20
@@ -61,8 +62,7 @@ def train_side_by_side(trainings: Sequence[Training], progress: Progress) -> Non
 
     tasks = {one.name: progress.task(one.name, one.updates) for one in trainings}
     for one in trainings:
-        one.folder.mkdir(parents=True, exist_ok=True)
-        (one.folder / LOG_FILE).unlink(missing_ok=True)
+        write(one.folder / LOG_FILE, "")
     with _stopped_together() as (processes, signals):
         for one in trainings:
             _leave_if(signals)
@@ -127,7 +127,7 @@ def _start(training: Training, threads: int) -> subprocess.Popen[bytes]:
         "MKL_NUM_THREADS": str(threads),
         "TOKENIZERS_PARALLELISM": "false",
     }
-    with (training.folder / OUTPUT_FILE).open("wb") as output:
+    with log_of_process(training.folder / OUTPUT_FILE) as output:
         return subprocess.Popen(
             [sys.executable, "-P", "-c", _TRAIN, str(os.getpid()), str(training.recipe)],
             env=environment,

@@ -11,6 +11,7 @@ import typer
 
 from hf_credit.cli.options import DeviceOption, parse_options
 from hf_credit.cli.progress import Progress, Task
+from hf_credit.files import write
 
 BenchmarkOption = Annotated[str, typer.Option(help="The dataset of the season, as owner/name.")]
 EndpointOption = Annotated[str | None, typer.Option(help="URL of the Hub; by default HF_ENDPOINT, or huggingface.co.")]
@@ -106,9 +107,7 @@ def submit(
             replies[0].finish()
     if output is not None:
         for file, content in submission.files.items():
-            path = output / file
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content if isinstance(content, bytes) else content.read_bytes())
+            write(output / file, content if isinstance(content, bytes) else content.read_bytes())
     typer.echo(f"Entry {submission.id}: mean outcome {submission.score:.4f} on the public tasks of {board!r}.")
     if not dry_run:
         season, _, _ = hub.season(benchmark)

@@ -13,6 +13,8 @@ from accelerate.utils import broadcast
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from hf_credit.files import replaced
+
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # the state of AdamW for each parameter
 
 
@@ -90,9 +92,9 @@ class ReplicatedWeights:
     def save(self, path: Path, **about: float) -> None:
         """Writes the weights as safetensors, on the main process, with numbers as metadata."""
         if self.accelerator.is_main_process:
-            path.parent.mkdir(parents=True, exist_ok=True)
             numbers = {name: str(value) for name, value in {"steps": self.steps, **about}.items()}
-            save_file(_copied(self.parameters), path, {"format": "pt", **numbers})
+            with replaced(path) as beside:
+                save_file(_copied(self.parameters), beside, {"format": "pt", **numbers})
 
     def load(self, path: Path) -> None:
         """Reads weights that `save` wrote, on every process, and resets the optimizer.

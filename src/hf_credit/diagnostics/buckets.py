@@ -15,6 +15,7 @@ from statistics import fmean
 from typing import Any
 
 from hf_credit.diagnostics.taxonomy import Failure, failure_category
+from hf_credit.files import write
 from hf_credit.rollouts import Decision, Ending, Episode, Verdict
 from hf_credit.safe_io import parse_json, read_text
 
@@ -147,7 +148,7 @@ class Bucket:
 def save_buckets(buckets: Iterable[Bucket], path: str | Path) -> Path:
     """Writes buckets as JSON lines; `load_buckets` reads them."""
     path = Path(path)
-    path.write_text("".join(f"{bucket.to_json()}\n" for bucket in buckets), encoding="utf-8")
+    write(path, "".join(f"{bucket.to_json()}\n" for bucket in buckets))
     return path
 
 

@@ -11,6 +11,7 @@ from hf_credit.diagnostics.bucket_credit import assigned_credit, bucket_targets
 from hf_credit.diagnostics.diagnosis import ALL, TRUTHS, Diagnosis, EventDiagnosis
 from hf_credit.diagnostics.taxonomy import Failure
 from hf_credit.evaluation.plots import require_matplotlib
+from hf_credit.files import replaced
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")  # distinct for colour-blind readers
 _CATEGORIES = dict(zip(Failure, ("#009e73", "#d55e00", "#999999", "#cc79a7", "#0072b2", "#dddddd"), strict=True))
@@ -47,7 +48,8 @@ def draw(diagnoses: Sequence[Diagnosis], path: str | Path) -> Path:
         for axis in axes:
             axis.grid(alpha=0.25)
             axis.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path)
+    with replaced(path) as beside:
+        figure.savefig(beside)
     return Path(path)
 
 

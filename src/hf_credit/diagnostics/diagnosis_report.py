@@ -19,6 +19,7 @@ from hf_credit.diagnostics.taxonomy import Failure
 from hf_credit.diagnostics.training_credit import TrainingDiagnosis
 from hf_credit.evaluation.markdown import fenced, heading, plain, table
 from hf_credit.evaluation.statistics import Interval
+from hf_credit.files import write, write_json
 
 PLOT_FILE, EXAMPLES_FILE = "diagnosis.png", "examples.md"
 _TRAINING_LEGEND = """\
@@ -70,7 +71,7 @@ def write_diagnosis(diagnoses: Sequence[Diagnosis], folder: str | Path, examples
     """
     path = _write(folder, "diagnosis", markdown(diagnoses), numbers(diagnoses))
     draw(diagnoses, path.with_name(PLOT_FILE))
-    path.with_name(EXAMPLES_FILE).write_text(examples_markdown(diagnoses, examples), encoding="utf-8")
+    write(path.with_name(EXAMPLES_FILE), examples_markdown(diagnoses, examples))
     for place, one in enumerate(diagnoses):
         save_buckets(one.buckets, path.with_name(bucket_file(place, one.name)))
     return path
@@ -106,10 +107,8 @@ def write_replays(found: Sequence[ReplayDiagnosis], folder: str | Path) -> Path:
 def _write(folder: str | Path, name: str, text: str, numbers: list[dict[str, Any]]) -> Path:
     """Writes a page, and its numbers as JSON."""
     path = Path(folder) / f"{name}.md"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.with_suffix(".json").write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
-    path.write_text(text, encoding="utf-8")
-    return path
+    write_json(path.with_suffix(".json"), numbers, indent=1)
+    return write(path, text)
 
 
 def bucket_file(place: int, name: str) -> str:

@@ -18,6 +18,7 @@ from hf_credit.boundary import Range, read
 from hf_credit.collectors import RolloutBatch
 from hf_credit.deprecated import renamed
 from hf_credit.environments.tool_calls import call_in_words
+from hf_credit.files import write
 from hf_credit.methods import DecisionCredit
 from hf_credit.methods.base import one_number
 from hf_credit.rollouts import Decision, Episode, Interaction, Request
@@ -396,9 +397,7 @@ def _spread(episode: CreditedEpisode) -> float:
 
 def write_episodes(path: Path, episodes: Iterable[CreditedEpisode]) -> None:
     """Replaces the contents of the file by these episodes."""
-    unfinished = path.with_suffix(".unfinished")
-    unfinished.write_text("".join(f"{one.to_json()}\n" for one in episodes), encoding="utf-8")
-    unfinished.replace(path)
+    write(path, "".join(f"{one.to_json()}\n" for one in episodes))
 
 
 def _credited(

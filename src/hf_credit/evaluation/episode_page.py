@@ -11,6 +11,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from hf_credit.evaluation.credited import CreditedEpisode
+from hf_credit.files import write
 
 PAGE_FILE = "episode.html"
 
@@ -53,9 +54,7 @@ def write_episode_page(episode: CreditedEpisode, path: str | Path, title: str = 
         episode, title, **more: as in `episode_page`.
         path: the HTML file.
     """
-    path = Path(path)
-    path.write_text(episode_page(episode, title, **more), encoding="utf-8")
-    return path
+    return write(path, episode_page(episode, title, **more))
 
 
 def rounded(value: float, form: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from hf_credit.evaluation.runs import Run
 from hf_credit.extras import how_to_install
+from hf_credit.files import replaced
 
 # The quantities with a panel if logged: (name in the log, axis label, whether it is a share in [0, 1]).
 PANELS = (
@@ -66,7 +67,8 @@ def learning_curves(runs: Sequence[Run], path: str | Path, names: Sequence[str] 
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper center", ncols=len(runs), frameon=False)
     figure.supxlabel(LINES, fontsize=9, color="#555555")
-    figure.savefig(path)
+    with replaced(path) as beside:
+        figure.savefig(beside)
     return Path(path)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from hf_credit.evaluation.plots import LINES, learning_curves
 from hf_credit.evaluation.results import LABELS, SHARES, EvalResults, difference
 from hf_credit.evaluation.runs import Run
 from hf_credit.evaluation.statistics import Interval
+from hf_credit.files import write, write_json
 from hf_credit.rollouts import Ledger
 
 REPORT_FILE, RESULTS_FILE, CURVES_FILE = "report.md", "results.json", "learning_curves.png"
@@ -130,15 +130,12 @@ def write_report(report: Report, folder: str | Path) -> Path:
         ImportError: matplotlib or scipy is missing.
     """
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     if report.runs:
         learning_curves(report.runs, folder / CURVES_FILE)
     if report.episode is not None:
         _write_pages(report, folder)
-    (folder / RESULTS_FILE).write_text(json.dumps(numbers(report), indent=2) + "\n", encoding="utf-8")
-    path = folder / REPORT_FILE
-    path.write_text(markdown(report), encoding="utf-8")
-    return path
+    write_json(folder / RESULTS_FILE, numbers(report))
+    return write(folder / REPORT_FILE, markdown(report))
 
 
 def _write_pages(report: Report, folder: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from hf_credit.files import write
 from hf_credit.redaction import redacted
 from hf_credit.safe_io import is_number, parse_json, parse_yaml, read_json, read_text
 
@@ -115,8 +116,7 @@ def read_run(folder: str | Path, name: str | None = None) -> Run:
 
 def write_config(path: str | Path, values: Mapping[str, Any]) -> None:
     """Writes settings as YAML, without tokens, passwords and other secrets."""
-    text = yaml.safe_dump(without_secrets(values), sort_keys=False, allow_unicode=True)
-    Path(path).write_text(text, encoding="utf-8")
+    write(path, yaml.safe_dump(without_secrets(values), sort_keys=False, allow_unicode=True))
 
 
 def without_secrets(value: Any) -> Any:

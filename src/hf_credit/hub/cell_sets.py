@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from datasets import Features, List, Value
 from hf_credit.bench import cells as bench
 from hf_credit.bench import guide
 from hf_credit.bench.plots import WIDTHS
+from hf_credit.files import OwnFolder, write
 from hf_credit.hub import cards, safety
 from hf_credit.hub.publishing import Published, publish
 from hf_credit.hub.tables import fetch_tables, read_description, read_table, write_description, write_table
@@ -53,14 +53,13 @@ def publish_cells(folder: str | Path, repo: str, **where: Any) -> Published:
     paths = (source / f"{name}{ending}.png" for name in guide.PICTURES for ending in WIDTHS)
     pictures = {path.name: path for path in paths if path.exists()}
     page = source / "index.md"
-    with tempfile.TemporaryDirectory() as name:
-        target = Path(name)
+    with OwnFolder() as target:
         rows = [{column: row.get(column) for column in CELLS} for row in bench.to_rows(cells)]
         write_table(target, "cells", "train", rows, CELLS)
         counts = Counter(cell["problem"] for cell in cells)
         write_description(target, "cells", {"rows": len(cells), "problems": dict(counts)})
         text = page.read_text(encoding="utf-8") if page.exists() else ""
-        (target / "README.md").write_text(cards.cells_card(repo, len(cells), text), encoding="utf-8")
+        write(target / "README.md", cards.cells_card(repo, len(cells), text))
         files, message = {**safety.files_of(target), **pictures}, "Publish cells of the bench"
         return publish(files, repo, repo_type="dataset", message=message, replaces=("cells/",), **where)
 

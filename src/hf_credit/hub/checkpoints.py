@@ -9,8 +9,6 @@ from __future__ import annotations
 import filecmp
 import json
 import re
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +18,11 @@ import torch
 from transformers.trainer_pt_utils import safe_globals
 
 from hf_credit.checkpoint_store import PREFIX
-from hf_credit.checkpoints import MANIFEST, flaw, latest_complete, write_manifest
+from hf_credit.checkpoints import MANIFEST, flaw, latest_complete, make_room, write_manifest
 from hf_credit.evaluation.ledger import read_ledger
 from hf_credit.evaluation.results import EvalResults
 from hf_credit.evaluation.runs import CONFIG_FILE, FACTS_FILE, LOG_FILE, TRAINER_STATE_FILE, Run, read_run
+from hf_credit.files import OwnFolder, copy, filled, move, replaced, write_json
 from hf_credit.hub import cards, safety
 from hf_credit.hub.client import account as account  # part of the interface of `hf_credit.checkpoint_store`
 from hf_credit.hub.client import connect, repo_url
@@ -77,8 +76,8 @@ def publish_checkpoint(folder: str | Path, repo: str, *, resumable: bool = True,
             as for `publish`.
     """
     url = repo_url(connect(where.get("endpoint"), where.get("token")), repo, "model")
-    with tempfile.TemporaryDirectory() as name:
-        files = collect(Path(folder), repo, url, Path(name), resumable)
+    with OwnFolder() as work:
+        files = collect(Path(folder), repo, url, work, resumable)
         return publish(
             files,
             repo,
@@ -168,20 +167,17 @@ def load_checkpoint(
         )
     if folder is None:
         return Checkpoint(folder=fetched.folder, commit=fetched.commit, resumable=False)
-    folder = Path(folder)
-    for name in earlier:
-        (folder / name).unlink(missing_ok=True)
-    for name, path in fetched.files.items():
-        if name != MANIFEST and not _STATE_FILES.fullmatch(name):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, folder / name)
-    if resumable:
-        _rebuild_state(fetched.folder, fetched.files, folder, repo)
-        # `flaw` requires the facts of the run in the manifest.
-        write_manifest(folder, manifest["run"])
-    written = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    (folder / LOADED_FILE).write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
-    return Checkpoint(folder=folder, commit=fetched.commit, resumable=resumable)
+    with filled(folder, without=earlier) as new:
+        for name, path in fetched.files.items():
+            if name != MANIFEST and not _STATE_FILES.fullmatch(name):
+                copy(path, new / name)
+        if resumable:
+            _rebuild_state(fetched.folder, fetched.files, new, repo)
+            # `flaw` requires the facts of the run in the manifest.
+            write_manifest(new, manifest["run"])
+        written = sorted(path.relative_to(new).as_posix() for path in new.rglob("*") if path.is_file())
+        write_json(new / LOADED_FILE, written, indent=1)
+    return Checkpoint(folder=Path(folder), commit=fetched.commit, resumable=resumable)
 
 
 def _written_before(folder: Path) -> list[str]:
@@ -227,9 +223,8 @@ def fetch_resumable(
     """
     repo, _, revision = place.removeprefix(PREFIX).partition("@")
     output = Path(output_dir)
-    output.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=output, prefix="resumed-") as name:
-        loaded = load_checkpoint(repo, folder=Path(name) / "loaded", revision=revision or None, token=token)
+    with OwnFolder(output, prefix="resumed-") as unchecked:
+        loaded = load_checkpoint(repo, folder=unchecked / "loaded", revision=revision or None, token=token)
         step = _step(loaded, place)
         reason = flaw(loaded.folder)
         if reason is not None:
@@ -239,15 +234,15 @@ def fetch_resumable(
         target = output / f"checkpoint-{step}"
         reason = flaw(target)
         if reason is not None and _MODEL_ONLY not in reason:
-            shutil.rmtree(target, ignore_errors=True)
-            loaded.folder.rename(target)
+            make_room(target)
+            move(loaded.folder, target)
         elif reason is not None or _weights(loaded.folder) != _weights(target):
             raise ValueError(
                 f"a complete checkpoint is never replaced by another, got {target} in the place of {place}; choose "
                 "another output_dir, move the folder, or resume from that folder."
             )
     if (target / LOG_FILE).is_file() and not (output / LOG_FILE).is_file():
-        shutil.copyfile(target / LOG_FILE, output / LOG_FILE)
+        copy(target / LOG_FILE, output / LOG_FILE)
     return target
 
 
@@ -313,8 +308,8 @@ def _rebuild_state(source: Path, names: Mapping[str, Path], folder: Path, repo: 
             safety.check_path(str(name))
             if Path(str(name)).suffix not in _PICKLED:
                 raise ValueError(f"the state of a trainer must be .pt or .pth files, got {name!r} in {repo}.")
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            torch.save(value, folder / name)
+            with replaced(folder / name) as path:
+                torch.save(value, path)
 
 
 def _for_readers(

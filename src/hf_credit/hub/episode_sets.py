@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, overload
 
+from hf_credit.files import OwnFolder, filled
 from hf_credit.hub import cards, safety
 from hf_credit.hub.episode_rows import Credits, credits_of, decision_rows, episode_of, episode_row, trace
 from hf_credit.hub.publishing import Published, publish
@@ -94,9 +94,9 @@ def publish_episodes(
     Raises:
         ValueError: a state cannot be serialized (`Replayable.state_to_json`); and as for `publish`.
     """
-    with tempfile.TemporaryDirectory() as name:
-        save_episodes(Path(name), episodes, chat=chat)
-        return publish_episode_folder(Path(name), repo, traces=traces, **where)
+    with OwnFolder() as folder:
+        save_episodes(folder, episodes, chat=chat)
+        return publish_episode_folder(folder, repo, traces=traces, **where)
 
 
 def publish_episode_folder(folder: str | Path, repo: str, *, traces: bool = False, **where: Any) -> Published:
@@ -133,10 +133,8 @@ def save_episodes(folder: str | Path, episodes: EpisodeSet, *, chat: Chat | None
     Raises:
         ValueError: there are no episodes, or a state cannot be serialized.
     """
-    folder = Path(folder)
     if not episodes.episodes:
         raise ValueError("a dataset must have episodes, got none; play one or more.")
-    folder.mkdir(parents=True, exist_ok=True)
     spec, hashes = TaskSpec.of(evaluated(episodes.interaction)).to_dict(), _hashes(chat)
     facts = {"task": spec, "policy": episodes.policy, "policy_commit": episodes.policy_commit}
     rows: list[dict[str, Any]] = []
@@ -145,10 +143,11 @@ def save_episodes(folder: str | Path, episodes: EpisodeSet, *, chat: Chat | None
         row = episode_row(place, episode, start, episodes.interaction, facts)
         rows.append(row)
         decisions += decision_rows(row["id"], episode, episodes.interaction, episodes.credits, hashes)
-    write_table(folder, "episodes", "train", rows, EPISODES)
-    write_table(folder, "decisions", "train", decisions, DECISIONS)
     counts = {"rows": {"episodes": len(rows), "decisions": len(decisions)}, "estimators": list(episodes.credits)}
-    write_description(folder, "episodes", {**facts, **hashes, **counts, "about": dict(episodes.about)})
+    with filled(folder) as new:
+        write_table(new, "episodes", "train", rows, EPISODES)
+        write_table(new, "decisions", "train", decisions, DECISIONS)
+        write_description(new, "episodes", {**facts, **hashes, **counts, "about": dict(episodes.about)})
 
 
 def load_episodes(

@@ -6,6 +6,7 @@ import importlib.resources
 import sys
 from pathlib import Path
 
+from hf_credit.files import write
 from hf_credit.hub.client import connect
 from hf_credit.hub.leaderboard.results import Results
 from hf_credit.hub.leaderboard.sources import Hub
@@ -76,4 +77,4 @@ def load_results(benchmark: str, *, token: str | None = None, endpoint: str | No
 
 if __name__ == "__main__":
     for file_name in _FILES:
-        (Path(sys.argv[1]) / file_name).write_bytes(_file(file_name))
+        write(Path(sys.argv[1]) / file_name, _file(file_name))

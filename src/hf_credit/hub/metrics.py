@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hf_credit.files import OwnFolder, copy
 from hf_credit.hub import safety
 from hf_credit.hub.loading import fetch
 from hf_credit.hub.publishing import Published, publish
@@ -32,7 +31,7 @@ def code_digest(files: Mapping[str, Path], name: str) -> str | None:
 @functools.cache
 def own_digest(name: str) -> str | None:
     """Returns the `code_digest` of one of this library's metrics."""
-    with tempfile.TemporaryDirectory() as folder:
+    with OwnFolder() as folder:
         return code_digest({file.name: file for file in build(name, folder).iterdir()}, name)
 
 
@@ -49,7 +48,7 @@ def publish_metric(metric: str | Path, repo: str, **where: Any) -> Published:
         ValueError: there is no such metric, a file is missing, or `repo` has another name; and as for `publish`.
     """
     if metric in METRICS or not Path(metric).is_dir():
-        with tempfile.TemporaryDirectory() as place:
+        with OwnFolder() as place:
             return publish_metric(build(str(metric), place), repo, **where)
     folder = Path(metric)
     files = {name: path for name, path in safety.files_of(folder).items() if "__pycache__" not in name}
@@ -89,7 +88,7 @@ def load_metric(
     if "/" not in repo:
         if revision is not None:
             raise ValueError(f"a metric of hf-credit has no revision, got {revision!r} of {repo!r}; write owner/name.")
-        with tempfile.TemporaryDirectory() as place:
+        with OwnFolder() as place:
             return evaluate.load(str(build(repo, place)), **options)
     name = repo.rpartition("/")[2]
     fetched = fetch(
@@ -105,9 +104,7 @@ def load_metric(
             f"code that is not hf-credit's must have consent to run, got {repo}@{fetched.commit}; read it, then load "
             f"it with trust_remote_code=True and revision={fetched.commit!r}."
         )
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place) / name
-        folder.mkdir()
+    with OwnFolder() as place:
         for path, file in code.items():
-            shutil.copyfile(file, folder / path)
-        return evaluate.load(str(folder), **options)
+            copy(file, place / name / path)
+        return evaluate.load(str(place / name), **options)

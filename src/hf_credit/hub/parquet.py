@@ -6,11 +6,11 @@ import contextlib
 import json
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from hf_credit.files import OwnFolder
 from hf_credit.hub import parquet_child
 
 MOST_ROWS = 10_000_000
@@ -54,8 +54,8 @@ def read_rows(
     Raises:
         ValueError: as for `count_rows`; or a file has other columns, or values that JSON lacks.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "rows.jsonl"
+    with OwnFolder() as folder:
+        out = folder / "rows.jsonl"
         _read(files, MOST_ROWS, most_bytes, columns, out, memory_bytes, seconds)
         with out.open(encoding="utf-8") as lines:
             for line in lines:

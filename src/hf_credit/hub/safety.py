@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import re
-import tempfile
 import unicodedata
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
@@ -15,6 +14,7 @@ from typing import Any, BinaryIO
 
 import safetensors
 
+from hf_credit.files import OwnFolder, write
 from hf_credit.hub import parquet
 from hf_credit.safe_io import MOST_BYTES, parse_json, parse_yaml
 
@@ -113,13 +113,13 @@ def check_files(files: Mapping[str, Path | bytes]) -> None:
         ValueError: a path is no file, or a file breaks the rules of its format.
     """
     tables: dict[str, Path] = {}
-    with tempfile.TemporaryDirectory() as folder:
+    with OwnFolder() as folder:
         for name, source in files.items():
             _check_file(name, source)
             if PurePosixPath(name).suffix.lower() == ".parquet":
-                tables[name] = source if isinstance(source, Path) else Path(folder) / str(len(tables))
+                tables[name] = source if isinstance(source, Path) else folder / str(len(tables))
                 if isinstance(source, bytes):
-                    tables[name].write_bytes(source)
+                    write(tables[name], source)
         parquet.count_rows(tables)
 
 

@@ -18,6 +18,7 @@ from hf_credit import environments
 from hf_credit._version import __version__
 from hf_credit.environments import ENVIRONMENTS, Environment
 from hf_credit.environments.tasks import SEEDS_PER_SPLIT
+from hf_credit.files import write
 from hf_credit.oracles import default_oracle
 from hf_credit.rollouts import EnvironmentInteraction
 from hf_credit.rollouts.scripts import OraclePlayer
@@ -109,9 +110,7 @@ def write_space(folder: str | Path, name: str, options: Mapping[str, Any] | None
     """Writes `space_files` into a folder, which is created if needed; other arguments and errors are as there."""
     folder = Path(folder)
     for path, content in space_files(name, options, **others).items():
-        target = folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content)
+        write(folder / path, content)
     return folder
 
 

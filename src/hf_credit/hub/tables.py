@@ -18,6 +18,7 @@ from datasets.features.features import FeatureType
 
 from hf_credit._version import __version__
 from hf_credit.evaluation.runs import versions
+from hf_credit.files import replaced, write_json
 from hf_credit.hub import parquet
 from hf_credit.hub.loading import Fetched, fetch
 from hf_credit.safe_io import read_json
@@ -105,12 +106,12 @@ MEANINGS = {
 def write_table(folder: Path, config: str, split: str, rows: Sequence[Mapping[str, Any]], features: Features) -> None:
     """Writes rows as parquet files named by the Hub's convention: `<config>/<split>-00000-of-00001.parquet`."""
     shards = min(_MOST_SHARDS, max(1, math.ceil(len(rows) / _ROWS_A_SHARD)))
-    (folder / config).mkdir(parents=True, exist_ok=True)
     for index in range(shards):
         part = rows[len(rows) * index // shards : len(rows) * (index + 1) // shards]
         columns = {name: [row[name] for row in part] for name in features}
         file = folder / config / f"{split}-{index:05d}-of-{shards:05d}.parquet"
-        Dataset.from_dict(columns, features=features).to_parquet(file)
+        with replaced(file) as beside:
+            Dataset.from_dict(columns, features=features).to_parquet(beside)
 
 
 def read_table(folder: Path, config: str, split: str, features: Features | None) -> Iterator[dict[str, Any]]:
@@ -165,7 +166,7 @@ def _feature(name: str, values: Sequence[Any]) -> FeatureType:
 def write_description(folder: Path, kind: str, facts: Mapping[str, Any]) -> None:
     """Writes the description of a dataset, which `read_description` reads."""
     about = {"kind": kind, "format": FORMAT, "version": __version__, "versions": versions(), **facts}
-    (folder / DESCRIPTION_FILE).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+    write_json(folder / DESCRIPTION_FILE, about, indent=1)
 
 
 def read_description(folder: Path, kind: str, repo: str) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 from datasets import Dataset, Features, Value
 
 from hf_credit.data import fingerprint
+from hf_credit.files import OwnFolder, write
 from hf_credit.hub import cards, safety
 from hf_credit.hub.publishing import Published, publish
 from hf_credit.hub.tables import (
@@ -69,9 +69,9 @@ def publish_tasks(
         for split, size in (("train", train), ("held_out", held_out))
         if size
     }
-    with tempfile.TemporaryDirectory() as name:
-        write_tasks(Path(name), spec, rows, repo)
-        files, message = safety.files_of(Path(name)), f"Publish tasks of {spec.name}"
+    with OwnFolder() as folder:
+        write_tasks(folder, spec, rows, repo)
+        files, message = safety.files_of(folder), f"Publish tasks of {spec.name}"
         return publish(files, repo, repo_type="dataset", message=message, replaces=("tasks/",), **where)
 
 
@@ -118,7 +118,7 @@ def write_tasks(folder: Path, spec: TaskSpec, rows: Mapping[str, Sequence[Mappin
     }
     write_description(folder, "tasks", {"task": spec.to_dict(), **facts})
     card = cards.tasks_card(repo, spec, {_SPLITS[split]: len(tasks) for split, tasks in rows.items()}, prints)
-    (folder / "README.md").write_text(card, encoding="utf-8")
+    write(folder / "README.md", card)
 
 
 def load_tasks(

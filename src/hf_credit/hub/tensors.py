@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
+from hf_credit.files import replaced, write
 from hf_credit.hub.safety import check_json, check_safetensors
 
 _MAPS = (dict, OrderedDict, defaultdict)
@@ -37,9 +38,10 @@ def save_values(value: Any, stem: Path) -> None:
     """
     tensors: dict[str, torch.Tensor] = {}
     structure = _take_apart(value, tensors)
-    save_file(tensors, stem.with_name(f"{stem.name}.safetensors"))
+    with replaced(stem.with_name(f"{stem.name}.safetensors")) as path:
+        save_file(tensors, path)
     text = json.dumps(structure, separators=(",", ":"), allow_nan=False)
-    stem.with_name(f"{stem.name}.json").write_text(text + "\n", encoding="utf-8")
+    write(stem.with_name(f"{stem.name}.json"), text + "\n")
 
 
 def load_values(stem: Path) -> Any:

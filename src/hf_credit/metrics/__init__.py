@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from hf_credit.files import copy, filled, write
 from hf_credit.metrics.standalone import COMPUTATION, metric_computation
 from hf_credit.registry import did_you_mean
 
@@ -49,10 +50,10 @@ def build(name: str, folder: str | Path) -> Path:
     source, made = find(name), Path(folder) / name
     if made.exists():
         raise ValueError(f"a metric is built in a new folder, got {str(made)!r}; remove it or name another place.")
-    made.mkdir(parents=True)
-    for file in (source / f"{name}.py", *(source / one for one in FILES), PAGE):
-        (made / file.name).write_bytes(file.read_bytes())
-    (made / COMPUTATION).write_bytes(metric_computation(source).encode())
+    with filled(made) as new:
+        for file in (source / f"{name}.py", *(source / one for one in FILES), PAGE):
+            copy(file, new / file.name)
+        write(new / COMPUTATION, metric_computation(source))
     return made
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shlex
 import typing
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from huggingface_hub.errors import EntryNotFoundError
 from hf_credit import collaborations, environments, methods
 from hf_credit.collaborations import COLLABORATIONS
 from hf_credit.environments import ENVIRONMENTS, WORLDS, Environment
+from hf_credit.files import write_json
 from hf_credit.methods import Method
 from hf_credit.redaction import redacted
 from hf_credit.registry import did_you_mean, find
@@ -280,9 +280,7 @@ class TaskSpec:
 
     def save(self, folder: str | Path) -> Path:
         """Writes the spec into a model's folder; `load` reads it."""
-        path = Path(folder) / TASK_FILE
-        path.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
-        return path
+        return write_json(Path(folder) / TASK_FILE, self.to_dict())
 
     @classmethod
     def load(cls, model: str | Path, revision: str | None = None) -> TaskSpec | None:

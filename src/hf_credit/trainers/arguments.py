@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from datasets import Dataset
@@ -15,6 +14,7 @@ from trl import add_response_schema
 
 from hf_credit.environments import ENVIRONMENTS, Environment
 from hf_credit.extras import how_to_install
+from hf_credit.files import OwnFolder
 from hf_credit.rollouts import Chat, EnvironmentInteraction, EveryEpisodeFailedError, Interaction, RolloutRequest
 from hf_credit.rollouts.capabilities import ReadsTokens, TaskSource
 from hf_credit.rollouts.dry_run import dry_run, first_rows, require_room
@@ -133,9 +133,9 @@ def reference_at_hand(model: Any, args: Any, adapted: bool) -> Iterator[None]:
     if not args.beta or adapted or isinstance(model, str | PeftModel) or model.config._name_or_path:
         yield
         return
-    with TemporaryDirectory() as folder:
+    with OwnFolder() as folder:
         model.save_pretrained(folder)
-        model.config._name_or_path = folder
+        model.config._name_or_path = str(folder)
         try:
             yield
         finally:

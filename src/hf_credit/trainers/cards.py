@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from hf_credit.files import write
+
 _FINE_TUNED = "This model is a fine-tuned version of [None](https://huggingface.co/None)"
 _QUICK_START = re.compile(r"^## Quick start\n.*?(?=^## )", re.MULTILINE | re.DOTALL)
 
@@ -19,7 +21,7 @@ def correct_card(path: Path, hub_model_id: str | None) -> None:
     text = path.read_text(encoding="utf-8")
     text = text.replace(_FINE_TUNED, "This model was trained from a policy that is not on the Hub")
     text = _QUICK_START.sub(_quick_start(hub_model_id or "FOLDER"), text)
-    path.write_text(text.replace("It has been trained using [TRL]", "It has been trained with hf-credit and [TRL]"))
+    write(path, text.replace("It has been trained using [TRL]", "It has been trained with hf-credit and [TRL]"))
 
 
 def _quick_start(model: str) -> str:

@@ -21,6 +21,7 @@ from hf_credit.critics.belief_head import BeliefHead
 from hf_credit.critics.critic import Critic
 from hf_credit.critics.saved import make_critic
 from hf_credit.critics.specs import CriticSpec
+from hf_credit.files import replaced
 from hf_credit.methods import DecisionCredit, Method
 from hf_credit.methods.base import credit_in_loss, trained
 from hf_credit.methods.memory import from_plain, to_plain
@@ -256,4 +257,6 @@ class _SaveFrozen(CheckpointCallback):
         self.frozen = frozen
 
     def on_checkpoint(self, folder: Path) -> None:
-        save_file({name: weight.contiguous() for name, weight in self.frozen.state().items()}, folder / FROZEN_FILE)
+        weights = {name: weight.contiguous() for name, weight in self.frozen.state().items()}
+        with replaced(folder / FROZEN_FILE) as path:
+            save_file(weights, path)

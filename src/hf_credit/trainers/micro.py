@@ -15,6 +15,7 @@ from transformers.utils.logging import is_progress_bar_enabled, tqdm
 from trl import SFTConfig
 
 from hf_credit.environments.tool_calls import marked
+from hf_credit.files import filled, write
 from hf_credit.policies.demonstrations import demonstrations
 from hf_credit.policies.micro import MICRO_SAMPLING, RANDOM_EPISODES, MicroConfig, build_model, tokenizer_of
 from hf_credit.policies.scripted import Walk, walk
@@ -73,9 +74,10 @@ def init_scripted_policy(
         for callback in callbacks or ():
             trainer.add_callback(callback)
         trainer.train()
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    (folder / "README.md").write_text(_card(interaction, config, model.num_parameters()), encoding="utf-8")
+    with filled(folder) as new:
+        model.save_pretrained(new)
+        tokenizer.save_pretrained(new)
+        write(new / "README.md", _card(interaction, config, model.num_parameters()))
     longest = max([MICRO_SAMPLING.max_new_tokens, *(len(tokenizer.encode(reply)) + 1 for reply in replies)])
     try:
         TaskSpec.of(interaction, sampling=replace(MICRO_SAMPLING, max_new_tokens=longest)).save(folder)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import resource
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ import torch
 from transformers import PrinterCallback, ProgressCallback
 
 from hf_credit.collectors import RolloutBatch
+from hf_credit.files import OwnFolder
 from hf_credit.methods import DecisionCredit
 from hf_credit.rollouts import Ending, Episode
 from hf_credit.rollouts.reply_ends import was_cut
@@ -143,8 +143,8 @@ def preview(arguments: Sequence[str], tasks: int = 8, shown: int = 2) -> Preview
     full = read_job(arguments)
     if full.game.asynchronous:
         raise ValueError("a preview needs seam synchronous, got asynchronous; add --seam synchronous.")
-    with tempfile.TemporaryDirectory(prefix="hf-credit-preview-") as folder:
-        job = _smaller(full, [*arguments, "--output_dir", folder], tasks)
+    with OwnFolder(prefix="hf-credit-preview-") as folder:
+        job = _smaller(full, [*arguments, "--output_dir", str(folder)], tasks)
         trainer = build_trainer(job)
         look = _Look()
         trainer.add_callback(look)

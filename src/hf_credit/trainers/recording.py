@@ -25,6 +25,7 @@ from hf_credit.evaluation.credited import (
 )
 from hf_credit.evaluation.episode_page import written_out
 from hf_credit.evaluation.runs import CONFIG_FILE, FACTS_FILE, LOG_FILE, read_log, versions, write_config
+from hf_credit.files import append, remove, write, write_json
 from hf_credit.methods import DecisionCredit, Method
 from hf_credit.methods.base import one_number
 from hf_credit.methods.beside import credit_of_others
@@ -51,19 +52,17 @@ class RunRecorder(TrainerCallback):
         if not state.is_world_process_zero:
             return
         folder = Path(args.output_dir)
-        folder.mkdir(parents=True, exist_ok=True)
         write_config(folder / CONFIG_FILE, self.config)
-        (folder / FACTS_FILE).write_text(json.dumps({**redacted(self.facts), "versions": versions()}, indent=2) + "\n")
+        write_json(folder / FACTS_FILE, {**redacted(self.facts), "versions": versions()})
         # A new run starts a new log; a resumed run drops the entries after its checkpoint.
         kept = [entry for entry in read_log(folder / LOG_FILE) if entry["step"] <= state.global_step]
-        (folder / LOG_FILE).write_text("".join(_line(entry) for entry in kept if state.global_step))
+        write(folder / LOG_FILE, "".join(_line(entry) for entry in kept if state.global_step))
 
     def on_log(
         self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any
     ) -> None:
         if state.is_world_process_zero:
-            with (Path(args.output_dir) / LOG_FILE).open("a", encoding="utf-8") as log:
-                log.write(_line({**(logs or {}), "step": state.global_step}))
+            append(Path(args.output_dir) / LOG_FILE, _line({**(logs or {}), "step": state.global_step}))
 
 
 class EpisodeRecorder(EpisodeCallback):
@@ -100,10 +99,9 @@ class EpisodeRecorder(EpisodeCallback):
                 logger.warning("discarded the episodes in %s: %s", EPISODES_FILE, error)
                 kept = []
             self._next = self._multiple_from(state.global_step + 1)
-            self._path.parent.mkdir(parents=True, exist_ok=True)
             self._write(kept)
         else:
-            self._path.unlink(missing_ok=True)
+            remove(self._path)
 
     def on_episodes(
         self, trainer: Any, collected: RolloutBatch, advantages: Sequence[Sequence[DecisionCredit]]
@@ -141,9 +139,7 @@ class EpisodeRecorder(EpisodeCallback):
                 logger.warning("update %d is recorded without the credit of other methods", update, exc_info=True)
         interaction = None if engine is None else engine.interaction
         found = credited_episodes(collected, credit, self.tokenizer, update, self.episodes, others, interaction)
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a", encoding="utf-8") as file:
-            file.writelines(f"{episode.shortened().to_json()}\n" for episode in found)
+        append(self._path, "".join(f"{episode.shortened().to_json()}\n" for episode in found))
         if self._path.stat().st_size > self.max_bytes:
             episodes = read_episodes(self._path.parent)
             kept = set(sorted({episode.update for episode in episodes})[::2])

@@ -6,7 +6,6 @@ import functools
 import json
 import logging
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy
 
 from hf_credit.checkpoint_store import PREFIX, StoreError, checkpoint_store
 from hf_credit.checkpoints import (
+    begin,
     checkpoint_to_resume,
     explain_disk_errors,
     recorded_run,
@@ -27,6 +27,7 @@ from hf_credit.checkpoints import (
     rotate,
     write_manifest,
 )
+from hf_credit.files import replaced
 from hf_credit.loading import require_whole
 from hf_credit.redaction import redacted
 from hf_credit.rollouts.capabilities import fingerprint
@@ -162,14 +163,15 @@ class ResumableTrainer(Trainer):
         try:
             with explain_disk_errors(folder):
                 if saves:
-                    shutil.rmtree(folder, ignore_errors=True)  # left by a killed run, perhaps with other files
+                    begin(folder)  # a killed run may have left one, perhaps with other files
                 self.accelerator.wait_for_everyone()
                 save()
                 self._save_own_state(folder)
                 self.accelerator.wait_for_everyone()
                 self.args.save_total_limit = limit
                 if saves:
-                    torch.save(self.args, folder / TRAINING_ARGS_NAME)
+                    with replaced(folder / TRAINING_ARGS_NAME) as path:
+                        torch.save(self.args, path)
                     for callback in self.callback_handler.callbacks:
                         if isinstance(callback, CheckpointCallback):
                             callback.on_checkpoint(folder)
@@ -240,8 +242,8 @@ class ResumableTrainer(Trainer):
 
     def _save_own_state(self, folder: Path) -> None:
         if not self.args.save_only_model:
-            folder.mkdir(parents=True, exist_ok=True)
-            torch.save(self.checkpoint_state(), folder / _STATE_FILE.format(self.accelerator.process_index))
+            with replaced(folder / _STATE_FILE.format(self.accelerator.process_index)) as path:
+                torch.save(self.checkpoint_state(), path)
 
     def _agreed_checkpoint(self, chosen: str | Path | bool | None) -> Path | None:
         """The checkpoint to resume from, chosen by the main process; every process raises its refusal."""

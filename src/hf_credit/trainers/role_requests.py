@@ -5,11 +5,9 @@ from __future__ import annotations
 import copy
 import functools
 import secrets
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -19,6 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from hf_credit.files import OwnFolder, replaced
 from hf_credit.rollouts import GenerateFn, Generation
 from hf_credit.trainers.generation import generations
 from hf_credit.trainers.vllm import limit_requests, naming_server, server_url
@@ -77,12 +76,12 @@ class RoleRequests(Mapping[str, GenerateFn]):
                 self.client = new_client(self.url)
                 limit_requests(self.client.session, self.timeout)
             refuse_server(self.client.get_server_info(), self.url, len(self.roles), adapter_rank(model.peft_config))
-        Path(args.output_dir).mkdir(parents=True, exist_ok=True)
         # Names that begin with _ are not pushed to the Hub.
-        self.folder = TemporaryDirectory(dir=Path(args.output_dir).resolve(), prefix="_vllm_")
+        self.folder = OwnFolder(args.output_dir, prefix="_vllm_")
         self.pushed = 0  # the number of adapters sent to vLLM
         (self._run,) = broadcast_object_list([secrets.token_hex(4)])  # a server may have adapters of other runs
         self._names: dict[str, str] = {}
+        self._folders: dict[str, OwnFolder] = {}  # by the name of the adapter
         self._weights: dict[str, dict[str, Tensor]] = {}
 
     def __getitem__(self, role: str) -> GenerateFn:
@@ -131,17 +130,18 @@ class RoleRequests(Mapping[str, GenerateFn]):
         self._names[role] = name
         if self.url is not None and not self.accelerator.is_main_process:
             return
-        folder = Path(self.folder.name) / name
-        folder.mkdir()
-        save_file(weights, folder / "adapter_model.safetensors")
-        self.model.peft_config[role].save_pretrained(str(folder))
+        self._folders[name] = OwnFolder(self.folder.path, prefix=f"{self.pushed}-")
+        folder = self._folders[name].path
+        with replaced(folder / "adapter_model.safetensors") as path:
+            save_file(weights, path)
+            self.model.peft_config[role].save_pretrained(str(folder))
         if self.url is None:
             self._load_into_engine(name, before)
         else:
             with naming_server(self.url, self.timeout):
                 self._load_into_server(name, folder, before)
         if before is not None:
-            shutil.rmtree(Path(self.folder.name) / before)
+            self._folders.pop(before).remove()
 
     def _load_into_engine(self, name: str, before: str | None) -> None:
         engine = self.vllm.llm.llm_engine
@@ -177,7 +177,7 @@ class RoleRequests(Mapping[str, GenerateFn]):
         from vllm.lora.request import LoRARequest
 
         # The engine tells adapters apart by a number: their count, which is the last word of the name.
-        return LoRARequest(name, int(name.rsplit(" ", 1)[1]), str(Path(self.folder.name) / name))
+        return LoRARequest(name, int(name.rsplit(" ", 1)[1]), str(self._folders[name].path))
 
     def _of_server(self, names: Sequence[str], contexts: list[list[int]]) -> Sequence[Generation]:
         """Sends one request for each adapter, all at the same time, since a request names one model."""

@@ -45,5 +45,4 @@ def save_task(folder: Path, interaction: Interaction[Any], method: Method, args:
     except ValueError as error:
         logger.warning("saved the policy without %s, so evaluation needs the task's name: %s", TASK_FILE, error)
         return
-    folder.mkdir(parents=True, exist_ok=True)
     spec.save(folder)

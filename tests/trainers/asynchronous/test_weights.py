@@ -30,7 +30,6 @@ class Reader:
         self.heard.append("resume")
 
     def reload_weights(self, path: str) -> None:
-        assert not path.endswith(".unfinished")
         files = sorted(Path(path).glob("*.safetensors"))
         self.read.append({name: value for file in files for name, value in load_file(file).items()})
 
@@ -39,11 +38,9 @@ def test_a_server_reads_whole_weights_and_the_ones_before_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(weights, "_SHARD_BYTES", 20)
-    (tmp_path / "weights-killed-3.unfinished").mkdir()
     server = Reader()
     transfer = FolderTransfer(server, tmp_path)
     transfer.init_weight_transfer()
-    assert list(tmp_path.iterdir()) == []
     model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
     for step in range(2):
         with torch.no_grad():
@@ -52,7 +49,6 @@ def test_a_server_reads_whole_weights_and_the_ones_before_are_removed(
         transfer.send_weights(iter(model.named_parameters()))
         transfer.resume()
         (left,) = tmp_path.iterdir()
-    assert left.name.endswith("-2")
     assert len(list(left.glob("*.safetensors"))) == 2
     assert server.heard == ["wait", *["pause", "resume"] * 2]
     assert [read["0.weight"].unique().tolist() for read in server.read] == [[0.0], [1.0]]
@@ -70,7 +66,38 @@ def test_a_transfer_that_breaks_leaves_nothing_that_a_server_would_read(tmp_path
     with pytest.raises(OSError, match="the disk is gone"):
         transfer.send_weights(breaks())  # type: ignore[arg-type]
     assert server.read == []
-    assert [path.suffix for path in tmp_path.iterdir()] == [".unfinished"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_weights_of_others_stay_and_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "weights-3").mkdir()
+    (tmp_path / "weights-of-last-year").write_text("mine")
+    transfers = [FolderTransfer(Reader(), tmp_path) for _ in range(2)]
+    for transfer in transfers:
+        transfer.init_weight_transfer()
+        for step in range(2):
+            transfer.send_weights(iter({"a": torch.full((2,), float(step))}.items()))
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert len(left) == 4
+    assert {"weights-3", "weights-of-last-year"} < set(left)
+    assert "holds weights of other runs, which may be removed: weights-3, weights-of-last-year" in caplog.text
+
+
+def test_weights_that_a_server_could_not_load_go_with_the_next(tmp_path: Path) -> None:
+    class Refusing(Reader):
+        def reload_weights(self, path: str) -> None:
+            super().reload_weights(path)
+            if len(self.read) == 2:
+                raise ConnectionError("away")
+
+    transfer = FolderTransfer(Refusing(), tmp_path)
+    transfer.init_weight_transfer()
+    transfer.send_weights(iter({"a": torch.ones(2)}.items()))
+    with pytest.raises(ConnectionError):
+        transfer.send_weights(iter({"a": torch.ones(2)}.items()))
+    assert len(list(tmp_path.iterdir())) == 2
+    transfer.send_weights(iter({"a": torch.ones(2)}.items()))
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 @pytest.mark.parametrize(

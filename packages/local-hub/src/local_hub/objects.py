@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import math
 import os
 import re
 import secrets
+import shutil
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from local_hub.errors import HubError
 from local_hub.hooks import Hooks
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
+_TEMPORARY = re.compile(r"[0-9a-f]{32}")
 _BUFFER = 2**20
 
 
@@ -95,9 +98,29 @@ class Objects:
     def keep(self, received: Received) -> None:
         """Makes a received body an object."""
         if self.has(received.sha256):
-            received.path.unlink(missing_ok=True)
+            self.discard(received)
         else:
             self._move(received.path, received.sha256)
+
+    def discard(self, received: Received) -> None:
+        """Removes a received body, unless it was kept."""
+        received.path.unlink(missing_ok=True)
+
+    def keep_part(self, received: Received, folder: Path, name: str) -> None:
+        """Makes a received body a part of an upload."""
+        folder.mkdir(parents=True, exist_ok=True)
+        received.path.replace(folder / name)
+
+    def discard_parts(self, folder: Path) -> None:
+        """Removes the folder with the parts of an upload."""
+        shutil.rmtree(folder)
+
+    def empty_temporary(self, oldest: float = math.inf) -> None:
+        """Removes temporary files from before a time, in seconds since 1970, and nothing else in their folder."""
+        for path in self.temporary.iterdir():
+            with suppress(FileNotFoundError):
+                if _TEMPORARY.fullmatch(path.name) and path.stat().st_mtime < oldest:
+                    path.unlink()
 
     def join(self, parts: Iterable[Path]) -> Received:
         """Writes parts one after another to a temporary file."""
@@ -119,7 +142,7 @@ class Objects:
         """Removes objects that are not `used` and older than `garbage_seconds`; returns their number."""
         removed, oldest = 0, time.time() - garbage_seconds
         for path in self.all():
-            if path.name not in used and path.stat().st_mtime < oldest:
+            if SHA256.fullmatch(path.name) and path.name not in used and path.stat().st_mtime < oldest:
                 path.unlink()
                 removed += 1
         return removed
@@ -146,6 +169,13 @@ class Objects:
         path.replace(target)
         _sync_folder(target.parent)
         self._hooks.reach("object-renamed")
+
+
+def write_private(path: Path, text: str) -> None:
+    """Writes a file that only its owner can read."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
 
 
 def sha256_of(path: Path) -> str:

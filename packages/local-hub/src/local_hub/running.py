@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import logging
-import os
 import shlex
 import socket
 import threading
@@ -22,7 +21,7 @@ from local_hub.calls import Hub
 from local_hub.database import Database
 from local_hub.hooks import Hooks
 from local_hub.limits import Limits
-from local_hub.upkeep import empty_temporary
+from local_hub.objects import write_private
 
 LOOPBACK = "127.0.0.1"
 _START_SECONDS = 60.0
@@ -96,7 +95,7 @@ def serving(
     with _locked(folder), _listening(LOOPBACK, port) as listener:
         app = make_app(folder, hooks=hooks, limits=limits)
         with contextlib.closing(app.state.hub.database):
-            empty_temporary(app.state.hub)
+            app.state.hub.objects.empty_temporary()
             server = uvicorn.Server(_config(app))
             thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="hub", daemon=True)
             thread.start()
@@ -133,7 +132,7 @@ def serve(
     with _locked(folder), _listening(host, port) as listener:
         app = make_app(folder, limits=limits)
         hub: Hub = app.state.hub
-        empty_temporary(hub)
+        hub.objects.empty_temporary()
         url = _url(listener)
         _write_environment(hub, url, token_file)
         print(f"serving {folder} at {url}", flush=True)
@@ -160,23 +159,21 @@ def _write_environment(hub: Hub, url: str, token_file: Path | None) -> None:
     if not token_is_known(hub.database, token):
         revoke_tokens(hub.database, _ADMIN)
         token = create_token(hub.database, _ADMIN, "admin")
-        _write_private(kept, token)
+        write_private(kept, token)
     values = client_environment(hub.folder, url, token)
     lines = [f"export {name}={shlex.quote(value)}\n" for name, value in values.items()]
-    _write_private(hub.folder / "env.sh", "".join(lines))
-
-
-def _write_private(path: Path, text: str) -> None:
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
+    write_private(hub.folder / "env.sh", "".join(lines))
 
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Keeps a second server out of a folder; the lock ends with its process, however that ends."""
     Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (Path(folder) / "lock").open("w") as file:
+    if any(Path(folder).iterdir()) and not any((Path(folder) / name).is_file() for name in ("hub.sqlite", "lock")):
+        raise ValueError(
+            f"a Hub needs a new or empty folder, or that of a Hub, got {str(folder)!r} with other files; name another."
+        )
+    with (Path(folder) / "lock").open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import shutil
 import time
 from collections.abc import Iterator
 
@@ -20,11 +19,11 @@ def sweep(hub: Hub) -> int:
     A current upload is younger. If a folder cannot be read, nothing is removed: its files would look like garbage.
     """
     oldest = time.time() - hub.limits.garbage_seconds
-    for folder in (hub.objects.temporary, hub.folder / "parts"):
-        for path in folder.iterdir() if folder.is_dir() else ():
-            with contextlib.suppress(FileNotFoundError):
-                if path.stat().st_mtime < oldest:
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    hub.objects.empty_temporary(oldest)
+    for folder in (hub.folder / "parts").glob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            if folder.stat().st_mtime < oldest:
+                hub.objects.discard_parts(folder)
     with hub.database.write() as writing:
         trees, blobs, broken = _reachable(hub)
         if broken:
@@ -37,12 +36,6 @@ def sweep(hub: Hub) -> int:
         used_objects = {row["sha256"] for row in hub.database.read("SELECT sha256 FROM blobs")}
         # Within the transaction, so that no new commit refers to an object during its removal.
         return hub.objects.sweep(used_objects, hub.limits.garbage_seconds)
-
-
-def empty_temporary(hub: Hub) -> None:
-    """Removes all temporary files, before a server starts and takes requests."""
-    for path in hub.objects.temporary.iterdir():
-        path.unlink()
 
 
 def _reachable(hub: Hub) -> tuple[set[str], set[str], set[str]]:

@@ -14,7 +14,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Any
 
 from code_sandbox.inside import seccomp
 from code_sandbox.own_files import keep_to
+from hf_credit.files import OwnFolder, write_json
 
 NO_NETWORK = "no network device"
 NO_OTHER_FILES = "no other files, no TCP"
@@ -73,11 +73,10 @@ def confined_play(request: Mapping[str, Any], readable: Sequence[Path], limits: 
     Raises:
         ConfinedError: `answer` refused the request, or the process exceeded a limit or failed.
     """
-    with tempfile.TemporaryDirectory(prefix="hf-credit-verification-", ignore_cleanup_errors=True) as own:
-        folder = Path(own).resolve()
+    with OwnFolder(prefix="hf-credit-verification-") as folder:
         task = {"readable": [str(path.resolve()) for path in readable], "memory": limits.memory_bytes}
         task |= {"device": limits.device, "request": dict(request)}
-        (folder / _REQUEST).write_text(json.dumps(task), encoding="utf-8")
+        write_json(folder / _REQUEST, task)
         try:
             process = subprocess.run(
                 [sys.executable, "-P", "-m", __name__, str(folder)],
@@ -171,9 +170,7 @@ def _main(folder: Path) -> None:
     except (ValueError, OSError, KeyError, TypeError, RuntimeError, MemoryError) as error:
         line = (str(error).strip() or type(error).__name__).splitlines()[0]
         result = {"refused": line[:1000]}
-    unfinished = folder / f"{_RESULT}.unfinished"
-    unfinished.write_text(json.dumps(result), encoding="utf-8")
-    unfinished.replace(folder / _RESULT)
+    write_json(folder / _RESULT, result)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_credit.boundary import read, types_of
+from hf_credit.files import replaced
 from hf_credit.hub.leaderboard.inputs import (
     MOST_BYTES,
     MOST_WHOLE,
@@ -276,7 +277,8 @@ def write_replies(episodes: Sequence[PlayedEpisode], path: str | Path) -> Path:
     from pyarrow import parquet
 
     table = pa.Table.from_pylist([dataclasses.asdict(one) for one in episodes], schema=replies_schema())
-    parquet.write_table(table, str(path), compression="zstd")
+    with replaced(path) as beside:
+        parquet.write_table(table, str(beside), compression="zstd")
     return Path(path)
 
 

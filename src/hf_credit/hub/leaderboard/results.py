@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from hf_credit.evaluation.statistics import Interval, paired_difference, permutation_test
+from hf_credit.files import replaced
 from hf_credit.hub.leaderboard.entries import Entry, read_entry
 from hf_credit.hub.leaderboard.ranking import Ranked, rank
 from hf_credit.hub.leaderboard.records import SELF_REPORTED, Record, record_path
@@ -213,7 +214,8 @@ def write_rankings(results: Results, path: str | Path) -> Path:
         | dict.fromkeys(("mean", "low", "high"), pa.float64())
         | {"seeds": pa.int64()}
     )
-    parquet.write_table(pa.Table.from_pylist(rankings_table(results), schema=schema), str(path))
+    with replaced(path) as beside:
+        parquet.write_table(pa.Table.from_pylist(rankings_table(results), schema=schema), str(beside))
     return Path(path)
 
 

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from hf_credit.boundary import read
 from hf_credit.environments.tasks import SEEDS_PER_SPLIT, split_of, task_seed
+from hf_credit.files import write_private
 from hf_credit.hub.leaderboard.inputs import (
     MOST_BYTES,
     canonical,
@@ -269,10 +270,7 @@ class SeasonSecret:
         Raises:
             FileExistsError: the file exists; a salt is never replaced.
         """
-        path = Path(path)
-        path.touch(mode=0o600, exist_ok=False)
-        path.write_bytes(to_json(self))
-        return path
+        return write_private(path, to_json(self))
 
     @classmethod
     def read(cls, content: bytes, season: Season) -> SeasonSecret:

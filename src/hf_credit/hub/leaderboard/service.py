@@ -7,7 +7,6 @@ record.
 from __future__ import annotations
 
 import logging
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, TypeVar
 from huggingface_hub.hf_api import RepoFile
 
 from hf_credit.evaluation.episode_page import written_out
+from hf_credit.files import OwnFolder
 from hf_credit.hub.client import connect
 from hf_credit.hub.leaderboard.confined import Limits, confined_play
 from hf_credit.hub.leaderboard.entries import (
@@ -278,8 +278,8 @@ class Verifier:
 
 def publish_rankings(hub: Hub, results: Results) -> None:
     """Computes the rankings of the listed entries and publishes them."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = write_rankings(results, Path(folder) / RANKINGS_FILE)
+    with OwnFolder() as folder:
+        path = write_rankings(results, folder / RANKINGS_FILE)
         hub.publish({RANKINGS_FILE: path}, results.season.results, "dataset", message=_RANK)
 
 

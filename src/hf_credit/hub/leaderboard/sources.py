@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import shutil
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hf_credit.files import OwnFolder, copy, move
 from hf_credit.hub.cell_sets import load_cells
 from hf_credit.hub.leaderboard.entries import PlayedEpisode, episodes_path, read_episodes
 from hf_credit.hub.leaderboard.results import Results, Row, read_results
@@ -88,13 +87,11 @@ class Hub:
         fetched = self.get(repo, "model", commit, WANTED, most_bytes)
         plain = fetched.folder.parent.parent / "plain" / fetched.commit
         if not plain.is_dir():
-            plain.parent.mkdir(parents=True, exist_ok=True)
-            unfinished = Path(tempfile.mkdtemp(dir=plain.parent))
-            for name, path in fetched.files.items():
-                (unfinished / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, unfinished / name)
-            with contextlib.suppress(OSError):  # another process made the folder first
-                unfinished.rename(plain)
+            with OwnFolder(plain.parent) as unfinished:
+                for name, path in fetched.files.items():
+                    copy(path, unfinished / name)
+                with contextlib.suppress(OSError):  # another process made the folder first
+                    move(unfinished, plain)
         return plain
 
 

@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import platform
 import re
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 from hf_credit._version import __version__
 from hf_credit.evaluation.ledger import read_ledger
 from hf_credit.evaluation.runs import Run, read_run, versions
+from hf_credit.files import OwnFolder
 from hf_credit.hub.client import connect
 from hf_credit.hub.leaderboard import credit_board
 from hf_credit.hub.leaderboard.entries import (
@@ -218,8 +218,8 @@ def packed(draft: Entry, episodes: Sequence[PlayedEpisode]) -> Submission:
         draft: the entry, except for its `episodes_sha256`.
         episodes: its episodes.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        content = write_replies(episodes, Path(folder) / "episodes.parquet").read_bytes()
+    with OwnFolder() as folder:
+        content = write_replies(episodes, folder / "episodes.parquet").read_bytes()
     entry = dataclasses.replace(draft, episodes_sha256=hashlib.sha256(content).hexdigest())
     text = to_json(entry)
     name = entry_id(text, content)

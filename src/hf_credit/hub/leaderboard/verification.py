@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +20,7 @@ import numpy as np
 from hf_credit.boundary import read
 from hf_credit.evaluation.runs import versions
 from hf_credit.evaluation.statistics import permutation_test
+from hf_credit.files import OwnFolder, copy
 from hf_credit.hub.leaderboard.confined import ISOLATION, Limits, confined_play
 from hf_credit.hub.leaderboard.credit_board import board_method
 from hf_credit.hub.leaderboard.entries import Checkpoint, Entry, PlayedEpisode
@@ -188,9 +187,10 @@ def _credit_request(
     board_method(entry.method)
     if tensor_digest(benchmark / task.policy) != task.policy_digest:
         raise ValueError(f"the policy of the board {task.name!r} must be the season's, got other weights; fetch it.")
-    with tempfile.TemporaryDirectory(prefix="hf-credit-policy-") as folder:
+    with OwnFolder(prefix="hf-credit-policy-") as policy:
         # The cache holds links to files in folders that the confined process cannot read.
-        policy = Path(shutil.copytree(benchmark / task.policy, Path(folder) / "policy"))
+        for path in (path for path in (benchmark / task.policy).rglob("*") if path.is_file()):
+            copy(path, policy / path.relative_to(benchmark / task.policy))
         request = {
             "method": dict(entry.method),
             "task": dataclasses.asdict(task),

@@ -17,6 +17,7 @@ from transformers import AttentionInterface, PreTrainedTokenizerBase, TrainerCal
 from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer, async_grpo_trainer, packing
 from trl.trainer.utils import print_prompt_completions_sample
 
+from hf_credit.files import replaced
 from hf_credit.policies.role_policies import use_adapter
 from hf_credit.trainers.asynchronous.attention import segment_attention
 from hf_credit.trainers.asynchronous.collection import CreditedRollouts
@@ -288,9 +289,8 @@ def _log_completions(columns: Mapping[str, Any], args: Any, step: int) -> None:
     steps = [step] * len(prompts)
     table = {"step": steps, "prompt": prompts, "completion": completions, **rewards, **extra, "advantage": advantages}
     frame: Any = Dataset.from_dict(table).to_pandas()
-    folder = Path(args.output_dir, "completions")
-    folder.mkdir(parents=True, exist_ok=True)
-    frame.to_parquet(folder / f"completions_{step:05d}.parquet")
+    with replaced(Path(args.output_dir, "completions", f"completions_{step:05d}.parquet")) as path:
+        frame.to_parquet(path)
     for tracker in {"wandb", "trackio"} & set(args.report_to):
         table_of, log = imported(f"{tracker}:Table"), imported(f"{tracker}:log")
         log({"completions": table_of(dataframe=frame)})

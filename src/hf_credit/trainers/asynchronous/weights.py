@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -14,13 +12,13 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from hf_credit.checkpoints import explain_disk_errors
+from hf_credit.files import OwnFolder
 
 logger = logging.getLogger(__name__)
 
 _SHARD_BYTES = 4 * 1024**3  # maximum held in memory before it is written
 _MOST_NATS = 1e-2  # rounding of float32 on both sides
 _MOST_NATS_ROUNDED = 0.2  # with fewer bits on either side
-_UNFINISHED = ".unfinished"
 
 
 class Reloading(Protocol):
@@ -42,59 +40,54 @@ class Reloading(Protocol):
 class FolderTransfer:
     """Transfers weights in files of a folder that trainer and server see under the same path.
 
-    It implements TRL's `WeightTransferProtocol`. Each transfer writes a new folder, which is renamed once it is
-    complete, so a server never reads a partial transfer. The previous folder is removed once the server has loaded the
-    new one.
+    It implements TRL's `WeightTransferProtocol`. Each transfer writes a new folder, whose name the server learns once
+    it is complete. The previous folder is removed once the server has loaded the new one; those of other runs stay.
 
     Args:
         server: receives the weights.
-        folder: created if missing. Files left by a killed run are removed.
+        folder: created if missing.
     """
 
     def __init__(self, server: Reloading, folder: Path) -> None:
         self.server = server
         self.folder = folder
-        self._run = secrets.token_hex(4)
-        self._sent = 0
-        self._whole: Path | None = None
+        self._sent: list[OwnFolder] = []  # the last one is whole
 
     def init_weight_transfer(self) -> None:
         self.server.wait()
         with explain_disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-        self._remove_all_but(None)
+        if others := sorted(path.name for path in self.folder.glob("weights-*")):
+            logger.warning("%s holds weights of other runs, which may be removed: %s", self.folder, ", ".join(others))
 
     def pause(self) -> None:
         self.server.pause()
 
     def send_weights(self, iterator: Iterator[tuple[str, Tensor]]) -> None:
-        self._sent += 1
-        whole = self.folder / f"weights-{self._run}-{self._sent}"
-        unfinished = whole.with_suffix(_UNFINISHED)
         with explain_disk_errors(self.folder):
-            unfinished.mkdir()
-            for number, shard in enumerate(_shards(iterator)):
-                save_file(shard, unfinished / f"model-{number:05d}.safetensors", metadata={"format": "pt"})
-            unfinished.rename(whole)
-        self._whole = whole
-        self.server.reload_weights(str(whole))
-        self._remove_all_but(whole)
+            new = OwnFolder(self.folder, "weights-", mode=0o777, kept=True)
+            try:
+                for number, shard in enumerate(_shards(iterator)):
+                    save_file(shard, new.path / f"model-{number:05d}.safetensors", metadata={"format": "pt"})
+            except BaseException:
+                new.remove()
+                raise
+        self._sent.append(new)
+        self.server.reload_weights(str(new.path))
+        for before in self._sent[:-1]:
+            before.remove()
+        self._sent = [new]
 
     def resume(self) -> None:
         self.server.resume()
 
     def restore(self) -> None:
         """Makes a server that was away, and may be another process, load the last weights again."""
-        if self._whole is not None:
-            self.server.reload_weights(str(self._whole))
+        if self._sent:
+            self.server.reload_weights(str(self._sent[-1].path))
 
     def destroy(self) -> None:
         """Keeps the last weights, which the server may load again."""
-
-    def _remove_all_but(self, kept: Path | None) -> None:
-        for path in self.folder.glob("weights-*"):
-            if path != kept:
-                shutil.rmtree(path, ignore_errors=True)
 
 
 def _shards(weights: Iterator[tuple[str, Tensor]]) -> Iterator[dict[str, Tensor]]:
