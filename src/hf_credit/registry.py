@@ -46,7 +46,8 @@ def find(kind: str, known: Mapping[str, str], name: str) -> Callable[..., Any]:
         raise ValueError(f"{kind} must be a name, got {name!r}; write the name alone, and its options beside it.")
     target = known.get(name) or _entry_points(kind).get(name) or name
     if not is_code(target):
-        remedy = did_you_mean(name, names(kind, known), _ALSO_CALLED.get(kind, {})) or "pick one of these."
+        code = "write module:object in ASCII letters, digits, _ and dots." if ":" in name else "pick one of these."
+        remedy = did_you_mean(name, names(kind, known), _ALSO_CALLED.get(kind, {})) or code
         named = ", ".join(names(kind, known))
         raise ValueError(f"{kind} must be one of {named}, or 'module:object', got {name!r}; {remedy}")
     try:

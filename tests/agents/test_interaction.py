@@ -453,6 +453,17 @@ def test_an_async_def_is_refused_in_a_sentence_that_says_so(
     interaction.close()
 
 
+def test_a_clean_up_that_is_an_async_def_is_shown_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "my_program.py").write_text(f"async def later(task, folder):\n    pass\n{_PLAYS}")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    interaction = AgentInteraction("my_program:play", close="my_program:later")
+    interaction.start({}, 0)
+    interaction.close()
+    assert "score and close must be plain functions, got the coroutine of an async def" in capfd.readouterr().err
+
+
 def test_a_tensor_as_score_is_refused_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_program.py").write_text(f"import torch\n{_PLAYS.replace('1.0', 'torch.tensor(0.5)')}")
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -60,7 +60,7 @@ def test_broken_code_is_shown_with_its_traceback_costs_no_other_cell_and_is_fill
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("evil-mod:make", "Error: method must be one of .*, or 'module:object', got 'evil-mod:make'"),
+        ("evil-mod:make", "Error: method must be one of .*, or 'module:object', got 'evil-mod:make'; write module"),
         ("évil:make", "Error: method must be one of "),
         ("no_such_module:make", "must be importable as 'module:object', got 'no_such_module:make'"),
         ("builtins:len", "got 1 failed cells"),

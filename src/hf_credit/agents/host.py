@@ -178,7 +178,7 @@ def _closing(run: _Run, closer: Callable[..., Any], others: list[Any]) -> int:
     try:
         _close_all(others)
         os.chdir(run.folder.path)
-        closer(dict(run.task), run.folder.path)
+        _no_coroutine(closer(dict(run.task), run.folder.path))
     except BaseException:
         traceback.print_exc()
     finally:
@@ -270,8 +270,8 @@ def _result(
 def _no_coroutine(result: Any) -> Any:
     if inspect.isawaitable(result) or inspect.isasyncgen(result):
         raise TypeError(
-            f"a program and its scorer must be plain functions, got the {type(result).__name__} of an async def; run "
-            "it inside of a plain function with asyncio.run."
+            f"a program, score and close must be plain functions, got the {type(result).__name__} of an async def; "
+            "run it inside of a plain function with asyncio.run."
         )
     return result
 
