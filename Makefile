@@ -27,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help docs venv test suite test-lowest test-highest test-trl test-vllm test-agents test-wheel browser soak mutants lint format demo leaderboard playthroughs spaces benchmarks clean
+.PHONY: help docs venv test suite test-lowest test-highest test-trl test-vllm test-agents test-pretrained test-wheel browser soak mutants lint format demo leaderboard playthroughs spaces benchmarks clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf 'make %-13s %s\n' "$$name" "$$text"; done
@@ -103,6 +103,10 @@ $(AGENTS_STAMP): $(PROJECTS) constraints-agents.txt tests/frameworks/requirement
 	@cp tests/frameworks/package.json tests/frameworks/package-lock.json $(AGENTS_VENV)
 	@if command -v npm > /dev/null; then npm ci --prefix $(AGENTS_VENV) --ignore-scripts --no-audit --no-fund --silent; fi
 	@touch $@
+
+test-pretrained: $(STAMP) ## test all that a user does with a pretrained chat model of 135M parameters, which is fetched once
+	$(BIN)/python -m pytest -m pretrained --junitxml $(VENV)/pretrained.xml tests/pretrained
+	@$(BIN)/python tests/compatibility.py $(VENV)/pretrained.xml "make test-pretrained"
 
 soak: $(STAMP) ## test publishing to a Hub whose requests fail, with twenty seeds in place of two (minutes)
 	OMP_NUM_THREADS=1 LOCAL_HUB_FAULT_SEEDS=20 $(BIN)/python -m pytest --numprocesses auto tests/hub packages/local-hub
