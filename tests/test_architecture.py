@@ -20,7 +20,6 @@ SHARED = {
     "boundary",
     "checkpoint_store",
     "checkpoints",
-    "deprecated",
     "extras",
     "files",
     "http_guard",

@@ -166,10 +166,6 @@ _OF_OS = {"popen", "startfile", "system"}
 EXCEPTIONS = {
     "hf_credit/trust.py": ("find_spec import_module importlib", "this is the place"),
     "hf_credit/__init__.py": ("import_module importlib", "its own names, on first use"),
-    "hf_credit/deprecated.py": (
-        "import_module importlib",
-        "new places of old names, which modules of this library list",
-    ),
     "hf_credit/checkpoint_store.py": ("import_module importlib", "the one module that hf_credit/__init__.py names"),
     "hf_credit/agents/hosting.py": ("Popen subprocess", "this Python, for hf_credit.agents.host"),
     "hf_credit/agents/host.py": ("subprocess", "the command of a task, which needs consent (tasks/spec.py)"),

@@ -12,7 +12,6 @@ from hf_credit.collectors.continuations import Continuations, continuation_value
 from hf_credit.collectors.forks import RandomForks, UncertainForks, fork, tree_numbers
 from hf_credit.collectors.removals import Removals
 from hf_credit.collectors.verified import Verified
-from hf_credit.deprecated import renamed
 from hf_credit.options import check_options
 from hf_credit.registry import find, name_and_options, refuse_options
 
@@ -38,13 +37,6 @@ __all__ = [
     "tree_numbers",
 ]
 
-_CVT = ("AuditedSteps", "context_values", "counterfactual", "step_features")
-
-__getattr__ = renamed(
-    __name__,
-    {"Collected": "RolloutBatch", "Sample": "Rollout"},
-    moved=dict.fromkeys(_CVT, "hf_credit.methods.cvt"),
-)
 
 COLLECTORS = {
     "continuations": "hf_credit.collectors.continuations:Continuations",

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
-from hf_credit.deprecated import renamed_fields
 from hf_credit.options import Count, GroupSize, Options
 from hf_credit.rollouts import Episode, Interaction, RolloutRequest
 from hf_credit.rollouts.capabilities import Replayable
@@ -40,7 +39,6 @@ class Rollout:
     extras: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
-@renamed_fields({"samples": "rollouts"})
 @dataclass(frozen=True, kw_only=True)
 class RolloutBatch:
     """The episodes of a batch of task rows, on this process.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hf_credit.deprecated import renamed
 from hf_credit.evaluation.credited import CreditedDecision, CreditedEpisode, CreditedReply, cut
 from hf_credit.evaluation.episode_page import rounded, written_out
 from hf_credit.evaluation.runs import Run
@@ -86,6 +85,3 @@ def _last(values: Sequence[float]) -> str:
 
 def _short(value: float | None) -> str:
     return "-" if value is None else rounded(value, ".3g")
-
-
-__getattr__ = renamed(__name__, {"said": "short_reply", "in_a_line": "in_one_line"})

@@ -16,7 +16,6 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_credit.boundary import Range, read
 from hf_credit.collectors import RolloutBatch
-from hf_credit.deprecated import renamed
 from hf_credit.environments.tool_calls import call_in_words
 from hf_credit.files import write
 from hf_credit.methods import DecisionCredit
@@ -507,6 +506,3 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _rounded(one) for name, one in value.items()}
     return [_rounded(one) for one in value] if isinstance(value, list | tuple) else value
-
-
-__getattr__ = renamed(__name__, {"asked_anew": "new_requests", "offered": "offered_tools"})

@@ -15,7 +15,6 @@ from hf_credit import methods
 from hf_credit.agents.calls import canonical_call, canonical_messages, digest, shown_message, written
 from hf_credit.agents.program import DEFAULT_ROLE
 from hf_credit.collectors import Rollout, RolloutBatch
-from hf_credit.deprecated import renamed, renamed_fields
 from hf_credit.environments.tool_calls import marked, write_call
 from hf_credit.evaluation.credited import CreditedEpisode, credited_episodes
 from hf_credit.extras import how_to_install
@@ -87,7 +86,6 @@ class Trace:
     with_tokens: bool
 
 
-@renamed_fields({"most_telling": "largest_spread"})
 @dataclass(frozen=True, kw_only=True)
 class CreditedTraces:
     """Recorded traces and the credit of their replies.
@@ -381,6 +379,3 @@ def _called(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _number(name: str, value: Any) -> float:
     return finite_number(name, float(value) if isinstance(value, bool) else value)
-
-
-__getattr__ = renamed(__name__, {"Asked": "RecordedState"})

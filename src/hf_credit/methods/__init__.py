@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from hf_credit.deprecated import renamed
 from hf_credit.methods.base import Credit, CriticTargets, DecisionCredit, Estimator, Method
 from hf_credit.methods.composition import PARTS, composed
 from hf_credit.options import check_options
@@ -29,7 +28,6 @@ __all__ = [
     "summary",
 ]
 
-__getattr__ = renamed(__name__, {"Lesson": "CriticTargets"})
 
 METHODS = {
     "active_replay": "hf_credit.methods.active_replay:active_replay",

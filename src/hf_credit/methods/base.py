@@ -14,7 +14,6 @@ from hf_credit import oracles
 from hf_credit.collectors import Collector, RolloutBatch, Single
 from hf_credit.collectors.base import gives_of
 from hf_credit.critics.specs import CriticSpec
-from hf_credit.deprecated import renamed_fields
 from hf_credit.oracles import Oracle
 from hf_credit.oracles.auditing import Auditor, Interventions
 from hf_credit.oracles.auditors import auditor_spec, interventions_spec
@@ -34,7 +33,6 @@ def one_number(credit: DecisionCredit) -> float | None:
     return credit
 
 
-@renamed_fields({"readings": "inputs"})
 @dataclass(frozen=True, kw_only=True)
 class CriticTargets:
     """Training targets of a critic from an update.
@@ -52,7 +50,6 @@ class CriticTargets:
     critic: str = "critic"
 
 
-@renamed_fields({"lessons": "critic_targets"})
 @dataclass(frozen=True, kw_only=True)
 class Credit:
     """The result of an estimator.
@@ -100,7 +97,6 @@ class Estimator(Protocol):
         """
 
 
-@renamed_fields({"kinds": "critic_specs"})
 @dataclass(frozen=True, kw_only=True)
 class Method:
     """A collector, an estimator, and what they need.

@@ -1,6 +1,5 @@
 """Rollouts: from a task to an episode of decisions, and from decisions to training rows."""
 
-from hf_credit.deprecated import renamed
 from hf_credit.rollouts.buckets import Alternative, alternatives
 from hf_credit.rollouts.chat import Chat
 from hf_credit.rollouts.engine import Engine, RolloutRequest
@@ -48,19 +47,3 @@ __all__ = [
     "sequence_mean",
     "verify",
 ]
-
-_CVT = ("Branch", "Branches", "Gate", "audited", "branches")
-_T3 = ("RULES", "Rule", "Step", "Truncated", "TruncatedState", "first_cut", "make_rule")
-
-__getattr__ = renamed(
-    __name__,
-    {
-        "EnvironmentTurn": "EnvironmentState",
-        "LocalRunner": "LocalContext",
-        "Reading": "CriticInput",
-        "Runner": "MethodContext",
-        "Start": "RolloutRequest",
-        "TruncatedTurn": "TruncatedState",
-    },
-    moved=dict.fromkeys(_T3, "hf_credit.methods.t3") | dict.fromkeys(_CVT, "hf_credit.methods.cvt"),
-)

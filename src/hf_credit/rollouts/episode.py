@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from hf_credit.deprecated import renamed_fields
-
 
 class Ending(StrEnum):
     """How an episode ended."""
@@ -90,7 +88,6 @@ class Decision:
         return self.step == other.step
 
 
-@renamed_fields({"path": "branch", "inherited": "prefix_length", "ways": "num_leaves"})
 @dataclass(frozen=True, kw_only=True)
 class Episode:
     """One episode of an Interaction.

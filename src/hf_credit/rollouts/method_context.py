@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from hf_credit.deprecated import renamed_arguments
 from hf_credit.environments.randomness import stream
 from hf_credit.rollouts.chat import Chat
 from hf_credit.rollouts.engine import Engine, RolloutRequest
@@ -195,7 +194,6 @@ class LocalContext:
             )
         return [one for one in reported if one is not None]
 
-    @renamed_arguments({"readings": "inputs"})
     def values(self, inputs: Sequence[CriticInput], critic: str = "critic") -> list[tuple[float, ...]]:
         if critic not in self.critics:
             raise ValueError(

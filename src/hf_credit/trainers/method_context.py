@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, cast
 
-from hf_credit.deprecated import renamed_arguments
 from hf_credit.environments.randomness import stream
 from hf_credit.rollouts import Decision, Engine, Episode, Interaction, Ledger, RolloutRequest
 from hf_credit.rollouts.failures import (
@@ -85,7 +84,6 @@ class TrainerContext:
                 stack.enter_context(self.trainer.frozen_policy())
             return self.trainer.decision_logprobs(decisions)
 
-    @renamed_arguments({"readings": "inputs"})
     def values(self, inputs: Sequence[CriticInput], critic: str = "critic") -> list[tuple[float, ...]]:
         return self.trainer.critics[critic](inputs)
 
