@@ -110,7 +110,7 @@ def check(name: str, value: Any, kind: Any, bounds: Range = _ANY, sender: str = 
         _refuse_unless(isinstance(value, Mapping), full, "a mapping", value)
         if inner and inner[1] is not Any:
             return {key: check(f"{name}[{key!r}]", one, inner[1], sender=sender) for key, one in value.items()}
-    elif sender and (is_typeddict(kind) or (dataclasses.is_dataclass(kind) and type(value) is not kind)):
+    elif sender and (is_typeddict(kind) or (dataclasses.is_dataclass(kind) and not isinstance(value, kind))):
         return _fields(name, value, kind, sender, full)
     return value
 
