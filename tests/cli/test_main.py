@@ -25,6 +25,7 @@ COMMANDS = {
     "play",
     "init-policy",
     "preview",
+    "warm-up",
     "train",
     "evaluate",
     "diagnose",

@@ -215,19 +215,21 @@ def test_failed_and_long_episodes_are_left_out_and_counted():
         demonstration(outcome=1.0, metrics={"success": 0.0}),
         demonstration(reply=5),
         demonstration(context=9),
+        demonstration(context=7, reply=4),
         demonstration(ending=Ending.ERROR),
         demonstration(decisions=()),
     ]
-    kept, dropped = select(found, 1.0, max_new_tokens=4, max_tokens=10)
-    assert kept == [found[0]]
+    kept, dropped = select(found, 1.0, max_new_tokens=4, max_context_tokens=8, max_length=10)
+    assert kept == [found[0], found[2]]  # without an outcome nothing is known to have failed
     assert dropped == {
-        "failed (success below 1)": 3,
+        "failed (success below 1)": 2,
         "with a reply above 4 tokens (max_new_tokens)": 1,
-        "above 10 tokens, which the model or max_length does not hold": 1,
+        "with a context above 8 tokens": 1,
+        "above 10 tokens (max_length)": 1,
         "ended in an error": 1,
         "without a reply of a trained role": 1,
     }
-    assert len(select(found, None)[0]) == 6
+    assert len(select(found, None)[0]) == 7
 
 
 @given(

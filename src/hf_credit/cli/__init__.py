@@ -41,6 +41,7 @@ from hf_credit.cli.recipes import recipes
 from hf_credit.cli.report import report
 from hf_credit.cli.submit import submit
 from hf_credit.cli.train import train
+from hf_credit.cli.warm_up import warm_up
 from hf_credit.extras import OF_THE_REPOSITORY, how_to_install
 from hf_credit.redaction import redacted
 from hf_credit.trust import search_here
@@ -82,6 +83,11 @@ app.command(short_help="List the training recipes, or print one.")(recipes)
 app.command(short_help="Play a game in the terminal.")(play)
 app.command("init-policy", short_help="Build a small policy from scripted play.")(init_policy)
 app.command(short_help="Look at a few episodes of a recipe before a training.", context_settings=_FIELDS)(preview)
+app.command(
+    "warm-up",
+    short_help="Train a model on an oracle's or a script's play, or on records.",
+    context_settings=_FIELDS,
+)(warm_up)
 app.command(
     short_help="Train a policy from a recipe.",
     context_settings=_FIELDS,

@@ -1,4 +1,4 @@
-"""The options of `evaluate` and `diagnose` for the task and the policy."""
+"""The options of `evaluate`, `diagnose` and `warm-up` for the task and the policy."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the numbers as JSON 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Played:
-    """Options of a command: each field is one, with its default."""
+class Prompted:
+    """Options of a command for the task, its prompts and its sampling: each field is one, with its default."""
 
     task: Annotated[
         str | None,
@@ -33,21 +33,6 @@ class Played:
         ),
     ] = None
     option: EnvironmentOptions = None
-    dataset: Annotated[
-        str | None, typer.Option(help="Task rows: a file or an id on the Hub; by default those of the task.")
-    ] = None
-    split: Annotated[str, typer.Option(help="Split of the dataset, if it has splits.")] = "test"
-    first_task: Annotated[int, typer.Option(help="Index of the first task.", min=0)] = 0
-    oracle: Annotated[
-        str | None, typer.Option(help="Oracle that judges the actions; by default that of the environment.")
-    ] = None
-    oracle_option: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of --oracle; repeatable.")
-    ] = None
-    role_model: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ROLE=MODEL", help="Model of an untrained role, such as a judge; repeatable."),
-    ] = None
     history: Annotated[
         str | None,
         typer.Option(
@@ -74,8 +59,6 @@ class Played:
         int | None,
         typer.Option(help="Number of likeliest tokens to sample from; 0 is off. By default as in training."),
     ] = None
-    batch_size: Annotated[int, typer.Option(help="Number of parallel episodes.", min=1)] = 256
-    device: DeviceOption = None
     trust_remote_code: Annotated[
         bool,
         typer.Option(
@@ -95,14 +78,39 @@ class Played:
         Raises:
             ValueError: as `spec_for`, or an option is invalid.
         """
+        from hf_credit.tasks import TaskSpec
+
         known = spec_for(model, self.task, parse_options(self.option), self.trust_remote_code, consent)
         prompt = given(history=self.history, instructions=self.instructions, max_turns=self.max_turns)
         names = ("max_new_tokens", "temperature", "top_p", "top_k")
         sampling = given(**{name: getattr(self, name) for name in names})
         spec = replace(known, **prompt, sampling=replace(known.sampling, **sampling))
-        if (difference := spec.shown_unlike(known, model)) is not None:
+        if (difference := spec.shown_unlike(TaskSpec.load(model), model)) is not None:
             typer.echo(f"Warning: {difference}", err=True)
         return spec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Played(Prompted):
+    """Options of a command that plays a task with a policy."""
+
+    dataset: Annotated[
+        str | None, typer.Option(help="Task rows: a file or an id on the Hub; by default those of the task.")
+    ] = None
+    split: Annotated[str, typer.Option(help="Split of the dataset, if it has splits.")] = "test"
+    first_task: Annotated[int, typer.Option(help="Index of the first task.", min=0)] = 0
+    oracle: Annotated[
+        str | None, typer.Option(help="Oracle that judges the actions; by default that of the environment.")
+    ] = None
+    oracle_option: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of --oracle; repeatable.")
+    ] = None
+    role_model: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ROLE=MODEL", help="Model of an untrained role, such as a judge; repeatable."),
+    ] = None
+    batch_size: Annotated[int, typer.Option(help="Number of parallel episodes.", min=1)] = 256
+    device: DeviceOption = None
 
     def judge(self) -> Oracle[Any] | None:
         """Makes the oracle of `--oracle`; returns `None` if there is none.

@@ -22,6 +22,7 @@ from hf_credit.methods import DecisionCredit
 from hf_credit.methods.base import one_number
 from hf_credit.rollouts import Decision, Episode, Interaction, Request
 from hf_credit.rollouts.buckets import alternatives
+from hf_credit.rollouts.capabilities import Replayable
 from hf_credit.rollouts.chat import joined_parts, read_tokens
 from hf_credit.safe_io import parse_json, read_text
 
@@ -32,7 +33,7 @@ MOST_BYTES = 16 * 2**20
 """The size of this file above which every second update is dropped and updates are recorded half as often."""
 
 _MAX_DECISIONS, _MAX_ALTERNATIVES, _MAX_TOKENS = 64, 8, 2_000
-_MAX_CONTEXT, _MAX_REPLY, _MAX_ALTERNATIVE = 2_000, 4_000, 500  # characters
+_MAX_CONTEXT, _MAX_REPLY, _MAX_ALTERNATIVE, _MAX_STATE = 2_000, 4_000, 500, 20_000  # characters
 _MAX_MESSAGES, _MAX_CALLS = 8, 16
 _WINDOW = 8  # tokens that are decoded together, so that each is written as in the whole text
 
@@ -115,6 +116,7 @@ class CreditedEpisode:
         update: the number of its update, from 1; 0 outside training.
         instance: the index of its task in the update.
         decisions_left_out: the number of omitted decisions.
+        state: its first state as text, from which it can be played again; empty if it is not known.
     """
 
     decisions: tuple[CreditedDecision, ...]
@@ -125,6 +127,7 @@ class CreditedEpisode:
     update: Number = 0
     instance: Number = 0
     decisions_left_out: Number = 0
+    state: str = ""
 
     def to_json(self) -> str:
         """Writes the episode as one line of strict JSON, which `from_json` reads."""
@@ -146,9 +149,16 @@ class CreditedEpisode:
             ) from None
 
     def shortened(self) -> CreditedEpisode:
-        """Returns the episode with at most 64 decisions, 8 alternatives for each, and shortened texts."""
+        """Returns the episode with at most 64 decisions, 8 alternatives for each, shortened texts, no long state."""
         kept = tuple(_shortened(one) for one in self.decisions[:_MAX_DECISIONS])
-        return replace(self, decisions=kept, decisions_left_out=len(self.decisions) - len(kept))
+        state = self.state if len(self.state) <= _MAX_STATE else ""
+        return replace(self, decisions=kept, decisions_left_out=len(self.decisions) - len(kept), state=state)
+
+    @property
+    def whole(self) -> bool:
+        """Whether it has its first state and all of its replies, none of them shortened."""
+        kept = all(len(decision.reply) <= _MAX_REPLY for decision in self.decisions)
+        return bool(self.state) and kept and not self.decisions_left_out
 
 
 def credited_episode(
@@ -205,8 +215,18 @@ def credited_episode(
         ending=str(episode.ending),
         error=episode.error,
         metrics=dict(episode.metrics),
+        state=_first_state(interaction, episode),
         **facts,
     )
+
+
+def _first_state(interaction: Interaction[Any] | None, episode: Episode) -> str:
+    if interaction is None or not episode.decisions or episode.decisions[0].state is None:
+        return ""
+    try:
+        return Replayable(interaction).state_to_json(episode.decisions[0].state)
+    except ValueError:  # its states stay in the process
+        return ""
 
 
 def credited_episodes(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hf_credit import methods
 from hf_credit.agents.calls import canonical_call, canonical_messages, digest, shown_message, written
@@ -24,6 +25,8 @@ from hf_credit.rollouts import Decision, Ending, Episode, Interaction, LocalCont
 from hf_credit.rollouts.failures import in_one_line
 from hf_credit.safe_io import MOST_BYTES, parse_json
 from hf_credit.validators import finite_number
+
+T = TypeVar("T")
 
 _GIVEN = frozenset({"groups"})  # the needs of estimators that recorded traces meet
 _GROUPS = ("task_id", "group_id", "group", "task")
@@ -161,22 +164,7 @@ def credit_traces(source: str | Path | Iterable[str | Mapping[str, Any]], method
         OSError: the file cannot be read.
     """
     refuse_method(method)
-    traces: list[Trace] = []
-    failures: list[tuple[int, str]] = []
-    lines = _lines(Path(source)) if isinstance(source, str | Path) else source
-    for number, line in enumerate(lines, start=1):
-        if isinstance(line, str) and not line.strip():
-            continue
-        try:
-            traces.append(_trace(parse_json(line, broken_text=True) if isinstance(line, str) else line, number))
-        except ImportError:
-            raise
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-            sentence = isinstance(error, ValueError) and "\n" not in str(error)
-            failures.append((number, str(error) if sentence else in_one_line(error)))
-    if not traces:
-        first = f"line {failures[0][0]}: {failures[0][1]}" if failures else "an empty file"
-        raise ValueError(f"a file of traces must have a readable trace, got {first}")
+    traces, failures = read_lines(source, trace_of)
     if not all(trace.with_tokens for trace in traces):
         refuse_method(method, with_tokens=False)
     collected, context = _batch(traces), LocalContext()
@@ -189,6 +177,38 @@ def credit_traces(source: str | Path | Iterable[str | Mapping[str, Any]], method
         for episode, own in zip(collected.episodes, given, strict=True)
     )
     return CreditedTraces(method=method.name, traces=tuple(traces), credit=credit, failures=tuple(failures))
+
+
+def read_lines(
+    source: str | Path | Iterable[str | Mapping[str, Any]], read: Callable[[Any, int], T]
+) -> tuple[list[T], list[tuple[int, str]]]:
+    """Returns what `read` makes of the lines of a file, and the number of each line that it cannot read, with why.
+
+    Args:
+        source: as for `credit_traces`.
+        read: takes the JSON value of a line and its number, from 1.
+
+    Raises:
+        ValueError: no line can be read.
+        OSError: the file cannot be read.
+    """
+    found: list[T] = []
+    failures: list[tuple[int, str]] = []
+    lines = _lines(Path(source)) if isinstance(source, str | Path) else source
+    for number, line in enumerate(lines, start=1):
+        if isinstance(line, str) and not line.strip():
+            continue
+        try:
+            found.append(read(parse_json(line, broken_text=True) if isinstance(line, str) else line, number))
+        except ImportError:
+            raise
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+            sentence = isinstance(error, ValueError) and "\n" not in str(error)
+            failures.append((number, str(error) if sentence else in_one_line(error)))
+    if not found:
+        first = f"line {failures[0][0]}: {failures[0][1]}" if failures else "an empty file"
+        raise ValueError(f"a file of traces must have a readable trace, got {first}")
+    return found, failures
 
 
 def refuse_method(method: Method, with_tokens: bool = True) -> None:
@@ -250,7 +270,17 @@ def _lines(path: Path) -> Iterator[str]:
             yield line.decode("utf-8", "surrogateescape")
 
 
-def _trace(row: Any, number: int) -> Trace:
+def trace_of(row: Any, number: int, scored: bool = True) -> Trace:
+    """Returns the trace of an object as in `credit_traces`.
+
+    Args:
+        row: the object.
+        number: its line.
+        scored: whether it must have an outcome; if not, that of a trace without is NaN.
+
+    Raises:
+        ValueError: it is no trace; and other errors about values of a wrong type.
+    """
     if not isinstance(row, Mapping) or ("messages" in row) == ("turns" in row):
         raise ValueError("a trace must be an object with messages or turns, got something else; correct the line.")
     with_tokens = "turns" in row
@@ -267,14 +297,19 @@ def _trace(row: Any, number: int) -> Trace:
         )
     rewards = [_number("a reward", one) for one in rewards]
     outcome = next((row[name] for name in _OUTCOMES if row.get(name) is not None), None)
-    if outcome is None and row.get("rewards") is None:
+    unscored = outcome is None and row.get("rewards") is None
+    if unscored and scored:
         raise ValueError(f"a trace must have one of {', '.join(_OUTCOMES)} or rewards, got none; add one of them.")
     episode = Episode(
         decisions=tuple(
             Decision(step=step, reward=reward, **one)
             for step, (one, reward) in enumerate(zip(decisions, rewards, strict=True))
         ),
-        outcome=sum(rewards) if outcome is None else _number("the outcome of a trace", outcome),
+        outcome=math.nan
+        if unscored
+        else sum(rewards)
+        if outcome is None
+        else _number("the outcome of a trace", outcome),
         ending=Ending.FINISHED,
     )
     name = next((row[name] for name in _NAMES if isinstance(row.get(name), str)), str(number))

@@ -125,31 +125,37 @@ def select(
     found: Iterable[Demonstration],
     least_success: float | None = None,
     max_new_tokens: int | None = None,
-    max_tokens: int | None = None,
+    max_context_tokens: int | None = None,
+    max_length: int | None = None,
 ) -> tuple[list[Demonstration], Counter[str]]:
     """Returns the episodes to imitate, and the number of others by reason.
 
     Args:
         found: the episodes.
-        least_success: the minimum of `success_of`; `None` keeps failed episodes too.
+        least_success: the minimum of `success_of`; `None` keeps failed episodes too. One without an outcome, which is
+            NaN, is kept.
         max_new_tokens: the maximum length of a reply, end token included.
-        max_tokens: the maximum length of a context with its reply.
+        max_context_tokens: the maximum length of a context.
+        max_length: the maximum length of a context with its reply.
     """
     kept: list[Demonstration] = []
     dropped: Counter[str] = Counter()
     for one in found:
-        replies = [len(decision.action_ids) for decision in one.episode.decisions]
-        whole = [len(decision.context_ids) + len(decision.action_ids) for decision in one.episode.decisions]
+        decisions = one.episode.decisions
+        contexts = [len(decision.context_ids) for decision in decisions]
+        replies = [len(decision.action_ids) for decision in decisions]
         if one.episode.ending == Ending.ERROR:
             dropped["ended in an error"] += 1
-        elif not any(decision.trained for decision in one.episode.decisions):
+        elif not any(decision.trained for decision in decisions):
             dropped["without a reply of a trained role"] += 1
-        elif least_success is not None and not success_of(one.episode) >= least_success:
+        elif least_success is not None and success_of(one.episode) < least_success:
             dropped[f"failed (success below {least_success:g})"] += 1
         elif max_new_tokens is not None and max(replies) > max_new_tokens:
             dropped[f"with a reply above {max_new_tokens} tokens (max_new_tokens)"] += 1
-        elif max_tokens is not None and max(whole) > max_tokens:
-            dropped[f"above {max_tokens} tokens, which the model or max_length does not hold"] += 1
+        elif max_context_tokens is not None and max(contexts) > max_context_tokens:
+            dropped[f"with a context above {max_context_tokens} tokens"] += 1
+        elif max_length is not None and max(map(sum, zip(contexts, replies, strict=True))) > max_length:
+            dropped[f"above {max_length} tokens (max_length)"] += 1
         else:
             kept.append(one)
     return kept, dropped

@@ -7,6 +7,7 @@ from typing import Any
 
 from hf_credit.environments.randomness import stream
 from hf_credit.rollouts import Chat, Decision, Episode, Interaction, Request, RolloutRequest
+from hf_credit.rollouts.capabilities import Learned
 from hf_credit.rollouts.chat import Thread
 from hf_credit.rollouts.scripts import Script
 
@@ -23,11 +24,11 @@ def walk(interaction: Interaction[Any], script: Script, start: RolloutRequest[An
     Args:
         interaction: the task.
         script: the player. It replies to the requests of a step in order, from one random generator.
-        start: the task row and the seed of the episode and the script; if `None`, the row's seed, or 0.
+        start: the task row and the seed of the episode and the script; if `None`, the row's seed, or 0. Or the state.
     """
     seed = start.task.get("seed", 0) if start.seed is None else start.seed
     draws = stream(seed, "scripted")
-    state = interaction.start(start.task, seed)
+    state = interaction.start(start.task, seed) if start.state is None else start.state
     steps: list[Step] = []
     while requests := interaction.pending(state):
         replies = [script(state, request, draws) for request in requests]
@@ -58,6 +59,7 @@ def recorded(interaction: Interaction[Any], chat: Chat, walked: Walk) -> Episode
     states = [*(state for state, _, _ in steps), final]
     decisions: list[Decision] = []
     threads: dict[str, Thread] = {}
+    untrained = Learned(interaction).untrained
     for number, ((state, requests, replies), after) in enumerate(zip(steps, states[1:], strict=True)):
         reward = interaction.reward(after)
         for request, reply in zip(requests, replies, strict=True):
@@ -75,6 +77,8 @@ def recorded(interaction: Interaction[Any], chat: Chat, walked: Walk) -> Episode
                     logprobs=None,
                     action_text=reply,
                     reward=reward,
+                    trained=request.role not in untrained,
+                    observed=request.role in untrained,
                 )
             )
     return Episode(

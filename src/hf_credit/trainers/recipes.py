@@ -244,7 +244,7 @@ class Job:
         return {name: value for name, value in values.items() if value is not None and name not in _DERIVED}
 
 
-class _Parser(TrlParser):
+class FieldParser(TrlParser):
     """A field that several parts of a recipe have is one field, and all parts get its value."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -256,7 +256,7 @@ class _Parser(TrlParser):
 
 
 class _First(argparse.ArgumentParser):
-    error = _Parser.error
+    error = FieldParser.error
 
 
 def _chosen(arguments: Sequence[str]) -> tuple[str | None, str, str, list[str]]:
@@ -305,12 +305,12 @@ def read_job(arguments: Sequence[str]) -> Job:
     _, method, seam, arguments = _chosen(arguments)
     config = imported(_trained_by(method, seam).config)
     parts: Any = (GameArguments, config, ModelConfig)
-    parser = _Parser(parts, allow_abbrev=False, conflict_handler="resolve")
+    parser = FieldParser(parts, allow_abbrev=False, conflict_handler="resolve")
     game, args, model, *_, unknown = parser.parse_args_and_config(list(arguments), return_remaining_strings=True)
     if unknown:
         raise ValueError(
             f"a recipe has the fields of {type(args).__name__}, of TRL's ModelConfig and of GameArguments, got "
-            f"{_flags(unknown) or redacted_command(unknown)}; {_remedy(unknown, parts)}"
+            f"{flags(unknown) or redacted_command(unknown)}; {_remedy(unknown, parts)}"
         )
     if args.save_strategy == "no" and any(_field(word) == "save_steps" for word in arguments):
         raise ValueError(
@@ -377,8 +377,8 @@ def _shown(value: Any) -> str:
     return value.value if isinstance(value, Enum) else json.dumps(value, default=str)
 
 
-def _flags(unknown: Sequence[str]) -> str:
-    """The unknown flags, without their values, which may be secrets."""
+def flags(unknown: Sequence[str]) -> str:
+    """Returns the flags among unknown words, without their values, which may be secrets."""
     return " ".join(word.partition("=")[0] for word in unknown if word.startswith("--"))
 
 

@@ -51,7 +51,7 @@ def run_job(job: Job, callbacks: Sequence[TrainerCallback] = ()) -> None:
         trainer.remove_callback(default)
     for callback in callbacks:
         trainer.add_callback(callback)
-    trainer.train(resume_from_checkpoint=_resumption(job.args.resume_from_checkpoint))
+    trainer.train(resume_from_checkpoint=resumption(job.args.resume_from_checkpoint))
     with explain_disk_errors(Path(job.args.output_dir)):
         # An internal call does not push; the push below is outside, since its errors are not those of the disk.
         trainer.save_model(job.args.output_dir, _internal_call=True)
@@ -201,8 +201,8 @@ def _facts(job: Job, trainer: Any) -> dict[str, Any]:
     }
 
 
-def _resumption(value: str | bool | None) -> str | bool | None:
-    """Converts the text of the command line: a checkpoint's folder, or `True` for the latest in `output_dir`."""
+def resumption(value: str | bool | None) -> str | bool | None:
+    """Converts the text of a command line: a checkpoint's folder, or `True` for the latest in `output_dir`."""
     return {"true": True, "false": None}.get(str(value).lower(), value)
 
 

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
 from datasets import Dataset
+from peft import PeftModel
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
-from trl import SFTConfig, SFTTrainer
+from transformers import AutoConfig, AutoTokenizer
+from trl import ModelConfig, SFTConfig, SFTTrainer, get_peft_config, get_quantization_config
 
+from hf_credit.http_guard import require_model
+from hf_credit.loading import ADAPTER_CONFIG, role_folders
 from hf_credit.noise import silence_known_warnings
 from hf_credit.policies.demonstrations import IGNORED, Demonstration, supervised_rows
+from hf_credit.policies.generation import context_positions
+from hf_credit.rollouts import Chat
+from hf_credit.tasks import TaskSpec
 from hf_credit.trainers.callbacks import show_headlines
+from hf_credit.trainers.recipes import FieldParser, flags
+from hf_credit.trainers.recording import RunRecorder
 
 silence_known_warnings()
 
@@ -111,6 +122,122 @@ def dataset_of(demonstrations: Sequence[Demonstration], max_length: int | None =
         return None
     names = [name for name in rows[0] if all(name in row for row in rows)]
     return Dataset.from_dict({name: [row[name] for row in rows] for name in names})
+
+
+def read_settings(
+    model: str, arguments: Sequence[str], output: str | Path, trust_remote_code: bool = False
+) -> tuple[SFTConfig, ModelConfig]:
+    """Reads `--field value ...`, fields of TRL's `SFTConfig` and `ModelConfig`. By default `max_length` is
+    `None`, `logging_steps` 1, and the CPU is used if there is nothing else.
+
+    Raises:
+        ValueError: a field does not exist, or a value is invalid.
+    """
+    parts: Any = (SFTConfig, ModelConfig)
+    parser = FieldParser(parts, allow_abbrev=False, conflict_handler="resolve")
+    parser.set_defaults(max_length=None, logging_steps=1, use_cpu=not torch.accelerator.is_available())
+    typed = [*arguments, "--output_dir", str(output), "--model_name_or_path", model]
+    args, config, *_, unknown = parser.parse_args_and_config(typed, return_remaining_strings=True)
+    if unknown:
+        raise ValueError(
+            f"a warm-up has the fields of TRL's SFTConfig and ModelConfig, got {flags(unknown)}; correct or remove it."
+        )
+    args.trust_remote_code = args.trust_remote_code or trust_remote_code
+    known = {
+        "revision": config.model_revision,
+        "dtype": config.dtype,
+        "attn_implementation": config.attn_implementation,
+    }
+    args.model_init_kwargs = {**known, **(args.model_init_kwargs or {})}
+    return args, config
+
+
+def load_chat(config: ModelConfig, args: SFTConfig, spec: TaskSpec | None) -> Chat:
+    """Loads the tokenizer of a model, with the arguments of the task's prompts.
+
+    Raises:
+        ValueError: there is no such model, or it is an adapter, or its tokenizer has no template or padding token.
+    """
+    model = str(config.model_name_or_path)
+    require_model(model, config.model_revision)
+    if (Path(model) / ADAPTER_CONFIG).is_file() or role_folders(model):
+        raise ValueError(
+            f"a warm-up needs a whole model, got adapters in {model!r}; merge them into their model first."
+        )
+    tokenizer = AutoTokenizer.from_pretrained(
+        model, revision=config.model_revision, trust_remote_code=args.trust_remote_code, padding_side="left"
+    )
+    return Chat(tokenizer, {} if spec is None else spec.chat_template_kwargs)
+
+
+def limits(config: ModelConfig, args: SFTConfig, spec: TaskSpec | None) -> tuple[int | None, int | None, int | None]:
+    """Returns the most tokens of a reply, a context, and both: those of the later training.
+
+    Raises:
+        ValueError: a reply takes all positions of the model.
+    """
+    found: Any = AutoConfig.from_pretrained(
+        str(config.model_name_or_path), revision=config.model_revision, trust_remote_code=args.trust_remote_code
+    )
+    positions = getattr(found.get_text_config(), "max_position_embeddings", None)
+    longest = min((one for one in (args.max_length, positions) if one is not None), default=None)
+    if spec is None:
+        return None, None, longest
+    reply = spec.sampling.max_new_tokens
+    return reply, None if positions is None else context_positions(reply, positions), longest
+
+
+def trainer_of(
+    config: ModelConfig,
+    args: SFTConfig,
+    chat: Chat,
+    demonstrations: Sequence[Demonstration],
+    held_out: Sequence[Demonstration],
+    dropped: Mapping[str, int],
+) -> WarmUpTrainer:
+    """Returns the trainer of a warm-up, which records its settings and its log like any run.
+
+    Args:
+        config, args: from `read_settings`.
+        chat: from `load_chat`.
+        demonstrations, held_out: as for `WarmUpTrainer`; the held-out loss is also measured before the first update.
+        dropped: the number of episodes that were left out, by reason, for the record.
+    """
+    args.eval_on_start = bool(held_out)
+    trainer = WarmUpTrainer(
+        config.model_name_or_path,
+        args,
+        demonstrations,
+        held_out,
+        processing_class=chat.tokenizer,
+        peft_config=get_peft_config(config),
+        quantization_config=get_quantization_config(config),
+    )
+    facts = {
+        "method": "warm-up",
+        "episodes": len(demonstrations),
+        "held_out": len(held_out),
+        "left_out": dict(dropped),
+    }
+    trainer.add_callback(RunRecorder({**asdict(config), **args.to_dict()}, facts))
+    return trainer
+
+
+def save(trainer: WarmUpTrainer, spec: TaskSpec | None) -> None:
+    """Saves the policy, its tokenizer, its task and the trainer's state in `output_dir`, for `train` and `evaluate`.
+
+    An adapter is merged into its model, except into quantised weights.
+    """
+    folder, model = Path(str(trainer.args.output_dir)), trainer.model
+    tokenizer: Any = trainer.processing_class
+    if trainer.is_world_process_zero() and isinstance(model, PeftModel) and not getattr(model, "is_quantized", False):
+        model.merge_and_unload().save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    else:
+        trainer.save_model(str(folder), _internal_call=True)
+    trainer.save_state()
+    if spec is not None and trainer.is_world_process_zero():
+        spec.save(folder)
 
 
 class _Padded:

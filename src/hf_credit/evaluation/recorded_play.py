@@ -1,0 +1,122 @@
+"""Recorded episodes as demonstrations: those of a run, played again, and logs of chat completions."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hf_credit.evaluation.credited import CreditedEpisode
+from hf_credit.evaluation.traces import RecordedTraces, read_lines, trace_of
+from hf_credit.policies.demonstrations import Demonstration
+from hf_credit.policies.scripted import Step, recorded, walk
+from hf_credit.replies import read_reply
+from hf_credit.rollouts import Chat, EnvironmentInteraction, Interaction, RolloutRequest
+from hf_credit.rollouts.capabilities import Replayable, require_replayable
+from hf_credit.rollouts.failures import in_one_line
+
+
+def recorded_demonstrations(
+    source: str | Path, chat: Chat, interaction: Interaction[Any] | None = None
+) -> tuple[list[Demonstration], list[tuple[int, str]]]:
+    """Reads recorded episodes, rendered for a policy, whichever policy played them.
+
+    A line of `episodes.jsonl` in the folder of a run is played again from its first state with its replies, so its
+    outcome is that of the task and not of the file; the tools of an agent run again. Any other line is a trace as in
+    `hf_credit.evaluation.traces.credit_traces`, which may lack an outcome. Its replies and calls are written as text,
+    calls in the form of Hermes; the tools are those of an environment that has some, and else those of the trace.
+
+    Args:
+        source: a file of JSON lines, which may be untrusted.
+        chat: of the policy.
+        interaction: the task; without it, only traces can be read.
+
+    Returns:
+        The demonstrations, and the number of each line that cannot be used, with why.
+
+    Raises:
+        ValueError: no line can be used.
+        OSError: the file cannot be read.
+    """
+    return read_lines(source, partial(_demonstration, chat, interaction))
+
+
+def replayed(
+    interaction: Interaction[Any], chat: Chat, state: Any, replies: Sequence[str], outcome: float | None = None
+) -> Demonstration:
+    """Plays recorded replies again.
+
+    Args:
+        interaction: the task.
+        chat: of the policy.
+        state: the first state.
+        replies: in order.
+        outcome: the recorded one; `None` if it is not known.
+
+    Raises:
+        ValueError: the replies cannot be played from this state, or lead to another outcome.
+    """
+    left = list(reversed(replies))
+
+    def reply(*_: Any) -> str:
+        if not left:
+            raise ValueError("it goes on after the last reply")
+        return left.pop()
+
+    try:
+        task = Replayable(interaction).state_to_json(state)
+        episode = recorded(interaction, chat, walk(interaction, reply, RolloutRequest(state=state)))
+        if left:
+            raise ValueError("it ends before the last reply")
+        if outcome is not None and not math.isclose(episode.outcome, outcome, rel_tol=1e-5, abs_tol=1e-9):
+            raise ValueError(f"its outcome is {episode.outcome:g}, and was {outcome:g}")
+    except Exception as error:  # of the task's code too, as states and replies may be untrusted
+        raise ValueError(
+            f"an episode must play again as it was recorded, got {in_one_line(error)}; name the task and the options "
+            "that it was recorded with, or leave it out."
+        ) from None
+    return Demonstration(task=task, episode=episode)
+
+
+def _demonstration(chat: Chat, interaction: Interaction[Any] | None, row: Any, number: int) -> Demonstration:
+    if not isinstance(row, Mapping) or "decisions" not in row:
+        return _of_trace(chat, interaction, row, number)
+    own = CreditedEpisode.from_json(json.dumps(row))
+    if interaction is None:
+        raise ValueError("an episode of a run is played again, got it without a task; name the task.")
+    if not own.whole:
+        raise ValueError(
+            "an episode of a run must have its first state and whole replies, got it without; record it with this "
+            "version, and shorter replies."
+        )
+    require_replayable(interaction, "a recorded episode")
+    state = Replayable(interaction).state_from_json(own.state)
+    return replayed(interaction, chat, state, [decision.reply for decision in own.decisions], own.outcome)
+
+
+def _of_trace(chat: Chat, interaction: Interaction[Any] | None, row: Any, number: int) -> Demonstration:
+    trace = trace_of(row, number, scored=False)
+    tools = interaction.environment.tools if isinstance(interaction, EnvironmentInteraction) else ()
+    steps: list[Step] = []
+    for decision in trace.episode.decisions:
+        (request,) = RecordedTraces().pending(decision.state)
+        request = replace(request, tools=tools or request.tools)
+        if any("parameters" not in tool.get("function", {}) for tool in request.tools):
+            raise ValueError(
+                "a trace with calls must say which tools were offered, got none; add tools, or name a task with tools."
+            )
+        if bad := read_reply(decision.action_text, request.tools).bad_calls:
+            raise ValueError(f"the calls of a trace must be readable, got one that is not ({bad[0].why}); correct it.")
+        steps.append((decision.state, [request], [decision.action_text]))
+    episode = recorded(RecordedTraces(), chat, (steps, None))
+    decisions = tuple(
+        replace(one, trained=known.trained)
+        for one, known in zip(episode.decisions, trace.episode.decisions, strict=True)
+    )
+    return Demonstration(
+        task=trace.group, episode=replace(episode, decisions=decisions, outcome=trace.episode.outcome)
+    )
