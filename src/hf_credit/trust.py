@@ -24,9 +24,7 @@ _CODE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*
 
 @dataclass(frozen=True)
 class Consent:
-    """What a person typed in a command, or passed in a call, so that it may run or be opened. A file gives none.
-
-    A name agrees to one kind of thing: the name of a task to none of these, that of an option to no code.
+    """What a person typed, so that it may run or be opened. A file gives none, and the name of a task is none.
 
     Attributes:
         code: names of code.
@@ -128,10 +126,7 @@ def search_here(typed: Any) -> None:
     """Makes Python find code that the user named in the current folder, with what it imports, if it is nowhere else.
 
     Nothing else is found there: a name in an untrusted file, or of a missing package, must not find code that came
-    with that file.
-
-    Args:
-        typed: plain values that the user typed; texts other than names of code have no effect.
+    with that file. Of the plain values that were typed, texts other than names of code have no effect.
     """
     here = str(Path.cwd())
     for name in code_in(typed):

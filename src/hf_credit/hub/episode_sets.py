@@ -27,7 +27,6 @@ from hf_credit.hub.tables import (
     fetch_tables,
     read_description,
     read_table,
-    untrusted_spec,
     write_description,
     write_table,
 )
@@ -192,7 +191,7 @@ def load_episode_folder(
     repo = repo or str(folder)
     about = read_description(folder, "episodes", repo)
     _refuse_other_hashes(about, _hashes(chat), repo)
-    interaction = interaction or untrusted_spec(about.get("task")).build()
+    interaction = interaction or TaskSpec.untrusted(about.get("task")).build()
     decisions: dict[str, list[dict[str, Any]]] = {}
     for row in read_table(folder, "decisions", "train", DECISIONS):
         decisions.setdefault(row["episode_id"], []).append(row)

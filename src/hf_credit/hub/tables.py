@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from hf_credit.files import replaced, write_json
 from hf_credit.hub import parquet
 from hf_credit.hub.loading import Fetched, fetch
 from hf_credit.safe_io import read_json
-from hf_credit.tasks import TaskSpec
 
 DESCRIPTION_FILE = "hf_credit_dataset.json"
 """Holds the kind of a dataset and its provenance."""
@@ -194,11 +192,6 @@ def read_description(folder: Path, kind: str, repo: str) -> dict[str, Any]:
             "install that version, or publish it again with this one."
         )
     return values
-
-
-def untrusted_spec(values: Any) -> TaskSpec:
-    """Builds the task that a dataset names; code that it names is not trusted."""
-    return replace(TaskSpec.from_dict(values), trusted=False)
 
 
 def compact_json(value: Any) -> str:

@@ -22,7 +22,6 @@ from hf_credit.hub.tables import (
     infer_features,
     read_description,
     read_table,
-    untrusted_spec,
     write_description,
     write_table,
 )
@@ -132,7 +131,7 @@ def load_tasks(
     fetched = fetch_tables(repo, "tasks", revision=revision, token=token, endpoint=endpoint)
     about = read_description(fetched.folder, "tasks", repo)
     _refuse_bad_description(about, repo)
-    spec = untrusted_spec(about.get("task"))
+    spec = TaskSpec.untrusted(about.get("task"))
     splits: dict[str, Dataset] = {}
     rows = []
     for split in about["rows"]:

@@ -42,6 +42,7 @@ OWN_CODE = (
 
 _MAX_TOKENS = 2**24  # of a reply: more than any model's context
 
+_CONSENT = "name it yourself ({}), or add --trust-remote-code (from Python, trusted=True)."
 _NOT_IN_FILES = ("trusted", "consent")
 _OF_ONE_TASK = ("environment", "environment_options", "collaboration", "collaboration_options")
 
@@ -278,6 +279,11 @@ class TaskSpec:
             )
         return cls(**{**values, "sampling": Sampling(**sampling)})
 
+    @classmethod
+    def untrusted(cls, values: Any) -> TaskSpec:
+        """The spec of values from elsewhere, as `from_dict`; it is not `trusted`."""
+        return dataclasses.replace(cls.from_dict(values), trusted=False)
+
     def save(self, folder: str | Path) -> Path:
         """Writes the spec into a model's folder; `load` reads it."""
         return write_json(Path(folder) / TASK_FILE, self.to_dict())
@@ -301,7 +307,7 @@ class TaskSpec:
             values = read_json(path)
         except ValueError as error:
             raise ValueError(f"{path} must be JSON, got {error} Fix it, or remove it and name the task.") from None
-        return dataclasses.replace(cls.from_dict(values), trusted=False)
+        return cls.untrusted(values)
 
     def _import_path(self) -> AbstractContextManager[None]:
         """Without trust, code of the current folder is imported only if the user named it."""
@@ -312,8 +318,8 @@ class TaskSpec:
         if foreign and not self.trusted:
             raise ValueError(
                 "importing a name runs its code, so the files of a policy cannot choose it, got "
-                f"{', '.join(map(repr, foreign))} from {TASK_FILE}; if you trust that code, name it yourself (--task, "
-                "--option scorer=...), or add --trust-remote-code (from Python, trusted=True)."
+                f"{', '.join(map(repr, foreign))} from {TASK_FILE}; if you trust that code, "
+                f"{_CONSENT.format('--task, --option scorer=...')}"
             )
 
     def _refuse_untrusted_options(self) -> None:
@@ -326,8 +332,7 @@ class TaskSpec:
                 raise ValueError(
                     "the files of a policy cannot choose a server, a path or an import, got "
                     f"the {option} {str(self.options[option])[:200]!r} of {self.name} from {TASK_FILE}; if you trust "
-                    f"it, name it yourself (--option {option}=...), or add --trust-remote-code (from Python, "
-                    "trusted=True)."
+                    f"it, {_CONSENT.format(f'--option {option}=...')}"
                 )
 
 

@@ -18,7 +18,7 @@ from transformers import AutoTokenizer
 
 from hf_credit.environments.tasks import SEEDS_PER_SPLIT
 from hf_credit.hub.leaderboard.entries import PlayedEpisode
-from hf_credit.hub.leaderboard.seasons import starts_of, untrusted
+from hf_credit.hub.leaderboard.seasons import starts_of
 from hf_credit.loading import load_adapter, role_folders
 from hf_credit.policies.generation import max_context_tokens, sampler
 from hf_credit.policies.saved import load_policy
@@ -65,7 +65,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         return credit_board.answer(request)
     episodes: dict[str, list[dict[str, Any]]] = {name: [] for name in request["seeds"]}
     all_seeds = [seed for seeds in request["seeds"].values() for seed in seeds]
-    spec, device = untrusted(request["spec"]), request.get("device")
+    spec, device = TaskSpec.untrusted(request["spec"]), request.get("device")
     prints, templates = [], []
     for index, (folder, base) in enumerate(request["checkpoints"]):
         played = play_checkpoint(Path(folder), base, spec, all_seeds, checkpoint=index, device=device)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import hmac
 import itertools
@@ -62,7 +61,7 @@ class Board:
 
     def task(self) -> TaskSpec:
         """Returns the task. Code that a season of others names never runs."""
-        return untrusted(self.spec)
+        return TaskSpec.untrusted(self.spec)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -353,11 +352,6 @@ def starts_of(interaction: Interaction[Any], seeds: Sequence[int]) -> list[Rollo
         own = [index for _, index in run]
         rows |= zip(own, source.tasks("held_out", len(own), own[0]), strict=True)
     return [RolloutRequest(task=rows[seed % SEEDS_PER_SPLIT], seed=seed) for seed in seeds]
-
-
-def untrusted(spec: Mapping[str, Any]) -> TaskSpec:
-    """Builds the task of an untrusted file; code that it names never runs."""
-    return dataclasses.replace(TaskSpec.from_dict(spec), trusted=False)
 
 
 def _called(name: str, boards: Sequence[B], what: str) -> B:
