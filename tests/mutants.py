@@ -39,9 +39,10 @@ class Mutant(NamedTuple):
     tests: Sequence[str]
 
 
-_BASE, _SHARED = "src/hf_credit/trainers/base.py", "src/hf_credit/trainers/shared_prefix.py"
+_BASE, _SCORES = "src/hf_credit/trainers/base.py", "src/hf_credit/trainers/scores.py"
+_PACKING = "src/hf_credit/trainers/packing.py"
 _TEST_BASE, _TEST_ROLES = "tests/trainers/test_base.py::", "tests/trainers/test_role_adapters.py::"
-_TEST_SHARED, _TEST_SETTINGS = "tests/trainers/test_shared_prefix.py::", "tests/trainers/test_trl_settings.py::"
+_TEST_SCORES, _TEST_SETTINGS = "tests/trainers/test_scores.py::", "tests/trainers/test_trl_settings.py::"
 _TEST_VPR = "tests/methods/test_verifiable_process.py::"
 
 _TEST_CCPO, _TEST_REMOVALS = "tests/methods/test_counterfactual_grpo.py::", "tests/collectors/test_removals.py::"
@@ -349,24 +350,24 @@ MUTANTS = [
     ),
     Mutant(
         "positions that count padding",
-        _SHARED,
+        _SCORES,
         "positions = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)",
         "positions = torch.ones_like(attention_mask).cumsum(dim=1) - 1",
-        [_TEST_SHARED + "test_padding_before_a_prompt_moves_no_position"],
+        [_TEST_SCORES + "test_padding_before_a_prompt_moves_no_position"],
     ),
     Mutant(
         "positions of a branch that count the branches before it",
-        _SHARED,
-        "torch.arange(opens, opens + lengths[row], device=device)",
-        "torch.arange(at, at + lengths[row], device=device)",
-        [_TEST_SHARED + "test_a_prompt_is_followed_by_a_branch_for_each_of_its_rows"],
+        _PACKING,
+        "np.arange(own, len(row) - 1) for row, own in zip(rows, shared, strict=True)",
+        "np.arange(begun, end) for begun, end in zip(starts[:-1], starts[1:], strict=True)",
+        [_TEST_SCORES + "test_rows_with_one_prompt_are_a_trunk_and_a_branch_for_each"],
     ),
     Mutant(
         "prompts that differ in padding only are shared",
         "src/hf_credit/rollouts/batches.py",
-        "row[len(row) - length :].tobytes()",
-        "row.tobytes()",
-        ["tests/rollouts/test_batches.py::test_prompts_that_differ_only_in_padding_tokens_have_different_numbers"],
+        "[row[seen] for row,",
+        "[row for row,",
+        ["tests/rollouts/test_batches.py::test_prompts_that_differ_only_in_padding_tokens_have_other_tokens"],
     ),
     Mutant(
         "a reply that a program has rewritten is taken for the one that was sampled",
@@ -845,10 +846,17 @@ MUTANTS = [
     ),
     Mutant(
         "a place that predicts another token is shared",
-        f"{_ASYNC}packing.py",
+        _PACKING,
         "found.append(max(first - 1, 0))",
-        "found.append(min(first, one.read, other.read))",
+        "found.append(min(first, both - 1))",
         [f"{_TEST_ASYNC}test_packing.py::test_a_tree_as_a_reader_would_draw_it"],
+    ),
+    Mutant(
+        "a branch sees the branch before it",
+        _PACKING,
+        "ends[path[own:]] = begun",
+        "ends[path[own:]] = next_begun",
+        [_TEST_SCORES + "test_rows_with_one_prompt_are_a_trunk_and_a_branch_for_each"],
     ),
     Mutant(
         "a segment sees tokens behind its own",

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_credit.rollouts import Row
-from hf_credit.rollouts.batches import map_micro_batches, micro_batches, pad_rows, padding_row, prompt_numbers
+from hf_credit.rollouts.batches import map_micro_batches, micro_batches, pad_rows, padding_row, unpadded
 
 PAD = 0  # a token of the text as well
 
@@ -108,9 +108,9 @@ def test_masks_recover_rows_also_if_the_padding_token_is_in_the_text(some, multi
     assert without_padding(pad_rows(some, PAD, multiple)) == some
 
 
-@given(rows(), st.integers(1, 10), st.sampled_from([None, 4]))
-def test_micro_batches_have_every_row_once(some, size, multiple):
-    parts = micro_batches(pad_rows(some, PAD, multiple), size)
+@given(rows(), st.integers(1, 10), st.sampled_from([None, 4]), st.booleans())
+def test_micro_batches_have_every_row_once(some, size, multiple, together):
+    parts = micro_batches(pad_rows(some, PAD, multiple), size, together=together)
     assert Counter(row for part in parts for row in without_padding(part)) == Counter(some)
     lengths = [len(part["prompt_ids"]) for part in parts]
     assert len(parts) == -(-len(some) // size)
@@ -127,10 +127,9 @@ def test_micro_batches_have_no_column_of_only_padding(some, size, multiple):
 
 
 @given(rows(), st.integers(1, 4), st.sampled_from([None, 4]))
-def test_rows_with_different_prompts_are_sorted_by_length(some, size, multiple):
-    own = [replace(row, prompt_ids=(200 + number, *row.prompt_ids)) for number, row in enumerate(some)]
+def test_rows_that_are_read_by_themselves_are_sorted_by_length(some, size, multiple):
     order = []
-    for part in micro_batches(pad_rows(own, PAD, multiple), size):
+    for part in micro_batches(pad_rows(some, PAD, multiple), size):
         order += (part["prompt_mask"].sum(1) + part["completion_mask"].sum(1)).tolist()
     assert order == sorted(order, reverse=True)
 
@@ -138,14 +137,14 @@ def test_rows_with_different_prompts_are_sorted_by_length(some, size, multiple):
 @given(st.permutations([(prompt, number) for prompt in range(5) for number in range(4)]), st.sampled_from([4, 8, 12]))
 def test_rows_with_equal_prompts_share_a_micro_batch_if_they_fit(order, size):
     some = [row([prompt] * (prompt + 1), [100 + number] * (number + 1)) for prompt, number in order]
-    for part in micro_batches(pad_rows(some, PAD), size):
+    for part in micro_batches(pad_rows(some, PAD), size, together=True):
         prompts = Counter(row.prompt_ids for row in without_padding(part))
         assert set(prompts.values()) == {4}
 
 
 def test_only_prompts_with_more_rows_than_fit_are_split():
     some = [row([1], [number]) for number in range(5)] + [row([2, 2], [number]) for number in range(3)]
-    parts = micro_batches(pad_rows(some, PAD), 4)
+    parts = micro_batches(pad_rows(some, PAD), 4, together=True)
     assert [[row.prompt_ids for row in without_padding(part)] for part in parts] == [
         [(1,)] * 4,
         [(2, 2)] * 3 + [(1,)],
@@ -154,21 +153,30 @@ def test_only_prompts_with_more_rows_than_fit_are_split():
 
 def test_a_prompt_is_split_only_if_it_fits_in_no_micro_batch():
     some = [row([prompt], [number]) for prompt in (1, 2, 3) for number in range(2)]
-    parts = micro_batches(pad_rows(some, PAD), 3)
+    parts = micro_batches(pad_rows(some, PAD), 3, together=True)
     assert [[row.prompt_ids[0] for row in without_padding(part)] for part in parts] == [[1, 1, 2], [2, 3, 3]]
+
+
+def test_rows_that_begin_alike_are_neighbours_whatever_their_prompts_and_lengths():
+    some = [row([9, first, last] * last, [3]) for last in (1, 4, 2) for first in (6, 5)]
+    parts = micro_batches(pad_rows(some, PAD), 3, together=True)
+    assert [{row.prompt_ids[:2] for row in without_padding(part)} for part in parts] == [{(9, 5)}, {(9, 6)}]
+    # 300 comes behind 5, though its first byte does not
+    some = [row([first], [3]) for first in (300, 5, 301, 6)]
+    parts = micro_batches(pad_rows(some, PAD), 2, together=True)
+    assert [[row.prompt_ids[0] for row in without_padding(part)] for part in parts] == [[5, 6], [300, 301]]
 
 
 def test_prompts_with_padding_tokens_differ_from_their_padding():
     some = [row([PAD, 5], [1]), row([5], [2]), row([PAD, 5], [3])]
-    parts = micro_batches(pad_rows(some, PAD), 2)
+    parts = micro_batches(pad_rows(some, PAD), 2, together=True)
     assert [[row.prompt_ids for row in without_padding(part)] for part in parts] == [[(PAD, 5)] * 2, [(5,)]]
 
 
-def test_prompts_that_differ_only_in_padding_tokens_have_different_numbers():
-    batch = pad_rows([row([PAD, 5], [1]), row([5], [2]), row([PAD, 5], [3])], PAD)
+def test_prompts_that_differ_only_in_padding_tokens_have_other_tokens():
+    batch = pad_rows([row([PAD, 5], [1]), row([5], [2])], PAD)
     assert batch["prompt_ids"].unique(dim=0).tolist() == [[PAD, 5]]
-    first, second, third = prompt_numbers(batch["prompt_ids"], batch["prompt_mask"])
-    assert first == third != second
+    assert [ids.tolist() for ids in unpadded(batch["prompt_ids"], batch["prompt_mask"])] == [[PAD, 5], [5]]
 
 
 def test_rows_of_one_length_keep_their_order():

@@ -77,11 +77,13 @@ def padding_row(ids: Sequence[int], logprobs: bool = False) -> Row:
     )
 
 
-def micro_batches(batch: dict[str, Tensor], size: int, roles: int = 1) -> list[dict[str, Tensor]]:
-    """Splits a batch into as few batches of at most `size` rows as possible, each with minimal padding.
+def micro_batches(
+    batch: dict[str, Tensor], size: int, roles: int = 1, together: bool = False
+) -> list[dict[str, Tensor]]:
+    """Splits a batch into as few batches of at most `size` rows as possible.
 
-    It reorders rows. Rows with the same prompt stay together if they fit, so that a forward pass can compute the
-    prompt once. Prompts with equally many rows are neighbours, longest first, which reduces padding.
+    It reorders rows, by their length, which reduces padding, or with `together` so that those that begin alike are
+    neighbours, for a forward pass that reads what they have in common once.
 
     If rows have a `role`, no part mixes roles. All processes run every part together, but may have different numbers
     of rows of each role; so the number of parts is the maximum over all mixtures of as many rows.
@@ -90,10 +92,11 @@ def micro_batches(batch: dict[str, Tensor], size: int, roles: int = 1) -> list[d
         batch: tensors whose first dimension is the row; those without dimensions are in every part.
         size: maximum number of rows, at least 1.
         roles: number of roles in the batches of all processes.
+        together: whether rows that begin alike stay together; those with the same prompt then do if they fit.
     """
     role_of = batch["role"].tolist() if "role" in batch else [0] * len(batch["prompt_ids"])
     by_role: dict[int, list[list[int]]] = {}
-    for group in _rows_by_prompt(batch):
+    for group in _rows_by_prompt(batch) if together else _rows_by_length(batch):
         for role in sorted({role_of[row] for row in group}):
             by_role.setdefault(role, []).append([row for row in group if role_of[row] == role])
     parts = [part for _, groups in sorted(by_role.items()) for part in _packed(groups, size)]
@@ -118,6 +121,7 @@ def map_micro_batches(
     compute: Callable[[dict[str, Tensor]], Tensor],
     before: Callable[[dict[str, Tensor]], None] | None = None,
     roles: int = 1,
+    together: bool = False,
 ) -> Tensor:
     """Returns a number for each completion token of a batch, computed in micro-batches; 0 on padding.
 
@@ -126,12 +130,12 @@ def map_micro_batches(
         size: maximum number of rows of a micro-batch.
         compute: maps a micro-batch to numbers of shape (rows, completion tokens).
         before: called with each micro-batch before `compute`.
-        roles: as in `micro_batches`.
+        roles, together: as in `micro_batches`.
     """
     rows = torch.arange(len(batch["prompt_ids"]), device=batch["prompt_ids"].device)
     result = torch.zeros(batch["completion_ids"].shape, device=rows.device)
     inputs = {name: batch[name] for name in _FORWARD_KEYS if name in batch}
-    for part in micro_batches({**inputs, "row": rows}, size, roles):
+    for part in micro_batches({**inputs, "row": rows}, size, roles, together):
         if before is not None:
             before(part)
         width = part["completion_ids"].shape[1]
@@ -139,14 +143,40 @@ def map_micro_batches(
     return result
 
 
-def _rows_by_prompt(batch: dict[str, Tensor]) -> list[list[int]]:
-    """The rows of each distinct prompt, longest first, starting with the prompt with the longest row."""
+def _rows_by_length(batch: dict[str, Tensor]) -> list[list[int]]:
     lengths = batch["prompt_mask"].sum(dim=1) + batch["completion_mask"].sum(dim=1)
-    prompt_of = prompt_numbers(batch["prompt_ids"], batch["prompt_mask"])
-    groups: dict[int, list[int]] = {}
-    for row in lengths.argsort(descending=True, stable=True).tolist():
-        groups.setdefault(prompt_of[row], []).append(row)
+    return [[row] for row in lengths.argsort(descending=True, stable=True).tolist()]
+
+
+def _rows_by_prompt(batch: dict[str, Tensor]) -> list[list[int]]:
+    """The rows of each distinct prompt, in the order of their tokens."""
+    prompts, completions = (
+        [token_order(ids) for ids in unpadded(batch[f"{part}_ids"], batch[f"{part}_mask"])]
+        for part in ("prompt", "completion")
+    )
+    groups: dict[bytes, list[int]] = {}
+    for row in sorted(range(len(prompts)), key=lambda row: prompts[row] + completions[row]):
+        groups.setdefault(prompts[row], []).append(row)
     return list(groups.values())
+
+
+def unpadded(ids: Tensor, mask: Tensor) -> list[npt.NDArray[np.int64]]:
+    """The tokens of each row.
+
+    Args:
+        ids: of shape (rows, columns).
+        mask: of the same shape, 0 on padding.
+    """
+    return [row[seen] for row, seen in zip(ids.cpu().numpy(), mask.bool().cpu().numpy(), strict=True)]
+
+
+def token_order(ids: npt.NDArray[np.int64]) -> bytes:
+    """The key by which rows are sorted, so that rows that begin alike are neighbours.
+
+    Args:
+        ids: the tokens of a row, each from 0 to 2**32 - 1.
+    """
+    return ids.astype(">u4").tobytes()
 
 
 def _packed(groups: list[list[int]], size: int) -> list[list[int]]:
@@ -166,19 +196,6 @@ def _packed(groups: list[list[int]], size: int) -> list[list[int]]:
                 part += left.pop(fits)
         parts.append(part)
     return parts
-
-
-def prompt_numbers(ids: Tensor, mask: Tensor) -> list[int]:
-    """Returns a number for each row, equal for rows with equal prompts.
-
-    Args:
-        ids: the prompts, of shape (rows, prompt tokens), padded on the left.
-        mask: of the same shape, 0 on padding.
-    """
-    numbers: dict[bytes, int] = {}
-    lengths = mask.sum(dim=1).tolist()
-    prompts = (row[len(row) - length :].tobytes() for row, length in zip(ids.cpu().numpy(), lengths, strict=True))
-    return [numbers.setdefault(prompt, len(numbers)) for prompt in prompts]
 
 
 def _cropped(batch: dict[str, Tensor], rows: slice, prompt: int, completion: int) -> dict[str, Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import math
 import time
 from collections import defaultdict
@@ -66,10 +67,12 @@ from hf_credit.trainers.ranks import SynchronizedSampler, accumulating, shards_w
 from hf_credit.trainers.recording import CompletionsTable, EpisodeRecorder, completion_columns
 from hf_credit.trainers.resumption import ResumableTrainer
 from hf_credit.trainers.role_adapters import TRLS_OWN, RoleAdapters, prepare_roles, without_reference
+from hf_credit.trainers.scores import Scores, obstacle, packed_log_probs, separate_log_probs
 from hf_credit.trainers.sequences import refuse_several_rows, require_one_row
-from hf_credit.trainers.shared_prefix import Scores, separate_log_probs, shared_log_probs
 from hf_credit.trainers.trust_region import Projection
 from hf_credit.trainers.vllm import context_length, through_vllm, wait_for_server
+
+logger = logging.getLogger(__name__)
 
 
 class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
@@ -185,6 +188,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         self._entropy_of_step = LossMetrics()
         self.last_entropy = math.inf  # mean of the last optimizer step; no entropy bonus before the first
         self._idle = (self.chat.tokenizer.eos_token_id,)
+        self._said = set[str]()  # why rows are not packed
         self._continuing = self.continuing_replies()
         self.vllm = getattr(self, "vllm_generation", None)
         generate = through_vllm(self.generate_replies, self.vllm, args)
@@ -288,7 +292,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         tokens = inputs["num_items_in_batch"].clamp(min=1) / self.accelerator.num_processes
         if mode == "train":
             tokens = tokens * self.current_gradient_accumulation_steps / self.args.steps_per_generation
-        *first, last = micro_batches(inputs, size, len(self.roles) or 1)
+        *first, last = self.parts_of(inputs, size)
         earlier = torch.zeros((), device=self.accelerator.device)
         for part in first:
             self.use_policy_of(part)
@@ -461,6 +465,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
                 lambda part: self.scores_of_rows(model, part).logprobs,
                 self.use_policy_of,
                 len(self.roles) or 1,
+                self._packs(),
             )
 
     @contextmanager
@@ -471,13 +476,27 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
             yield
 
     def scores_of_rows(self, model: Any, rows: dict[str, Tensor], states: bool = False) -> Scores:
-        """The scores of the completion tokens of rows from one forward pass; rows with equal prompts share them where
-        that is exact."""
+        """The scores of the completion tokens of rows from one forward pass, which reads once what they begin with in
+        common, where that is exact."""
         ids = torch.cat([rows["prompt_ids"], rows["completion_ids"]], dim=1)
         mask = torch.cat([rows["prompt_mask"], rows["completion_mask"]], dim=1)
         inputs = (model, self.accelerator.unwrap_model(self.model), ids, mask, rows["completion_ids"].shape[1], states)
         with self.accelerator.autocast():
-            return (shared_log_probs(*inputs) if self.args.share_prompts else None) or separate_log_probs(*inputs)
+            return (packed_log_probs(*inputs) if self._packs() else None) or separate_log_probs(*inputs)
+
+    def parts_of(self, batch: dict[str, Tensor], size: int) -> list[dict[str, Tensor]]:
+        """A batch in parts of at most `size` rows, each of one role."""
+        return micro_batches(batch, size, len(self.roles) or 1, self._packs())
+
+    def _packs(self) -> bool:
+        """Whether rows that begin alike are read together; says once why they are not."""
+        if not self.args.share_prompts:
+            return False
+        reason = obstacle(self.accelerator.unwrap_model(self.model))
+        if reason and reason not in self._said and self.accelerator.is_main_process:
+            logger.warning("the policy reads each row from its start, as %s; share_prompts changes nothing.", reason)
+        self._said.add(reason)
+        return not reason
 
     def max_context_tokens(self) -> int | None:
         """The maximum length of a context before the longest reply, in tokens; `None` if the model has no limit."""

@@ -192,10 +192,10 @@ class CreditConfig(RunSettings, GRPOConfig):
         reuse_prefixes: whether replies reuse the keys and values of the turn before, where possible. That is where the
             policy itself generates in evaluation mode, with parameters that are not sharded and torch's own attention.
             Otherwise, and with `False`, TRL's call reads every context from its start.
-        share_prompts: whether the training forward computes a prompt once for all rows that begin with it. Where that
-            is exact and costs less; rows with the same prompt are put into the same micro-batch.
+        share_prompts: whether a forward pass reads once what its rows begin with in common, whatever their prompts,
+            where that is exact and costs less. Rows that begin alike are put into the same micro-batch.
         rows_per_forward: maximum rows of one forward and backward pass; `per_device_train_batch_size` if `None`. It
-            changes no result. Rows that share a long prompt fit in greater numbers.
+            changes no result. Rows that begin alike fit in greater numbers.
         aggregation: how the loss weighs tokens: `"token"`, all tokens of an update alike; `"sequence"`, all episodes
             alike, and within each its tokens. It scales advantages, so a KL penalty is over tokens in both.
         importance_sampling_level: as in TRL. With `"sequence"` the ratio is that of all replies of an episode, so an

@@ -7,7 +7,6 @@ they are computed from the hidden states, in chunks of tokens, and recomputed in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +19,12 @@ from transformers import TrainerCallback
 from hf_credit.credit import divergence, interpolated_logprobs, projected_logprobs, top_tokens
 from hf_credit.environments.actions import CLOSE, OPEN
 from hf_credit.rollouts import Decision, Episode
-from hf_credit.rollouts.batches import micro_batches
 from hf_credit.trainers.ranks import shards_weights
 from hf_credit.validators import finite_number, one_of, whole_number
 
 if TYPE_CHECKING:
     from hf_credit.trainers.base import EpisodeTrainer
-    from hf_credit.trainers.shared_prefix import Scores
+    from hf_credit.trainers.scores import Scores
 
 NAMES = ("region_ids", "region_logprobs", "region_mass", "region_size")
 """The names of the old policy's next-token distributions, as `old_tops` returns them."""
@@ -208,7 +206,7 @@ class Projection(TrainerCallback):
 
     def _parts(self, batch: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
         """The parts of a batch, each with the adapter of its role active."""
-        for part in micro_batches(batch, self.trainer.args.micro_batch_rows, len(self.trainer.roles) or 1):
+        for part in self.trainer.parts_of(batch, self.trainer.args.micro_batch_rows):
             self.trainer.use_policy_of(part)
             yield part
 
@@ -229,21 +227,6 @@ class Projection(TrainerCallback):
 
     def _head(self) -> Any:
         return self.policy.get_output_embeddings()
-
-
-@contextmanager
-def hidden_states(model: Any, wanted: bool = True) -> Iterator[list[Tensor]]:
-    """A list to which every forward pass within appends its last hidden states, if they are wanted."""
-    if not wanted:
-        yield []
-        return
-    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-    kept: list[Tensor] = []
-    handle = inner.base_model.register_forward_hook(lambda module, args, output: kept.append(output.last_hidden_state))
-    try:
-        yield kept
-    finally:
-        handle.remove()
 
 
 def logits_at(head: Callable[[Tensor], Tensor], states: Tensor, temperature: float) -> Iterator[tuple[slice, Tensor]]:

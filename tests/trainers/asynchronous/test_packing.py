@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from small_trees import random_rows, row, samples_of
 from trl.experimental.async_grpo.packing import TreeRow
 
-from hf_credit.trainers.asynchronous.packing import Sample, TooManyPassesError, pack, plan, shared_lengths
+from hf_credit.trainers.asynchronous.packing import Sample, TooManyPassesError, pack, plan
+from hf_credit.trainers.packing import shared_lengths
 
 
 def test_a_row_is_cut_behind_its_last_token_in_the_loss() -> None:
@@ -104,7 +105,7 @@ def test_a_tree_has_the_fields_and_the_loss_terms_of_trl(seed: int, count: int) 
 
 def cost(rows: list[Sample], per_token: float) -> float:
     """Of a pass over rows in order: tokens, and each token's attention to what is before it and itself."""
-    shared = shared_lengths(rows)
+    shared = shared_lengths([one.ids for one in rows])
     places = [place for one, own in zip(rows, shared, strict=True) for place in range(own, one.read)]
     return sum(per_token + place + 1 for place in places)
 

@@ -1,17 +1,21 @@
-"""Rows that share prompts, compared with the same rows separately: the same values at lower cost."""
+"""Rows that begin alike, read together, compared with the same rows by themselves: the same values at lower cost."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 from launched import launch
 from peft import LoraConfig, PromptTuningConfig, get_peft_model
 from small_runs import SHARDED
+from small_trees import random_rows
 from torch import nn
 from transformers import (
     AutoModelForCausalLM,
@@ -29,15 +33,15 @@ from trl.trainer.utils import add_fused_lm_head
 
 from hf_credit.rollouts import Row
 from hf_credit.rollouts.batches import pad_rows
-from hf_credit.trainers.shared_prefix import (
+from hf_credit.trainers.scores import (
+    obstacle,
     pack,
+    packed_log_probs,
     separate_log_probs,
-    shared_log_probs,
-    shares_exactly,
     takes_positions,
 )
 
-PROMPT = {"A": (5, 6, 7, 8, 9, 10), "B": (11,), "C": (5, 6, 12, 13)}
+PROMPT = {"A": (5, 6, 7, 8, 9, 10), "B": (11,), "C": (5, 6, 12, 13), "D": (14,), "E": (15,)}
 # Single precision; sums of the same numbers in another order.
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-6}
 
@@ -88,40 +92,49 @@ def qwen(**changed: Any) -> Qwen3ForCausalLM:
     return Qwen3ForCausalLM(Qwen3Config(**{**SIZES, **changed}))
 
 
-def test_a_prompt_is_followed_by_a_branch_for_each_of_its_rows() -> None:
-    batch = rows_of(("A", (20, 21, 22)), ("C", (23, 24)), ("A", (25,)))
-    packed = pack(*columns(batch), hidden_size=32)
+def test_rows_with_one_prompt_are_a_trunk_and_a_branch_for_each() -> None:
+    packed = pack(*columns(rows_of(("A", (20, 21, 22)), ("A", (25,)), ("A", (20, 23)))), hidden_size=32)
     assert packed is not None
-    # prompts A and C without their last token, which opens each branch; the last token of a row predicts nothing
-    assert {tuple(sequence) for sequence in packed.inputs["input_ids"].tolist()} == {
-        (5, 6, 7, 8, 9, 10, 20, 21, 10),
-        (5, 6, 12, 13, 23, 0, 0, 0, 0),
-    }
-    a, c = packed.sequence[0, 0].item(), packed.sequence[1, 0].item()
-    assert packed.sequence.tolist() == [[a], [c], [a]]
-    assert packed.inputs["shift_labels"][a].tolist() == [-100] * 5 + [20, 21, 22, 25]
-    assert packed.inputs["shift_labels"][c].tolist() == [-100] * 3 + [23, 24] + [-100] * 4
-    # positions in the row, whatever padding stands before it
-    assert packed.inputs["position_ids"][a].tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 5]
-    assert packed.inputs["position_ids"][c].tolist() == [0, 1, 2, 3, 4, 0, 0, 0, 0]
+    # The token before a parting opens each branch; the last token of a row predicts nothing.
+    assert packed.inputs["input_ids"].tolist() == [[5, 6, 7, 8, 9, 10, 20, 21, 20, 10]]
+    assert packed.inputs["position_ids"].tolist() == [[0, 1, 2, 3, 4, 5, 6, 7, 6, 5]]
+    assert packed.inputs["shift_labels"].tolist() == [[-100] * 5 + [20, 21, 22, 23, 25]]
     visible = packed.inputs["attention_mask"]
-    assert visible.shape == (2, 1, 9, 9)
-    assert visible[a, 0, 7].tolist() == [True] * 8 + [False]
-    assert visible[a, 0, 8].tolist() == [True] * 5 + [False] * 3 + [True]
-    assert visible[c, 0, 6].tolist() == [False] * 6 + [True] + [False] * 2  # padding sees itself
-    values = torch.arange(18.0).view(2, 9)
-    assert packed.unpack(values).tolist() == [
-        [values[a, 5], values[a, 6], values[a, 7]],
-        [values[c, 3], values[c, 4], 0],
-        [values[a, 8], 0, 0],
+    assert visible.shape == (1, 1, 10, 10)
+    assert visible[0, 0, 7].tolist() == [True] * 8 + [False] * 2
+    assert visible[0, 0, 8].tolist() == [True] * 6 + [False] * 2 + [True, False]
+    assert visible[0, 0, 9].tolist() == [True] * 5 + [False] * 4 + [True]
+    assert packed.unpack(torch.arange(10.0)[None]).tolist() == [[5, 6, 7], [9, 0, 0], [5, 8, 0]]
+
+
+def test_rows_that_begin_alike_share_that_whatever_their_prompts() -> None:
+    packed = pack(*columns(rows_of(("A", (20, 21)), ("C", (23, 24)), ("A", (20, 22)))), hidden_size=32)
+    assert packed is not None
+    # Prompts 5 6 7 ... and 5 6 12 13: both read 5, and what comes behind 6 tells them apart.
+    assert packed.inputs["input_ids"].tolist() == [[5, 6, 7, 8, 9, 10, 20, 20, 6, 12, 13, 23]]
+    assert packed.inputs["position_ids"].tolist() == [[0, 1, 2, 3, 4, 5, 6, 6, 1, 2, 3, 4]]
+    assert packed.inputs["attention_mask"][0, 0, 9].nonzero().flatten().tolist() == [0, 8, 9]
+
+
+def test_rows_with_little_in_common_are_sequences_of_their_own() -> None:
+    rows = [(prompt, (token,) * 12) for prompt in ("A", "B") for token in (20, 21)]
+    packed = pack(*columns(rows_of(*rows)), hidden_size=24)  # attention to all would cost more
+    assert packed is not None
+    assert packed.inputs["input_ids"].tolist() == [
+        [5, 6, 7, 8, 9, *[10, *[20] * 11], *[10, *[21] * 11]],
+        [*[11, *[20] * 11], *[11, *[21] * 11], *[0] * 5],
     ]
+    assert packed.sequence.flatten().tolist() == [0, 0, 1, 1]
+    visible = packed.inputs["attention_mask"][1, 0]
+    assert visible[-1].tolist() == [False] * 28 + [True]  # padding sees itself
+    assert not visible[:24, 24:].any()
 
 
 @pytest.mark.parametrize(
     "rows",
     [
-        [("A", (20, 21)), ("B", (22,)), ("C", (23, 24))],  # nothing to share
         [("A", (20, 21))],
+        [("D", (20,) * 9), ("E", (21,) * 9)],  # nothing to share, and no padding
         [("B", (20,) * 100), ("B", (21,) * 100), ("B", (22,) * 100)],  # long branches meet each other in attention
     ],
 )
@@ -135,26 +148,72 @@ def test_a_row_without_a_prompt_stays_by_itself() -> None:
     assert pack(*columns(batch), hidden_size=32) is None
 
 
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10**6), count=st.integers(2, 8))
+def test_any_rows_have_the_log_probabilities_and_gradients_of_separate_rows(seed: int, count: int) -> None:
+    draws = Random(seed)
+    rows = random_rows(draws, count)
+    rows += draws.choices(rows, k=draws.randint(0, 2))  # some are equal
+    batch = pad_rows(rows, pad_token_id=0, multiple_of=draws.choice([None, 4]))
+    model = family("gpt2", "sdpa").double()  # others norm in single precision
+    add_fused_lm_head(model)
+    packed = packed_log_probs(model, model, *columns(batch), states=True)
+    assume(packed is not None)
+    assert packed is not None
+    assert packed.states is not None
+    separate = [
+        model(input_ids=torch.tensor([[*row.prompt_ids, *row.completion_ids]])).logits[0, len(row.prompt_ids) - 1 : -1]
+        for row in rows
+    ]
+    mask = batch["completion_mask"].bool()
+    found = []
+    for logits in (model.lm_head(packed.states[mask]), torch.cat(separate)):  # the fused head has single precision
+        model.zero_grad()
+        logprobs = logits.log_softmax(-1).gather(1, batch["completion_ids"][mask][:, None])[:, 0]
+        (logprobs * torch.linspace(-1, 2, len(logprobs))).sum().backward()
+        found.append((logprobs.detach(), [parameter.grad.clone() for parameter in model.parameters()]))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(packed.logprobs[mask], found[1][0].float(), rtol=1e-5, atol=1e-5)
+    assert not packed.logprobs[~mask].any()
+
+
+def test_with_few_bits_a_packed_row_is_as_close_to_the_truth_as_one_by_itself(mixed: dict[str, torch.Tensor]) -> None:
+    model = family("llama", "sdpa")
+    add_fused_lm_head(model, outputs=("log_probs", "entropy"))
+    truth, _ = by_themselves(model, mixed)
+    model.bfloat16()
+    errors = [(read(model, mixed)[0] - truth).abs().mean() for read in (by_themselves, together)]
+    assert 0 < errors[1] < 1.5 * errors[0]
+
+
 @pytest.mark.parametrize(
     "changed",
     [{"_attn_implementation": "flash_attention_2"}, {"layer_types": ["full_attention", "sliding_attention"]}],
 )
-def test_only_attention_to_everything_by_torch_itself_shares_prompts(changed: dict[str, Any]) -> None:
+def test_only_attention_to_everything_by_torch_itself_packs_rows(changed: dict[str, Any]) -> None:
     model = qwen(sliding_window=4, use_sliding_window=True, layer_types=["full_attention"] * 2)
-    assert shares_exactly(model)
+    assert not obstacle(model)
     for name, value in changed.items():
         setattr(model.config, name, value)
-    assert not shares_exactly(model)
+    assert "full attention" in obstacle(model)
 
 
-def test_dropout_and_the_balance_of_experts_are_not_shared() -> None:
+def test_dropout_and_the_balance_of_experts_are_not_packed() -> None:
     for model in (qwen(attention_dropout=0.1), nn_with_dropout()):
-        assert not shares_exactly(model.train())
-        assert shares_exactly(model.eval())
+        assert "dropout" in obstacle(model.train())
+        assert not obstacle(model.eval())
     experts = Qwen3MoeConfig(**SIZES, moe_intermediate_size=8, num_experts=4, num_experts_per_tok=2)
-    assert shares_exactly(Qwen3MoeForCausalLM(experts))
+    assert not obstacle(Qwen3MoeForCausalLM(experts))
     experts.output_router_logits = True
-    assert not shares_exactly(Qwen3MoeForCausalLM(experts))
+    assert "experts" in obstacle(Qwen3MoeForCausalLM(experts))
+
+
+def test_virtual_tokens_leave_no_room_for_positions() -> None:
+    assert takes_positions(qwen())
+    assert takes_positions(nn_with_dropout())
+    prompted = get_peft_model(qwen(), PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2))
+    assert not takes_positions(prompted)
+    assert "virtual tokens" in obstacle(prompted)
 
 
 def nn_with_dropout() -> Any:
@@ -186,7 +245,7 @@ def padded(model: Any, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, to
 
 
 def together(model: Any, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-    found = shared_log_probs(model, model, *columns(batch))
+    found = packed_log_probs(model, model, *columns(batch))
     assert found is not None
     assert found[1] is not None
     return found[0], found[1]
@@ -258,16 +317,9 @@ def test_padding_before_a_prompt_moves_no_position(mixed: dict[str, torch.Tensor
     add_fused_lm_head(model, outputs=("log_probs", "entropy"))
     ids, mask, completion_tokens = columns(mixed)
     wider = [torch.nn.functional.pad(tensor, (7, 0)) for tensor in (ids, mask)]
-    for read in (separate_log_probs, shared_log_probs):
+    for read in (separate_log_probs, packed_log_probs):
         near, far = read(model, model, ids, mask, completion_tokens), read(model, model, *wider, completion_tokens)
         torch.testing.assert_close(far, near, **TOLERANCE)
-
-
-def test_virtual_tokens_leave_no_room_for_positions() -> None:
-    assert takes_positions(qwen())
-    assert takes_positions(nn_with_dropout())
-    prompted = get_peft_model(qwen(), PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2))
-    assert not takes_positions(prompted)
 
 
 # Through the trainer
@@ -320,6 +372,29 @@ def test_an_update_is_the_same_with_prompts_shared_and_not(
     for name in ("loss", "entropy", "grad_norm"):
         values = [trained[share].state.log_history[0][name] for share in (False, True)]
         assert values[1] == pytest.approx(values[0], rel=1e-4, abs=1e-6), name
+
+
+def test_instructions_are_read_once_a_pass_where_every_turn_is_a_row_with_a_prompt_of_its_own(
+    one_update: Callable[..., Any], micro_policy: Path
+) -> None:
+    seen: dict[str, list[int]] = {"together": [], "apart": []}
+    for name, columns_seen in seen.items():
+        one_update(
+            micro_policy,
+            share_prompts=name == "together",
+            on_built=count_columns(columns_seen),
+            **{**SHARING, "num_generations": 1, "instructions": True},
+        )
+    assert sum(seen["together"]) < 0.6 * sum(seen["apart"])
+
+
+def test_why_rows_are_not_packed_is_said_once(
+    one_update: Callable[..., Any], micro_policy: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    adapter = LoraConfig(r=4, target_modules=["q_proj"], lora_dropout=0.1)
+    one_update(micro_policy, trainer_kwargs={"peft_config": adapter}, **{**SHARING, "max_steps": 2, "beta": 0.1})
+    said = [record.getMessage() for record in caplog.records if "reads each row" in record.getMessage()]
+    assert said == ["the policy reads each row from its start, as it has dropout; share_prompts changes nothing."]
 
 
 @pytest.mark.parametrize("environment", [{}, SHARDED], ids=["replicated", "sharded by FSDP2"])
