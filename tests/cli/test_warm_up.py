@@ -145,7 +145,7 @@ def test_it_learns_from_chat_logs_without_a_task(
     assert code == 0, err
     assert "Left out 2 of 4 episodes: 1 on lines that cannot be used, 1 failed (success below 1)." in out
     assert "2 episodes of 2 tasks, 2 rows" in out
-    assert "Skipped line 4 of" in err
+    assert "Skipped line 4: " in err
     assert "eval_loss" not in err
     assert TaskSpec.load(tmp_path / "warm") is None
     code, _, err = command("warm-up", micro_policy, "--traces", logs, "--evaluate", 2, "--output", tmp_path / "other")

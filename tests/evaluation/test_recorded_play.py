@@ -192,6 +192,28 @@ def test_the_text_of_a_trace_has_no_special_tokens(tool_chat: Chat, tmp_path: Pa
     assert [token for token in decision.action_ids if token in special] == [tool_chat.tokenizer.eos_token_id]
 
 
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [{"role": "critic", "content": "?"}, {"role": "assistant", "content": "!"}],
+        [{"role": "user", "content": {"text": 3}}, {"role": "assistant", "content": "!"}],
+        [{"role": "user", "content": "?"}, {"role": "assistant", "tool_calls": [{"function": {"name": ["a"]}}]}],
+        [{"role": "user", "content": "?"}, {"role": "assistant", "tool_calls": [3]}],
+        [3, {"role": "assistant", "content": "!"}],
+        [{"role": "user", "content": "?"}],
+    ],
+)
+def test_a_trace_that_does_not_fit_is_left_out_in_a_sentence(
+    chat: Chat, tokenizer: Any, tmp_path: Path, messages: Any
+) -> None:
+    good = {"messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]}
+    found, ((line, error),) = recorded_demonstrations(
+        written(tmp_path, {"messages": messages, "tools": [TOOL]}, good), Chat(tokenizer)
+    )
+    assert (len(found), line) == (1, 1)
+    assert "\n" not in error
+
+
 def test_a_trace_without_an_outcome_can_be_learned(tool_chat: Chat, tmp_path: Path) -> None:
     unjudged = {name: value for name, value in TRACE.items() if name != "reward"}
     (found,), _ = recorded_demonstrations(written(tmp_path, unjudged), tool_chat)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -45,7 +46,7 @@ def credit(
     from hf_credit import methods
     from hf_credit.cli.progress import print_rows
     from hf_credit.evaluation.credit_tables import in_one_line, short_reply
-    from hf_credit.evaluation.episode_page import rounded, write_episode_page, written_out
+    from hf_credit.evaluation.episode_page import rounded, write_episode_page
     from hf_credit.evaluation.traces import credit_traces
 
     found = credit_traces(traces, methods.make(method, **parse_options(method_option)))
@@ -71,12 +72,19 @@ def credit(
     ]
     title = f"Trace {name} (line {lines[shown]}), outcome {episode.outcome:.3g}"
     print_rows(["turn", "role", "reply", "reward", "advantage"], rows, title)
-    for number, error in found.failures[:_MAX_FAILURES_SHOWN]:
-        typer.echo(f"Skipped line {number}: {written_out(error)}", err=True)
-    if len(found.failures) > _MAX_FAILURES_SHOWN:
-        typer.echo(f"Skipped {len(found.failures) - _MAX_FAILURES_SHOWN} more lines.", err=True)
+    say_skipped(found.failures)
     if out is not None:
         write(out, "".join(json.dumps(row) + "\n" for row in found.rows()))
         typer.echo(f"Wrote {out}")
     if page is not None:
         typer.echo(f"Wrote {write_episode_page(episode, page, title, method=found.method)}")
+
+
+def say_skipped(failures: Sequence[tuple[int, str]]) -> None:
+    """Prints the lines of a file that could not be used, with why, on stderr."""
+    from hf_credit.evaluation.episode_page import written_out
+
+    for number, error in failures[:_MAX_FAILURES_SHOWN]:
+        typer.echo(f"Skipped line {number}: {written_out(error)}", err=True)
+    if len(failures) > _MAX_FAILURES_SHOWN:
+        typer.echo(f"Skipped {len(failures) - _MAX_FAILURES_SHOWN} more lines.", err=True)

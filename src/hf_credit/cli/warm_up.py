@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hf_credit.cli.credit import say_skipped
 from hf_credit.cli.options import named_oracle, with_options
 from hf_credit.cli.played import ModelArgument, Prompted
 from hf_credit.cli.progress import Progress, Task, print_rows
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from hf_credit.rollouts.scripts import Script
     from hf_credit.tasks import TaskSpec
 
-_MAX_FAILURES_SHOWN = 10
 _EPISODES = 512  # of tasks that the task makes itself
 
 
@@ -223,15 +223,13 @@ def _walks(
 def _read(
     traces: Sequence[Path], chat: Chat, interaction: Interaction[Any] | None, dropped: Counter[str]
 ) -> list[Demonstration]:
-    from hf_credit.evaluation.episode_page import written_out
     from hf_credit.evaluation.recorded_play import recorded_demonstrations
 
     found: list[Demonstration] = []
     for path in traces:
         read, failures = recorded_demonstrations(path, chat, interaction)
         found += read
-        for number, error in failures[:_MAX_FAILURES_SHOWN]:
-            typer.echo(f"Skipped line {number} of {path}: {written_out(error)}", err=True)
+        say_skipped(failures)
         if failures:
             dropped["on lines that cannot be used"] += len(failures)
     return found

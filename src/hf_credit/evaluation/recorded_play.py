@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from jinja2 import TemplateError
+
 from hf_credit.evaluation.credited import CreditedEpisode
 from hf_credit.evaluation.traces import RecordedTraces, read_lines, trace_of
 from hf_credit.policies.demonstrations import Demonstration
@@ -112,7 +114,10 @@ def _of_trace(chat: Chat, interaction: Interaction[Any] | None, row: Any, number
         if bad := read_reply(decision.action_text, request.tools).bad_calls:
             raise ValueError(f"the calls of a trace must be readable, got one that is not ({bad[0].why}); correct it.")
         steps.append((decision.state, [request], [decision.action_text]))
-    episode = recorded(RecordedTraces(), chat, (steps, None))
+    try:
+        episode = recorded(RecordedTraces(), chat, (steps, None))
+    except TemplateError as error:
+        raise ValueError(f"a trace must fit the chat template, got {in_one_line(error)}; correct it.") from None
     decisions = tuple(
         replace(one, trained=known.trained)
         for one, known in zip(episode.decisions, trace.episode.decisions, strict=True)
