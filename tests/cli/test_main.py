@@ -14,7 +14,7 @@ import pytest
 from huggingface_hub import get_session
 
 from hf_credit import __version__
-from hf_credit.cli import _in_one_sentence, app
+from hf_credit.cli import _in_one_sentence, _unmet, app
 from hf_credit.environments import known
 
 COMMANDS = {
@@ -106,7 +106,6 @@ def test_an_unreachable_hub_is_an_error_of_one_sentence() -> None:
     assert _in_one_sentence(TypeError("a bug")) is None
 
 
-@pytest.mark.parametrize("error", [AttributeError("no attribute '_generate'"), ImportError("cannot import name")])
 @pytest.mark.parametrize(
     ("name", "version", "reason"),
     [
@@ -114,14 +113,29 @@ def test_an_unreachable_hub_is_an_error_of_one_sentence() -> None:
         ("code-sandbox", "0.0.1", "code-sandbox<0.2,>=0.1, got 0.0.1; install it from a clone by: make venv"),
     ],
 )
-def test_an_error_with_an_unsupported_version_of_a_package_names_package_and_range(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, name: str, version: str, reason: str
+def test_a_version_is_a_hint_behind_an_import_or_attribute_error_of_that_package_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, version: str, reason: str
 ) -> None:
-    older = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
+    module = name.replace("-", "_")
+    older = tmp_path / f"{module}-{version}.dist-info"
     older.mkdir()
     (older / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     monkeypatch.syspath_prepend(tmp_path)
-    assert _in_one_sentence(error) == f"hf-credit {__version__} needs {reason}"
+    hint = f"hf-credit {__version__} needs {reason}"
+    assert _in_one_sentence(ImportError("cannot import it", name=f"{module}.deep")) == f"cannot import it; {hint}"
+    assert _in_one_sentence(ImportError("no module", name="other")) == "no module"
+    lacking = importlib.import_module(module)
+    assert _in_one_sentence(AttributeError("no such thing", obj=lacking)) is None  # with its traceback, and the hint
+    assert _unmet(AttributeError("no such thing", obj=lacking)) == hint
+    own = type("Own", (type("Theirs", (), {"__module__": f"{module}.base"}),), {"__module__": "elsewhere"})
+    assert _unmet(AttributeError("no such thing", obj=own())) == hint
+    for other in (
+        MemoryError("out of memory"),
+        RuntimeError("CUDA error"),
+        AttributeError("x", obj=None),
+        KeyError("a"),
+    ):
+        assert (_in_one_sentence(other), _unmet(other)) == (None, None)
     assert _in_one_sentence(ValueError("one sentence")) == "one sentence"
 
 

@@ -26,16 +26,20 @@ def test_a_task_may_take_fewer_steps_than_its_total(capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err == "turns ...\nturns: 10/10 fast\n"
 
 
-def test_a_progress_line_has_the_remaining_time(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("steps", "left"), [(20, " (7 min left)"), (2, "")])
+def test_a_progress_line_has_the_remaining_time_by_the_rate_after_the_first_steps(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, steps: int, left: str
 ) -> None:
-    clock = iter([100.0, 100.0, 220.0])  # begun, taken up at update 10, and 20 updates later
+    # Made, taken up at update 10, the first update of this run with all that comes before it, and some more.
+    clock = iter([100.0, 100.0, 400.0, 400.0 + 6 * steps])
     monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
     with Progress() as progress:
         task = progress.task("updates", 100)
         task.begin_at(10)
-        task.update(30, "loss 1")
-    assert capsys.readouterr().err == "updates ...\nupdates: 30/100 (7 min left) loss 1\n"
+        task.update(11, "loss 2")
+        task.update(11 + steps, "loss 1")
+    lines = ["updates ...", "updates: 11/100 loss 2", f"updates: {11 + steps}/100{left} loss 1"]
+    assert capsys.readouterr().err.splitlines() == lines
 
 
 def test_a_table_outside_a_terminal_is_not_narrowed(capsys: pytest.CaptureFixture[str]) -> None:

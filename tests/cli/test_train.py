@@ -112,7 +112,8 @@ def test_the_last_line_names_the_output_and_the_next_commands(
     path = recipe(max_steps=1, eval_strategy="steps", eval_steps=1, held_out_tasks=8, per_device_eval_batch_size=8)
     code, out, err = command("train", path)
     run = path.parent / "run"
-    assert (code, out) == (0, f"Wrote {run}. Try: hf-credit evaluate {run}; hf-credit report {run}\n")
+    wrote = f"Wrote {run}; episodes.jsonl has the credit of replies. Try: "
+    assert (code, out) == (0, f"{wrote}hf-credit evaluate {run}; hf-credit report {run}\n")
     assert "update 1, evaluated: eval_reward 0." in err
     assert "FutureWarning" not in err
 

@@ -90,7 +90,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 # An oracle's verdict on a decision stands, whatever became of the episode afterwards.
 CREDITS_BEFORE_AN_ERROR = {"verifiable_process"}
 # Settings of the trainer that a method is nothing without.
-SETTINGS: dict[str, dict[str, Any]] = {"gspo": {"importance_sampling_level": "sequence", "aggregation": "sequence"}}
+SETTINGS: dict[str, dict[str, Any]] = {"gspo": {"aggregation": "sequence"}}
 NEED_A_TEAM = {"counterfactual_grpo"}
 
 EVERY_METHOD = pytest.mark.parametrize("name", sorted(METHODS))
@@ -521,7 +521,7 @@ def trained(micro_policy: Path, tmp_path: Path, request: pytest.FixtureRequest) 
             "max_grad_norm": 1e9,
             **SETTINGS.get(name, {}),
         }
-        grows = values.get("importance_sampling_level") == "sequence"
+        grows = methods.make(name).sequence_ratio
         policy: Path = request.getfixturevalue("micro_policy_append") if grows else micro_policy
         keep = KeepGradients()
         trainer: Any = CreditTrainer(

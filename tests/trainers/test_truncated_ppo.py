@@ -370,7 +370,7 @@ def test_episodes_of_several_rows_and_rules_of_other_tasks_are_refused_before_an
     soft = config(tmp_path, truncation="random", cut="soft")
     with pytest.raises(ValueError, match="a soft cut needs an answer_prompt, got 'sudoku' without one"):
         TruncatedPPOTrainer("nowhere", Uneven(), soft, rows)
-    plain = CreditConfig(**BASE, output_dir=str(tmp_path))
+    plain = CreditConfig(**BASE, output_dir=str(tmp_path), importance_sampling_level="token")
     with pytest.raises(ValueError, match="the method 'gspo' uses the ratio of whole episodes"):
         CreditTrainer("nowhere", Uneven(), plain, rows, method="gspo")
 

@@ -15,10 +15,12 @@ if "" in os.environ.get("PYTHONPATH", "-").split(os.pathsep):
     sys.path[:] = [path for path in sys.path if path not in ("", os.getcwd())]
 
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Annotated
 
 import typer
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from hf_credit._version import __version__
 from hf_credit.cli.agent import agent
@@ -121,6 +123,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except Exception as error:
         sentence = _in_one_sentence(error)
         if os.environ.get("HF_CREDIT_TRACEBACK") or sentence is None:
+            if hint := _unmet(error):
+                error.add_note(hint)
             raise
         typer.echo(f"Error: {redacted(sentence)}", err=True)
         sys.exit(1)
@@ -130,13 +134,11 @@ def _in_one_sentence(error: Exception) -> str | None:
     """Describes an error, or returns `None` if only its traceback explains it."""
     if isinstance(error, ValueError | OSError):
         return str(error) or type(error).__name__
-    if unmet := _unmet():
-        return unmet
     if isinstance(error, ImportError):
         package = (error.name or "").partition(".")[0]
         if package in ("cryptography", "local_hub"):
             return f"this command needs the package {package}, got none; run {how_to_install('hub')}."
-        return str(error) or type(error).__name__
+        return "; ".join(filter(None, (str(error) or type(error).__name__, _unmet(error))))
     # huggingface_hub connects with httpx or httpx2, whose errors are not OSErrors.
     if any(kind.__module__.startswith("httpx") for kind in type(error).__mro__):
         return (
@@ -146,10 +148,25 @@ def _in_one_sentence(error: Exception) -> str | None:
     return None
 
 
-def _unmet() -> str | None:
-    """Names the first requirement of this library that is missing or has an unsupported version, in one sentence."""
+def _unmet(error: Exception) -> str | None:
+    """Names the requirement of this library that an import or an attribute error comes from, in one sentence, if the
+    package is missing or has an unsupported version."""
+    if isinstance(error, ImportError):
+        modules = [error.name or ""]
+    elif isinstance(error, AttributeError):
+        lacks = error.obj if isinstance(error.obj, type) else type(error.obj)
+        modules = (
+            [error.obj.__name__] if isinstance(error.obj, ModuleType) else [one.__module__ for one in lacks.__mro__]
+        )
+    else:
+        return None
+    packages = {module.partition(".")[0] for module in modules}
+    found = importlib.metadata.packages_distributions()
+    names = {canonicalize_name(name) for package in packages for name in (package, *found.get(package, ()))}
     for line in importlib.metadata.requires("hf-credit") or ():
         wanted = Requirement(line)
+        if canonicalize_name(wanted.name) not in names:
+            continue
         if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
             continue
         try:

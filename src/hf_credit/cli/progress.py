@@ -15,6 +15,7 @@ from rich.progress import Progress as RichProgress
 from rich.table import Table
 
 _SECONDS_BETWEEN_LINES = 10.0
+_STEPS_OF_AN_ESTIMATE = 3  # after the first ones: fewer are no rate
 _MAX_COLUMNS = 10_000
 
 
@@ -34,13 +35,15 @@ class Task:
         self._note = ""
         self._progress = progress
         self._id = progress.bars.add_task(name, total=total, note="")
-        self._shown = self._begun = time.monotonic()
-        self._first = 0  # steps of an earlier run that this run resumes
+        self._shown = time.monotonic()
+        self._first: tuple[int, float] | None = (
+            None  # the first steps, which include the set-up, and when they were done
+        )
 
     def begin_at(self, done: int) -> None:
         """Counts `done` steps of an earlier run, which the estimate of the remaining time ignores."""
-        self._first = done
         self.update(done)
+        self._first = None
 
     def advance(self, steps: int = 1, note: str | None = None) -> None:
         """Counts `steps` more steps as done; `note` is shown beside them."""
@@ -51,13 +54,14 @@ class Task:
         completed = done >= self.total > self.done
         self.done = done
         self._note = self._note if note is None else note
-        self._progress.bars.update(self._id, completed=done, note=self._note)
         now = time.monotonic()
+        self._first = self._first or ((done, now) if done else None)
+        self._progress.bars.update(self._id, completed=done, note=self._note)
         if completed or now - self._shown >= _SECONDS_BETWEEN_LINES:
             self._shown = now
             left = ""
-            if self._first < done < self.total:
-                left = f" ({_in_words((now - self._begun) / (done - self._first) * (self.total - done))} left)"
+            if self._first is not None and done < self.total and done - self._first[0] >= _STEPS_OF_AN_ESTIMATE:
+                left = f" ({_in_words((now - self._first[1]) / (done - self._first[0]) * (self.total - done))} left)"
             self._progress.say(f"{self.name}: {done}/{self.total}{left} {self._note}".rstrip())
 
     def finish(self, note: str | None = None) -> None:

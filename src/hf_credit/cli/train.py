@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,7 +15,9 @@ def train(
     config: Annotated[
         str | None,
         typer.Argument(
-            metavar="CONFIG", help="A recipe: its name (see `hf-credit recipes`), or a YAML file.", show_default=False
+            metavar="[--config] CONFIG",
+            help="A recipe: its name (see `hf-credit recipes`), or a YAML file.",
+            show_default=False,
         ),
     ] = None,
     named: Annotated[
@@ -67,6 +70,7 @@ def train(
         return
     from hf_credit.cli.progress import Progress
     from hf_credit.cli.training_progress import ShowProgress
+    from hf_credit.evaluation.credited import EPISODES_FILE
     from hf_credit.trainers.recipes import read_job
     from hf_credit.trainers.training import run_job
 
@@ -75,7 +79,10 @@ def train(
         run_job(job, [] if job.args.disable_tqdm else [ShowProgress(progress)])
     if job.args.process_index == 0:
         folder = job.args.output_dir
-        typer.echo(f"Wrote {folder}. Try: hf-credit evaluate {folder}; hf-credit report {folder}")
+        kept = {EPISODES_FILE: "the credit of replies", "completions": "the tables of completions"}
+        found = [f"{name} has {what}" for name, what in kept.items() if Path(folder, name).exists()]
+        wrote = "; ".join([f"Wrote {folder}", *found])
+        typer.echo(f"{wrote}. Try: hf-credit evaluate {folder}; hf-credit report {folder}")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         # Everything is saved and the process group is closed, but its C++ threads may abort the interpreter at exit.
         sys.stdout.flush()

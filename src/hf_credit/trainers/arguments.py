@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, cast
@@ -23,6 +24,20 @@ from hf_credit.trainers.config import refuse_short_dataset, tasks_per_generation
 from hf_credit.trust import installed
 
 _HELD_OUT_TASKS = 256  # as `hf-credit evaluate` plays them
+
+
+def with_ratio(args: Any, sequence: bool = False) -> Any:
+    """Returns the settings with an importance ratio: the one that is set, or else that of a method.
+
+    Args:
+        args: the settings.
+        sequence: whether the method uses the ratio of whole episodes.
+    """
+    if args.importance_sampling_level is not None:
+        return args
+    args = copy.copy(args)
+    args.importance_sampling_level = "sequence" if sequence else "token"
+    return args
 
 
 def require(interaction: Any, args: Any, config: type) -> None:

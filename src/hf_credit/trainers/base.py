@@ -138,6 +138,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         engine = prepare_roles(args, interaction, model, peft_config)
         self.roles = tuple(args.role_adapters or ())
         arguments.require(interaction, args, CreditConfig)
+        args = arguments.with_ratio(args)
         arguments.require_samplers(interaction, args, samplers or {})
         self.samplers = dict(samplers or {})
         require_one_row(interaction, args)

@@ -198,8 +198,9 @@ class CreditConfig(RunSettings, GRPOConfig):
             changes no result. Rows that begin alike fit in greater numbers.
         aggregation: how the loss weighs tokens: `"token"`, all tokens of an update alike; `"sequence"`, all episodes
             alike, and within each its tokens. It scales advantages, so a KL penalty is over tokens in both.
-        importance_sampling_level: as in TRL. With `"sequence"` the ratio is that of all replies of an episode, so an
-            episode must be one row: one role, whose contexts grow by appending.
+        importance_sampling_level: as in TRL; `None` is what the method needs, or else `"token"`. With `"sequence"` the
+            ratio is that of all replies of an episode, so an episode must be one row: one role, whose contexts grow by
+            appending.
         critic_model: backbone of the critic, a model id. `None` puts an adapter of its own beside the policy's
             adapter or, if the whole policy is trained, takes the model that the policy started from.
         critic_learning_rate: learning rate of the critic's own AdamW.
@@ -240,6 +241,7 @@ class CreditConfig(RunSettings, GRPOConfig):
     share_prompts: bool = True
     rows_per_forward: int | None = None
     aggregation: str = "token"
+    importance_sampling_level: str | None = None  # type: ignore[assignment]
     critic_model: str | None = None
     critic_learning_rate: float = 1e-5
     critic_warmup_steps: int = 0
@@ -366,7 +368,8 @@ class CreditConfig(RunSettings, GRPOConfig):
                 "how decisions are laid out in rows; leave the default."
             )
         for name in ("importance_sampling_level", "aggregation"):
-            one_of(name, getattr(self, name), ("token", "sequence"))
+            if getattr(self, name) is not None:
+                one_of(name, getattr(self, name), ("token", "sequence"))
         for name, (only, reason) in _FIXED.items():
             if getattr(self, name) != only:
                 raise ValueError(f"{name} must be {only}, got {getattr(self, name)}, {reason}; leave it out.")

@@ -83,10 +83,11 @@ class CreditTrainer(EpisodeTrainer):
         interaction = method.wrapped(interaction)
         self.method = method.bind(interaction)
         self.memory = self.method.memory
+        args = arguments.with_ratio(args, sequence=self.method.sequence_ratio)
         if self.method.sequence_ratio and args.importance_sampling_level != "sequence":
             raise ValueError(
                 f"the method {self.method.name!r} uses the ratio of whole episodes, got importance_sampling_level="
-                f"{args.importance_sampling_level!r}; set it to 'sequence', or take 'grpo'."
+                f"{args.importance_sampling_level!r}; leave it out, or take 'grpo'."
             )
         if self.method.refresh_frozen_every is not None and args.use_vllm:
             raise ValueError(

@@ -66,7 +66,6 @@ class TruncatedPPOConfig(PresetConfig, method="ppo"):
     beta: float | None = None  # type: ignore[assignment]
     epsilon: float | None = None  # type: ignore[assignment]
     epsilon_high: float | None = None
-    importance_sampling_level: str | None = None  # type: ignore[assignment]
     aggregation: str = "sequence"
     max_steps: int = 200
     learning_rate: float = 1e-6
