@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from typing import Any
 
 import pytest
@@ -217,13 +218,26 @@ LOOK = call("look_up", what="2 + 2")
         ({"reward_funcs": exact}, (LOOK, "5"), 0.0, [0.0, 0.0]),
         ({"reward_funcs": f"{__name__}:exact"}, ("4",), 1.0, [1.0]),
         ({"reward_funcs": [exact, thrift]}, (LOOK, "4"), 0.9, [-0.1, 1.0]),
-        ({"reward_funcs": thrift}, ("4",), 0.0, [0.0]),
+        ({"reward_funcs": [thrift, exact]}, ("4",), 1.0, [1.0]),
         ({"factory": GradedQuiz, "reward_funcs": [thrift]}, (LOOK, LOOK, "4"), 0.8, [-0.1, -0.1, 1.0]),
     ],
 )
 def test_an_episode_is_scored_by_its_final_reply(options, replies, outcome, rewards):
     found = answered(quiz(**options), *replies)
     assert found == (pytest.approx(outcome), [pytest.approx(one) for one in rewards])
+
+
+@pytest.mark.parametrize("replies", [("4",), (LOOK,)], ids=["answered", "as at a limit of turns"])
+def test_an_episode_without_any_reward_has_no_outcome(replies):
+    def failing(completions: Any, **columns: Any) -> list[None]:
+        return [None] * len(completions)
+
+    outcome, rewards = answered(quiz(reward_funcs=[failing, failing]), *replies)
+    assert (math.isnan(outcome), rewards) == (True, [0.0])
+    later = quiz(
+        reward_funcs=[lambda completions, **columns: [float(len(c)) if len(c) > 2 else None for c in completions]]
+    )
+    assert answered(later, LOOK, "4") == (3.0, [0.0, 3.0])  # None at first, when it does not apply yet
 
 
 def test_a_reward_function_gets_the_episode_as_in_trl():

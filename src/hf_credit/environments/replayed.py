@@ -45,8 +45,9 @@ class World(Protocol):
     def step(self, action: str) -> tuple[str, float, bool, Mapping[str, Any]]:
         """Takes an action and returns the observation, the reward, whether the episode is over, and further facts.
 
-        Two facts are read: `"refused"` (whether the action was meaningless and changed nothing) and `"success"`
-        (whether the task is solved; by default whether the episode is over with a positive sum of rewards).
+        Three facts are read: `"refused"` (whether the action was meaningless and changed nothing), `"success"`
+        (whether the task is solved; by default whether the episode is over with a positive sum of rewards), and
+        `"unscored"` (whether the rewards so far are unknown; an episode that ends so has no outcome).
         """
 
     def close(self) -> None:
@@ -76,6 +77,7 @@ class ReplayedState(State):
         why: why no tool call could be read in it, if there are tools.
         total: the sum of the rewards.
         success: whether the task is solved.
+        unscored: whether the rewards are unknown.
         snapshot: the text that restores the world, if it has snapshots; ignored in comparisons.
         walk: a unique id of the episode if the world does not repeat itself; otherwise empty.
     """
@@ -89,6 +91,7 @@ class ReplayedState(State):
     why: str = ""
     total: float = 0.0
     success: bool = False
+    unscored: bool = False
     snapshot: str = field(default="", compare=False)
     walk: str = ""
 
@@ -220,8 +223,8 @@ class ReplayedEnvironment(Environment[ReplayedState]):
             return self._step_in(self._restored(state), state, plain)
 
     def outcome(self, state: ReplayedState) -> float:
-        """The sum of the world's rewards."""
-        return state.total
+        """The sum of the world's rewards; NaN if they are unknown."""
+        return math.nan if state.unscored else state.total
 
     def metrics(self, state: ReplayedState) -> dict[str, float]:
         """`success`; `world_actions`: the number of actions that reached the world."""
@@ -254,6 +257,7 @@ class ReplayedEnvironment(Environment[ReplayedState]):
             why="",
             total=total,
             success=bool(info.get("success", over and total > 0)),
+            unscored=bool(info.get("unscored", False)),
             status="finished" if over else "active",
             snapshot=snapshot,
         )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+import operator
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
 from hf_credit.environments.replayed import ReplayedEnvironment, ReplayedState
@@ -39,7 +41,8 @@ class ToolEnvironment(ReplayedEnvironment):
     The outcome is the result of `get_reward` plus the sum of `reward_funcs`, all called after each action. A
     `get_reward` with a parameter `final_answer` receives the reply that ended the episode, and None before. Reward
     functions have TRL's signature, `f(prompts, completions, environments, **columns)`, and return a list of one number
-    or None, which counts as 0. `completions` are the messages of the episode so far: tool calls, their results, and
+    or None, where they do not apply. An episode for which all rewards are None at its end has no outcome: it is an
+    error, and in no comparison. `completions` are the messages of the episode so far: tool calls, their results, and
     the final reply as the last message, of the role `assistant`.
 
     Args:
@@ -136,15 +139,20 @@ class ToolWorld:
             ]
         else:
             self._completion.append({"role": "assistant", "content": action})
-        before, self._reward = self._reward, self._scored(None if calls else action)
-        return shown, self._reward - before, not calls, {"refused": refused, "success": self._reward > 0}
+        rewards = [one for one in self._scored(None if calls else action) if one is not None]
+        before = self._reward
+        if rewards:
+            self._reward = functools.reduce(operator.add, map(float, rewards))
+        elif not calls:
+            self._tell_once("reward", TypeError, "All rewards of an episode are None, so its outcome is unknown.")
+        facts = {"refused": refused, "success": self._reward > 0, "unscored": not rewards}
+        return shown, self._reward - before, not calls, facts
 
-    def _scored(self, final_answer: str | None) -> float:
-        """The sum of all rewards for the episode so far."""
-        total = 0.0
+    def _scored(self, final_answer: str | None) -> Iterator[Any]:
+        """All rewards for the episode so far; `None` where one does not apply."""
         if (get_reward := getattr(self.tools, "get_reward", None)) is not None:
             takes_answer = "final_answer" in inspect.signature(get_reward).parameters
-            total += float(self._awaited(get_reward(final_answer=final_answer) if takes_answer else get_reward()))
+            yield self._awaited(get_reward(final_answer=final_answer) if takes_answer else get_reward())
         for function in self.reward_funcs:
             rewards = self._awaited(
                 function(
@@ -159,8 +167,7 @@ class ToolWorld:
                     f"a reward function must return a list with one reward for each completion, got {rewards!r} of "
                     f"{getattr(function, '__name__', function)!r} for one; return such a list."
                 )
-            total += 0.0 if rewards[0] is None else float(rewards[0])
-        return total
+            yield rewards[0]
 
     def close(self) -> None:
         if hasattr(self.tools, "close"):
@@ -177,11 +184,13 @@ class ToolWorld:
         try:
             return str(self._awaited(getattr(self.tools, name)(**arguments))), False
         except Exception as error:  # the message becomes the result, as in TRL
-            kind = (type(self.tools), name, type(error))
-            if kind not in _SHOWN:
-                _SHOWN.add(kind)
-                logger.warning("The tool %r raised; the agent is shown the message.", name, exc_info=error)
+            self._tell_once(name, type(error), f"The tool {name!r} raised; the agent is shown the message.", error)
             return f"Error: {error}", False
+
+    def _tell_once(self, name: str, kind: type[Exception], message: str, error: Exception | None = None) -> None:
+        if (type(self.tools), name, kind) not in _SHOWN:
+            _SHOWN.add((type(self.tools), name, kind))
+            logger.warning(message, exc_info=error)
 
     def _awaited(self, result: Any) -> Any:
         if not isinstance(result, Coroutine):
