@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from hf_credit.trainers.callbacks import BriefPrinter, WarnOfIdleCritics, WarnWithoutSignal, headlines, likely_cause
+from hf_credit import make
+from hf_credit.collectors import Rollout, RolloutBatch
+from hf_credit.rollouts import Decision, Ending, EnvironmentInteraction, Episode
+from hf_credit.trainers.callbacks import (
+    BriefPrinter,
+    WarnOfIdleCritics,
+    WarnWithoutSignal,
+    headlines,
+    likely_cause,
+    unread_replies,
+)
 
 NOTHING = {"reward": 0.0, "advantages/zero": 1.0, "entropy": 1.0}
 SIGNAL = {"reward": 0.1, "advantages/zero": 0.5}
@@ -85,6 +97,24 @@ def test_an_occasional_signal_is_enough(
 )
 def test_the_warning_has_the_likely_cause(logs: Mapping[str, float], cause: str) -> None:
     assert cause in likely_cause({**NOTHING, **logs})
+
+
+def test_unreadable_replies_are_the_cause_before_equal_outcomes(caplog: pytest.LogCaptureFixture) -> None:
+    interaction = EnvironmentInteraction(make("sudoku", size=4))
+    state = interaction.start(interaction.environment.sample_task(0), 0)
+    said = "Sure!\x1b]0;owned\x07 " + "ha" * 1000
+    reply = Decision(role="agent", state=state, context_ids=(1,), action_ids=(2,), logprobs=None, action_text=said)
+    lost = Episode(decisions=(reply,), outcome=0.0, ending=Ending.INVALID_ACTION)
+    watch = WarnWithoutSignal()
+    trainer = SimpleNamespace(model=SimpleNamespace(training=True), engine=SimpleNamespace(interaction=interaction))
+    played = RolloutBatch(rollouts=tuple(Rollout(episode=lost, instance=place) for place in range(4)), rows=4)
+    watch.on_episodes(trainer, played, [[0.0]] * 4)
+    (warning,) = warnings_of({1: {**NOTHING, "endings/invalid_action": 1.0, "replies/cut": 0.25}}, caplog, watch)
+    assert "(endings: invalid_action 100%; replies cut: 25%): 4 of 4 episodes have a reply without" in warning
+    assert "'Sure!\\x1b]0;owned\\x07 haha" in warning
+    assert "reads, for example, '<action>" in warning
+    assert (len(warning) < 800, warning.isprintable()) == (True, True)
+    assert unread_replies(interaction, [lost, *[replace(lost, decisions=(), ending=Ending.FINISHED)] * 2]) is None
 
 
 def test_the_warning_names_a_method_without_credit() -> None:

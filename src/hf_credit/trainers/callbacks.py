@@ -6,6 +6,7 @@ import logging
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,15 @@ from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 
 from hf_credit.collectors import RolloutBatch
 from hf_credit.methods import Credit, DecisionCredit
+from hf_credit.rollouts import Ending, Episode, Interaction
+from hf_credit.rollouts.capabilities import Acting
 
 logger = logging.getLogger(__name__)
 
 _PATIENCE = 10  # updates
 _CRITIC_PATIENCE = 20  # updates
 _EXPLAINED = 0.02  # minimum share of its targets' variance that a useful critic explains
+_QUOTED = 200  # characters of a reply
 _CHECKER = "hf_credit.verifiers.math"
 _SHOWN = ("loss", "reward", "success", "completion", "oracle/valid", "endings/error", "advantages/zero")
 _TOTAL = "train_runtime"  # only the summary at the end has it, and that is short
@@ -78,7 +82,7 @@ class IntervalsOfThisRun(TrainerCallback):
         state.compute_steps(args, state.max_steps)
 
 
-class WarnWithoutSignal(TrainerCallback):
+class WarnWithoutSignal(EpisodeCallback):
     """Warns once, with the likely cause, if ten consecutive updates or a whole run have no advantage other than 0.
 
     The loss then does not change the policy.
@@ -87,7 +91,14 @@ class WarnWithoutSignal(TrainerCallback):
     def __init__(self) -> None:
         self._begun = self._last = 0  # the first update of this run; the last one with a nonzero advantage
         self._latest: Mapping[str, Any] = {}  # log of the latest update without one
+        self._played: tuple[Interaction[Any], Sequence[Episode]] | None = None  # in the latest update
         self._warned = False
+
+    def on_episodes(
+        self, trainer: Any, collected: RolloutBatch, advantages: Sequence[Sequence[DecisionCredit]]
+    ) -> None:
+        if trainer.model.training:
+            self._played = trainer.engine.interaction, collected.episodes
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._begun = self._last = state.global_step
@@ -111,10 +122,14 @@ class WarnWithoutSignal(TrainerCallback):
 
     def _warn(self, state: Any) -> None:
         if state.is_world_process_zero and not self._warned:
+            ended = [f"{ending} {self._latest.get(f'endings/{ending}', 0):.0%}" for ending in Ending]
             logger.warning(
-                "nothing was learned in the last %d updates, as no decision has an advantage other than 0: %s",
+                "nothing was learned in the last %d updates, as no decision has an advantage other than 0 (endings: %s; "
+                "replies cut: %.0f%%): %s",
                 state.global_step - self._last,
-                likely_cause(self._latest),
+                ", ".join(one for one in ended if not one.endswith(" 0%")) or "unknown",
+                100 * self._latest.get("replies/cut", math.nan),
+                likely_cause(self._latest, None if self._played is None else unread_replies(*self._played)),
             )
         self._warned = True
 
@@ -159,17 +174,49 @@ class WarnOfIdleCritics(TrainerCallback):
         self._warned.add(critic)
 
 
-def likely_cause(logs: Mapping[str, Any]) -> str:
+def unread_replies(interaction: Interaction[Any], episodes: Sequence[Episode]) -> str | None:
+    """Tells of replies without a readable or legal action, with one of them and an action as it is read.
+
+    Returns:
+        A sentence with a remedy; `None` if less than half of the episodes have such a reply.
+    """
+    acting, unread = Acting(interaction), []
+    for episode in episodes:
+        for decision in episode.decisions:
+            action = "?"
+            with suppress(Exception):  # of a task without an environment
+                action = acting.action_of(decision.state, decision.action_text)[1]
+            if not action or (decision is episode.decisions[-1] and episode.ending == Ending.INVALID_ACTION):
+                unread.append(decision)
+                break
+    if not unread or 2 * len(unread) < len(episodes):
+        return None
+    expected = ""
+    with suppress(Exception):
+        world, _ = acting.action_of(unread[0].state, "")
+        legal = interaction.environment.legal_actions(world)  # type: ignore[attr-defined]
+        expected = f" and the task reads, for example, {acting.write_action(legal[0])!r}"
+    return (
+        f"{len(unread)} of {len(episodes)} episodes have a reply without a readable or legal action, such as "
+        f"{unread[0].action_text[:_QUOTED]!r}{expected}; take a policy that writes this, or train it on "
+        "demonstrations first (hf-credit init-policy)."
+    )
+
+
+def likely_cause(logs: Mapping[str, Any], unread: str | None = None) -> str:
     """The likely cause if all advantages of an update are 0, with a remedy.
 
     Args:
         logs: of the update: the shares `endings/error` and `replies/cut`, `entropy` in nats, and the mean outcome
             `reward`.
+        unread: what `unread_replies` tells of its episodes.
     """
     if logs.get("endings/error", 0.0) >= 0.5:
         return f"{logs['endings/error']:.0%} of episodes ended in errors; fix the code that their tracebacks name."
     if logs.get("replies/cut", 0.0) >= 0.9:
         return f"{logs['replies/cut']:.0%} of replies reached the length limit; raise max_completion_length."
+    if unread is not None:
+        return unread
     if logs.get("entropy", math.inf) < 1e-3:
         return (
             f"the policy's entropy is {logs['entropy']:.2g} nats, so equal contexts get equal replies; raise "

@@ -18,7 +18,7 @@ from hf_credit.files import OwnFolder
 from hf_credit.methods import DecisionCredit
 from hf_credit.rollouts import Ending, Episode
 from hf_credit.rollouts.reply_ends import was_cut
-from hf_credit.trainers.callbacks import EpisodeCallback, WarnWithoutSignal, likely_cause
+from hf_credit.trainers.callbacks import EpisodeCallback, WarnWithoutSignal, likely_cause, unread_replies
 from hf_credit.trainers.config import tasks_per_generation
 from hf_credit.trainers.recipes import Job, read_job
 from hf_credit.trainers.recording import transcript
@@ -38,6 +38,7 @@ class Preview:
         metrics: of the update, by the names of the log.
         transcripts: some episodes of the main process, as the policy reads and writes them.
         unread: the most frequent replies that ended an episode as an invalid action, and how often each did.
+        unreadable: what `hf_credit.trainers.callbacks.unread_replies` tells of the episodes.
         longest_context: the most tokens of a context, and the limit; infinite without one.
         longest_reply: the most tokens of a reply, and the limit.
         cut: share of the replies that reached the limit.
@@ -51,6 +52,7 @@ class Preview:
     metrics: Mapping[str, float]
     transcripts: tuple[str, ...]
     unread: tuple[tuple[str, int], ...]
+    unreadable: str | None
     longest_context: tuple[int, float]
     longest_reply: tuple[int, int]
     cut: float
@@ -76,7 +78,9 @@ class Preview:
     def verdict(self) -> str:
         """Returns in one sentence whether the policy can begin to learn, and a remedy if it cannot."""
         if not self.begins:
-            return f"The policy cannot begin: {likely_cause({**self.metrics, 'replies/cut': self.cut})}"
+            return (
+                f"The policy cannot begin: {likely_cause({**self.metrics, 'replies/cut': self.cut}, self.unreadable)}"
+            )
         if self.metrics.get("success", 0.0) >= _ALL:
             return "The policy has hardly anything to learn: nearly all episodes succeed; take harder tasks."
         return f"The policy can begin: {1 - self.metrics['advantages/zero']:.0%} of advantages differ from 0."
@@ -167,6 +171,7 @@ def preview(arguments: Sequence[str], tasks: int = 8, shown: int = 2) -> Preview
                 for episode, credit in list(zip(look.episodes, look.credit, strict=True))[:shown]
             ),
             unread=tuple(_unread(look.episodes).most_common(3)),
+            unreadable=unread_replies(trainer.interaction, look.episodes),
             longest_context=(
                 max((len(one.context_ids) for one in replies), default=0),
                 trainer.engine.max_context_tokens,
