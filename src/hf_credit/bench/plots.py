@@ -103,8 +103,9 @@ def cost(cells: Cells, path: Path, width: int) -> Path:
             style = coloured.get(method, {"color": "#bbbbbb"})
             if method == LIMIT:
                 style = {"color": "black", "linestyle": "--"}
-            costs = [points.get(value) or 0.0 for value in values]
-            shown = [one if one > _NOTHING else math.nan for one in costs]  # a log scale has no 0
+            costs = [points.get(value) for value in values]
+            # A log scale has no 0.
+            shown = [one if one is not None and one > _NOTHING else math.nan for one in costs]
             axis.plot(range(len(values)), shown, linewidth=1.4, markersize=3.5, **style)
         axis.set_yscale("log")
         axis.set_xticks(range(len(values)), [f"{value:g}" for value in values])

@@ -11,6 +11,7 @@ from hf_credit.collectors.base import Rollout, RolloutBatch, TaskRow, say_whethe
 from hf_credit.options import GroupSize, Options, filled_by_bind
 from hf_credit.rollouts import Ending, Episode, Interaction, RolloutRequest
 from hf_credit.rollouts.capabilities import Removable
+from hf_credit.rollouts.failures import UNKNOWN
 from hf_credit.rollouts.method_context import MethodContext
 
 Roles = tuple[str, ...]
@@ -108,6 +109,7 @@ class Removals(Options):
             return [functools.reduce(Removable(context.interaction).without, roles, state)]
         except Exception as error:
             context.failures.add(error)
+            context.mean(UNKNOWN, [1.0])
             return []
 
     def _stream(self, context: MethodContext, instance: int, number: int) -> str | None:

@@ -34,7 +34,7 @@ def multi_turn_advantages(
     before, so it is biased if the policy decides when to stop (`alive_advantages` is unbiased).
 
     Args:
-        rewards: of each turn, finite where active; integers and booleans are promoted.
+        rewards: of each turn, finite where active, or NaN if unknown; integers and booleans are promoted.
         outcomes: of each rollout, finite.
         active: whether rollout i had a turn l; a rollout's active turns come first.
         groups: the prompt of each rollout: any integers.
@@ -44,7 +44,8 @@ def multi_turn_advantages(
         eps: as in `group_advantages`.
 
     Returns:
-        In the dtype of `rewards`, torch's default for integers and booleans; 0 where inactive.
+        In the dtype of `rewards`, torch's default for integers and booleans; 0 where inactive, NaN where an unknown
+        reward is part of the sum. No turn is compared with an unknown one.
 
     Raises:
         ValueError: `turn_weight` or `gamma` is out of range, or as `group_advantages`.
@@ -55,11 +56,13 @@ def multi_turn_advantages(
     of_outcomes = group_advantages(outcomes.double(), groups, eps=eps)
     advantages = torch.zeros(rewards.shape, dtype=torch.float64)
     turns = active.sum(dim=1)
+    known = active & ~rewards.isnan()
+    unknown = torch.where(active & ~known, torch.nan if turn_weight else 0.0, 0.0).double()
     following = of_outcomes
     for turn in reversed(range(rewards.shape[1])):
         here, last = active[:, turn], turns == turn + 1
-        of_turn = torch.zeros_like(of_outcomes)
-        of_turn[here] = group_advantages(rewards[here, turn].double(), groups[here], eps=eps)
+        of_turn, scored = unknown[:, turn].clone(), known[:, turn]
+        of_turn[scored] = group_advantages(rewards[scored, turn].double(), groups[scored], eps=eps)
         if all_turns:
             before_last = turn_weight * of_turn + gamma * following
         else:
@@ -67,7 +70,9 @@ def multi_turn_advantages(
         advantages[:, turn] = torch.where(last, of_outcomes, before_last)
         following = torch.where(here, advantages[:, turn], following)
     if not all_turns:
-        first = torch.where(active[:, 0], rewards[:, 0].double(), 0)
-        combined = group_advantages(turn_weight * first + outcomes.double(), groups, eps=eps)
+        first = torch.where(known[:, 0], rewards[:, 0].double(), unknown[:, 0])
+        combined = turn_weight * first + outcomes.double()
+        sums = ~combined.isnan()
+        combined[sums] = group_advantages(combined[sums], groups[sums], eps=eps)
         advantages[:, 0] = torch.where(turns == 1, combined, advantages[:, 0])
     return torch.where(active, advantages, 0).to(result_dtype(rewards))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -345,6 +346,14 @@ def credit_in_loss(
 def without_errors(collected: RolloutBatch) -> list[int]:
     """Returns the indices of the trained rollouts that did not end in an error; only these are compared."""
     return [row for row, episode in enumerate(collected.episodes) if episode.ending != Ending.ERROR]
+
+
+def with_others(collected: RolloutBatch) -> list[int]:
+    """Returns `without_errors`, as far as another one of the same instance did not fail: a group of one has no mean to
+    be compared with."""
+    rows = without_errors(collected)
+    sizes = Counter(collected.instances[row] for row in rows)
+    return [row for row in rows if sizes[collected.instances[row]] > 1]
 
 
 def all_gather_with_slice(items: Sequence[Any], context: MethodContext) -> tuple[list[Any], slice]:

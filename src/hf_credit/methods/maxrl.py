@@ -58,9 +58,9 @@ class MeanScaled:
         Raises:
             ValueError: outcomes of the Interaction may be negative.
         """
-        minimum, _ = Bounded(interaction).outcome_range or (0.0, 0.0)
-        if minimum < 0:
-            raise _below_zero(minimum)
+        known = Bounded(interaction).outcome_range
+        if known is not None and known[0] < 0:
+            raise _below_zero(known[0])
         return self
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,7 +25,7 @@ class MultiTurn(Options):
 
     Args:
         turn_scores: the source of turn rewards: the Interaction's `"reward"` for the step, or an oracle's
-            `"verdict"`, 0 without a verdict. They do not change the outcome.
+            `"verdict"`. They do not change the outcome. A turn whose advantage needs a missing verdict gets no credit.
         turn_weight: the weight of turn advantages; that of outcome advantages is 1.
         gamma: discount factor per turn, with `all_turns`.
         all_turns: whether every turn but the last has a turn advantage, or only the first.
@@ -46,7 +47,9 @@ class MultiTurn(Options):
         rows = without_errors(collected)
         outcomes, groups = outcomes_of(collected, rows)
         turns = [scores(collected.episodes[row], self.turn_scores) for row in rows]
-        rewards, active = pad_to_matrix([[score or 0.0 for score in episode] for episode in turns])
+        rewards, active = pad_to_matrix(
+            [[math.nan if score is None else score for score in episode] for episode in turns]
+        )
         advantages = multi_turn_advantages(
             rewards, outcomes, active, groups, self.turn_weight, self.gamma, self.all_turns, self.eps
         )

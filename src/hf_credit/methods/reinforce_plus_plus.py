@@ -18,6 +18,7 @@ from hf_credit.methods.base import (
     mean_by_decision,
     outcomes_of,
     paper,
+    with_others,
     without_errors,
 )
 from hf_credit.options import Count, Options, Share, with_parts
@@ -52,7 +53,7 @@ class WhitenedReturns(Options):
         return frozenset({"groups"} if self.group_mean else ())
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
-        rows = without_errors(collected)
+        rows = with_others(collected) if self.group_mean else without_errors(collected)
         outcomes, groups = outcomes_of(collected, rows)
         if self.group_mean:
             outcomes = full_mean(outcomes, groups)

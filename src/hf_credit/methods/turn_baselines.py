@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from hf_credit.collectors import Group, RolloutBatch
 from hf_credit.credit import alive_advantages, all_turns_advantages
-from hf_credit.methods.base import Credit, Method, outcomes_of, without_errors
+from hf_credit.methods.base import Credit, Method, outcomes_of, with_others
 from hf_credit.methods.turns import pad_to_matrix, step_rewards, turn_to_decision_credit
 from hf_credit.options import GroupSize, with_parts
 from hf_credit.rollouts.method_context import MethodContext
@@ -17,13 +17,13 @@ from hf_credit.rollouts.method_context import MethodContext
 class AliveMean:
     """`alive_advantages` of each instance: the return from a turn, minus that of the others that reached the turn.
 
-    Failed episodes get no credit.
+    Failed episodes, and the only one of an instance that did not fail, get no credit.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"groups"})
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
-        rows = without_errors(collected)
+        rows = with_others(collected)
         rewards, active = pad_to_matrix([step_rewards(collected.episodes[row]) for row in rows])
         advantages = alive_advantages(rewards, active, outcomes_of(collected, rows)[1])
         return Credit(decisions=turn_to_decision_credit(collected, rows, advantages))
@@ -33,13 +33,13 @@ class AliveMean:
 class AllTurnsMean:
     """`all_turns_advantages` of each instance: the baseline is the others' mean at every later turn, reached or not.
 
-    Failed episodes get no credit.
+    Failed episodes, and the only one of an instance that did not fail, get no credit.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"groups"})
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
-        rows = without_errors(collected)
+        rows = with_others(collected)
         outcomes, groups = outcomes_of(collected, rows)
         steps = [[step[0].reward for step in collected.episodes[row].steps] for row in rows]
         rewards, active = pad_to_matrix(steps)

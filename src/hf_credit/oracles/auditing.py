@@ -61,7 +61,8 @@ class Audit:
                 raise ValueError(f"a cost must be at least 0, got {cost} of {name!r}; correct the auditor.")
         shares = {f"hack score of {name!r}": score for name, score in self.hacks.items()}
         shares |= {"uncertainty": self.uncertainty[0], "uncertainty after the step": self.uncertainty[1]}
-        shares |= {"evidence": self.evidence or 0.0, "entailment": self.entailment or 0.0}
+        judged = {"evidence": self.evidence, "entailment": self.entailment}
+        shares |= {name: share for name, share in judged.items() if share is not None}
         for name, share in shares.items():
             if not 0 <= share <= 1:
                 raise ValueError(f"an audit's {name} must be in [0, 1], got {share}; scale it.")

@@ -351,9 +351,10 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
 
     def _steer_entropy(self) -> None:
         """Sets the weight of the entropy bonus for the next optimizer step."""
-        if self.use_adaptive_entropy:
+        taken = self._entropy_of_step.taken(self.accelerator) if self.use_adaptive_entropy else {}
+        if "entropy" in taken:  # a step without tokens has none
             args = self.args
-            self.last_entropy = self._entropy_of_step.taken(self.accelerator).get("entropy", 0.0)
+            self.last_entropy = taken["entropy"]
             self.entropy_coef = next_entropy_coefficient(
                 self.entropy_coef,
                 self.last_entropy,

@@ -124,8 +124,8 @@ class WarnWithoutSignal(EpisodeCallback):
         if state.is_world_process_zero and not self._warned:
             ended = [f"{ending} {self._latest.get(f'endings/{ending}', 0):.0%}" for ending in Ending]
             logger.warning(
-                "nothing was learned in the last %d updates, as no decision has an advantage other than 0 (endings: %s; "
-                "replies cut: %.0f%%): %s",
+                "nothing was learned in the last %d updates, as no decision has an advantage other than 0 (endings: "
+                "%s; replies cut: %.0f%%): %s",
                 state.global_step - self._last,
                 ", ".join(one for one in ended if not one.endswith(" 0%")) or "unknown",
                 100 * self._latest.get("replies/cut", math.nan),
@@ -211,9 +211,9 @@ def likely_cause(logs: Mapping[str, Any], unread: str | None = None) -> str:
             `reward`.
         unread: what `unread_replies` tells of its episodes.
     """
-    if logs.get("endings/error", 0.0) >= 0.5:
+    if logs.get("endings/error", math.nan) >= 0.5:
         return f"{logs['endings/error']:.0%} of episodes ended in errors; fix the code that their tracebacks name."
-    if logs.get("replies/cut", 0.0) >= 0.9:
+    if logs.get("replies/cut", math.nan) >= 0.9:
         return f"{logs['replies/cut']:.0%} of replies reached the length limit; raise max_completion_length."
     if unread is not None:
         return unread

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 import sys
 import time
@@ -81,7 +82,7 @@ class Preview:
             return (
                 f"The policy cannot begin: {likely_cause({**self.metrics, 'replies/cut': self.cut}, self.unreadable)}"
             )
-        if self.metrics.get("success", 0.0) >= _ALL:
+        if self.metrics.get("success", math.nan) >= _ALL:
             return "The policy has hardly anything to learn: nearly all episodes succeed; take harder tasks."
         return f"The policy can begin: {1 - self.metrics['advantages/zero']:.0%} of advantages differ from 0."
 

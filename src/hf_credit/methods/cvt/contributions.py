@@ -129,6 +129,7 @@ class StepContributions:
             of_drawn = by_family[drawn, index]
             context.mean(f"contribution/{family}", of_drawn[~of_drawn.isnan()].tolist())
         mean = family_mean(by_family, numbers(list(self.families.values())))
+        context.mean("contribution/unknown", mean[drawn].isnan().double().tolist())
         return {
             (step.row, step.turn): value
             for step, value in zip(steps, mean.tolist(), strict=True)

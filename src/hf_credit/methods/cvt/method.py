@@ -120,7 +120,8 @@ class Constraints:
 class ConstrainedCounterfactual(Options):
     """The credit of paper CVT-RL, section 3.
 
-    Failed episodes get no credit, and do not affect that of others.
+    Failed episodes get no credit, and do not affect that of others. A step that was not drawn adds no contribution;
+    one that was drawn but has no valid continuation adds none either, and counts in `contribution/unknown`.
 
     Args:
         rewards: the weights of eq. 3.
