@@ -461,7 +461,7 @@ class Worker:
         begun = time.monotonic()
         credit = self.method.estimator(collected, context, self.memory)
         latest = context.failures.latest
-        self._warned = check_replays(context.values_of, latest and in_one_line(latest), self._warned)
+        self._warned = check_replays(context.values_of, in_one_line(latest) if latest else None, self._warned)
         credit = replace(credit, decisions=trained(collected, credit.decisions))
         found = credit_in_loss(collected, credit)
         episodes = collected.episodes
