@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 ADAPTER_CONFIG = "adapter_config.json"
 """The file that distinguishes a folder with an adapter from one with a whole model."""
 _NO_QUESTION: dict[str, Any] = {"trust_remote_code": False}  # without it transformers reads an answer from stdin
+_CHECKPOINT = "checkpoint-"
 _CRITIC = "critic"  # the folder of a critic, which may be an adapter too, but is not a policy
 
 
@@ -74,8 +75,14 @@ def load_adapter(model: Any, folder: str | Path, name: str = "default") -> PeftM
 
 
 def role_folders(folder: str | Path) -> list[Path]:
-    """Returns the folders of a run's roles, each with its adapter; none if all roles share a policy."""
-    return sorted(path.parent for path in Path(folder).glob(f"*/{ADAPTER_CONFIG}") if path.parent.name != _CRITIC)
+    """Returns the folders of a run's roles, each with its adapter; none if all roles share a policy.
+
+    A folder with an adapter of its own has none: folders in it are a reference's, a critic's or checkpoints.
+    """
+    if Path(folder, ADAPTER_CONFIG).is_file():
+        return []
+    found = sorted(path.parent for path in Path(folder).glob(f"*/{ADAPTER_CONFIG}"))
+    return [path for path in found if path.name != _CRITIC and not path.name.startswith(_CHECKPOINT)]
 
 
 def require_whole_files(name: str, **options: Any) -> Any:

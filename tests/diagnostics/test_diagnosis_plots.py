@@ -48,9 +48,12 @@ def test_an_empty_panel_is_omitted(tmp_path, monkeypatch) -> None:
     from matplotlib.figure import Figure
 
     drawn = []
-    monkeypatch.setattr(
-        Figure, "savefig", lambda figure, path: drawn.append([axis.get_visible() for axis in figure.axes])
-    )
+
+    def savefig(figure, path) -> None:
+        drawn.append([axis.get_visible() for axis in figure.axes])
+        path.touch()
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
     alone = diagnose("alone", [bucket("act", 0, ((0.0,), (1.0,)))])
     unanswered = replace(alone, events=tuple(replace(event, influence=None) for event in alone.events))
     draw([unanswered], tmp_path / "plots.png")

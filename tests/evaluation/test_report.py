@@ -3,8 +3,10 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
+from markdown_it import MarkdownIt
 
 from hf_credit.evaluation.markdown import plain
 from hf_credit.evaluation.report import (
@@ -112,6 +114,53 @@ def test_a_number_that_one_policy_lacks_is_a_dash() -> None:
 
 def test_a_bar_in_a_cell_does_not_break_the_table() -> None:
     assert table(["a"], [["x|y"]]) == "| a |\n| --- |\n| x\\|y |"
+
+
+HOSTILE = (
+    "<img src=x onerror=alert(1)>",
+    "a|<script>alert(1)</script>",
+    "[click](javascript:alert(1))",
+    "![seen](https://example.org/pixel)",
+    "[a][b]",
+    "\\<b>\\|<i>",
+    "`</td><svg onload=alert(1)>`",
+    "&lt;b&gt; &amp;",
+    "*strong* _weak_ __init__",
+    "a\n\n# heading",
+)
+
+
+def rendered(text: str) -> list[Any]:
+    """The tokens of a Markdown text, as GitHub reads it."""
+    return [
+        inner
+        for token in MarkdownIt("commonmark", {"html": True}).enable("table").parse(text)
+        for inner in (token, *(token.children or ()))
+    ]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_table_shows_a_text_as_it_is(name: str) -> None:
+    tokens = rendered(table([name], [[name, "b"], ["c", name]]))
+    kinds = {token.type for token in tokens}
+    assert not kinds & {"html_inline", "html_block", "link_open", "image", "code_inline", "em_open", "strong_open"}
+    assert (
+        "".join(token.content for token in tokens if token.type.startswith("text")).count(name.replace("\n", " ")) == 2
+    )
+    assert sum(token.type == "th_open" for token in tokens) == 1
+
+
+def test_names_of_a_strangers_log_and_files_are_no_markup_in_a_report() -> None:
+    log = tuple({"step": step, **dict.fromkeys(HOSTILE, 1.0), f"replies/{HOSTILE[0]}/trained": 1.0} for step in (1, 2))
+    runs = [Run(name=name, log=log, facts={"versions": {name: name}}, config={name: 1}) for name in HOSTILE[:2]]
+    played = dict.fromkeys(HOSTILE, results([0.0, 1.0]))
+    text = markdown(
+        Report(title=HOSTILE[0], runs=runs, results=played, comparisons=compare(played, HOSTILE[0], HOSTILE[2]))
+    )
+    kinds = {token.type for token in rendered(text)}
+    assert not kinds & {"html_inline", "html_block", "link_open", "code_inline", "strong_open"}
+    (curves,) = (token for token in rendered(text) if token.type == "image")
+    assert curves.attrs["src"] == "learning_curves.png"
 
 
 def test_a_budget_counts_updates_episodes_and_tokens() -> None:

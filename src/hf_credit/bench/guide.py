@@ -15,7 +15,7 @@ from hf_credit.bench.cells import Cells, by_dial, grouped, of_defaults, to_rows
 from hf_credit.bench.measures import make_problem
 from hf_credit.bench.play import REFERENCES
 from hf_credit.bench.problems import PROBLEMS
-from hf_credit.evaluation.markdown import table
+from hf_credit.evaluation.markdown import Markup, code, escaped, table
 from hf_credit.evaluation.statistics import mean_with_interval
 from hf_credit.files import replaced
 
@@ -93,13 +93,15 @@ def tables(cells: Cells) -> str:
     """Returns every cell in Markdown, a table per problem and policy, cheapest first, and the costs along dials."""
     parts = ["# CreditBench\n"]
     for (problem, dials, policy), group in grouped(of_defaults(cells)).items():
-        parts.append(f"\n## {problem}{dials}, {policy}\n\n{_isolates(problem)}\n")
+        parts.append(f"\n## {escaped(problem + dials)}, {escaped(policy)}\n\n{_isolates(problem)}\n")
         cheapest = next((one["trace"] for one in group if one["method"] == LIMIT), None)
         rows = [_row(one, cheapest) for one in sorted(_played(group), key=lambda one: one["trace"] or math.inf)]
         parts.append(table(_COLUMNS, rows))
-        parts.extend(f"\n{one['method']} does not fit: {one['refused']}\n" for one in group if one["refused"])
+        parts.extend(
+            f"\n{escaped(one['method'])} does not fit: {escaped(one['refused'])}\n" for one in group if one["refused"]
+        )
     for (problem, dial), lines in by_dial(cells).items():
-        parts.append(f"\n## {problem}: cost by trace against {dial}\n")
+        parts.append(f"\n## {escaped(problem)}: cost by trace against {escaped(dial)}\n")
         values = sorted({value for points in lines.values() for value in points})
         costs = [[method, *(_number(points.get(value)) for value in values)] for method, points in lines.items()]
         parts.append(table(["method", *map(str, values)], costs))
@@ -237,7 +239,7 @@ def which_method(cells: Cells, command: str, place: str = "", pictures: Sequence
     tasks = [
         [
             _isolates(problem) or problem,
-            f"`{problem}`{dials}",
+            Markup(code(problem) + escaped(dials)),
             *(_best_of(order, [one for one in order if kinds[one[0]["method"]] == kind]) for kind in present),
             "" if (most := limits[problem, dials, policy]) is None else f"{most:.2f}",
         ]
@@ -274,7 +276,7 @@ def which_method(cells: Cells, command: str, place: str = "", pictures: Sequence
                 ["problem", "methods", "rank correlation"], [[name, str(n), f"{r:.2f}"] for name, n, r in agreement]
             ),
             "",
-            f"`{command}` writes this page from the cells.",
+            f"{code(command)} writes this page from the cells.",
             "",
         ]
     )
@@ -301,7 +303,7 @@ def _of_kind(kind: str, kinds: Mapping[str, str], groups: Sequence[Sequence[Rank
     both = [(ranks[name], ranks[base]) for _, ranks in played if base in ranks]
     ahead, behind = (sum(one[2] > other[3] for one, other in pairs) for pairs in (both, [(b, a) for a, b in both]))
     beside = "" if name == base or not both else f"ahead in {ahead}, behind in {behind} of {len(both)}"
-    return [KINDS[kind][0], f"`{name}`", beside, f"{most} of {len(played)}"]
+    return [KINDS[kind][0], code(name), beside, f"{most} of {len(played)}"]
 
 
 def _best_of(order: Sequence[Ranked], of_kind: Sequence[Ranked]) -> str:
@@ -309,5 +311,5 @@ def _best_of(order: Sequence[Ranked], of_kind: Sequence[Ranked]) -> str:
     if not of_kind:
         return ""
     cell, mean, _, high = of_kind[0]
-    text = f"`{cell['method']}` {mean:.2f}"
-    return f"**{text}**" if high >= order[0][2] else text
+    text = f"{code(cell['method'])} {mean:.2f}"
+    return Markup(f"**{text}**" if high >= order[0][2] else text)

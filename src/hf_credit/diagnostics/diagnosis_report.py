@@ -17,7 +17,7 @@ from hf_credit.diagnostics.fidelity import FidelityStatus
 from hf_credit.diagnostics.replay_walks import ReplayDiagnosis
 from hf_credit.diagnostics.taxonomy import Failure
 from hf_credit.diagnostics.training_credit import TrainingDiagnosis
-from hf_credit.evaluation.markdown import fenced, heading, plain, table
+from hf_credit.evaluation.markdown import escaped, fenced, plain, table
 from hf_credit.evaluation.statistics import Interval
 from hf_credit.files import write, write_json
 
@@ -163,7 +163,7 @@ def markdown(diagnoses: Sequence[Diagnosis]) -> str:
     for title, (header, rows) in tables(diagnoses).items():
         parts += [f"## {title}", table(header, rows)]
     parts += [
-        f"{heading(one.name)}, credit of {heading(label)}: {sentence}"
+        f"{escaped(one.name)}, credit of {escaped(label)}: {escaped(sentence)}"
         for one in diagnoses
         for label, sentence in one.not_measured.items()
     ]
@@ -184,7 +184,7 @@ def examples_markdown(diagnoses: Sequence[Diagnosis], examples: int = 12) -> str
     """
     parts = ["# Example buckets"]
     for one in diagnoses:
-        parts.append(f"## {heading(one.name)}")
+        parts.append(f"## {escaped(one.name)}")
         for bucket in _in_turn(one.buckets, examples):
             parts += _example(bucket)
     return "\n\n".join(parts) + "\n"
@@ -316,7 +316,7 @@ def _example(bucket: Bucket) -> list[str]:
     credits = assigned_credit([bucket], "replay_loo")[0]
     by_text = dict(zip((action.text for action in bucket.replayed), credits, strict=True))
     value = "-" if bucket.value is None else _short(bucket.value)
-    head = f"### {bucket.failure}: {heading(bucket.event)}, task {bucket.task}, decision {bucket.turn + 1}"
+    head = f"### {bucket.failure}: {escaped(bucket.event)}, task {bucket.task}, decision {bucket.turn + 1}"
     parts = [head, f"Key {bucket.key}. V(h) of the value-only actions: {value}.", "Context:", fenced(bucket.context)]
     best = bucket.best
     chosen = {id(bucket.real): "Real action"} | (

@@ -37,9 +37,9 @@ def decision_table(episode: CreditedEpisode) -> tuple[list[str], list[list[str]]
     return header, [
         [
             str(place),
-            _escaped(in_one_line(one.role)),
-            _escaped(in_one_line(one.event)),
-            _escaped(short_reply(one)),
+            in_one_line(one.role),
+            in_one_line(one.event),
+            short_reply(one),
             _short(one.reward),
             *([_short(one.verdict)] if judged else []),
             "not trained on" if one.credit is None else rounded(one.credit, "+.3g"),
@@ -52,7 +52,7 @@ def decision_table(episode: CreditedEpisode) -> tuple[list[str], list[list[str]]
 
 def _alternative(other: CreditedReply) -> str:
     credit = "" if other.credit is None else f", {rounded(other.credit, '+.3g')}"
-    return f"{_escaped(short_reply(other))} ({_outcomes(other.outcomes)}{credit})"
+    return f"{short_reply(other)} ({_outcomes(other.outcomes)}{credit})"
 
 
 def short_reply(one: CreditedDecision | CreditedReply) -> str:
@@ -69,14 +69,9 @@ def _outcomes(values: Sequence[float]) -> str:
     return ", ".join(map(_short, values)) or "-"
 
 
-def _escaped(text: str) -> str:
-    """Escapes Markdown in a text."""
-    return "".join(f"\\{one}" if one in "\\`*_[]<>#!&" else one for one in text)
-
-
 def _label(prefix: str) -> str:
     kind, _, name = prefix.removesuffix("/").partition("/")
-    return f"{kind.removesuffix('s')} {_escaped(in_one_line(name))}" if name else "all"
+    return f"{kind.removesuffix('s')} {in_one_line(name)}" if name else "all"
 
 
 def _last(values: Sequence[float]) -> str:

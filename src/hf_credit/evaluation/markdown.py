@@ -11,21 +11,36 @@ from typing import Any
 from hf_credit.evaluation.credited import cut
 from hf_credit.evaluation.episode_page import written_out
 
+_MARKUP = re.compile(r"[\\`*<>&|]|(?<=!)(?=\[)|(?<=\])(?=[(\[])|_(?![^\W_])|(?<![^\W_])_")
+
+
+class Markup(str):
+    """A text that is Markdown, which `table` shows as such."""
+
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Returns a Markdown table."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+    """Returns a Markdown table. Its cells are shown as they are (`escaped`), except `Markup`."""
+    lines = [header, [Markup("---")] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return text if isinstance(text, Markup) else escaped(str(text))
+
+
+def escaped(text: str, most: int = 2_000) -> Markup:
+    """Returns a text, of a file for example, in one line of Markdown that shows it and in which nothing is active."""
+    return Markup(_MARKUP.sub(r"\\\g<0>", readable(text, most).replace("\n", " ")))
+
+
+def code(name: str) -> Markup:
+    """Returns a name as code, in one line."""
+    return Markup(f"`{readable(name).replace('`', chr(39)).replace('|', '¦')}`".replace("\n", " "))
 
 
 def readable(text: str, most: int = 2_000) -> str:
     """Replaces control and invalid characters by their codes, and cuts out the middle of a long text."""
     return written_out(cut(text, most))
-
-
-def heading(name: str) -> str:
-    """Returns an untrusted name in one line."""
-    return readable(name, most=200).replace("\n", " ")
 
 
 def fenced(text: str, language: str = "text", most: int = 2_000) -> str:

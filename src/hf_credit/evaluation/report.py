@@ -14,7 +14,7 @@ from hf_credit.evaluation.credit_tables import credit_table, decision_table
 from hf_credit.evaluation.credited import CreditedEpisode
 from hf_credit.evaluation.episode_page import PAGE_FILE, rounded, write_episode_page
 from hf_credit.evaluation.ledger import ledger_table, read_ledger
-from hf_credit.evaluation.markdown import fenced, plain, table
+from hf_credit.evaluation.markdown import escaped, fenced, plain, table
 from hf_credit.evaluation.plots import LINES, learning_curves
 from hf_credit.evaluation.results import LABELS, SHARES, EvalResults, difference
 from hf_credit.evaluation.runs import Run
@@ -195,13 +195,16 @@ def budget(run: Run) -> dict[str, float | None]:
 
 def markdown(report: Report) -> str:
     """Returns the report as Markdown."""
-    parts = [f"# {report.title}"]
+    parts = [f"# {escaped(report.title)}"]
     if report.introduction:
         parts.append(report.introduction)
     if report.results:
         parts += ["## Held-out tasks", _results_table(report.results)]
     if report.comparisons:
-        parts += ["## Differences on the same tasks", "\n".join(f"- {one.verdict}" for one in report.comparisons)]
+        parts += [
+            "## Differences on the same tasks",
+            "\n".join(f"- {escaped(one.verdict)}" for one in report.comparisons),
+        ]
     if report.notes:
         parts.append("\n\n".join(report.notes))
     if report.runs:
@@ -226,7 +229,7 @@ def _credit(report: Report) -> list[str]:
         part
         for name, (header, rows) in tables.items()
         if rows
-        for part in (f"## Credit of replies, {name}", table(header, rows), _CREDIT_LEGEND)
+        for part in (f"## Credit of replies, {escaped(name)}", table(header, rows), _CREDIT_LEGEND)
     ]
     if report.episode is not None:
         parts += [
@@ -264,7 +267,7 @@ def results_rows(results: Mapping[str, EvalResults]) -> list[list[str]]:
 
 
 def _results_table(results: Mapping[str, EvalResults]) -> str:
-    episodes = ", ".join(f"{name} {len(one.records)}" for name, one in results.items())
+    episodes = ", ".join(f"{escaped(name)} {len(one.records)}" for name, one in results.items())
     body = table(["", *results], results_rows(results))
     return f"{body}\n\nMeans over episodes with 95% intervals. Episodes: {episodes}."
 
@@ -309,12 +312,12 @@ def _settings(runs: Sequence[Run]) -> list[str]:
         if not run.config:
             continue
         if first is None:
-            first, shown_config, heading = run, dict(run.config), f"## Settings of {run.name}"
+            first, shown_config, heading = run, dict(run.config), f"## Settings of {escaped(run.name)}"
         else:
             names = [*first.config, *(name for name in run.config if name not in first.config)]
             different = [name for name in names if run.config.get(name) != first.config.get(name)]
             shown_config = {name: run.config.get(name) for name in different}
-            heading = f"## Settings of {run.name} that differ from {first.name}"
+            heading = f"## Settings of {escaped(run.name)} that differ from {escaped(first.name)}"
         written = yaml.safe_dump(shown_config, sort_keys=False, allow_unicode=True)
         parts += [heading, fenced(written, "yaml", most=1_000_000)]
     return parts

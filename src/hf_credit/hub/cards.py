@@ -14,6 +14,7 @@ import yaml
 from huggingface_hub import CardData, EvalResultEntry, RepoCard, eval_result_entries_to_yaml
 
 from hf_credit._version import __version__
+from hf_credit.evaluation.markdown import code, escaped
 from hf_credit.evaluation.results import LABELS, EvalResults
 from hf_credit.evaluation.runs import Run
 from hf_credit.hub.tables import MEANINGS
@@ -195,6 +196,7 @@ def _card(template: str, front: Mapping[str, Any], **values: Any) -> str:
     """Renders a template of `card_templates` with `front` as its metadata."""
     text = (importlib.resources.files("hf_credit.hub") / "card_templates" / f"{template}.md").read_text("utf-8")
     helpers: dict[str, Any] = {"version": __version__, "indented": _indented, "fenced": _fenced, "redacted": redacted}
+    helpers |= {"escaped": lambda text: escaped(str(text)), "code": lambda text: code(str(text))}
     return f"{RepoCard.from_template(CardData(**front), template_str=text, **helpers, **values)}\n"
 
 
