@@ -242,3 +242,13 @@ def test_a_folder_that_cannot_be_created_is_an_error_of_one_sentence(tmp_path: P
     told = r"got .*Not a directory.* in .*file/checkpoint-1 with .* MiB left"
     with pytest.raises(OSError, match=told), explain_disk_errors(folder):
         folder.mkdir(parents=True)
+
+
+def test_a_longer_run_of_generated_tasks_is_accepted_with_its_updates(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint-1"
+    folder.mkdir()
+    write_manifest(folder, {"max_steps": 2, "tasks": 16})
+    refuse_another_run(folder, {"max_steps": 5, "tasks": 40}, ["max_steps"])
+    for run, accepted in (({"max_steps": 5, "tasks": 40}, []), ({"max_steps": 5, "tasks": 41}, ["max_steps"])):
+        with pytest.raises(ValueError, match="a run must be resumed with the settings of its checkpoint, got "):
+            refuse_another_run(folder, run, accepted)

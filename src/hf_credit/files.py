@@ -158,48 +158,10 @@ def filled(folder: str | Path, without: Iterable[str] = ()) -> Iterator[Path]:
         flush_names(folder)
 
 
-class OwnFolder:
-    """A new folder with a random name, which is removed at the end of the context, by `remove`, or with the process.
-
-    It is removed only if the folder that was made is still under its path, whatever the environment, a renaming or
-    another process has put there.
-
-    Args:
-        parent: is made if it is missing; the system's folder for temporary files if `None`.
-        prefix: of the name.
-        mode: its permissions, less the umask.
-        kept: whether only `remove` removes it.
-
-    Attributes:
-        path: of the folder.
-    """
-
-    def __init__(
-        self, parent: str | Path | None = None, prefix: str = "hf-credit-", mode: int = 0o700, kept: bool = False
-    ) -> None:
-        place = Path(tempfile.gettempdir() if parent is None else parent).resolve()
-        place.mkdir(parents=True, exist_ok=True)
-        self.path = place / f"{prefix}{secrets.token_hex(8)}"
-        self.path.mkdir(mode)
-        self._handle = FolderHandle(self.path)
-        if not kept:
-            weakref.finalize(self, _remove_by, os.getpid(), self._handle)
-
-    def __enter__(self) -> Path:
-        return self.path
-
-    def __exit__(self, *_: object) -> None:
-        self.remove()
-
-    def remove(self) -> None:
-        """Removes the folder, if it is still there."""
-        self._handle.remove()
-
-
 class FolderHandle:
-    """Knows a folder of ours again, such as one that a parent process made.
+    """Knows a folder of ours again, such as one that a parent process made, whatever is under its path by then.
 
-    It is held open, so that the system gives its number to no other one.
+    It holds the folder open, so that the system gives its number to no other one.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -212,18 +174,43 @@ class FolderHandle:
         """Removes the folder, if it is still under its path."""
         about = _about(self.path)
         if about is not None and os.path.samestat(about, self._about):
-            if self._descriptor is None:
-                shutil.rmtree(self.path, ignore_errors=True)
-            else:
-                shutil.rmtree(".", ignore_errors=True, dir_fd=self._descriptor)
-                with contextlib.suppress(OSError):
-                    self.path.rmdir()
+            inside = self.path if self._descriptor is None else "."
+            shutil.rmtree(inside, ignore_errors=True, dir_fd=self._descriptor)
+            with contextlib.suppress(OSError):
+                self.path.rmdir()
         self.__del__()
 
     def __del__(self) -> None:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
+class OwnFolder(FolderHandle):
+    """A new folder with a random name, which goes at the end of the context, by `remove`, or with the process.
+
+    Args:
+        parent: is made if it is missing; the system's folder for temporary files if `None`.
+        prefix: of the name.
+        mode: its permissions, less the umask.
+        kept: whether only `remove` removes it.
+    """
+
+    def __init__(
+        self, parent: str | Path | None = None, prefix: str = "hf-credit-", mode: int = 0o700, kept: bool = False
+    ) -> None:
+        path = Path(parent or tempfile.gettempdir()).resolve() / f"{prefix}{secrets.token_hex(8)}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode)
+        super().__init__(path)
+        if not kept:
+            weakref.finalize(self, _remove_by, os.getpid(), FolderHandle(path))
+
+    def __enter__(self) -> Path:
+        return self.path
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
 
 
 def _remove_by(owner: int, handle: FolderHandle) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import subprocess
 import sys
 import time
@@ -12,6 +13,8 @@ from typing import Any
 
 import psutil
 import pytest
+from datasets import Dataset
+from markdown_it import MarkdownIt
 
 from hf_credit.bench import cells, guide, plots
 from hf_credit.cli import main
@@ -136,6 +139,66 @@ def test_impossible_arguments_are_refused_in_a_sentence(
         main(["bench", "--output", str(tmp_path), *arguments])
     assert left.value.code == 1
     assert sentence in capsys.readouterr().err
+
+
+def numbered(*methods: str, **asked: Any) -> list[dict[str, Any]]:
+    known = {"problem": "chain", "dials": {}, "options": {}, "policy": "start", "critic": "exact", **asked}
+    return [{"key": f"{name} {asked}", "method": name, **known} for name in methods]
+
+
+def test_a_narrower_run_keeps_the_cells_that_it_does_not_measure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ["--problem", "chain", "--seeds", "0", "--updates", "8", "--processes", "1", "--output", str(tmp_path)]
+    for chosen in (["rloo", "ppo"], ["grpo"]):
+        with pytest.raises(SystemExit):
+            main(["bench", *(part for name in chosen for part in ("--method", name)), *small])
+        if chosen != ["grpo"]:
+            (tmp_path / "cells.jsonl").unlink()  # only the table is kept, as in a repository
+    assert "grpo" in capsys.readouterr().out
+    kept = [row["method"] for row in Dataset.from_parquet(str(tmp_path / "cells.parquet"), cache_dir=str(tmp_path))]
+    assert sorted(kept) == ["grpo", "grpo", "ppo", "ppo", "rloo", "rloo"]  # from the start and solved
+    assert all(f"| {name} |" in (tmp_path / "tables.md").read_text() for name in ("rloo", "ppo", "grpo"))
+
+
+def test_cells_of_a_table_that_do_not_fit_on_the_disk_stay_in_it(tmp_path: Path) -> None:
+    guide.write_parquet(numbered("rloo", "ppo"), tmp_path / "cells.parquet")
+    (tmp_path / "cells.jsonl").write_text(json.dumps(numbered("grpo")[0]) + "\n")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            cells.take_up(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert len((tmp_path / "cells.jsonl").read_text().splitlines()) == 1
+    cells.take_up(tmp_path)
+    cells.take_up(tmp_path)
+    lines = [json.loads(line)["method"] for line in (tmp_path / "cells.jsonl").read_text().splitlines()]
+    assert lines == ["grpo", "rloo", "ppo"]
+
+
+def test_the_pages_show_the_latest_cell_of_each_kind_and_learning_that_was_not_measured_again() -> None:
+    known = [
+        *numbered("rloo", areas=[0.1, 0.2]),
+        *numbered("rloo", areas=[0.5, 0.6]),
+        *numbered("rloo"),
+        *numbered("ppo", critic="noisy"),
+        *numbered("ppo"),
+    ]
+    assert cells.with_earlier(numbered("rloo"), known) == [known[1], known[4]]
+    new = numbered("rloo", areas=[0.9, 0.9])
+    assert cells.with_earlier(new, known) == [*new, known[4]]
+
+
+def test_names_of_cells_are_no_markup() -> None:
+    name = "a|<img src=x onerror=alert(1)>:[b](javascript:1)`"
+    found = [cell(name, [0.8, 0.82], problem=name), cell("rloo", [0.8, 0.8], problem=name)]
+    refused = {**cell("ppo", [], problem=name), "refused": "not\n\n<script>"}
+    for page in (guide.tables([*found, refused]), guide.which_method(found, f"hf-credit bench --method {name}")):
+        tokens = MarkdownIt("commonmark", {"html": True}).enable("table").parse(page)
+        kinds = {inner.type for token in tokens for inner in (token, *(token.children or ()))}
+        assert not kinds & {"html_inline", "html_block", "link_open", "image"}
 
 
 def cell(method: str, areas: list[float], problem: str = "chain", **asked: Any) -> dict[str, Any]:

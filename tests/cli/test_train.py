@@ -73,6 +73,24 @@ def test_an_adapter_is_trained_and_evaluated(command: Callable[..., Any], recipe
     assert len(EvalResults.load(run / "new" / "evaluation.json").records) == 4
 
 
+def test_a_run_of_an_adapter_with_checkpoints_is_evaluated_at_its_end_and_at_each(
+    command: Callable[..., Any], recipe: Callable[..., Path]
+) -> None:
+    path = recipe(max_steps=2, save_strategy="steps", save_steps=1)
+    code, _, err = command("train", path, "--use_peft", "--lora_r", 4)
+    assert code == 0, err
+    run = path.parent / "run"
+    for folder in (run, run / "checkpoint-1"):
+        code, _, err = command("evaluate", folder, "--episodes", 2)
+        assert code == 0, err
+    for name in ("adapter_config.json", "adapter_model.safetensors", "hf_credit_task.json"):
+        (run / name).unlink()  # as a run that was stopped before its end leaves it
+    for task in ((), ("--task", "sudoku")):
+        code, _, err = command("evaluate", run, "--episodes", 2, *task)
+        assert code == 1
+        assert f"which was stopped before its end; name its newest checkpoint, {run / 'checkpoint-2'}" in err
+
+
 def test_a_misspelt_flag_gets_a_suggestion(command: Callable[..., Any], recipe: Callable[..., Path]) -> None:
     code, _, err = command("train", recipe(), "--max_step", 3)
     assert code == 1
