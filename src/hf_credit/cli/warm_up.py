@@ -14,6 +14,7 @@ from hf_credit.cli.credit import say_skipped
 from hf_credit.cli.options import named_oracle, with_options
 from hf_credit.cli.played import ModelArgument, Prompted
 from hf_credit.cli.progress import Progress, Task, print_rows
+from hf_credit.files import write
 
 if TYPE_CHECKING:
     from hf_credit.evaluation.results import EvalResults
@@ -271,6 +272,5 @@ def _evaluate(model: str, spec: TaskSpec, episodes: int, progress: Progress, pat
         on_replies=lambda replies: turns[0].advance(replies),
     )
     turns[0].finish()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(results.to_json(), encoding="utf-8")
+    write(path, results.to_json())
     return results

@@ -16,6 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoConfig, AutoTokenizer
 from trl import ModelConfig, SFTConfig, SFTTrainer, get_peft_config, get_quantization_config
 
+from hf_credit.files import filled
 from hf_credit.http_guard import require_model
 from hf_credit.loading import ADAPTER_CONFIG, role_folders
 from hf_credit.noise import silence_known_warnings
@@ -231,8 +232,9 @@ def save(trainer: WarmUpTrainer, spec: TaskSpec | None) -> None:
     folder, model = Path(str(trainer.args.output_dir)), trainer.model
     tokenizer: Any = trainer.processing_class
     if trainer.is_world_process_zero() and isinstance(model, PeftModel) and not getattr(model, "is_quantized", False):
-        model.merge_and_unload().save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+        with filled(folder) as new:
+            model.merge_and_unload().save_pretrained(new)
+            tokenizer.save_pretrained(new)
     else:
         trainer.save_model(str(folder), _internal_call=True)
     trainer.save_state()
