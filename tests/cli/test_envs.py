@@ -39,3 +39,15 @@ def test_what_needs_no_model_imports_nothing_heavy(arguments: list[str]) -> None
     # The chat of a collaboration imports the type of tokenizers.
     heavy = HEAVY if arguments == ["envs"] else HEAVY | {"transformers", "numpy"}
     assert heavy.isdisjoint(json.loads(result.stderr))
+
+
+def test_the_first_prompt_of_a_task_is_shown_as_messages_or_as_a_model_reads_it(
+    command: Callable[..., Any], micro_policy: Any
+) -> None:
+    code, out, err = command("envs", "sudoku", "--option", "size=4")
+    assert (code, err) == (0, "")
+    assert out.startswith("--- agent reads, as user\n")
+    assert "<action>" in out
+    code, rendered, _ = command("envs", "sudoku", "--option", "size=4", "--model", str(micro_policy))
+    assert (code, rendered.startswith("--- agent reads ")) == (0, True)
+    assert "<|user|>" in rendered

@@ -5,10 +5,23 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
+
+import typer
+
+from hf_credit.cli.options import EnvironmentOptions, parse_options
 
 
-def envs() -> None:
+def envs(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[TASK]", help="Shows what the policy reads first in this task.", show_default=False),
+    ] = None,
+    option: EnvironmentOptions = None,
+    model: Annotated[
+        str | None, typer.Option(help="A model, whose chat template writes the prompt as it reads it.")
+    ] = None,
+) -> None:
     """Lists the environments with their options and the oracle that judges their actions, and the collaborations.
 
     Installed packages can add environments through entry points. Name your own as module:object, in place of any name.
@@ -16,12 +29,16 @@ def envs() -> None:
     \b
     Examples:
       hf-credit envs
+      hf-credit envs sudoku --option size=4    # the first prompt of a task
       hf-credit play sudoku --option size=4    # sets an option of the list
     """
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
+    if name is not None:
+        typer.echo(_first_prompts(name, parse_options(option), model))
+        return
     from hf_credit import collaborations, environments
     from hf_credit.oracles import default_oracle
     from hf_credit.registry import find
@@ -44,6 +61,29 @@ def envs() -> None:
         teams.add_section()
     for listed in (table, teams):
         Console().print(listed)
+
+
+def _first_prompts(name: str, options: dict[str, Any], model: str | None) -> str:
+    """What each role of a task that speaks first reads; as messages, or as a model's template writes them."""
+    from hf_credit.evaluation.episode_page import written_out
+    from hf_credit.tasks import TaskSpec
+
+    interaction = TaskSpec.of_name(name, options).build()
+    (row,) = interaction.tasks("train", 1)
+    shown = []
+    for request in interaction.pending(interaction.start(row, row.get("seed", 0))):
+        if model is None:
+            shown += [f"--- {request.role} reads, as {one['role']}\n{one['content']}" for one in request.messages]
+            shown += [f"--- {request.role} may call\n{json.dumps(tool)}" for tool in request.tools]
+        else:
+            from transformers import AutoTokenizer
+
+            from hf_credit.rollouts import Chat
+
+            chat = Chat(AutoTokenizer.from_pretrained(model))
+            ids = chat.context(request.messages, tools=request.tools)
+            shown.append(f"--- {request.role} reads {len(ids)} tokens\n{chat.tokenizer.decode(ids)}")
+    return written_out("\n".join(shown))
 
 
 def _parameters(factory: Callable[..., Any]) -> list[inspect.Parameter]:
