@@ -123,6 +123,11 @@ def open_thought(context: str) -> str:
     return context[len(bare) - len(mark) :] if mark else ""
 
 
+def closing_of(mark: str) -> str:
+    """Returns the mark that closes a thought opened by a mark of `open_thought`."""
+    return _THOUGHTS[mark.rstrip()]
+
+
 class _Reader:
     """Splits a text into parts of the kinds content, thought and call, without marks, in linear time."""
 
@@ -378,8 +383,10 @@ _CALLS: dict[str, tuple[str, _Read]] = {
     "<｜tool▁call▁begin｜>": ("<｜tool▁call▁end｜>", _in_sections),
     "<|tool_call_begin|>": (r"<\|tool_call_end\|>", _in_sections),
 }
+MESSAGE_MARKS = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|return|>", "<|call|>", "<|eom|>")
+"""The marks of a reply that has several messages."""
 _FRAMES = (
-    *("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|return|>", "<|call|>", "<|eom|>"),
+    *MESSAGE_MARKS,
     *("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
     *("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<atem:function_calls>", "</atem:function_calls>"),
     *("<minimax:tool_call>", "</minimax:tool_call>"),

@@ -12,6 +12,7 @@ from hf_credit.policies.micro import RESPONSE_TEMPLATE
 from hf_credit.rollouts import Chat, Request
 from hf_credit.rollouts import chat as rendering
 from hf_credit.rollouts.chat import Thread
+from hf_credit.rollouts.templates import SAID
 
 # Closes a turn with the end token, which the model writes itself, and a line break, which it does not; takes the
 # thoughts out of earlier replies, and puts an empty thought before a reply that no user message follows.
@@ -106,7 +107,7 @@ def test_the_tokens_of_a_reply_are_not_encoded_again(chat):
 def test_the_next_context_begins_with_the_last_context_and_reply(tokenizer, template, replies):
     chat = Chat(tokenizer if template is None else with_template(tokenizer, template))
     closing = chat.context([user("q")])
-    tail = chat._added_text([user("q")])
+    tail = chat._added_text([SAID, user("q")])
     messages, thread = [user("q")], None
     for reply in replies:
         context = chat.context(messages, thread)

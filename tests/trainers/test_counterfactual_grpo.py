@@ -125,7 +125,7 @@ def test_all_roles_learn_with_the_synchronous_schedule_and_solos_are_not_counted
     assert "role/learning" not in logged
     assert logged["turns/mean"] == 2
     assert 0 < logged["budget/counterfactual_tokens"] < logged["budget/tokens"]
-    assert trainer.context.end_tokens == trainer.eos_token_ids
+    assert list(trainer.context.end_tokens) == trainer.eos_token_ids
     assert logged["reward"] == pytest.approx(trainer.memory.of("solver/joint").mean)
 
 

@@ -266,7 +266,8 @@ def _drawn(
         part = asked[first : first + engine.max_concurrent]
         roles, contexts = [decision.role for decision, _ in part], [decision.context_ids for decision, _ in part]
         replies.extend(sample(engine.generate, roles, contexts, [seed for _, seed in part]))
-    texts = engine.chat.texts([reply.ids for reply in replies]) if replies else []
+    contexts = [decision.context_ids for decision, _ in asked]
+    texts = engine.chat.texts([reply.ids for reply in replies], contexts) if replies else []
     role_tokens: Counter[str] = Counter()
     for (decision, _), reply in zip(asked, replies, strict=True):
         role_tokens[decision.role] += len(decision.context_ids) + len(reply.ids)

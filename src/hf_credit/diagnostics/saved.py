@@ -124,7 +124,7 @@ def load_subject(
         _refuse_inexact(interaction, setup)
     starts = evaluation_starts(interaction, tasks.episodes, tasks.first_task, tasks.dataset, tasks.split)
     network, tokenizer, generate = load_sampler(model, setup.sampling, device, trust_remote_code)
-    chat = Chat(tokenizer, setup.chat_template_kwargs)
+    chat = Chat(tokenizer, setup.chat_template_kwargs, end_tokens(network, tokenizer))
     sampling = setup.sampling
     room = max_context_tokens(network, sampling.max_new_tokens)
     others = load_role_models(speakers, interaction, tokenizer, sampling.max_new_tokens, device, trust_remote_code)
@@ -164,7 +164,6 @@ def load_subject(
             if has_critic(model, critic)
         },
         logprobs=None if isinstance(generate, Mapping) or sampling.temperature == 0 else logprobs,
-        end_tokens=end_tokens(network, tokenizer),
         exact=exact,
         about={**about, "exact_floor": exact_floor},
     )

@@ -25,6 +25,7 @@ from hf_credit.rollouts import (
     verify,
 )
 from hf_credit.rollouts.capabilities import Learned, Oracled
+from hf_credit.rollouts.reply_ends import end_tokens
 from hf_credit.rollouts.samplers import counted, require_untrained
 from hf_credit.tasks.rows import evaluation_starts
 from hf_credit.tasks.spec import TaskSpec
@@ -148,7 +149,7 @@ def evaluate_model(
     set_seed(seed)
     return evaluate_policy(
         generate,
-        Chat(tokenizer, spec.chat_template_kwargs),
+        Chat(tokenizer, spec.chat_template_kwargs, end_tokens(network, tokenizer)),
         interaction,
         starts,
         oracle,

@@ -64,7 +64,7 @@ def recorded(interaction: Interaction[Any], chat: Chat, walked: Walk) -> Episode
         reward = interaction.reward(after)
         for request, reply in zip(requests, replies, strict=True):
             context = chat.context(request.messages, threads.get(request.event), request.tools)
-            ids = chat.reply_ids(reply)
+            ids = chat.reply_ids(reply, context, request.tools)
             threads[request.event] = Thread.after(request, reply, context + ids)
             decisions.append(
                 Decision(

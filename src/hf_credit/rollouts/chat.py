@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -11,20 +12,19 @@ from typing import Any
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
-from hf_credit.replies import Said, listed_calls, read_reply
+from hf_credit.replies import MARKS, MESSAGE_MARKS, Said, closing_of, listed_calls, open_thought, read_reply
+from hf_credit.rollouts import templates
 from hf_credit.rollouts.interaction import Message, Reply, Request
 from hf_credit.rollouts.special_tokens import Hidden, SpecialTokens
+from hf_credit.rollouts.templates import REPLY, SAID, USER, ChatTemplateError
 from hf_credit.safe_io import TookTooLong, at_most
 
-# A placeholder for a reply while a template is rendered; private-use characters do not occur in model text.
-_REPLY = "\ue000reply\ue001"
 RENDERING_SECONDS = 60.0
 """Time limit for rendering all conversations of a round, which takes milliseconds."""
 
 _MOST_TOOL_LISTS = 64  # size of the cache; a program may generate any number of tools
 _ANCHOR_TOKENS = 256  # at the end of a context, enough to show how the template opens the reply
-
-_ANY_REPLY = ({"role": "user", "content": "?"}, {"role": "assistant", "content": _REPLY})
+_MARK_TOKENS = 8  # at the end of a context, enough for a mark that opens a thought
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,38 +52,77 @@ class Chat:
     """Renders conversations with a tokenizer's chat template.
 
     A conversation that continues a `Thread` has its tokens plus those of the new messages: replies are never decoded
-    and encoded again. Only the template writes special tokens: the text of a special token in a message is encoded
-    letter by letter.
+    and encoded again. Behind a reply is the template's own text after an assistant's turn, from the token that ends it
+    on; a reply that ended with another token has both. A turn that tools answered is rendered with its calls, without
+    which some templates show no answer. Only the template writes special tokens: the text of a special token in a
+    message is encoded letter by letter.
 
     Args:
         tokenizer: a tokenizer with a chat template and a padding token.
         template_kwargs: arguments of the template, such as `{"enable_thinking": False}`.
+        ends: further tokens that end a reply: `eos_token_id` of the model's generation settings.
 
     Raises:
-        ValueError: the tokenizer has no chat template or padding token, or its template removes or changes earlier
-            replies, or does not terminate.
+        ChatTemplateError: a `ValueError`: the tokenizer has no chat template or padding token, or its template does
+            not write every message once, removes or changes earlier replies, or does not terminate.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, template_kwargs: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        template_kwargs: Mapping[str, Any] | None = None,
+        ends: int | Iterable[int] | None = None,
+    ) -> None:
         if not getattr(tokenizer, "chat_template", None):
-            raise ValueError(
+            raise ChatTemplateError(
                 f"the tokenizer must have a chat template, got {tokenizer.name_or_path!r} without one; "
                 "set tokenizer.chat_template."
             )
         if tokenizer.pad_token_id is None:
-            raise ValueError(
+            raise ChatTemplateError(
                 f"the tokenizer must have a padding token, got {tokenizer.name_or_path!r} without one; "
                 "set tokenizer.pad_token, to the end-of-text token if there is no other."
             )
         self.tokenizer = tokenizer
         self.template_kwargs = dict(template_kwargs or {})
+        self.tools: Sequence[Mapping[str, Any]] = self.template_kwargs.get("tools") or ()
         self._endless = False
-        user = {"role": "user", "content": "?"}
-        skeleton = self._render([user]) + self._added_text([user])  # fails here instead of in an episode
+        try:  # fails here instead of in an episode
+            skeleton = self._render([USER]) + self._added_text([SAID, USER])
+        except (TemplateError, TypeError, AttributeError) as error:
+            raise self._refused("render messages of text", f"that raises {error}") from None
         with suppress(TemplateError):  # not every template supports the system role
-            skeleton += self._render([{"role": "system", "content": "?"}, user])
+            skeleton += self._render([{"role": "system", "content": "?"}, USER])
         self._special = SpecialTokens(tokenizer, skeleton)
+        self._require_messages()
+        added = self._special.added
+        self._turn_end = templates.turn_end(self._render, added)
+        names = [str(tool.get("function", tool).get("name")) for tool in self.tools]
+        self._calls_end = templates.calls_end(self._render, added, names[0] if names else "tool")
+        own = [tokenizer.convert_tokens_to_ids(name) for name in (self._turn_end, self._calls_end) if name]
+        self._ends: set[int] = set()
+        for some in (tokenizer.eos_token_id, own, ends):
+            self.also_end(some)
+        self._shown = self._special.marks(MARKS)
+        if self._shown.isdisjoint(self._special.marks({"<|message|>"})):  # else these end turns
+            self._shown -= self._special.marks(MESSAGE_MARKS)
         self._with_tools: dict[str, Chat] = {}
+
+    @property
+    def end_tokens(self) -> tuple[int, ...]:
+        """The tokens that end a reply: the tokenizer's, the template's behind a turn, and those of the model."""
+        return tuple(sorted(self._ends))
+
+    def also_end(self, ends: int | Iterable[int] | None) -> None:
+        """Adds tokens that end a reply, as the argument `ends`."""
+        self._ends.update([ends] if isinstance(ends, int) else ends or ())
+
+    def with_kwargs(self, template_kwargs: Mapping[str, Any]) -> Chat:
+        """Returns a chat with further arguments of the template, and the same end tokens."""
+        other = Chat(self.tokenizer, {**self.template_kwargs, **template_kwargs})
+        self._ends |= other._ends
+        other._ends = self._ends
+        return other
 
     def telling_of(self, tools: Sequence[Mapping[str, Any]]) -> Chat:
         """Returns the chat with these tools at the beginning of each conversation; cached.
@@ -109,23 +148,49 @@ class Chat:
     def _new_with_tools(self, schemas: str) -> Chat:
         spelled = self._special.spelled(schemas)
         if spelled:
-            raise ValueError(f"the text of a tool must contain no special token, got {spelled!r}; reword it.")
-        chat = Chat(self.tokenizer, {**self.template_kwargs, "tools": json.loads(schemas)})
-        user = [{"role": "user", "content": "?"}]
-        rendered = chat._render(user)
-        if rendered == self._render(user):
-            raise ValueError(
-                f"the chat template must render tools, got one of {self.tokenizer.name_or_path!r} that does not; set "
-                "another tokenizer.chat_template, or use the tokenizer of a model that supports tools."
+            raise ChatTemplateError(f"the text of a tool must contain no special token, got {spelled!r}; reword it.")
+        chat = self.with_kwargs({"tools": json.loads(schemas)})
+        rendered = chat._render([USER])
+        if rendered == self._render([USER]):
+            raise self._refused(
+                "render tools",
+                "that does not",
+                "set another tokenizer.chat_template, for a model of ChatML that of Qwen 2.5, or give the task as an "
+                "environment with action tags",
             )
+        for answers in (1, 2):
+            chat._require_answers(answers)
         if getattr(self.tokenizer, "response_template", None) is not None:
             content = self.tokenizer.parse_response("?", prefix=rendered).get("content")
             if content != "?":
-                raise ValueError(
+                raise ChatTemplateError(
                     "tokenizer.response_template must parse replies of the chat template, got "
                     f"{str(content)[:100]!r} for '?'; set its start_anchor to the start of its replies."
                 )
         return chat
+
+    def _require_messages(self) -> None:
+        contents = [f"\ue000{role}\ue001" for role in ("user", "assistant", "user again")]
+        roles = ("user", "assistant", "user")
+        text = self._render([{"role": role, "content": one} for role, one in zip(roles, contents, strict=True)])
+        if not templates.shows_once(text, contents):
+            raise self._refused("write every message once, and in order", "that does not")
+
+    def _require_answers(self, count: int) -> None:
+        """Refuses a template that does not show the answers of tools once and in order."""
+        contents = [f"\ue000answer {number}\ue001" for number in range(count)]
+        answers: list[Message] = [{"role": "tool", "content": one} for one in contents]
+        try:
+            text = self._added_text(self._turn(answers, ""))
+        except TemplateError as error:
+            raise self._refused("render the answers of tools", f"that raises {error}") from None
+        if not templates.shows_once(text, contents):
+            raise self._refused("write every answer of a tool once, and in order", "that does not")
+
+    def _refused(self, rule: str, got: str, remedy: str = "set another tokenizer.chat_template") -> ChatTemplateError:
+        return ChatTemplateError(
+            f"the chat template must {rule}, got one of {self.tokenizer.name_or_path!r} {got}; {remedy}."
+        )
 
     def context(
         self, messages: Sequence[Message], thread: Thread | None = None, tools: Sequence[Mapping[str, Any]] = ()
@@ -137,8 +202,8 @@ class Chat:
         chat, thread = self.telling_of(tools), _if_same_tools(thread, tools)
         added = _continuation(messages, thread)
         if thread is None or added is None:
-            return chat._encode(_joined(messages), chat._render)
-        return _join(thread.ids, chat._encode(_joined(added), chat._added_text))
+            return chat._encode(chat._whole(messages), chat._render)
+        return _join(thread.ids, chat._encode(chat._turn(added, thread.messages[-1]["content"]), chat._added_text))
 
     def contexts(self, requests: Sequence[tuple[Request, Thread | None]]) -> list[tuple[int, ...] | Exception]:
         """Returns `context` of many conversations, rendered and encoded together; equal ones once.
@@ -177,30 +242,49 @@ class Chat:
         parts: list[tuple[tuple[int, ...] | None, int]] = []  # the prefix, and the index of the conversation
         for messages, thread in threads:
             added = _continuation(messages, thread)
-            new = _joined(messages if added is None else added)
+            if thread is None or added is None:
+                new = self._whole(messages)
+            else:
+                new = self._turn(added, thread.messages[-1]["content"])
             index = index_of.setdefault((added is None, _key(new)), len(conversations))
             if index == len(conversations):
                 visible, hidden = self._special.hide(new)
-                conversations.append(visible if added is None else [*_ANY_REPLY, *visible])
+                conversations.append(visible if added is None else [USER, *visible])
                 hidden_tokens.append(hidden)
             parts.append((None if thread is None or added is None else thread.ids, index))
         if not conversations:
             return []
         texts = [str(text) for text in self._rendered(conversations)]
         for prefix, index in parts:
-            if prefix is not None and _REPLY in texts[index]:
-                texts[index] = texts[index].partition(_REPLY)[2]
+            if prefix is not None and REPLY in texts[index]:
+                texts[index] = self._behind_reply(conversations[index][1], texts[index])
         pairs = list(zip(texts, hidden_tokens, strict=True))
         plain = iter(self._special.many([text for text, hidden in pairs if hidden is None]))
         ids = [tuple(next(plain) if hidden is None else hidden.encode(text)) for text, hidden in pairs]
         return [ids[index] if prefix is None else _join(prefix, ids[index]) for prefix, index in parts]
 
-    def texts(self, replies: Sequence[Sequence[int]]) -> list[str]:
-        """Returns the text of each reply, without special tokens; equal ones are decoded once."""
+    def texts(self, replies: Sequence[Sequence[int]], contexts: Sequence[Sequence[int]] = ()) -> list[str]:
+        """Returns the text of each reply, without special tokens but those that mark thoughts and calls.
+
+        Args:
+            replies: in tokens; equal ones are decoded once.
+            contexts: of the replies; a text begins with the mark of a thought that its context opens.
+        """
+        ends = [tuple(context[-_MARK_TOKENS:]) for context in contexts] or [()] * len(replies)
         distinct = list(dict.fromkeys(map(tuple, replies)))
-        texts = self.tokenizer.batch_decode([list(ids) for ids in distinct], skip_special_tokens=True)
-        text_of = dict(zip(distinct, texts, strict=True))
-        return [text_of[tuple(ids)] for ids in replies]
+        text_of = dict(zip(distinct, self._decoded(distinct), strict=True))
+        opened = {end: open_thought(str(self.tokenizer.decode(list(end)))) if end else "" for end in set(ends)}
+        return [opened[end] + text_of[tuple(ids)] for ids, end in zip(replies, ends, strict=True)]
+
+    def _decoded(self, replies: Sequence[tuple[int, ...]]) -> list[str]:
+        if not self._shown:
+            return self.tokenizer.batch_decode([list(ids) for ids in replies], skip_special_tokens=True)
+        hidden = self._special.marks(None) - self._shown
+        shown = [[one for one in ids if one not in hidden] for ids in map(self._without_end, replies)]
+        return self.tokenizer.batch_decode(shown, skip_special_tokens=False)
+
+    def _without_end(self, ids: tuple[int, ...]) -> tuple[int, ...]:
+        return ids[:-1] if ids and ids[-1] in self._ends else ids
 
     def reply(self, ids: Sequence[int], context: Sequence[int] = (), tools: Sequence[Mapping[str, Any]] = ()) -> Reply:
         """Returns a reply with its parts, which are read only if there are tools.
@@ -210,8 +294,8 @@ class Chat:
             context: the tokens of its context.
             tools: the tools of the request.
         """
-        (text,) = self.texts([ids])
-        ended = bool(ids) and ids[-1] in self.tokenizer.all_special_ids
+        (text,) = self.texts([ids], [context])
+        ended = bool(ids) and ids[-1] in self._ends
         if not tools:
             return Reply(text, ids, ended)
         said = read_tokens(self.tokenizer, text, ids, context, tools)
@@ -221,19 +305,53 @@ class Chat:
         """Returns the token ids of a text, none of which is special."""
         return tuple(self._special.encode(text))
 
-    def reply_ids(self, text: str) -> tuple[int, ...]:
-        """Returns the token ids of a reply that was not sampled, including the end of the turn."""
-        return (*self.encode(text), self.tokenizer.eos_token_id)
+    def reply_ids(
+        self, text: str, context: Sequence[int] = (), tools: Sequence[Mapping[str, Any]] = ()
+    ) -> tuple[int, ...]:
+        """Returns the token ids of a reply that was not sampled, with the end of the turn as the template writes it.
+
+        Args:
+            text: the reply.
+            context: in tokens; a thought that it opens is closed first.
+            tools: of the request; with these, a reply may end as a turn with calls.
+        """
+        opened = open_thought(str(self.tokenizer.decode(list(context[-_MARK_TOKENS:])))) if context else ""
+        closed = self._special.ids(closing_of(opened)) if opened and closing_of(opened) not in text else []
+        calls = tools and self.telling_of(tools)._calls_end if read_reply(text, tools).calls else ""
+        end = calls or self._turn_end
+        last = self.tokenizer.convert_tokens_to_ids(end) if end else self.tokenizer.eos_token_id
+        return (*closed, *self.encode(text), *([] if last is None else [last]))
 
     def _encode(self, messages: Sequence[Message], render: Callable[[Sequence[Message]], str]) -> tuple[int, ...]:
         visible, hidden = self._special.hide(messages)
         text = render(visible)
         return tuple(self._special.ids(text) if hidden is None else hidden.encode(text))
 
-    def _render(self, messages: Sequence[Message]) -> str:
-        return str(self._rendered(list(messages)))
+    def _whole(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """A conversation from its beginning, in the form of the template."""
+        messages = _joined(messages)
+        return templates.answered(messages, self.tools) if self._calls_end else messages
 
-    def _rendered(self, conversations: Any) -> Any:
+    def _turn(self, added: Sequence[Message], said: str) -> list[Message]:
+        """A placeholder of a reply with the text `said`, and the messages behind it, in the form of the template."""
+        added = list(_joined(added))
+        answers = list(itertools.takewhile(lambda message: message["role"] == "tool", added))
+        if not answers or not self._calls_end:
+            return [SAID, *added]
+        names = templates.names_of(said, answers, self.tools)
+        turn = templates.called(names)
+        try:
+            whole = REPLY in self._render([USER, turn])
+        except TemplateError:
+            whole = False
+        if not whole:  # a template of one call a turn
+            turn = templates.called(names[:1])
+        return templates.answered([turn, *added], self.tools)
+
+    def _render(self, messages: Sequence[Message], prompt: bool = True) -> str:
+        return str(self._rendered(list(messages), prompt))
+
+    def _rendered(self, conversations: Any, prompt: bool = True) -> Any:
         """The text of a conversation, or of each of a list of conversations.
 
         Raises:
@@ -244,25 +362,24 @@ class Chat:
                 raise TookTooLong
             with at_most(RENDERING_SECONDS):
                 return self.tokenizer.apply_chat_template(
-                    conversations, tokenize=False, add_generation_prompt=True, **self.template_kwargs
+                    conversations, tokenize=False, add_generation_prompt=prompt, **self.template_kwargs
                 )
         except TookTooLong:
             self._endless = True
-            raise ValueError(
+            raise ChatTemplateError(
                 f"a chat template must render within {RENDERING_SECONDS:g} seconds, got one of "
                 f"{self.tokenizer.name_or_path!r} that does not; set another tokenizer.chat_template."
             ) from None
 
-    def _added_text(self, added: Sequence[Message]) -> str:
-        """The template's text after a reply that is followed by `added`, including the end of the turn."""
-        text = self._render([*_ANY_REPLY, *added])
-        _, found, rest = text.partition(_REPLY)
+    def _added_text(self, turn: Sequence[Message]) -> str:
+        """The template's text behind the placeholder of a reply, the first of these messages."""
+        return self._behind_reply(turn[0], self._render([USER, *turn]))
+
+    def _behind_reply(self, turn: Message, text: str) -> str:
+        _, found, rest = text.partition(REPLY)
         if not found:
-            raise ValueError(
-                f"the chat template must keep earlier replies unchanged, got one of "
-                f"{self.tokenizer.name_or_path!r} that does not; set another tokenizer.chat_template."
-            )
-        return rest
+            raise self._refused("keep earlier replies unchanged", "that does not")
+        return rest[rest.index(self._calls_end) :] if "tool_calls" in turn else rest
 
 
 def _key(messages: Sequence[Message]) -> tuple[Any, ...]:

@@ -19,6 +19,7 @@ from hf_credit.rollouts.episode import Ending, Episode
 from hf_credit.rollouts.failures import FailureLog
 from hf_credit.rollouts.interaction import Interaction, Request, Wrapper
 from hf_credit.rollouts.samplers import Generation
+from hf_credit.rollouts.templates import ChatTemplateError
 
 _REPLY = "?"
 _STEPS = 16  # enough for every role of a collaboration; a game may have thousands
@@ -44,13 +45,16 @@ def dry_run(
         what: describes the task in the error.
 
     Raises:
-        DryRunError: the Interaction, its scorer or the chat template raised an exception.
+        DryRunError: the Interaction or its scorer raised an exception.
+        ChatTemplateError: the tokenizer's chat template does not fit the task.
     """
     episode = _play(interaction, chat, replace(start, fanout=(), stream=None), _STEPS)
+    if isinstance(episode.exception, ChatTemplateError):
+        raise episode.exception.with_traceback(None) from None
     if episode.ending == Ending.ERROR:
         raise DryRunError(
-            f"{what} must not raise an exception, whatever the replies, got {episode.error}; fix the code in the "
-            "traceback."
+            f"{what} must not raise an exception, whatever the replies, got {str(episode.error).rstrip('.')}; fix the "
+            "code in the traceback."
         ) from episode.exception
 
 
@@ -99,8 +103,7 @@ def first_rows(dataset: Any, count: int = 1) -> Iterator[Mapping[str, Any]]:
 def _play(
     interaction: Interaction[Any], chat: Chat, start: RolloutRequest[Any], steps: int, limit: float | None = None
 ) -> Episode:
-    encoded = chat.tokenizer(_REPLY, add_special_tokens=False)["input_ids"]
-    reply = Generation(ids=[*encoded, chat.tokenizer.eos_token_id])
+    reply = Generation(ids=chat.reply_ids(_REPLY))
 
     def generate(contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
         return [reply] * len(contexts)

@@ -223,7 +223,7 @@ class Engine(Generic[S]):
     def rendered(self, template_kwargs: Mapping[str, Any]) -> Engine[S]:
         """Returns the engine with other settings of the chat template, which are added to or replace its own."""
         other = copy.copy(self)
-        other.chat = Chat(self.chat.tokenizer, {**self.chat.template_kwargs, **template_kwargs})
+        other.chat = self.chat.with_kwargs(template_kwargs)
         return other
 
     def run(self, starts: Iterable[RolloutRequest[S]]) -> list[Episode]:
@@ -402,7 +402,8 @@ class Engine(Generic[S]):
         if not walks:
             return
         generations = [reply for walk in walks for reply in walk.replies if reply is not None]
-        texts = iter(self.chat.texts([generation.ids for generation in generations]))
+        contexts = [context for walk in walks for context in walk.request_contexts]
+        texts = iter(self.chat.texts([generation.ids for generation in generations], contexts))
         for walk in walks:
             for request, context, generation in zip(walk.requests, walk.request_contexts, walk.replies, strict=True):
                 assert generation is not None

@@ -134,7 +134,7 @@ def refuse_total_failure(
     first = next(error for _, _, error in gathered if error is not None)
     raise EveryEpisodeFailedError(
         f"some episode {what} must end without an error, got {played} of {played} with errors, the first with "
-        f"{first}; fix the code in the traceback."
+        f"{str(first).rstrip('.')}; fix the code in the traceback."
     ) from (failed[0].exception if failed else None)
 
 

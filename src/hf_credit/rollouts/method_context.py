@@ -123,7 +123,7 @@ class LocalContext:
         seed: the seed of all draws.
         frozen: plays the frozen copy, if a method needs it.
         logprobs: returns log-probabilities under the policy, in nats; those of the sampler if `None`.
-        end_tokens: the tokens that end a reply; the tokenizer's if `None`.
+        end_tokens: the tokens that end a reply; the chat's if `None`.
 
     Attributes:
         ledger: the cost so far.
@@ -144,7 +144,7 @@ class LocalContext:
         if engine is not None:
             self.interaction = engine.interaction
             self.chat = engine.chat
-            end_tokens = (engine.chat.tokenizer.eos_token_id,) if end_tokens is None else end_tokens
+            end_tokens = engine.chat.end_tokens if end_tokens is None else end_tokens
         self.end_tokens = end_tokens or ()
         self.failures = FailureLog() if engine is None else engine.failures
         self.critics = dict(critics or {})

@@ -6,12 +6,19 @@ from collections.abc import Collection, Sequence
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from hf_credit.rollouts.chat import Chat
+from hf_credit.rollouts.templates import ChatTemplateError
+
 
 def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Returns the tokens that end a reply, sorted: the tokenizer's and those of the model's generation settings."""
+    """Returns the tokens that end a reply, sorted: the tokenizer's, those that end a turn in its chat template, and
+    those of the model's generation settings."""
     settings = model.generation_config
     declared = None if settings is None else settings.eos_token_id
-    return sorted({tokenizer.eos_token_id, *(declared if isinstance(declared, list) else [declared])} - {None})
+    try:
+        return list(Chat(tokenizer, ends=declared).end_tokens)
+    except ChatTemplateError:  # of a policy of tokens only
+        return sorted({tokenizer.eos_token_id, *(declared if isinstance(declared, list) else [declared])} - {None})
 
 
 def was_cut(reply: Sequence[int], end_tokens: Collection[int]) -> bool:

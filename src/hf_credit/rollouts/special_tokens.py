@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
@@ -35,6 +35,7 @@ class SpecialTokens:
         structure = {token.content for token in added if _DELIMITER.fullmatch(token.content)}
         self._special = frozenset(name for name in special if name)
         self._names = self._special | {name for name in structure if name in skeleton}
+        self._added = _any_of(self._special | structure)
         unknown = {tokenizer.unk_token_id}  # ordinary text has it for characters that the tokenizer lacks
         ids: Any = tokenizer.convert_tokens_to_ids(sorted(self._names))
         self._ids = frozenset(ids) - unknown
@@ -67,6 +68,17 @@ class SpecialTokens:
             {key: value if key == "role" else without(value, message.get("role")) for key, value in message.items()}
             for message in messages
         ], hidden
+
+    def added(self, text: str) -> list[tuple[int, str]]:
+        """Returns where special tokens, and added ones that look like these, are in a rendered text."""
+        return [(found.start(), found.group()) for found in self._added.finditer(text)]
+
+    def marks(self, names: Collection[str] | None) -> set[int]:
+        """Returns the ids of special tokens with these texts; of all special tokens if `None`."""
+        found: Any = self._tokenizer.convert_tokens_to_ids(
+            sorted(self._special if names is None else self._special & set(names))
+        )
+        return set(found)
 
     def encode(self, text: str) -> list[int]:
         """Returns the token ids of an untrusted text, none of which is special."""

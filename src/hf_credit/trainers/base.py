@@ -173,6 +173,8 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
                 peft_config=peft_config,
             )
         show_headlines(self)
+        self.chat.also_end(self.eos_token_ids)
+        self.eos_token_ids = list(self.chat.end_tokens)
         self.beta = args.beta
         self.add_callback(EpisodeRecorder(self.chat.tokenizer, args.log_episodes))
         if self.log_completions:
@@ -188,10 +190,14 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         self._rewards_entropy = args.entropy_coef != 0.0 or args.use_adaptive_entropy
         self._entropy_of_step = LossMetrics()
         self.last_entropy = math.inf  # mean of the last optimizer step; no entropy bonus before the first
-        self._idle = (self.chat.tokenizer.eos_token_id,)
+        self._idle = self.chat.reply_ids("")
+        if not self.use_vllm:
+            self.generation_config.eos_token_id = self.eos_token_ids
         self._said = set[str]()  # why rows are not packed
         self._continuing = self.continuing_replies()
         self.vllm = getattr(self, "vllm_generation", None)
+        if self.vllm is not None:
+            self.vllm.generation_kwargs = {"stop_token_ids": self.eos_token_ids, **self.vllm.generation_kwargs}
         generate = through_vllm(self.generate_replies, self.vllm, args)
         seeded = self._continuing.seeded if self._continuing else None
         self.ranks = SynchronizedSampler(generate, self.accelerator, self._idle, seeded)
@@ -266,7 +272,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
             episodes = collected.episodes
             advantages = by_episode(episodes, credit)
             if self.mask_truncated_completions:
-                advantages = without_cut_replies(episodes, advantages, self.eos_token_ids)
+                advantages = without_cut_replies(episodes, advantages, self.chat.end_tokens)
         with self._timed("time/rows"):
             marks = self.projection.marks if self.projection is not None else lambda episode: None
             rows = [
@@ -588,7 +594,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
 
     def _log_episodes(self, episodes: list[Episode], advantages: Sequence[Sequence[DecisionCredit]]) -> None:
         pairs = zip(episodes, advantages, strict=True)
-        summaries = self.ranks.gather([summarise(*pair, self.eos_token_ids) for pair in pairs])
+        summaries = self.ranks.gather([summarise(*pair, self.chat.end_tokens) for pair in pairs])
         for name, value in update_metrics(summaries).items():
             if self.model.training or "advantages/" not in name:  # an evaluation has no credit
                 self.log_metric(name, value)

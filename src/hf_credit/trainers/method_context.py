@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from hf_credit.environments.randomness import stream
 from hf_credit.rollouts import Decision, Engine, Episode, Interaction, Ledger, RolloutRequest
@@ -51,7 +51,7 @@ class TrainerContext:
 
     @property
     def end_tokens(self) -> Collection[int]:
-        return cast("list[int]", self.trainer.eos_token_ids)
+        return self.trainer.chat.end_tokens
 
     def play(
         self,

@@ -178,7 +178,7 @@ def preview(arguments: Sequence[str], tasks: int = 8, shown: int = 2) -> Preview
                 trainer.engine.max_context_tokens,
             ),
             longest_reply=(max((len(one.action_ids) for one in replies), default=0), job.args.max_completion_length),
-            cut=sum(was_cut(one.action_ids, trainer.eos_token_ids) for one in replies) / max(len(replies), 1),
+            cut=sum(was_cut(one.action_ids, trainer.chat.end_tokens) for one in replies) / max(len(replies), 1),
             seconds=seconds,
             memory=_most_memory(),
             full_tasks=_tasks_of_update(full.args),

@@ -82,7 +82,7 @@ class PinnedPolicy:
         self.folder = folder
         self.interaction = spec.build()
         self.network, self.tokenizer, generate = load_sampler(str(folder), sampling, device)
-        self.chat = Chat(self.tokenizer, spec.chat_template_kwargs)
+        self.chat = Chat(self.tokenizer, spec.chat_template_kwargs, end_tokens(self.network, self.tokenizer))
         self.room = max_context_tokens(self.network, sampling.max_new_tokens)
         self.engine = Engine(self.interaction, self.chat, generate, max_context_tokens=self.room)
         self._limits: dict[str, Any] = {
@@ -115,8 +115,7 @@ class PinnedPolicy:
             pairs = [(decision.context_ids, decision.action_ids) for decision in decisions]
             return reply_logprobs(self.network, pairs, temperature)
 
-        ends = end_tokens(self.network, self.tokenizer)
-        return LocalContext(self.engine, critics, seed, frozen=self.engine, logprobs=logprobs, end_tokens=ends)
+        return LocalContext(self.engine, critics, seed, frozen=self.engine, logprobs=logprobs)
 
     def rows(self, seeds: Sequence[int], repeat: int) -> list[Row]:
         """Returns the task rows of an update. The seeds of an environment's transitions differ between updates."""

@@ -23,6 +23,7 @@ from hf_credit.loading import load_adapter, role_folders
 from hf_credit.policies.generation import max_context_tokens, sampler
 from hf_credit.policies.saved import load_policy
 from hf_credit.rollouts import Chat, Engine, GenerateFn, Interaction
+from hf_credit.rollouts.reply_ends import end_tokens
 from hf_credit.rollouts.samplers import counted
 from hf_credit.tasks.spec import TaskSpec
 
@@ -136,11 +137,15 @@ def _load(
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         network, generate = load_role_policies(folder, str(base), device=device, **sampling)
         tokenizer = AutoTokenizer.from_pretrained(str(folder), padding_side="left", trust_remote_code=False)
-        return network, Chat(tokenizer, spec.chat_template_kwargs), generate
+        return network, Chat(tokenizer, spec.chat_template_kwargs, end_tokens(network, tokenizer)), generate
     network, tokenizer = load_policy(str(base if adapted else folder), device)
     if adapted:
         network = load_adapter(network, folder).merge_and_unload()
-    return network, Chat(tokenizer, spec.chat_template_kwargs), sampler(network, tokenizer, **sampling)
+    return (
+        network,
+        Chat(tokenizer, spec.chat_template_kwargs, end_tokens(network, tokenizer)),
+        sampler(network, tokenizer, **sampling),
+    )
 
 
 def _template(chat: Chat) -> str:

@@ -187,7 +187,7 @@ def _branch(
         text, ids = decision.action_text, decision.action_ids
     else:
         text = Acting(interaction).write_action(proposal.action) if proposal.text is None else proposal.text
-        ids = chat.reply_ids(text)
+        ids = chat.reply_ids(text, decision.context_ids, request.tools)
     if Acting(interaction).action_of(decision.state, text)[1] != proposal.action:
         return None
     after = interaction.advance(decision.state, [text])

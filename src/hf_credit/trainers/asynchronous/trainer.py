@@ -198,8 +198,10 @@ class AsyncCreditTrainer(UpdateTrainer):
         if args.log_completions:
             self.add_callback(CompletionsTable())
         self.eval_dataset = eval_dataset
+        self.chat.also_end(self.eos_token_ids)
         if self.server is not None:
-            self.rollout_worker.end_tokens = self.eos_token_ids
+            self.server.sampling["stop_token_ids"] = list(self.chat.end_tokens)
+            self.rollout_worker.end_tokens = self.chat.end_tokens
             if self.serves_adapter:
                 self.server.adapter = self.name_adapter(f"policy-{secrets.token_hex(4)}")
                 self.server.restore = self._restore_adapters
@@ -302,7 +304,7 @@ class AsyncCreditTrainer(UpdateTrainer):
                     batches[number] = played
                     refuse_total_failure(played.episodes, what="of an evaluation")
                     summaries = [
-                        summarise(one, [None] * len(one.decisions), self.eos_token_ids) for one in played.episodes
+                        summarise(one, [None] * len(one.decisions), self.chat.end_tokens) for one in played.episodes
                     ]
                     answer[0] |= {
                         f"{metric_key_prefix}{name}_{metric}": value

@@ -169,7 +169,7 @@ class Worker:
         max_finished: number of finished collections at which no further one starts.
         max_context_tokens: as in `Engine`.
         temperature: of the sampling.
-        end_tokens: tokens that end a reply; the tokenizer's own if `None`.
+        end_tokens: tokens that end a reply; the chat's if `None`.
         mask_truncated_completions: whether replies without an end token are left out of the loss.
         shuffle: whether each pass over the tasks has a new order.
         seed: of the order of tasks and of all random draws.
@@ -240,8 +240,7 @@ class Worker:
             max_context_tokens=max_context_tokens,
             lock=self._running,
         )
-        eos = (chat.tokenizer.eos_token_id,)
-        self.end_tokens: Tokens[int] = eos if end_tokens is None else end_tokens
+        self.end_tokens: Tokens[int] = chat.end_tokens if end_tokens is None else end_tokens
 
         self.collections: queue.Queue[Collection | Exception] = queue.Queue()
         self.rollout_buffer: queue.Queue[Any] = self.collections

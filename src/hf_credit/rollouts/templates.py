@@ -1,0 +1,134 @@
+"""What a chat template writes around replies, found by rendering placeholders, and what it must."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from jinja2 import TemplateError
+
+from hf_credit.replies import read_reply
+from hf_credit.rollouts.interaction import Message
+
+REPLY = "\ue000reply\ue001"
+"""A placeholder for a reply while a template is rendered; private-use characters do not occur in model text."""
+
+USER: Message = {"role": "user", "content": "?"}
+SAID: Message = {"role": "assistant", "content": REPLY}
+_NEXT: Message = {"role": "user", "content": "\ue000next\ue001"}
+
+Render = Callable[[Sequence[Message], bool], str]
+"""Returns the text of a conversation, with or without what the template writes before a reply."""
+Find = Callable[[str], list[tuple[int, str]]]
+"""Returns where the tokenizer's added tokens are in a text."""
+
+
+class ChatTemplateError(ValueError):
+    """A tokenizer's chat template that cannot be used, with the reason in one sentence."""
+
+
+def called(names: Sequence[str], first: int = 0) -> Message:
+    """Returns a turn with calls of these tools, the last with a placeholder as an argument.
+
+    Args:
+        names: of the tools.
+        first: the number of the first call in the conversation.
+    """
+    return _with_calls([*((name, {"x": "?"}) for name in names[:-1]), (names[-1], {"x": REPLY})], "", first)
+
+
+def answered(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], first: int = 0) -> list[Message]:
+    """Returns messages in which turns that tools answer have calls, and calls and answers have ids and names.
+
+    Some templates show an answer only behind a call, and look up its name by its id. The calls of a reply are read
+    from its text.
+
+    Args:
+        messages: of a conversation.
+        tools: the offered tools.
+        first: the number of the first call in it.
+    """
+    found: list[Message] = []
+    waiting: list[tuple[str, str]] = []  # the id and name of each call without an answer
+    for index, message in enumerate(messages):
+        if message["role"] == "tool":
+            number, name = waiting.pop(0) if waiting else ("", "")
+            extra = {"tool_call_id": number, "name": name} if number else {}
+            found.append({**message, **extra})
+            continue
+        answers = list(itertools.takewhile(lambda one: one["role"] == "tool", messages[index + 1 :]))
+        if message["role"] == "assistant" and (answers or message.get("tool_calls")):
+            message = _turn(message, answers, tools, first)
+            waiting = [(call["id"], call["function"]["name"]) for call in message["tool_calls"]]
+            first += len(waiting)
+        found.append(message)
+    return found
+
+
+def names_of(text: str, answers: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns the name of the call that each answer to a reply answers: as called, as the answer says, or a tool's."""
+    made = [call.name for call in read_reply(text, tools).made]
+    known = [str(tool.get("function", tool).get("name")) for tool in tools] or ["tool"]
+    pairs = itertools.zip_longest(answers, made[: len(answers)], fillvalue="")
+    return [name or answer.get("name") or known[0] for answer, name in pairs]
+
+
+def _turn(message: Message, answers: Sequence[Message], tools: Sequence[Mapping[str, Any]], first: int) -> Message:
+    if message.get("tool_calls"):
+        calls = [{**call, "id": _id(first + at)} for at, call in enumerate(message["tool_calls"])]
+        return {**message, "tool_calls": calls}
+    said = read_reply(message["content"], tools)
+    arguments = [*(call.arguments for call in said.made), *[{}] * len(answers)]
+    names = names_of(message["content"], answers, tools)
+    turn = _with_calls(list(zip(names, arguments, strict=False)), said.content, first)
+    return {**turn, "reasoning_content": said.thoughts} if said.thoughts else turn
+
+
+def _with_calls(calls: Sequence[tuple[str, Mapping[str, Any]]], content: str, first: int) -> Message:
+    made = [
+        {"id": _id(first + at), "type": "function", "function": {"name": name, "arguments": arguments}}
+        for at, (name, arguments) in enumerate(calls)
+    ]
+    return {"role": "assistant", "content": content, "tool_calls": made}
+
+
+def _id(number: int) -> str:
+    return f"call{number:05d}"  # nine letters and digits, as Mistral's templates want
+
+
+def turn_end(render: Render, added_tokens: Find) -> str:
+    """Returns the first added token behind an assistant's turn; empty without one."""
+    alone = render([USER, SAID], False).partition(REPLY)[2]
+    followed = render([USER, SAID, _NEXT], True).partition(REPLY)[2].partition(_NEXT["content"])[0]
+    return next((name for text in (alone, followed) for _, name in added_tokens(text)), "")
+
+
+def calls_end(render: Render, added_tokens: Find, tool: str) -> str:
+    """Returns the added token that ends an assistant's turn with calls; empty if the template renders no calls.
+
+    Args:
+        render, added_tokens: as for `turn_end`.
+        tool: the name of a tool.
+    """
+    answer = answered([called([tool]), {"role": "tool", "content": "?"}], ())
+    with suppress(TemplateError, TypeError, AttributeError):  # of calls that the template does not expect
+        alone = render([USER, called([tool])], False).partition(REPLY)[2].rstrip()
+        followed = render([USER, *answer], True).partition(REPLY)[2]
+        between: set[str] = set()
+        with suppress(TemplateError):  # a template of one call at a time
+            two = render([USER, _with_calls([(tool, {"x": REPLY})] * 2, "", 0)], False).split(REPLY)
+            between = {name for _, name in added_tokens(two[1])} if len(two) == 3 else set()
+        for at, name in reversed(added_tokens(alone)):
+            if at + len(name) == len(alone) and name not in between:
+                return name if name in followed else ""
+        if alone and followed.startswith(alone):
+            return next((name for _, name in added_tokens(followed[len(alone) :])), "")
+    return ""
+
+
+def shows_once(text: str, contents: Sequence[str]) -> bool:
+    """Returns whether a text has every content once, and in order."""
+    places = [text.find(content) for content in contents]
+    return all(text.count(content) == 1 for content in contents) and places == sorted(places)

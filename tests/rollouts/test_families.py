@@ -1,0 +1,185 @@
+"""Every chat template that TRL has obeys the laws of conversations, or is refused in a sentence that names the law."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hf_credit.rollouts import Chat, Request
+from hf_credit.rollouts.chat import Thread
+from hf_credit.rollouts.templates import ChatTemplateError
+
+FOUND = importlib.util.find_spec("trl")
+FOLDER = Path(str(FOUND.origin)).parent / "chat_templates" if FOUND else Path("nowhere")
+FILES = {path.stem: path for path in sorted(FOLDER.glob("*.jinja"))}
+SPECIAL = re.compile(
+    r"<\|[^<>|\s]{1,40}\|?>|<[a-z_]{1,30}\|>|<｜[^<>\s]{1,40}｜>|<(?:start_of_turn|end_of_turn|end_of_utterance|image)>"
+    r"|</?s>|\[/?INST\]"
+)
+
+# Of these the content of a message is a list of parts, such as text and pictures.
+NO_TEXT = {"idefics3", "llava_next", "smolvlm"}
+NO_TOOLS = NO_TEXT | {
+    *("cohere", "cohere2", "deepseek_r1_distill", "deepseekv3", "gemma", "gemma3", "llama3", "phi3", "phi3_5"),
+    "qwen2_5_vl",
+}
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": name,
+            "description": "Looks.",
+            "parameters": {
+                "type": "object",
+                "properties": {"at": {"type": "string", "description": "Where."}},
+                "required": ["at"],
+            },
+        },
+    }
+    for name in ("look", "peek")
+]
+
+
+def tokenizer_of(name: str) -> Any:
+    """A tokenizer of letters with a template and the special tokens in it."""
+    from tokenizers import Tokenizer, decoders, models
+    from transformers import PreTrainedTokenizerFast
+
+    template = FILES[name].read_text(encoding="utf-8")
+    own = ["<pad>", "<eos>", "<bos>"]
+    special = [*own, *(one for one in sorted(set(SPECIAL.findall(template))) if one not in own)]
+    vocabulary = [*special, *map(chr, range(32, 127)), "\n"]
+    model = Tokenizer(models.BPE({token: index for index, token in enumerate(vocabulary)}, []))
+    model.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=model,
+        pad_token="<pad>",
+        eos_token="<eos>",
+        bos_token="<bos>",
+        additional_special_tokens=special[3:],
+        chat_template=template,
+        clean_up_tokenization_spaces=False,
+        name_or_path=name,
+    )
+
+
+def family(name: str) -> str:
+    return name.removesuffix("_training")
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def tool(text: str) -> dict[str, Any]:
+    return {"role": "tool", "content": text}
+
+
+def called(*names: str) -> dict[str, Any]:
+    calls = [
+        {"id": f"call{n:05d}", "type": "function", "function": {"name": name, "arguments": {"at": "box"}}}
+        for n, name in enumerate(names)
+    ]
+    return {"role": "assistant", "content": "", "tool_calls": calls}
+
+
+def text_of(chat: Chat, ids: Any) -> str:
+    return str(chat.tokenizer.decode(list(ids), skip_special_tokens=False))
+
+
+def reply_of(chat: Chat, messages: list[dict[str, Any]], said: str, tools: Any = ()) -> tuple[Thread, tuple[int, ...]]:
+    """The thread after a reply, and the reply's tokens."""
+    context = chat.context(messages, tools=tools)
+    ids = chat.reply_ids(said, tools=tools)
+    request = Request(role="r", messages=messages, tools=tools)
+    return Thread.after(request, chat.texts([ids])[0], context + ids), ids
+
+
+@pytest.mark.parametrize("name", sorted(set(FILES) - {one for one in FILES if family(one) in NO_TEXT}))
+def test_every_message_is_in_the_context_once_and_the_template_ends_it(name: str) -> None:
+    chat = Chat(tokenizer_of(name))
+    thread, ids = reply_of(chat, [user("Q1x")], "A1x")
+    context = chat.context([*thread.messages, user("Q2x")], thread)
+    text = text_of(chat, context)
+    assert [text.count(one) for one in ("Q1x", "A1x", "Q2x")] == [1, 1, 1]
+    assert context[: len(thread.ids)] == thread.ids
+    own = chat.tokenizer.apply_chat_template(
+        [user("Q1x"), {"role": "assistant", "content": "A1x"}, user("Q2x")], tokenize=False, add_generation_prompt=True
+    )
+    behind = own.partition("A1x")[2]
+    added = text_of(chat, context[len(thread.ids) :])
+    assert behind in (added, text_of(chat, ids[-1:]) + added)
+    assert ids[-1] in chat.end_tokens
+
+
+@pytest.mark.parametrize("name", sorted(one for one in FILES if family(one) not in NO_TOOLS))
+@pytest.mark.parametrize("count", [1, 2])
+def test_every_answer_of_a_tool_is_in_the_context_once_behind_its_call(name: str, count: int) -> None:
+    chat = Chat(tokenizer_of(name))
+    said = "".join(
+        f'<tool_call>{{"name": "{one}", "arguments": {{"at": "box"}}}}</tool_call>' for one in ("look", "peek")[:count]
+    )
+    thread, ids = reply_of(chat, [user("Q1x")], said, TOOLS)
+    answers = [tool(f"R{number}x") for number in range(count)]
+    context = chat.context([*thread.messages, *answers], thread, TOOLS)
+    added = text_of(chat, context[len(thread.ids) :])
+    assert context[: len(thread.ids)] == thread.ids
+    assert [added.count(f"R{number}x") for number in range(count)] == [1] * count
+    assert added.index("R0x") < added.index(f"R{count - 1}x") or count == 1
+    own = None
+    for names in (("look", "peek")[:count], ("look",)):
+        numbered = [
+            {**one, "tool_call_id": f"call{n:05d}", "name": ("look", "peek")[n]} for n, one in enumerate(answers)
+        ]
+        try:
+            own = chat.tokenizer.apply_chat_template(
+                [user("Q1x"), called(*names), *numbered], tokenize=False, add_generation_prompt=True, tools=TOOLS
+            )
+            break
+        except Exception:
+            continue
+    assert own is not None
+    assert own.endswith(added)
+    assert own.removesuffix(added).endswith(text_of(chat, ids[-1:]))
+    assert ids[-1] in chat.end_tokens
+    # A reply that ended with another token is followed by the template's own.
+    cut = Thread(messages=thread.messages, ids=(*thread.ids[:-1], chat.tokenizer.eos_token_id), tools=thread.tools)
+    whole = chat.context([*thread.messages, *answers], cut, TOOLS)
+    assert text_of(chat, whole[len(cut.ids) :]) == text_of(chat, ids[-1:]) + added
+
+
+@pytest.mark.parametrize("name", sorted(one for one in FILES if family(one) not in NO_TOOLS))
+def test_a_conversation_that_is_rendered_anew_has_the_same_answers(name: str) -> None:
+    chat = Chat(tokenizer_of(name))
+    said = '<tool_call>{"name": "peek", "arguments": {"at": "b0x"}}</tool_call>'
+    messages = [
+        user("Q1x"),
+        {"role": "assistant", "content": said},
+        tool("R1x"),
+        {"role": "assistant", "content": "A1x"},
+    ]
+    text = text_of(chat, chat.context([*messages, user("Q2x")], tools=TOOLS))
+    assert [text.count(one) for one in ("Q1x", "b0x", "R1x", "A1x", "Q2x")] == [1] * 5
+
+
+@pytest.mark.parametrize("name", sorted(one for one in FILES if family(one) in NO_TEXT))
+def test_a_template_without_text_is_refused(name: str) -> None:
+    with pytest.raises(
+        ChatTemplateError, match=f"must (keep earlier replies unchanged|render messages of text), got one of '{name}'"
+    ):
+        Chat(tokenizer_of(name))
+
+
+@pytest.mark.parametrize("name", sorted(one for one in FILES if family(one) in NO_TOOLS - NO_TEXT))
+def test_a_template_without_tools_is_refused_before_anything_is_sampled(name: str) -> None:
+    chat = Chat(tokenizer_of(name))
+    with pytest.raises(ChatTemplateError, match=f"must render tools, got one of '{name}' that does not; set another"):
+        chat.telling_of(TOOLS)
+
+
+def test_the_table_knows_no_template_that_is_gone() -> None:
+    assert {family(name) for name in FILES} >= NO_TOOLS
