@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import copy
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import AddedToken
 
 from hf_credit.policies.micro import RESPONSE_TEMPLATE
+from hf_credit.replies import spoken
 from hf_credit.rollouts import Chat, Request
 from hf_credit.rollouts import chat as rendering
 from hf_credit.rollouts.chat import Thread
-from hf_credit.rollouts.templates import SAID
+from hf_credit.rollouts.templates import SAID, ChatTemplateError
 
 # Closes a turn with the end token, which the model writes itself, and a line break, which it does not; takes the
 # thoughts out of earlier replies, and puts an empty thought before a reply that no user message follows.
@@ -344,3 +347,144 @@ def test_a_response_template_of_another_chat_template_is_refused(tokenizer):
     other.response_template = {**RESPONSE_TEMPLATE, "start_anchor": "<|im_start|>assistant"}
     with pytest.raises(ValueError, match=r"must parse replies of the chat template, got '.*' for"):
         Chat(other).telling_of([tool("ab")])
+
+
+# The end of a reply
+
+CHATML = (
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|stop|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+@pytest.fixture
+def stopping(tokenizer):
+    """A chat whose template ends a turn with another token than the tokenizer's end token, as Gemma 3's does."""
+    other = with_template(tokenizer, CHATML)
+    other.add_tokens([AddedToken("<|stop|>", special=False, normalized=False)])
+    return Chat(other)
+
+
+def test_a_turn_ends_as_the_template_writes_it(stopping):
+    stop, end = tokens(stopping, "<|stop|>", "<|end|>")
+    assert set(stopping.end_tokens) == {stop, end}
+    assert stopping.reply_ids("a") == (*tokens(stopping, "a"), stop)
+    assert stopping.reply(stopping.reply_ids("a")).ended
+    assert not stopping.reply(stopping.reply_ids("a")[:-1]).ended
+
+
+def test_a_reply_that_ended_otherwise_is_followed_by_the_templates_own_end(stopping):
+    for ending, shown in (("<|stop|>", "y<|stop|>"), ("<|end|>", "y<|end|><|stop|>"), ("y", "yy<|stop|>")):
+        thread, text = replied(stopping, [user("x")], tokens(stopping, "y", ending))
+        context = stopping.context([user("x"), assistant(text), user("z")], thread)
+        assert (
+            decode(stopping, context) == f"<|user|>x<|stop|>\n<|assistant|>{shown}\n<|user|>z<|stop|>\n<|assistant|>"
+        )
+
+
+def test_the_models_own_end_tokens_end_replies_with_every_tool(tokenizer):
+    chat = Chat(with_template(tokenizer, TOOLS))
+    taught = chat.telling_of([tool("ab")])
+    chat.also_end([7])
+    assert 7 in taught.end_tokens
+    assert 8 in Chat(chat.tokenizer, ends=8).end_tokens
+
+
+# What a reply's text has
+
+THOUGHTFUL = PLAIN.replace("assistant: {% endif %}", "assistant: <think>\n{% endif %}")
+
+
+def test_the_text_of_a_reply_begins_with_the_thought_that_its_context_opens(tokenizer):
+    chat = Chat(with_template(tokenizer, THOUGHTFUL))
+    context = chat.context([user("x")])
+    cut = encode(chat, "the box is ab")
+    assert chat.texts([cut], [context]) == ["<think>\nthe box is ab"]
+    assert spoken(chat.texts([cut], [context])[0]) == ""
+    assert spoken(chat.texts([encode(chat, "hm</think>ab")], [context])[0]) == "ab"
+    said = chat.reply_ids("ab", context)
+    assert spoken(chat.texts([said], [context])[0]) == "ab"
+
+
+def test_special_tokens_that_mark_thoughts_and_calls_are_part_of_the_text(tokenizer):
+    other = copy.deepcopy(tokenizer)
+    marks = ["<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", '<|"|>']
+    other.add_special_tokens({"additional_special_tokens": [*marks, "<|image|>"]})
+    chat = Chat(with_template(other, TOOLS))
+    said = '<|channel>thought\nhm<channel|><|image|><|tool_call>call:ab{x:<|"|>1<|"|>}<tool_call|><|end|>'
+    reply = chat.reply(encode(chat, said), (), [tool("ab")])
+    assert reply == said.replace("<|image|>", "").removesuffix("<|end|>")
+    assert (reply.content, reply.calls, reply.ended) == ("", (("ab", '{"x": "1"}'),), True)
+
+
+UNREADABLE = {
+    "start_anchor": "<|assistant|>",
+    "fields": {
+        "tool_calls": {
+            "open_pattern": r"CALL (?P<name>\w+)",
+            "close": "!",
+            "repeats": True,
+            "content": "json",
+            "transform": {"type": "function", "function": {"name": "{name}", "arguments": "{content}"}},
+        },
+        "content": {"close": "<|end|>", "content": "text"},
+    },
+}
+
+
+def test_a_form_that_only_the_tokenizer_knows_is_read_by_it(tokenizer):
+    other = with_template(tokenizer, TOOLS)
+    other.response_template = UNREADABLE
+    chat = Chat(other)
+    context = chat.context([user("x")], None, [tool("ab")])
+    for said, calls in (
+        ('CALL ab{"x": 1}!', (("ab", '{"x": 1}'),)),
+        ('<tool_call>{"name": "ab"}</tool_call>', (("ab", "{}"),)),
+        ('<tool_call>{</tool_call><tool_call>{"name": "ab"}</tool_call>', (("ab", "{}"),)),
+    ):
+        assert chat.reply(encode(chat, f"{said}<|end|>"), context, [tool("ab")]).calls == calls
+
+
+# Answers of tools
+
+BEHIND_CALLS = (
+    "{% for t in tools or [] %}<|system|>{{ t.function.name }}<|end|>{% endfor %}"
+    "{% for m in messages %}{% if m.role == 'tool' %}{% if messages[loop.index0 - 1].tool_calls %}[{{ m.content }}]"
+    "{% endif %}{% else %}<|{{ m.role }}|>{{ m.content }}{% for c in m.tool_calls or [] %}"
+    "({{ c.function.name }} {{ c.function.arguments.x }}){% endfor %}<|end|>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+def test_an_answer_that_a_template_shows_only_behind_a_call_is_in_the_context(tokenizer):
+    chat = Chat(with_template(tokenizer, BEHIND_CALLS))
+    thread, _ = replied(chat, [user("x")], encode(chat, "ab<|end|>"))
+    added = chat.context([*thread.messages, {"role": "tool", "content": "1"}], thread)[len(thread.ids) :]
+    assert decode(chat, added) == "[1]<|assistant|>"
+
+
+@pytest.mark.parametrize(
+    ("shown", "rule"),
+    [
+        ("", "write every answer of a tool once, and in order"),
+        ("[{{ m.content }}{{ m.content }}]", "write every answer of a tool once, and in order"),
+        (
+            "{% endif %}{{ raise_exception('no tools here') }}{% if 1 %}",
+            "render the answers of tools, got one of '' that raises no tools here",
+        ),
+    ],
+)
+def test_a_template_that_breaks_a_law_of_answers_is_refused(tokenizer, shown, rule):
+    template = BEHIND_CALLS.replace("[{{ m.content }}]", shown)
+    with pytest.raises(ChatTemplateError, match=re.escape(f"the chat template must {rule}")):
+        Chat(with_template(tokenizer, template)).context([user("x")], tools=[tool("ab")])
+
+
+@pytest.mark.parametrize("shown", ["{{ m.content }}{{ m.content }}", "?"])
+def test_a_template_that_does_not_write_each_message_once_is_refused(tokenizer, shown):
+    template = (
+        "{% for m in messages %}<|{{ m.role }}|>{% if m.role == 'user' %}" + shown + "{% else %}{{ m.content }}"
+        "{% endif %}<|end|>{% endfor %}<|assistant|>"
+    )
+    with pytest.raises(ChatTemplateError, match="must write every message once, and in order"):
+        Chat(with_template(tokenizer, template))

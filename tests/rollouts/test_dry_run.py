@@ -14,6 +14,7 @@ from hf_credit import make
 from hf_credit.collaborations import Collaboration, Event
 from hf_credit.rollouts import EnvironmentInteraction, Interaction, Request, RolloutRequest
 from hf_credit.rollouts.dry_run import DryRunError, dry_run, first_rows, require_room
+from hf_credit.rollouts.templates import ChatTemplateError
 
 EVENTS = [Event("plan", role="reasoner"), Event("answer", role="actor", after="plan")]
 ROLES = {"reasoner": "Plan.", "actor": "Answer."}
@@ -71,6 +72,27 @@ def test_an_exception_of_the_template_is_raised(chat):
 
     with pytest.raises(DryRunError, match="no such role"):
         dry_run(Narrated(), chat, RolloutRequest())
+
+
+def test_a_chat_template_that_does_not_fit_is_no_fault_of_the_code_and_is_raised_once(chat):
+    class Offering(Endless):
+        def pending(self, state):
+            tool = {"type": "function", "function": {"name": "a", "parameters": {}}}
+            return (Request(role="agent", messages=[{"role": "user", "content": "go on"}], tools=(tool,)),)
+
+    with pytest.raises(
+        ChatTemplateError, match=r"must render tools, .*ChatML.* an environment with action tags\.$"
+    ) as told:
+        dry_run(Offering(), chat, RolloutRequest())
+    assert (told.value.__cause__, told.value.__suppress_context__) == (None, True)
+
+
+def test_a_sentence_within_the_error_loses_its_full_stop(chat):
+    def score(row, text):
+        raise ValueError("a row must be right, got this; correct it.")
+
+    with pytest.raises(DryRunError, match=r"correct it; fix the code in the traceback\.$"):
+        dry_run(pair(score), chat, task())
 
 
 @dataclass(frozen=True)

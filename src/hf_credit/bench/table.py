@@ -82,7 +82,7 @@ class TableChat:
         """Returns the token of a view."""
         return self._of[messages[-1]["content"]]
 
-    def texts(self, replies: Sequence[Sequence[int]]) -> list[str]:
+    def texts(self, replies: Sequence[Sequence[int]], contexts: Sequence[Sequence[int]] = ()) -> list[str]:
         """Returns the number of each action."""
         return [str(ids[0] - self.first_action) for ids in replies]
 
@@ -90,7 +90,7 @@ class TableChat:
         """Returns no token: a table reads only views and actions."""
         return ()
 
-    def reply_ids(self, text: str) -> tuple[int, ...]:
+    def reply_ids(self, text: str, context: Sequence[int] = (), tools: Sequence[Any] = ()) -> tuple[int, ...]:
         """Returns the token of an action."""
         return (self.first_action + int(text),)
 

@@ -99,6 +99,9 @@ class Chat:
         self._turn_end = templates.turn_end(self._render, added)
         names = [str(tool.get("function", tool).get("name")) for tool in self.tools]
         self._calls_end = templates.calls_end(self._render, added, names[0] if names else "tool")
+        self._several_calls = False  # in a turn
+        with suppress(TemplateError):
+            self._several_calls = bool(self._calls_end) and REPLY in self._render([USER, templates.called(["a", "b"])])
         own = [tokenizer.convert_tokens_to_ids(name) for name in (self._turn_end, self._calls_end) if name]
         self._ends: set[int] = set()
         for some in (tokenizer.eos_token_id, own, ends):
@@ -339,13 +342,7 @@ class Chat:
         if not answers or not self._calls_end:
             return [SAID, *added]
         names = templates.names_of(said, answers, self.tools)
-        turn = templates.called(names)
-        try:
-            whole = REPLY in self._render([USER, turn])
-        except TemplateError:
-            whole = False
-        if not whole:  # a template of one call a turn
-            turn = templates.called(names[:1])
+        turn = templates.called(names if self._several_calls else names[:1])
         return templates.answered([turn, *added], self.tools)
 
     def _render(self, messages: Sequence[Message], prompt: bool = True) -> str:
