@@ -27,7 +27,7 @@ NO_TOOLS = NO_TEXT | {
     *("cohere", "cohere2", "deepseek_r1_distill", "deepseekv3", "gemma", "gemma3", "llama3", "phi3", "phi3_5"),
     "qwen2_5_vl",
 }
-TOOLS = [
+TOOLS: list[Any] = [
     {
         "type": "function",
         "function": {
@@ -107,7 +107,7 @@ def test_every_message_is_in_the_context_once_and_the_template_ends_it(name: str
     text = text_of(chat, context)
     assert [text.count(one) for one in ("Q1x", "A1x", "Q2x")] == [1, 1, 1]
     assert context[: len(thread.ids)] == thread.ids
-    own = chat.tokenizer.apply_chat_template(
+    own: Any = chat.tokenizer.apply_chat_template(
         [user("Q1x"), {"role": "assistant", "content": "A1x"}, user("Q2x")], tokenize=False, add_generation_prompt=True
     )
     behind = own.partition("A1x")[2]
@@ -130,7 +130,7 @@ def test_every_answer_of_a_tool_is_in_the_context_once_behind_its_call(name: str
     assert context[: len(thread.ids)] == thread.ids
     assert [added.count(f"R{number}x") for number in range(count)] == [1] * count
     assert added.index("R0x") < added.index(f"R{count - 1}x") or count == 1
-    own = None
+    own: Any = None
     for names in (("look", "peek")[:count], ("look",)):
         numbered = [
             {**one, "tool_call_id": f"call{n:05d}", "name": ("look", "peek")[n]} for n, one in enumerate(answers)

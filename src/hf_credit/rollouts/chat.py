@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
@@ -102,9 +102,9 @@ class Chat:
         self._several_calls = False  # in a turn
         with suppress(TemplateError):
             self._several_calls = bool(self._calls_end) and REPLY in self._render([USER, templates.called(["a", "b"])])
-        own = [tokenizer.convert_tokens_to_ids(name) for name in (self._turn_end, self._calls_end) if name]
+        own = [self._id(name) for name in (self._turn_end, self._calls_end) if name]
         self._ends: set[int] = set()
-        for some in (tokenizer.eos_token_id, own, ends):
+        for some in (cast("int | None", tokenizer.eos_token_id), own, ends):
             self.also_end(some)
         self._shown = self._special.marks(MARKS)
         if self._shown.isdisjoint(self._special.marks({"<|message|>"})):  # else these end turns
@@ -322,13 +322,16 @@ class Chat:
         closed = self._special.ids(closing_of(opened)) if opened and closing_of(opened) not in text else []
         calls = tools and self.telling_of(tools)._calls_end if read_reply(text, tools).calls else ""
         end = calls or self._turn_end
-        last = self.tokenizer.convert_tokens_to_ids(end) if end else self.tokenizer.eos_token_id
+        last = self._id(end) if end else cast("int | None", self.tokenizer.eos_token_id)
         return (*closed, *self.encode(text), *([] if last is None else [last]))
 
     def _encode(self, messages: Sequence[Message], render: Callable[[Sequence[Message]], str]) -> tuple[int, ...]:
         visible, hidden = self._special.hide(messages)
         text = render(visible)
         return tuple(self._special.ids(text) if hidden is None else hidden.encode(text))
+
+    def _id(self, name: str) -> int:
+        return cast(int, self.tokenizer.convert_tokens_to_ids(name))
 
     def _whole(self, messages: Sequence[Message]) -> Sequence[Message]:
         """A conversation from its beginning, in the form of the template."""

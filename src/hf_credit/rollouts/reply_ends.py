@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from hf_credit.rollouts.chat import Chat
 from hf_credit.rollouts.templates import ChatTemplateError
 
 
-def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+def end_tokens(model: Any, tokenizer: PreTrainedTokenizerBase) -> list[int]:
     """Returns the tokens that end a reply, sorted: the tokenizer's, those that end a turn in its chat template, and
     those of the model's generation settings."""
     settings = model.generation_config

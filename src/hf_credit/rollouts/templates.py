@@ -71,8 +71,8 @@ def names_of(text: str, answers: Sequence[Message], tools: Sequence[Mapping[str,
     """Returns the name of the call that each answer to a reply answers: as called, as the answer says, or a tool's."""
     made = [call.name for call in read_reply(text, tools).made]
     known = [str(tool.get("function", tool).get("name")) for tool in tools] or ["tool"]
-    pairs = itertools.zip_longest(answers, made[: len(answers)], fillvalue="")
-    return [name or answer.get("name") or known[0] for answer, name in pairs]
+    made += [""] * len(answers)
+    return [name or str(answer.get("name") or known[0]) for answer, name in zip(answers, made, strict=False)]
 
 
 def _turn(message: Message, answers: Sequence[Message], tools: Sequence[Mapping[str, Any]], first: int) -> Message:
