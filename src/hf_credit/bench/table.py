@@ -86,6 +86,10 @@ class TableChat:
         """Returns the number of each action."""
         return [str(ids[0] - self.first_action) for ids in replies]
 
+    def opened(self, context: Sequence[int]) -> str:
+        """Returns no mark: a table does not think."""
+        return ""
+
     def encode(self, text: str) -> tuple[int, ...]:
         """Returns no token: a table reads only views and actions."""
         return ()

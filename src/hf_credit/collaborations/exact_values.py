@@ -265,7 +265,7 @@ def reply_probabilities(
                 sequences = _enumerate(policy, contexts, ends, max_new_tokens, temperature, floor)
             finally:
                 policy.train(in_training)
-        replies |= zip(((role, context) for context in contexts), _texts(chat, sequences), strict=True)
+        replies |= zip(((role, context) for context in contexts), _texts(chat, contexts, sequences), strict=True)
     return [replies[key] for key in keys]
 
 
@@ -334,15 +334,18 @@ def _next_token(model: PreTrainedModel, ids: Tensor, temperature: float) -> Tens
     return (logits.double().cpu() / temperature).softmax(dim=-1)
 
 
-def _texts(chat: Chat, sequences: list[dict[tuple[int, ...], float]]) -> list[dict[str, float]]:
+def _texts(
+    chat: Chat, contexts: Sequence[tuple[int, ...]], sequences: list[dict[tuple[int, ...], float]]
+) -> list[dict[str, float]]:
     """The probabilities by text instead of tokens."""
     distinct = list(dict.fromkeys(ids for replies in sequences for ids in replies))
     text_of = dict(zip(distinct, chat.texts(distinct) if distinct else [], strict=True))
     by_text: list[dict[str, float]] = []
-    for replies in sequences:
+    for context, replies in zip(contexts, sequences, strict=True):
         texts: dict[str, float] = {}
         for ids, probability in replies.items():
-            texts[text_of[ids]] = texts.get(text_of[ids], 0.0) + probability
+            text = chat.opened(context) + text_of[ids]
+            texts[text] = texts.get(text, 0.0) + probability
         by_text.append(texts)
     return by_text
 

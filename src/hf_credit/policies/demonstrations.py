@@ -54,15 +54,23 @@ def demonstrations(
         script: the player. The replies of a `LikelyScript` are imitated by their probabilities.
         walks: the starts and what `hf_credit.policies.scripted.walk` made of each.
     """
-    encode = functools.cache(chat.reply_ids)
+
+    @functools.cache
+    def encode(text: str, end: tuple[int, ...], tools: str) -> tuple[int, ...]:
+        return chat.reply_ids(text, end, json.loads(tools))
+
     for start, walked in walks:
         episode = recorded(interaction, chat, walked)
         shares: tuple[Sequence[TokenShares], ...] = ()
         if isinstance(script, LikelyScript):
             shares = tuple(
-                token_shares(one.action_ids, {encode(text): share for text, share in replies.items()})
+                token_shares(one.action_ids, {encode(text, *around): share for text, share in replies.items()})
                 for one in episode.decisions
-                for replies in [script.probabilities(one.state, _request(interaction, one))]
+                for request in [_request(interaction, one)]
+                for around in [
+                    (one.context_ids if chat.opened(one.context_ids) else (), json.dumps(list(request.tools)))
+                ]
+                for replies in [script.probabilities(one.state, request)]
             )
         yield Demonstration(task=task_of(start), episode=episode, shares=shares)
 

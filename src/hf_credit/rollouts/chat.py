@@ -24,6 +24,7 @@ RENDERING_SECONDS = 60.0
 
 _MOST_TOOL_LISTS = 64  # size of the cache; a program may generate any number of tools
 _ANCHOR_TOKENS = 256  # at the end of a context, enough to show how the template opens the reply
+_MOST_ENDS = 4096  # size of another
 _MARK_TOKENS = 8  # at the end of a context, enough for a mark that opens a thought
 
 
@@ -110,6 +111,7 @@ class Chat:
         if self._shown.isdisjoint(self._special.marks({"<|message|>"})):  # else these end turns
             self._shown -= self._special.marks(MESSAGE_MARKS)
         self._with_tools: dict[str, Chat] = {}
+        self._opened: dict[tuple[int, ...], str] = {(): ""}
 
     @property
     def end_tokens(self) -> tuple[int, ...]:
@@ -273,11 +275,19 @@ class Chat:
             replies: in tokens; equal ones are decoded once.
             contexts: of the replies; a text begins with the mark of a thought that its context opens.
         """
-        ends = [tuple(context[-_MARK_TOKENS:]) for context in contexts] or [()] * len(replies)
         distinct = list(dict.fromkeys(map(tuple, replies)))
         text_of = dict(zip(distinct, self._decoded(distinct), strict=True))
-        opened = {end: open_thought(str(self.tokenizer.decode(list(end)))) if end else "" for end in set(ends)}
-        return [opened[end] + text_of[tuple(ids)] for ids, end in zip(replies, ends, strict=True)]
+        opened = map(self.opened, contexts or [()] * len(replies))
+        return [mark + text_of[tuple(ids)] for ids, mark in zip(replies, opened, strict=True)]
+
+    def opened(self, context: Sequence[int]) -> str:
+        """Returns the mark of the thought that a context opens; empty without one."""
+        end = tuple(context[-_MARK_TOKENS:])
+        if end not in self._opened:
+            if len(self._opened) >= _MOST_ENDS:
+                self._opened.clear()
+            self._opened[end] = open_thought(str(self.tokenizer.decode(list(end))))
+        return self._opened[end]
 
     def _decoded(self, replies: Sequence[tuple[int, ...]]) -> list[str]:
         if not self._shown:
@@ -318,7 +328,7 @@ class Chat:
             context: in tokens; a thought that it opens is closed first.
             tools: of the request; with these, a reply may end as a turn with calls.
         """
-        opened = open_thought(str(self.tokenizer.decode(list(context[-_MARK_TOKENS:])))) if context else ""
+        opened = self.opened(context)
         closed = self._special.ids(closing_of(opened)) if opened and closing_of(opened) not in text else []
         calls = tools and self.telling_of(tools)._calls_end if read_reply(text, tools).calls else ""
         end = calls or self._turn_end
