@@ -66,10 +66,11 @@ def envs(
 def _first_prompts(name: str, options: dict[str, Any], model: str | None) -> str:
     """What each role of a task that speaks first reads; as messages, or as a model's template writes them."""
     from hf_credit.evaluation.episode_page import written_out
+    from hf_credit.rollouts.capabilities import TaskSource
     from hf_credit.tasks import TaskSpec
 
     interaction = TaskSpec.of_name(name, options).build()
-    (row,) = interaction.tasks("train", 1)
+    (row,) = TaskSource(interaction).tasks("train", 1)
     shown = []
     for request in interaction.pending(interaction.start(row, row.get("seed", 0))):
         if model is None:
@@ -82,7 +83,7 @@ def _first_prompts(name: str, options: dict[str, Any], model: str | None) -> str
 
             chat = Chat(AutoTokenizer.from_pretrained(model))
             ids = chat.context(request.messages, tools=request.tools)
-            shown.append(f"--- {request.role} reads {len(ids)} tokens\n{chat.tokenizer.decode(ids)}")
+            shown.append(f"--- {request.role} reads {len(ids)} tokens\n{chat.tokenizer.decode(list(ids))}")
     return written_out("\n".join(shown))
 
 
