@@ -20,7 +20,7 @@ import re
 import types
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, Any, ClassVar, Literal, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
 
 from hf_credit.validators import finite_number, one_of, shown, whole_number
 
@@ -110,7 +110,9 @@ def check(name: str, value: Any, kind: Any, bounds: Range = _ANY, sender: str = 
         _refuse_unless(isinstance(value, Mapping), full, "a mapping", value)
         if inner and inner[1] is not Any:
             return {key: check(f"{name}[{key!r}]", one, inner[1], sender=sender) for key, one in value.items()}
-    elif sender and (is_typeddict(kind) or (dataclasses.is_dataclass(kind) and not isinstance(value, kind))):
+    elif sender and (
+        is_typeddict(kind) or (dataclasses.is_dataclass(kind) and not isinstance(value, cast(type, kind)))
+    ):
         return _fields(name, value, kind, sender, full)
     return value
 

@@ -96,8 +96,8 @@ def require_whole_files(name: str, **options: Any) -> Any:
     Raises:
         IncompleteModelError: as in `load_model`.
     """
-    given = {key: options[key] for key in ("revision", "trust_remote_code", "subfolder") if key in options}
-    kept: dict[str, Any] = {**_NO_QUESTION, **given}
+    kept: dict[str, Any] = dict(_NO_QUESTION)
+    kept.update((key, options[key]) for key in ("revision", "trust_remote_code", "subfolder") if key in options)
     config = AutoConfig.from_pretrained(name, **kept)
     if getattr(config, "quantization_config", None) is None:
         load_model(name, device_map="meta", **kept)
