@@ -27,6 +27,8 @@ SHARED = {
     "loading",
     "noise",
     "options",
+    "parquet",
+    "parquet_child",
     "redaction",
     "registry",
     "replies",

@@ -20,7 +20,18 @@ import re
 import types
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    NotRequired,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 from hf_credit.validators import finite_number, one_of, shown, whole_number
 
@@ -59,6 +70,9 @@ class Range:
 
 _ANY = Range()
 
+Worth = Annotated[float, Range(-1e9, 1e9)]
+"""A reward or an outcome of elsewhere: sums and squares of many stay finite in 32 bits."""
+
 
 def read(kind: Any, value: Any, sender: str) -> Any:
     """Returns a value of a shape: lists become tuples and objects dataclasses, where the shape says so.
@@ -86,6 +100,8 @@ def check(name: str, value: Any, kind: Any, bounds: Range = _ANY, sender: str = 
         ValueError: it has another shape.
     """
     origin, inner = get_origin(kind) or kind, get_args(kind)
+    if origin is NotRequired:
+        return check(name, value, inner[0], sender=sender)
     if origin is Annotated:
         return check(name, value, inner[0], next((one for one in inner[1:] if isinstance(one, Range)), _ANY), sender)
     if origin in (Union, types.UnionType):
@@ -110,9 +126,7 @@ def check(name: str, value: Any, kind: Any, bounds: Range = _ANY, sender: str = 
         _refuse_unless(isinstance(value, Mapping), full, "a mapping", value)
         if inner and inner[1] is not Any:
             return {key: check(f"{name}[{key!r}]", one, inner[1], sender=sender) for key, one in value.items()}
-    elif sender and (
-        is_typeddict(kind) or (dataclasses.is_dataclass(kind) and not isinstance(value, cast(type, kind)))
-    ):
+    elif sender and (is_typeddict(kind) or (_is_dataclass(kind) and not isinstance(value, kind))):
         return _fields(name, value, kind, sender, full)
     return value
 
@@ -133,6 +147,10 @@ def strict_json(value: Any) -> str:
         ValueError: a number is not finite.
     """
     return json.dumps(encodable(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _is_dataclass(kind: Any) -> bool:
+    return isinstance(kind, type) and dataclasses.is_dataclass(kind)
 
 
 def _items(name: str, value: Sequence[Any], origin: Any, inner: Sequence[Any], sender: str, full: str) -> Any:
@@ -166,26 +184,21 @@ def _all_fit(kind: Any, values: Sequence[Any]) -> bool:
 
 
 def _fields(name: str, value: Any, kind: Any, sender: str, full: str) -> Any:
-    kinds = types_of(kind)
-    if is_typeddict(kind):
-        required: Any = kind.__required_keys__
+    kinds, is_open = types_of(kind), is_typeddict(kind)
+    if is_open:  # not `__required_keys__`, which cannot read the annotations of a module that postpones them
+        required = {one for one, own in kinds.items() if get_origin(own) is not NotRequired}
     else:
-        required = {
-            one.name
-            for one in dataclasses.fields(kind)
-            if one.default is one.default_factory is dataclasses.MISSING and one.init
-        }
+        fields = dataclasses.fields(kind)
+        required = {one.name for one in fields if one.default is one.default_factory is dataclasses.MISSING}
     _refuse_unless(isinstance(value, Mapping), full, "an object", value)
-    wrong = sorted(required - value.keys()) or (
-        [] if is_typeddict(kind) else [one for one in value if one not in kinds]
-    )
+    wrong = sorted(required - value.keys()) or [one for one in value if not is_open and one not in kinds]
     if wrong:
         remedy = "add it" if wrong[0] in required else "remove it"
         listed = ", ".join(sorted(kinds))
         raise ValueError(f"{full} must have the fields {listed}, got {shown(wrong[0])} wrong; {remedy}.")
     place = f"{name}." if name else ""
     made = {key: check(f"{place}{key}", value[key], own, sender=sender) for key, own in kinds.items() if key in value}
-    return made if is_typeddict(kind) else kind(**made)
+    return made if is_open else kind(**made)
 
 
 def _check_any(name: str, value: Any, kinds: Sequence[Any], sender: str) -> Any:

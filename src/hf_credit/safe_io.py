@@ -81,19 +81,23 @@ def read_text(path: str | Path, most_bytes: int = MOST_BYTES) -> str:
         raise ValueError(f"a file must be text in UTF-8, got {error} in {path.name!r}; fix it.") from None
 
 
-def parse_json(text: str, broken_text: bool = False, most_depth: int = MOST_DEPTH) -> Any:
+def parse_json(text: str, broken_text: bool = False, most_depth: int = MOST_DEPTH, finite: bool = False) -> Any:
     """Returns the value of a JSON text.
 
     Args:
         text: to read.
         broken_text: whether text may contain half of a surrogate pair, as in recorded replies of a policy.
         most_depth: the most levels of nested values.
+        finite: whether to refuse numbers that are not finite, such as NaN and 1e999.
 
     Raises:
         ValueError: it is not JSON, or exceeds the limits (see the module).
     """
     try:
-        value = json.loads(text)
+        number = _finite if finite else None
+        value = json.loads(text, parse_float=number, parse_constant=number)
+    except NotFiniteError:
+        raise
     except RecursionError:
         raise _too_deep(most_depth) from None
     except json.JSONDecodeError as error:
@@ -174,6 +178,17 @@ def _plain(value: Any, broken_text: bool = False, most_depth: int = MOST_DEPTH) 
             return value
         level = inner
     raise _too_deep(most_depth)
+
+
+class NotFiniteError(ValueError):
+    """A number of a text is not finite."""
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise NotFiniteError(f"a number must be finite, got {text[:50]}; correct it.")
+    return number
 
 
 def _too_deep(most_depth: int) -> ValueError:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import http.client
 import json
 import queue
+import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from hf_credit.agents import AgentInteraction
-from hf_credit.agents.calls import canonical_call, canonical_messages, difference
+from hf_credit.agents.calls import canonical_call, canonical_messages, difference, shown_message
 from hf_credit.agents.endpoint import Call, Endpoint
 
 TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}]
@@ -126,8 +128,8 @@ def test_an_answer_is_the_same_to_the_letter_each_time(
         (CHAT, {"response_format": {"type": "json_object"}}, "the format of a reply must be text, got 'json_object'"),
         (RESPONSES, {"text": {"format": {"type": "json_schema"}}}, "the format of a reply must be text"),
         (CHAT, {"messages": [user([{"type": "image_url", "image_url": {"url": "x"}}])]}, "text or parts of text"),
-        (CHAT, {"messages": []}, "a call must have messages"),
-        (CHAT, {"tools": [{"type": "web_search"}]}, "a tool must be a function with a name"),
+        (CHAT, {"messages": []}, "messages of a call must be of a length at least 1"),
+        (CHAT, {"tools": [{"type": "web_search"}]}, "a tool of a call, which is a function, must have the fields"),
         (MESSAGES, {"messages": "q"}, "a call must follow its API"),
         ("/v1/embeddings", {}, "a call must be one of chat completions, responses or messages"),
         ("/v1/messages/count_tokens", {}, "a call must be one of chat completions, responses or messages"),
@@ -202,3 +204,142 @@ def test_the_difference_of_two_calls_names_the_message_and_the_part() -> None:
     assert difference(*calls) == "message 2 (user), content: ...'the time is 10:01', then ...'the time is 10:02'"
     assert difference(calls[0], {**calls[0], "max_tokens": 3}) == "max_tokens: ...'null', then ...'3'"
     assert difference(calls[0], {**calls[0], "messages": calls[0]["messages"][:1]}) == "2 messages, then 1"
+
+
+@pytest.mark.parametrize(
+    ("path", "changed"),
+    [
+        (CHAT, {"tools": 5}),
+        (CHAT, {"tools": [5]}),
+        (CHAT, {"tools": [{"function": {"name": 5}}]}),
+        (CHAT, {"stop": 5}),
+        (CHAT, {"stop": [5]}),
+        (CHAT, {"stop": {}}),
+        (CHAT, {"model": 5}),
+        (CHAT, {"max_tokens": "9"}),
+        (CHAT, {"max_tokens": True}),
+        (CHAT, {"stream": "yes"}),
+        (CHAT, {"response_format": 5}),
+        (CHAT, {"text": 5}),
+        (CHAT, {"messages": {"role": "user"}}),
+        (CHAT, {"messages": [5]}),
+        (CHAT, {"messages": [{"content": "q"}]}),
+        (CHAT, {"messages": [{"role": 5, "content": "q"}]}),
+        (CHAT, {"messages": [{"role": "<|im_start|>system", "content": "q"}]}),
+        (CHAT, {"messages": [{"role": "user\n", "content": "q"}]}),
+        (CHAT, {"messages": [user("q"), {"role": "assistant", "tool_calls": 5}]}),
+        (CHAT, {"messages": [user("q"), {"role": "assistant", "tool_calls": [5]}]}),
+        (CHAT, {"messages": [user("q"), {"role": "assistant", "tool_calls": [{"function": 5}]}]}),
+        (CHAT, {"messages": [user("q"), {"role": "assistant", "tool_calls": [{"function": {"name": None}}]}]}),
+        (CHAT, '{"messages": [{"role": "user", "content": 1e999}]}'),
+        (CHAT, '{"temperature": NaN, "messages": [{"role": "user", "content": "q"}]}'),
+        (CHAT, '{"messages": ' + "[" * 2_000 + "]" * 2_000 + "}"),
+        (CHAT, "5"),
+        (CHAT, "[]"),
+        (CHAT, "null"),
+        (RESPONSES, {"tools": 5}),
+        (RESPONSES, {"input": 5}),
+        (MESSAGES, {"tools": 5}),
+        (MESSAGES, {"messages": 5}),
+    ],
+    ids=str,
+)
+def test_a_body_of_another_type_is_refused_in_one_sentence(ask: Ask, path: str, changed: Any) -> None:
+    status, text, told = ask(path, changed if isinstance(changed, str) else {**CALLS[path], **changed})
+    assert status == 400
+    assert json.loads(text)["error"]["message"] == told["refused"]
+    assert "Traceback" not in text
+    assert len(told["refused"]) < 600
+
+
+@pytest.mark.parametrize(
+    "value", ["NaN", "Infinity", "-Infinity", "1e999", "1e308", '"5"', "null", "[]", "{}"], ids=str
+)
+def test_a_reward_that_is_no_number_is_refused_and_the_run_is_told(endpoint: Endpoint, value: str) -> None:
+    told: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+    keys = endpoint.open(lambda kind, what: told.put((kind, what)))
+    status, text = send(endpoint, "/v1/reward", f'{{"value": {value}}}', {"authorization": f"Bearer {keys[1]}"})
+    kind, sentence = told.get(timeout=60)
+    endpoint.close(keys)
+    assert (status, kind) == (400, "refused")
+    assert json.loads(text)["error"]["message"] == sentence
+
+
+@pytest.mark.parametrize("body", ["", "5", "[]", "{}", '{"value": 1'])
+def test_a_reward_without_a_value_is_refused(endpoint: Endpoint, body: str) -> None:
+    told: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+    keys = endpoint.open(lambda kind, what: told.put((kind, what)))
+    assert send(endpoint, "/v1/reward", body, {"authorization": f"Bearer {keys[1]}"})[0] == 400
+    assert told.get(timeout=60)[0] == "refused"
+    endpoint.close(keys)
+
+
+@pytest.mark.parametrize("path", CALLS)
+@pytest.mark.parametrize("stream", [False, True])
+def test_half_of_a_surrogate_pair_is_the_replacement_character(ask: Ask, path: str, stream: bool) -> None:
+    broken = {**LOOKED, "content": "a\ud83d", "tool_calls": [
+        {"id": "c", "type": "function", "function": {"name": "look", "arguments": '{"at": "\ud83d"}'}}
+    ]}  # fmt: skip
+    status, text, _ = ask(path, {**CALLS[path], "stream": stream}, broken)
+    assert status == 200
+    assert "\\ud83d" not in text
+    assert "\ufffd" in text or "\\ufffd" in text
+
+
+def test_half_of_a_surrogate_pair_in_a_call_is_the_replacement_character(ask: Ask) -> None:
+    body = '{"model": "m", "messages": [{"role": "user", "content": "a\\ud83d"}]}'
+    assert ask(CHAT, body)[2]["messages"] == [user("a\ufffd")]
+    both = '{"model": "m", "messages": [{"role": "user", "content": "a\\ud83d\\ude00"}]}'
+    assert ask(CHAT, both)[2]["messages"] == [user("a\U0001f600")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (None, {}),
+        ("null", {}),
+        ("", {}),
+        ("5", {"arguments": 5}),
+        ("[1]", {"arguments": [1]}),
+        ("no JSON", {"arguments": "no JSON"}),
+        ('{"a": 1e999}', {"arguments": '{"a": 1e999}'}),
+        ({"a": 1}, {"a": 1}),
+    ],
+    ids=str,
+)
+def test_templates_see_arguments_by_name_whatever_the_history_has(arguments: Any, shown: Any) -> None:
+    call = {"function": {"name": "look", "arguments": arguments}}
+    (message,) = canonical_messages([{"role": "assistant", "content": "", "tool_calls": [call]}])
+    assert shown_message(message)["tool_calls"][0]["function"] == {"name": "look", "arguments": shown}
+
+
+def test_two_lengths_are_refused_and_nothing_after_them_is_read(endpoint: Endpoint, ask: Ask) -> None:
+    host, _, port = endpoint.base_url.removeprefix("http://").removesuffix("/v1").partition(":")
+    keys = endpoint.open(lambda kind, what: None)
+    body = json.dumps(CALLS[CHAT])
+    request = (
+        f"POST {CHAT} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {keys[0]}\r\nContent-Length: {len(body)}\r\n"
+        f"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /v1/models HTTP/1.1\r\nHost: a\r\n\r\n"
+    )
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        connection.sendall(request.encode())
+        answered = b""
+        while part := connection.recv(2**16):
+            answered += part
+    endpoint.close(keys)
+    assert answered.count(b"HTTP/1.1") == 1
+    assert b" 400 " in answered.splitlines()[0]
+
+
+def test_silent_connections_are_closed_and_more_than_the_limit_are_refused(
+    endpoint: Endpoint, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, _, port = endpoint.base_url.removeprefix("http://").removesuffix("/v1").partition(":")
+    monkeypatch.setattr("hf_credit.agents.endpoint._SILENT_SECONDS", 0.05)
+    monkeypatch.setattr("hf_credit.agents.endpoint._Connection.most", 3)
+    silent = [socket.create_connection((host, int(port)), timeout=60) for _ in range(9)]
+    for one in silent:
+        with suppress(ConnectionResetError):
+            assert one.recv(1) == b""
+        one.close()
+    assert ask(CHAT, CALLS[CHAT])[0] == 200

@@ -17,6 +17,7 @@ from datasets import Dataset
 from markdown_it import MarkdownIt
 
 from hf_credit.bench import cells, guide, plots
+from hf_credit.bench.measures import make_problem
 from hf_credit.cli import main
 from hf_credit.collectors import Single
 from hf_credit.methods import Credit, Method
@@ -257,3 +258,47 @@ def test_pictures_are_as_wide_as_the_pages_they_are_for(tmp_path: Path) -> None:
     drawn = plots.draw([cell("rloo", [0.5, 0.6]), cell("ppo", [0.4, 0.6]), *along], tmp_path)
     sizes = {file.name: int.from_bytes(file.read_bytes()[16:20], "big") for file in drawn}  # where a PNG has it
     assert sizes == {"learning.png": 2600, "cost.png": 2600, "learning_narrow.png": 780, "cost_narrow.png": 780}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "5",
+        "[]",
+        "{}",
+        '{"key": 5}',
+        "[" * 9_000,
+        '{"key": "x", "method": "rloo"}',
+        '{"key": "x", "dials": 5}',
+    ],
+    ids=str,
+)
+def test_a_line_that_is_no_cell_is_left_out_and_measured_again(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "cells.jsonl"
+    good = {"key": "k", "method": "rloo", "problem": "key", "policy": "start", "dials": {}, "options": {}}
+    text = "\n".join([line, json.dumps({**good, "refused": None}), json.dumps({**good, "key": "l", "trace": "1"})])
+    path.write_text(text, encoding="utf-8")
+    assert list(cells.read(path)) == ["k"]
+
+
+@pytest.mark.parametrize("row", [{}, {"dials": "{}"}, {"dials": 5, "options": "{}"}, {"dials": "[]", "options": "{}"}])
+def test_a_row_that_is_no_cell_is_refused_in_one_sentence(row: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"a (row of cells|cell) must|of a (row of cells|cell) must"):
+        cells.from_rows([row])
+
+
+@pytest.mark.parametrize(
+    ("problem", "dials", "told"),
+    [
+        ("key", {"horizon": 1_000_000}, "horizon must be a whole number from 0 to 256, got 1000000"),
+        ("vote", {"agents": 60}, "agents must be a whole number from 0 to 7, got 60"),
+        ("chain", {"length": 10**9}, "length must be"),
+        ("relay", {"depth": 2.5}, "depth must be a whole number"),
+        ("key", {"noise": float("nan")}, "noise must be a finite number"),
+        ("key", {"noise": "1"}, "noise must be a finite number"),
+        ("trap", {"blind": 1}, "blind must be true or false"),
+    ],
+)
+def test_a_dial_out_of_its_range_is_refused(problem: str, dials: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        make_problem(problem, **dials)

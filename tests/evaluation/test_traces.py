@@ -101,14 +101,16 @@ GOOD = {"messages": GUESSED, "reward": 1.0, "id": "good"}
 BAD = {
     "no JSON": "a text must be JSON",
     '{"messages": [], "turns": []}': "an object with messages or turns",
-    '{"messages": []}': "a call must have messages",
+    '{"messages": []}': "messages of a call must be of a length at least 1",
     json.dumps({"messages": [QUESTION], "reward": 1}): "must have a reply of an assistant, got none",
     json.dumps({"messages": GUESSED}): "must have one of reward, score, outcome or rewards",
     json.dumps({"messages": GUESSED, "reward": float("nan")}): "must be a finite number",
-    json.dumps({"messages": GUESSED, "reward": "1"}): "the outcome of a trace must be",
+    json.dumps({"messages": GUESSED, "reward": "1"}): "reward of a trace must be",
     json.dumps({"messages": GUESSED, "rewards": [1, 2]}): "one number for each of 1 replies",
     json.dumps({"messages": [{"role": "user", "content": [{"type": "image"}]}, GUESSED[1]]}): "text or parts of text",
-    json.dumps({"messages": [QUESTION, {"role": "assistant", "tool_calls": "x"}], "reward": 1}): "AttributeError",
+    json.dumps(
+        {"messages": [QUESTION, {"role": "assistant", "tool_calls": "x"}], "reward": 1}
+    ): "tool_calls of message 2",
     '{"messages": ' + "[" * 200 + "]" * 200 + "}": "must be nested 100 deep",
     '{"turns": [{}], "reward": 1}': "ValidationError",
 }
@@ -151,3 +153,12 @@ def test_a_file_without_a_trace_is_refused(tmp_path: Path) -> None:
         credit_traces(tmp_path / "empty", methods.make("grpo"))
     with pytest.raises(ValueError, match="got line 1: a text must be JSON"):
         credit_traces(["x"], methods.make("grpo"))
+
+
+@pytest.mark.parametrize("worth", ["1e308", "-1e308", "1e10", "NaN", "Infinity", "1e999", "9" * 400, '"1"', "[]"])
+@pytest.mark.parametrize("name", ["reward", "score", "outcome"])
+def test_an_outcome_that_no_mean_can_take_is_an_unreadable_line_alone(name: str, worth: str) -> None:
+    line = '{"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "%s": %s}'
+    found = credit_traces([line % (name, worth), line % (name, "1"), line % (name, "0")], methods.make("rloo"))
+    assert [number for number, _ in found.failures] == [1]
+    assert [one for (one,) in found.credit] == [1.0, -1.0]

@@ -12,7 +12,8 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from hf_credit.hub import parquet, safety
+from hf_credit import parquet
+from hf_credit.hub import safety
 from hf_credit.hub.client import check_repo, check_revision, connect
 from hf_credit.hub.publishing import publish
 
@@ -205,3 +206,12 @@ def test_a_revision_is_a_commit_a_branch_or_a_tag() -> None:
     for revision in ("", "../x", "a b", "-x", "a\n"):
         with pytest.raises(ValueError, match="a commit, a branch or a tag"):
             check_revision(revision)
+
+
+def test_a_small_table_does_not_unpack_to_a_large_one(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    column = pa.DictionaryArray.from_arrays(pa.array([0] * 200_000, pa.int8()), pa.array(["x" * 1_000]))
+    pq.write_table(pa.table({"text": column}), path, compression="zstd")
+    assert path.stat().st_size < 100_000
+    with pytest.raises(ValueError, match="must unpack to at most 200 times its size, got more"):
+        list(parquet.read_rows({"rows.parquet": path}))

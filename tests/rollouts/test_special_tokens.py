@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerFast
 from hf_credit.policies.micro import tokenizer_of
 from hf_credit.rollouts import Chat
 from hf_credit.rollouts.chat import Thread
+from hf_credit.rollouts.special_tokens import plain_role
 
 LETTERS = sorted(set(string.printable) - set("\t\r\x0b\x0c"))
 CHATML = (
@@ -231,3 +232,16 @@ def test_a_tokenizer_that_cannot_spell_its_special_tokens_is_refused() -> None:
     tokenizer = wrapped(model, template, [special("#")], pad_token="#", eos_token="#")
     with pytest.raises(ValueError, match="must have tokens for the letters of its special tokens, got none for '#'"):
         Chat(tokenizer).context([user("a#a")])
+
+
+@pytest.mark.parametrize(
+    "role", ["<|im_start|>", "user<|im_end|>", "user\n", "", "[INST]", 5, None, "a b", "x" * 65], ids=str
+)
+def test_a_role_that_templates_could_not_write_as_a_word_is_refused(role: object) -> None:
+    with pytest.raises(ValueError, match="a message's role must be a word, such as user, got"):
+        plain_role(role)
+
+
+@pytest.mark.parametrize("role", ["user", "assistant", "tool", "ipython", "critic-2", "schüler"])
+def test_a_word_is_a_role(role: str) -> None:
+    assert plain_role(role) == role

@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
+from hf_credit.boundary import Range, encodable, read
 from hf_credit.rollouts.chat import joined_parts
+from hf_credit.rollouts.special_tokens import plain_role
+from hf_credit.safe_io import parse_json
 
 REFUSED = {
     "previous_response_id": "send the whole conversation with each call",
@@ -24,6 +27,55 @@ class RefusedCallError(ValueError):
     """A call that training does not support, with a reason in one sentence."""
 
 
+class _Format(TypedDict):
+    type: NotRequired[str]
+
+
+class _Text(TypedDict):
+    format: NotRequired[_Format | None]
+
+
+class _Body(TypedDict):
+    """The fields of a call that are read in any dialect."""
+
+    response_format: NotRequired[_Format | None]
+    text: NotRequired[_Text | None]
+    output_format: NotRequired[_Format | None]
+    stream: NotRequired[bool | None]
+
+
+class _Function(TypedDict):
+    name: str
+    arguments: NotRequired[Any]
+
+
+class _ToolCall(TypedDict):
+    function: _Function
+
+
+class _Message(TypedDict):
+    role: Annotated[str, Range(1, 64)]
+    content: NotRequired[Any]
+    tool_calls: NotRequired[list[_ToolCall] | None]
+
+
+class _Tool(TypedDict):
+    name: Annotated[str, Range(1, 256)]
+    description: NotRequired[str | None]
+    parameters: NotRequired[dict[str, Any] | None]
+
+
+class _Call(TypedDict):
+    """A call of chat completions."""
+
+    model: NotRequired[str | None]
+    messages: Annotated[list[dict[str, Any]], Range(1)]
+    tools: NotRequired[list[dict[str, Any]] | None]
+    max_tokens: NotRequired[int | None]
+    max_completion_tokens: NotRequired[int | None]
+    stop: NotRequired[str | list[str] | None]
+
+
 def refuse(body: Mapping[str, Any]) -> None:
     """Refuses a call with unsupported parameters, before its translation.
 
@@ -33,12 +85,14 @@ def refuse(body: Mapping[str, Any]) -> None:
     Raises:
         RefusedCallError: a parameter is not supported.
     """
+    known: _Body = _shaped(_Body, body, "a call")
     for name, remedy in REFUSED.items():
         if body.get(name):
             raise RefusedCallError(f"a call must not have {name}, got {str(body[name])[:100]!r}; {remedy}.")
     if body.get("n") not in (None, 1):
         raise RefusedCallError(f"n of a call must be 1, got {body['n']!r}; call several times.")
-    for form in (body.get("response_format"), (body.get("text") or {}).get("format"), body.get("output_format")):
+    text = (known.get("text") or {}).get("format")
+    for form in (known.get("response_format"), text, known.get("output_format")):
         if form and form.get("type") != "text":
             raise RefusedCallError(
                 f"the format of a reply must be text, got {form.get('type')!r}; ask for JSON in the prompt."
@@ -52,19 +106,17 @@ def canonical_call(request: Mapping[str, Any]) -> dict[str, Any]:
         request: of chat completions.
 
     Raises:
-        RefusedCallError: it has no messages, or a part of a message is not text.
+        RefusedCallError: it has no messages, a field is of another type, or a part of a message is not text.
     """
-    messages = request.get("messages")
-    if not isinstance(messages, list) or not messages or not all(isinstance(one, Mapping) for one in messages):
-        raise RefusedCallError("a call must have messages, got none; send at least one.")
-    stop = request.get("stop") or []
-    most = request.get("max_completion_tokens") or request.get("max_tokens")
+    call: _Call = _shaped(_Call, request, "a call")
+    stop = call.get("stop") or []
+    most = call.get("max_completion_tokens") or call.get("max_tokens")
     return {
-        "model": str(request.get("model") or ""),
-        "messages": canonical_messages(messages),
-        "tools": [_tool(one) for one in request.get("tools") or []],
-        "max_tokens": most if isinstance(most, int) and most > 0 else None,
-        "stop": [stop] if isinstance(stop, str) else [str(one) for one in stop],
+        "model": call.get("model") or "",
+        "messages": canonical_messages(call["messages"]),
+        "tools": [_tool(one) for one in call.get("tools") or []],
+        "max_tokens": most if most is not None and most > 0 else None,
+        "stop": [stop] if isinstance(stop, str) else stop,
     }
 
 
@@ -76,14 +128,15 @@ def canonical_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, 
         RefusedCallError: a part of a message is not text.
     """
     merged: list[dict[str, Any]] = []
-    for message in messages:
+    for number, given in enumerate(messages, start=1):
+        message: _Message = _shaped(_Message, given, f"message {number} of a call")
         try:
-            content = joined_parts(message.get("content"))
+            content, role = joined_parts(message.get("content")), plain_role(message["role"])
         except ValueError as error:
             raise RefusedCallError(str(error)) from None
-        role = {"developer": "system", "function": "tool"}.get(str(message.get("role")), str(message.get("role")))
+        role = {"developer": "system", "function": "tool"}.get(role, role)
         one: dict[str, Any] = {"role": role, "content": content}
-        if calls := [_tool_call(call) for call in message.get("tool_calls") or []]:
+        if calls := [_tool_call(call["function"]) for call in message.get("tool_calls") or []]:
             one["tool_calls"] = calls
         last = merged[-1] if merged else None
         if last is not None and role == "assistant" == last["role"]:
@@ -112,7 +165,12 @@ def shown_message(message: Mapping[str, Any]) -> dict[str, Any]:
     """Returns one of `canonical_messages` in the form of chat templates."""
     if "tool_calls" not in message:
         return dict(message)
-    return {**message, "tool_calls": [{"type": "function", "function": call} for call in message["tool_calls"]]}
+    calls = [
+        # Templates iterate over arguments by name, and fail at others.
+        call if isinstance(call["arguments"], Mapping) else {**call, "arguments": {"arguments": call["arguments"]}}
+        for call in message["tool_calls"]
+    ]
+    return {**message, "tool_calls": [{"type": "function", "function": call} for call in calls]}
 
 
 def digest(value: Any) -> str:
@@ -145,28 +203,32 @@ def _parting(before: Any, after: Any, shown: int = 60) -> str:
     return f"...{one[at : at + shown]!r}, then ...{other[at : at + shown]!r}"
 
 
-def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    function = tool.get("function", tool) if isinstance(tool, Mapping) else None
-    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-        raise RefusedCallError(f"a tool must be a function with a name, got {str(tool)[:100]!r}; offer no other.")
-    parameters = function.get("parameters") or {"type": "object", "properties": {}}
-    kept = {"name": function["name"], "description": function.get("description") or "", "parameters": parameters}
+def _tool(given: Mapping[str, Any]) -> dict[str, Any]:
+    tool: _Tool = _shaped(_Tool, given.get("function", given), "a tool of a call, which is a function,")
+    parameters = tool.get("parameters") or {"type": "object", "properties": {}}
+    kept = {"name": tool["name"], "description": tool.get("description") or "", "parameters": parameters}
     return {"type": "function", "function": kept}
 
 
-def _tool_call(call: Mapping[str, Any]) -> dict[str, Any]:
-    function = call.get("function") or {}
-    return {"name": str(function.get("name")), "arguments": _value(function.get("arguments"))}
+def _tool_call(function: _Function) -> dict[str, Any]:
+    return {"name": function["name"], "arguments": _value(function.get("arguments"))}
 
 
 def _value(arguments: Any) -> Any:
-    """Returns arguments as a JSON value, or unchanged if they are not JSON."""
-    if not isinstance(arguments, str):
-        return arguments or {}
+    """Returns arguments as a JSON value, or unchanged if they are not JSON; none as an empty object."""
+    if isinstance(arguments, str) and arguments:
+        try:
+            arguments = encodable(parse_json(arguments, broken_text=True, finite=True))
+        except ValueError:
+            return arguments
+    return {} if arguments in (None, "") else arguments
+
+
+def _shaped(kind: Any, value: Any, sender: str) -> Any:
     try:
-        return json.loads(arguments or "{}")
-    except (ValueError, RecursionError):
-        return arguments
+        return read(kind, value, sender)
+    except ValueError as error:
+        raise RefusedCallError(str(error)) from None
 
 
 Canonical = Callable[[dict[str, Any]], Any]

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import re
+import resource
 import secrets
 import socket
 import threading
@@ -15,16 +16,19 @@ import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from hf_credit.agents.calls import WITHOUT_EFFECT, RefusedCallError, canonical_call, refuse
+from hf_credit.boundary import Worth, encodable, read
 from hf_credit.extras import how_to_install
+from hf_credit.safe_io import parse_json
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +38,25 @@ _CREATED = 0  # seconds since 1970: a reply has no time, or no run would repeat
 _RANDOM_ID = re.compile(r"([a-z]+)_(?:chatcmpl-)?[0-9a-f]{24,}")
 _NO_RUN = "a call needs the key of a live run"
 _IDS = ("id", "item_id", "call_id", "response_id")
+_SILENT_SECONDS = 10  # that a connection may wait before and between its requests
+
+
+class _Reward(TypedDict):
+    value: Worth | bool
+
+
+class _Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+    """A connection that is refused where half of the files that a process may open are connections, and is closed if
+    it stays silent: else any process of the machine could stop a training."""
+
+    most = max(512, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        if len(self.connections) > self.most:
+            transport.abort()
+        else:
+            self.timeout_keep_alive_task = self.loop.call_later(_SILENT_SECONDS, self.timeout_keep_alive_handler)
 
 
 @dataclass(eq=False)
@@ -70,7 +93,7 @@ class Call:
             "object": "chat.completion",
             "created": _CREATED,
             "model": self.asked["model"],
-            "choices": [choice],
+            "choices": [encodable(choice)],
             "usage": usage,
         }
         with suppress(RuntimeError):  # the loop is closed
@@ -116,7 +139,12 @@ class Endpoint:
             Route("/{path:path}", self._called, methods=["POST"]),
         ]
         config = uvicorn.Config(
-            Starlette(routes=routes), log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1
+            Starlette(routes=routes),
+            http=_Connection,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=1,
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
@@ -152,7 +180,11 @@ class Endpoint:
         on_event = self._rewarded.get(_key(request))
         if on_event is None:
             return _refusal(401, "a reward needs the reward key of a live run")
-        on_event("reward", float((await request.json())["value"]))
+        try:
+            paid: _Reward = read(_Reward, await _body(request), "the body of a reward")
+        except ValueError as error:
+            return _refused(on_event, str(error))
+        on_event("reward", float(paid["value"]))
         return JSONResponse({})
 
     async def _models(self, request: Request) -> Response:
@@ -166,17 +198,7 @@ class Endpoint:
             return _refusal(401, _NO_RUN)
         on_event, waiting = self._runs[key]
         try:
-            raw = b""
-            async for part in request.stream():
-                raw += part
-                if len(raw) > _MOST_BYTES:
-                    raise RefusedCallError(f"a call must have at most {_MOST_BYTES} bytes, got more; shorten it.")
-            try:
-                body = json.loads(raw)
-            except (ValueError, RecursionError):
-                body = None
-            if not isinstance(body, dict):
-                raise RefusedCallError("a call must be a JSON object, got something else; send one.")
+            body = await _body(request)
             refuse(body)
             dialect = _dialect(request.url.path, dict(request.headers), body)
             asked = canonical_call(dialect.request(body))
@@ -185,9 +207,8 @@ class Endpoint:
                     f"the model of a call must be one of the roles {', '.join(self._roles)}, got {asked['model']!r}; "
                     "declare it with roles=, or call one of these."
                 )
-        except RefusedCallError as error:
-            on_event("refused", str(error))
-            return _refusal(400, str(error))
+        except ValueError as error:
+            return _refused(on_event, str(error))
         retry = request.headers.get("x-stainless-retry-count", "0") != "0"
         call = Call(asked, retry, sum(name in body for name in WITHOUT_EFFECT))
         waiting.add(call)
@@ -198,7 +219,14 @@ class Endpoint:
             reply = await call.reply()
         finally:
             waiting.discard(call)
-        return _refusal(401, _NO_RUN) if reply is None else await dialect.response(reply[0], body, reply[1])
+        if reply is None:
+            return _refusal(401, _NO_RUN)
+        try:
+            return await dialect.response(reply[0], body, reply[1])
+        except Exception as error:  # ours, so that it is no failure of the policy
+            logger.exception("The endpoint of programs failed.")
+            on_event("refused", f"a reply must have the form of the call's API, got {type(error).__name__}: {error}")
+            return _refusal(500, "the reply could not be written")
 
 
 class _ChatCompletions:
@@ -286,6 +314,34 @@ def _settled(value: Any, place: str, ids: dict[str, str]) -> Any:
         else:
             settled[key] = _CREATED if key == "created_at" else _settled(one, place, ids)
     return settled
+
+
+async def _body(request: Request) -> Any:
+    """Returns the body of a request as plain values, with U+FFFD for halves of surrogate pairs.
+
+    Raises:
+        ValueError: it is too long, not a JSON object, or has a number that is not finite.
+    """
+    if "transfer-encoding" in request.headers and "content-length" in request.headers:
+        raise RefusedCallError("a call must have one length, got Content-Length and Transfer-Encoding; send one.")
+    parts, left = [], _MOST_BYTES
+    async for part in request.stream():
+        parts.append(part)
+        left -= len(part)
+        if left < 0:
+            raise RefusedCallError(f"a call must have at most {_MOST_BYTES} bytes, got more; shorten it.")
+    body = parse_json(b"".join(parts).decode("utf-8"), broken_text=True, finite=True)
+    if not isinstance(body, dict):
+        raise RefusedCallError("a call must be a JSON object, got something else; send one.")
+    return encodable(body)
+
+
+def _refused(on_event: OnEvent, sentence: str) -> Response:
+    """Refuses a call or a reward, and tells the run. The connection ends: its body may not have been read."""
+    on_event("refused", sentence)
+    response = _refusal(400, sentence)
+    response.headers["Connection"] = "close"
+    return response
 
 
 def _key(request: Request) -> str:

@@ -17,7 +17,7 @@ from hf_credit.agents.calls import shown_message, written
 from hf_credit.agents.program import DEFAULT_ROLE, SETTINGS, Settings
 from hf_credit.agents.runs import RunError, Runs, Step
 from hf_credit.agents.states import AgentState, Answered, Waiting, asking, with_replies
-from hf_credit.boundary import read
+from hf_credit.boundary import encodable, read
 from hf_credit.environments.sessions import Session
 from hf_credit.oracles import Oracle
 from hf_credit.registry import find, plain
@@ -165,7 +165,7 @@ class AgentInteraction(Interaction[AgentState]):
 
     def start(self, task: Mapping[str, Any], seed: int) -> AgentState:
         try:
-            row = written({column: task[column] for column in self.settings.columns})
+            row = written(encodable({column: task[column] for column in self.settings.columns}))
         except (KeyError, TypeError) as error:
             raise ValueError(
                 f"a task of {self.name!r} must have the columns {', '.join(self.settings.columns)} as plain values, "

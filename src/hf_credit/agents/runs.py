@@ -18,6 +18,7 @@ from hf_credit.agents.calls import Canonical, difference, digest
 from hf_credit.agents.hosting import Host, HostDiedError
 from hf_credit.agents.program import DEFAULT_ROLE
 from hf_credit.agents.states import AgentState, Answered
+from hf_credit.boundary import Worth, read
 from hf_credit.environments.replayed import DivergedError
 from hf_credit.environments.sessions import Session, Sessions
 from hf_credit.extras import how_to_install
@@ -370,7 +371,7 @@ class LiveRun:
             raise RunError(f"a run must have a score, got {result['unscored']}\n{result['traceback']}")
         if "raised" in result:
             return Step(reward=reward, raised=result["raised"], traceback=result["traceback"])
-        return Step(reward=reward, outcome=float(result["outcome"]))
+        return Step(reward=reward, outcome=read(Worth, result["outcome"], "the outcome of a run"))
 
 
 def _compared(canonical: str | None) -> Canonical:

@@ -11,19 +11,22 @@ import time
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from hf_credit import methods
 from hf_credit.bench.measures import STEPS, Score, area, learning, make_method, make_problem, policy_of, score
 from hf_credit.bench.play import REFERENCES, Critic, bound
 from hf_credit.bench.problems import PROBLEMS
 from hf_credit.bench.truth import Truth, best
+from hf_credit.boundary import read as read_shape
 from hf_credit.files import append
 from hf_credit.options import options_of
+from hf_credit.parquet import read_rows
 from hf_credit.safe_io import parse_json
 from hf_credit.trust import search_here
 
@@ -230,12 +233,43 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
     """Returns the cells of a file by their keys, without those that failed; none if the file is missing."""
     cells = {}
     for line in path.read_text().splitlines() if path.exists() else ():
-        try:
-            cell = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        cells[cell["key"]] = cell
+        with suppress(ValueError):
+            cell = check_cell(parse_json(line))
+            cells[cell["key"]] = cell
     return {key: cell for key, cell in cells.items() if not cell.get("failed")}
+
+
+class _Texts(TypedDict):
+    dials: str
+    options: str
+
+
+class _Cell(TypedDict):
+    """The fields of a cell that every reader needs."""
+
+    key: str
+    method: str
+    problem: str
+    policy: str
+    dials: dict[str, float | str | None]
+    options: dict[str, Any]
+    refused: NotRequired[str | None]
+    scale: NotRequired[float | None]
+    angle: NotRequired[float | None]
+    trace: NotRequired[float | None]
+    credit_error: NotRequired[float | None]
+    tokens: NotRequired[float | None]
+    areas: NotRequired[list[float | None] | None]
+
+
+def check_cell(cell: Any) -> dict[str, Any]:
+    """Returns a cell of a file.
+
+    Raises:
+        ValueError: a field is missing, or of another type.
+    """
+    read_shape(_Cell, cell, "a cell")
+    return {"refused": None, **cell}
 
 
 def to_rows(cells: Cells) -> list[dict[str, Any]]:
@@ -251,22 +285,17 @@ def from_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     Raises:
         ValueError: dials or options are not a JSON object.
     """
-    cells = [{**row, **{name: parse_json(row[name]) for name in _MAPPINGS}} for row in rows]
-    for cell in cells:
-        for name in _MAPPINGS:
-            if not isinstance(cell[name], dict):
-                raise ValueError(f"{name} of a cell must be a JSON object, got {str(cell[name])[:100]!r}; correct it.")
-    return cells
+    texts = [read_shape(_Texts, row, "a row of cells") for row in rows]
+    parsed = [{name: parse_json(text) for name, text in row.items()} for row in texts]
+    return [check_cell({**row, **own}) for row, own in zip(rows, parsed, strict=True)]
 
 
 def take_up(folder: Path) -> None:
     """Adds the cells that only the table of a folder has to its lines, so that a run continues and keeps them."""
     lines, table = folder / "cells.jsonl", folder / "cells.parquet"
     if table.exists():
-        from pyarrow.parquet import read_table
-
         known = read(lines)
-        missing = [cell for cell in from_rows(read_table(table).to_pylist()) if cell["key"] not in known]
+        missing = [cell for cell in from_rows(list(read_rows({table.name: table}))) if cell["key"] not in known]
         append(lines, "".join(json.dumps(cell) + "\n" for cell in missing))
 
 

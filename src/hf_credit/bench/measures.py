@@ -19,6 +19,7 @@ from hf_credit.bench.table import TablePolicy, Vector
 from hf_credit.bench.truth import Truth, solved
 from hf_credit.environments.randomness import derive
 from hf_credit.methods import Method
+from hf_credit.options import check_options
 from hf_credit.registry import find, refuse_options
 from hf_credit.validators import one_of, whole_number
 
@@ -74,12 +75,13 @@ def make_problem(problem: str | Problem, **dials: Any) -> Problem:
     """Returns a problem by its name, or `"module:factory"`.
 
     Raises:
-        ValueError: no problem has this name, or it has no such dial.
+        ValueError: no problem has this name, it has no such dial, or a dial is out of its range.
     """
     if isinstance(problem, Problem):
         return problem
     factory = find("problem", PROBLEMS, problem)
     refuse_options("problem", factory, problem, dials)
+    check_options(factory, dials)
     made: Problem = factory(**dials)
     return made
 

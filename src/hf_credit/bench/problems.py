@@ -6,11 +6,16 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from hf_credit.bench.problem import Position, Problem, View, Way, logit
+from hf_credit.boundary import Range
 
 AGENT = ("agent",)
+
+Steps = Annotated[int, Range(0, 256)]
+Agents = Annotated[int, Range(0, 7)]
+"""Dials have ranges, since a problem is enumerated: in the number of agents, exponentially."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +28,7 @@ class Key(Problem):
         start_right: the initial probability that the first decision is right.
     """
 
-    horizon: int = 8
+    horizon: Steps = 8
     noise: float = 1.0
     start_right: float = 0.2
 
@@ -56,7 +61,7 @@ class Late(Problem):
         start_right: the initial probability that the last decision is right.
     """
 
-    horizon: int = 8
+    horizon: Steps = 8
     good: float = 0.9
     bad: float = 0.3
     start_right: float = 0.2
@@ -90,9 +95,9 @@ class Chain(Problem):
         options: the number of actions of a decision, one of which is right.
     """
 
-    length: int = 4
+    length: Steps = 4
     start_right: float = 0.5
-    options: int = 2
+    options: Steps = 2
 
     isolates = "all of several decisions must be right"
     first = (0, 1)
@@ -125,9 +130,9 @@ class Branches(Chain):
         start_right: the initial probability that a decision is right.
     """
 
-    length: int = 2
+    length: Steps = 2
     start_right: float = 0.125
-    options: int = 8
+    options: Steps = 8
 
     isolates = "many actions, few of them good"
 
@@ -142,7 +147,7 @@ class Paid(Problem):
         bait: the immediate extra reward of the wrong first decision, which costs twice as much at the end.
     """
 
-    horizon: int = 8
+    horizon: Steps = 8
     good: float = 0.5
     bad: float = 0.3
     bait: float = 0.0
@@ -173,7 +178,7 @@ class Stop(Problem):
         found: the probability that a continuation finds something better, by `1 / horizon`.
     """
 
-    horizon: int = 8
+    horizon: Steps = 8
     price: float = 0.03
     found: float = 0.5
 
@@ -203,8 +208,8 @@ class Revisit(Problem):
         slip: the probability that a step goes backwards; the fraction of revisits of an optimal policy.
     """
 
-    length: int = 3
-    horizon: int = 10
+    length: Steps = 3
+    horizon: Steps = 10
     slip: float = 0.1
 
     isolates = "states occur repeatedly"
@@ -235,7 +240,7 @@ class Relay(Problem):
         start_right: the initial probability that a speaker passes on the received bit.
     """
 
-    depth: int = 6
+    depth: Steps = 6
     noise: float = 0.02
     start_right: float = 0.85
 
@@ -287,8 +292,8 @@ class Vote(Problem):
         tie: the outcome of a tie.
     """
 
-    agents: int = 5
-    lazy: int = 3
+    agents: Agents = 5
+    lazy: Agents = 3
     hint: float = 0.8
     tie: float = 0.5
 
@@ -355,8 +360,8 @@ class Trap(Problem):
         blind: whether the view hides the trap, and has only the number of right questions.
     """
 
-    horizon: int = 8
-    needed: int = 3
+    horizon: Steps = 8
+    needed: Steps = 3
     absorbs: float = 1.0
     blind: bool = False
 
@@ -396,7 +401,7 @@ class Verdict(Problem):
         bias: the added probability that the oracle judges action 0 right.
     """
 
-    horizon: int = 8
+    horizon: Steps = 8
     error: float = 0.1
     bias: float = 0.0
 
@@ -435,7 +440,7 @@ class Hack(Problem):
         price: of a detected hack.
     """
 
-    parts: int = 2
+    parts: Steps = 2
     skill: float = 0.8
     detection: float = 0.5
     price: float = 0.2
@@ -489,7 +494,7 @@ class Drift(Chain):
         stale: the fraction of updates with episodes of the copy.
     """
 
-    lag: int = 4
+    lag: Steps = 4
     pace: float = 0.2
     stale: float = 0.5
 

@@ -18,6 +18,7 @@ from huggingface_hub import HfApi
 
 from hf_credit.data.identity import fingerprint
 from hf_credit.data.rows import FEATURES, RowError, kind_of, to_problem
+from hf_credit.parquet import read_rows
 from hf_credit.registry import did_you_mean
 from hf_credit.safe_io import parse_json, read_text
 from hf_credit.validators import one_of
@@ -181,9 +182,7 @@ def _in_split(row: Mapping[str, Any], split: str) -> bool:
 def _read(path: Path) -> Iterator[Mapping[str, Any]]:
     name = path.name.removesuffix(".gz")
     if path.name.endswith(".parquet"):
-        import pyarrow.parquet
-
-        return iter(pyarrow.parquet.read_table(path).to_pylist())
+        return read_rows({path.name: path})
     if not name.endswith((".json", ".jsonl")):
         raise ValueError(
             "a file of problems must end in .json, .jsonl, .json.gz, .jsonl.gz or .parquet, "

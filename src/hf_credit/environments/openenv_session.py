@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from hf_credit.boundary import Worth, read
 from hf_credit.environments.sessions import FullError
 from hf_credit.extras import how_to_install
 from hf_credit.replies import read_reply
@@ -214,8 +214,4 @@ def _plain_text(value: Any) -> str:
 
 
 def _reward(reward: Any) -> float:
-    if reward is None:
-        return 0.0
-    if not isinstance(reward, bool | int | float) or not math.isfinite(reward):
-        raise ValueError(f"a reward must be a finite number, got {str(reward)[:100]}; correct the server.")
-    return float(reward)
+    return float(read(Worth | bool | None, reward, "a reward of an OpenEnv server") or 0.0)

@@ -10,11 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, NotRequired, TypedDict, TypeVar
 
 from hf_credit import methods
 from hf_credit.agents.calls import canonical_call, canonical_messages, digest, shown_message, written
 from hf_credit.agents.program import DEFAULT_ROLE
+from hf_credit.boundary import Range, Worth, read
 from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.environments.tool_calls import marked, write_call
 from hf_credit.evaluation.credited import CreditedEpisode, credited_episodes
@@ -24,7 +25,6 @@ from hf_credit.methods.base import one_number
 from hf_credit.rollouts import Decision, Ending, Episode, Interaction, LocalContext, Request, by_episode
 from hf_credit.rollouts.failures import in_one_line
 from hf_credit.safe_io import MOST_BYTES, parse_json
-from hf_credit.validators import finite_number
 
 T = TypeVar("T")
 
@@ -32,6 +32,22 @@ _GIVEN = frozenset({"groups"})  # the needs of estimators that recorded traces m
 _GROUPS = ("task_id", "group_id", "group", "task")
 _NAMES = ("id", "trace_id", "episode_id")
 _OUTCOMES = ("reward", "score", "outcome")
+
+
+_Worth = Worth | bool | None
+
+
+class _Worths(TypedDict):
+    """The numbers of a trace."""
+
+    reward: NotRequired[_Worth]
+    score: NotRequired[_Worth]
+    outcome: NotRequired[_Worth]
+    rewards: NotRequired[list[Worth | bool] | None]
+
+
+_Ids = tuple[Annotated[int, Range(0, 2**31 - 1)], ...]
+_Logprobs = tuple[Annotated[float, Range(most=1e-3)], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,29 +303,24 @@ def trace_of(row: Any, number: int, scored: bool = True) -> Trace:
     decisions, start = (_of_turns if with_tokens else _of_messages)(row)
     if not decisions:
         raise ValueError("a trace must have a reply of an assistant, got none; remove it.")
-    rewards = row.get("rewards")
-    if rewards is None:
-        rewards = [0.0] * len(decisions)
-    elif not isinstance(rewards, list) or len(rewards) != len(decisions):
+    worths: _Worths = read(_Worths, row, "a trace")
+    rewards = worths.get("rewards")
+    if rewards is not None and len(rewards) != len(decisions):
         raise ValueError(
             f"rewards must have one number for each of {len(decisions)} replies, got {str(rewards)[:100]}; correct "
             "them, or set reward for the whole trace."
         )
-    rewards = [_number("a reward", one) for one in rewards]
-    outcome = next((row[name] for name in _OUTCOMES if row.get(name) is not None), None)
-    unscored = outcome is None and row.get("rewards") is None
+    outcome = next((worths[name] for name in _OUTCOMES if worths.get(name) is not None), None)  # type: ignore[literal-required]
+    unscored = outcome is None and rewards is None
     if unscored and scored:
         raise ValueError(f"a trace must have one of {', '.join(_OUTCOMES)} or rewards, got none; add one of them.")
+    rewards = rewards or [0.0] * len(decisions)
     episode = Episode(
         decisions=tuple(
-            Decision(step=step, reward=reward, **one)
+            Decision(step=step, reward=float(reward), **one)
             for step, (one, reward) in enumerate(zip(decisions, rewards, strict=True))
         ),
-        outcome=math.nan
-        if unscored
-        else sum(rewards)
-        if outcome is None
-        else _number("the outcome of a trace", outcome),
+        outcome=math.nan if unscored else float(sum(rewards) if outcome is None else outcome),
         ending=Ending.FINISHED,
     )
     name = next((row[name] for name in _NAMES if isinstance(row.get(name), str)), str(number))
@@ -362,11 +373,18 @@ def _of_turns(row: Mapping[str, Any]) -> Replies:
         raw = answers[0].get("message") or {}
         (message,) = canonical_messages([{"role": "assistant", **raw}])
         offered = written(turn.request.get("tools") or _called([message]))
-        reply = _reply(
-            raw, _text(message), before, offered, tuple(turn.prompt_token_ids), tuple(turn.completion_token_ids)
+        context, action = (
+            read(_Ids, list(ids), "the tokens of a turn") for ids in (turn.prompt_token_ids, turn.completion_token_ids)
         )
+        reply = _reply(raw, _text(message), before, offered, context, action)
         learned = any(turn.loss_mask[len(turn.prompt_token_ids) :])
-        replies.append({**reply, "logprobs": tuple(turn.per_token_logps), "trained": learned})
+        replies.append(
+            {
+                **reply,
+                "logprobs": read(_Logprobs, list(turn.per_token_logps), "the log-probabilities of a turn"),
+                "trained": learned,
+            }
+        )
     first = replies[0] if replies else {}
     return replies, first and (first["state"].messages or first["context_ids"])
 
@@ -410,7 +428,3 @@ def _called(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Returns the tools that are called, as the offered ones if those are not recorded."""
     names = {call["name"] for message in messages for call in message.get("tool_calls", ())}
     return [{"type": "function", "function": {"name": name}} for name in sorted(names)]
-
-
-def _number(name: str, value: Any) -> float:
-    return finite_number(name, float(value) if isinstance(value, bool) else value)

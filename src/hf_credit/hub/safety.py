@@ -14,8 +14,8 @@ from typing import Any, BinaryIO
 
 import safetensors
 
+from hf_credit import parquet
 from hf_credit.files import OwnFolder, write
-from hf_credit.hub import parquet
 from hf_credit.safe_io import MOST_BYTES, parse_json, parse_yaml
 
 FORBIDDEN_SUFFIXES = frozenset({".bin", ".ckpt", ".dill", ".joblib", ".npy", ".npz", ".pickle", ".pkl", ".pt", ".pth"})

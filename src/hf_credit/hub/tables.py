@@ -15,10 +15,10 @@ from typing import Any
 from datasets import Dataset, Features, List, Value
 from datasets.features.features import FeatureType
 
+from hf_credit import parquet
 from hf_credit._version import __version__
 from hf_credit.evaluation.runs import versions
 from hf_credit.files import replaced, write_json
-from hf_credit.hub import parquet
 from hf_credit.hub.loading import Fetched, fetch
 from hf_credit.safe_io import read_json
 

@@ -8,12 +8,28 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from hf_credit.boundary import encodable
+
 # Placeholders for the text of special tokens while a template is rendered; longer if a message contains the mark.
 _MARK, _END = "\ue002", "\ue003"
 # Tokens that may open a turn although their tokenizer does not call them special, such as `<｜User｜>`.
 _DELIMITER = re.compile(r"[^\w\s].*[^\w\s]", re.DOTALL)
 # Tags of thoughts and tool calls, which templates look for in earlier replies.
 _TAG = re.compile(r"</?\w+>")
+
+
+_ROLE = re.compile(r"[^\W\d][\w-]{0,63}")
+
+
+def plain_role(role: Any) -> str:
+    """Returns the role of a message, which templates write as it is, so that it must be no special token.
+
+    Raises:
+        ValueError: it is not a word of letters, digits, _ and -.
+    """
+    if not isinstance(role, str) or not _ROLE.fullmatch(role):
+        raise ValueError(f"a message's role must be a word, such as user, got {str(role)[:100]!r}; correct it.")
+    return role
 
 
 class SpecialTokens:
@@ -49,7 +65,15 @@ class SpecialTokens:
         self._letters: dict[str, list[int]] = {}
 
     def hide(self, messages: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], Hidden | None]:
-        """Returns messages with marks in place of special tokens, and the hidden tokens; `None` if there are none."""
+        """Returns messages with marks in place of special tokens, and the hidden tokens; `None` if there are none.
+        Halves of surrogate pairs, which no tokenizer reads, become U+FFFD.
+
+        Raises:
+            ValueError: a role is no `plain_role`.
+        """
+        for message in messages:
+            plain_role(message.get("role", "user"))
+        messages = encodable(messages)
         if not any(self._spells(value) for message in messages for value in _contents(message)):
             return [dict(message) for message in messages], None
         mark = _MARK
@@ -177,7 +201,7 @@ class Hidden:
 
 
 def _contents(message: Mapping[str, Any]) -> list[str]:
-    """The texts of a message, including its tool calls, but not its role, which is trusted."""
+    """The texts of a message, including its tool calls, but not its role, which is a word."""
     texts: list[str] = []
     for key, value in message.items():
         if isinstance(value, str):

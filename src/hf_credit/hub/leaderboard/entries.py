@@ -26,7 +26,7 @@ from hf_credit.hub.leaderboard.inputs import (
     strict_json,
 )
 from hf_credit.hub.leaderboard.seasons import Season
-from hf_credit.hub.parquet import read_rows
+from hf_credit.parquet import read_rows
 from hf_credit.rollouts import Ending, Episode, Ledger
 from hf_credit.tasks.spec import Sampling, TaskSpec
 from hf_credit.validators import finite_number, one_of, whole_number

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from hf_credit import parquet_child
 from hf_credit.files import OwnFolder
-from hf_credit.hub import parquet_child
 
 MOST_ROWS = 10_000_000
 MOST_TABLE_BYTES = 8 * 2**30

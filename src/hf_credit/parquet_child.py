@@ -7,6 +7,7 @@ reads any row. The request is a JSON object (see `answer`).
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -15,6 +16,7 @@ REFUSED = 3
 """The exit code after a refusal, whose sentence is on stderr."""
 
 _BATCH = 64
+_MOST_SMALL, _MOST_RATIO = 64 * 2**20, 200  # characters of any table, and for each of its bytes
 
 
 def answer(request: Mapping[str, Any]) -> None:
@@ -76,12 +78,19 @@ def _checked(file: Any, request: Mapping[str, Any]) -> int:
 def _write(path: str, lines: Any, most: int) -> None:
     from pyarrow import parquet
 
+    # A dictionary and run lengths make any number of rows of a few bytes, whatever the footer says.
+    left = _MOST_SMALL + _MOST_RATIO * os.path.getsize(path)
     with parquet.ParquetFile(path) as file:
         for batch in file.iter_batches(batch_size=_BATCH, use_threads=False):
             for row in batch.to_pylist():
                 line = json.dumps(row)
                 if len(line) > most:
                     raise _RefusedError(f"a row must have at most {most} characters, got {len(line)}; shorten it.")
+                left -= len(line)
+                if left < 0:
+                    raise _RefusedError(
+                        f"a table must unpack to at most {_MOST_RATIO} times its size, got more; write it plainly."
+                    )
                 lines.write(line + "\n")
 
 
