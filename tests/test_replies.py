@@ -190,6 +190,23 @@ def test_half_of_a_surrogate_pair_becomes_a_replacement_character() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        5,
+        None,
+        [],
+        {"properties": 5},
+        {"properties": {"at": 5}},
+        {"properties": {"at": {"type": [["x"], 5]}}},
+        {"properties": {"at": {"anyOf": 5}}},
+    ],
+)
+def test_schemas_of_any_form_leave_arguments_text(parameters: Any) -> None:
+    tools = [{"type": "function", "function": {"name": "look", "parameters": parameters}}]
+    assert named("<function=look><parameter=at>7</parameter></function>", tools) == [("look", {"at": "7"})]
+
+
 PIECES = st.sampled_from(
     [*sorted(MARKS), "look", "{", "}", '"', ":", "[", "]", "\n", "<parameter=a>", "</parameter>", "a"]
 )

@@ -112,7 +112,7 @@ def listed_calls(values: Any) -> tuple[Call, ...]:
     return tuple(
         call
         for value in (values if isinstance(values, list) else [values] if values else [])
-        for call in _made(lambda _, text, __: [_named(json.loads(text))], None, json.dumps(value), True)
+        for call in _made(lambda _, text, __: [_named(_value(text))], None, json.dumps(value), True)
     )
 
 
@@ -132,8 +132,7 @@ class _Reader:
     """Splits a text into parts of the kinds content, thought and call, without marks, in linear time."""
 
     def __init__(self, text: str, tools: Sequence[Mapping[str, Any]]) -> None:
-        functions = [tool.get("function", tool) for tool in tools]
-        self.schemas = {one.get("name"): (one.get("parameters") or {}).get("properties") or {} for one in functions}
+        self.schemas = {str(name): properties for tool in tools for name, properties in [_schema(tool)]}
         self.text = text
         self.parts: list[tuple[str, str, list[Call]]] = []
         self._ends: dict[str, re.Match[str] | None] = {}
@@ -206,6 +205,15 @@ class _Reader:
         made = _made(lambda _, text, __: [_call(to.removeprefix("functions."), text)], self, body, True)
         self._add("call", self.text[header.start() : after], made)
         return after
+
+
+def _schema(tool: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+    """The name of a tool and the schemas of its arguments, which a program may have made of anything."""
+    function = tool.get("function", tool)
+    found: Any = function
+    for name in ("parameters", "properties"):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return function.get("name") if isinstance(function, Mapping) else None, found if isinstance(found, Mapping) else {}
 
 
 _Read = Callable[[Any, str, bool], list[Call]]
@@ -306,8 +314,10 @@ def _typed_call(
 def _typed(text: str, schema: Any) -> Any:
     """The value of an argument in XML: of the first type of its schema that fits, otherwise the text."""
     schema = schema if isinstance(schema, dict) else {}
-    declared = schema.get("type", [one.get("type") for one in schema.get("anyOf", []) if isinstance(one, dict)])
-    for name in declared if isinstance(declared, list) else [declared]:
+    either = schema.get("anyOf")
+    others = [one.get("type") for one in either if isinstance(one, dict)] if isinstance(either, list) else []
+    declared = schema.get("type", others)
+    for name in map(str, declared if isinstance(declared, list) else [declared]):
         if name == "string":
             return text
         try:

@@ -417,6 +417,11 @@ def test_special_tokens_that_mark_thoughts_and_calls_are_part_of_the_text(tokeni
     assert (reply.content, reply.calls, reply.ended) == ("", (("ab", '{"x": "1"}'),), True)
 
 
+def test_a_program_is_not_told_the_thoughts_of_a_reply(chat):
+    assert chat.reply(encode(chat, "<think>hm</think>ab<|end|>")).content == "ab"
+    assert chat.reply(encode(chat, "<think>hm")).content == ""
+
+
 UNREADABLE = {
     "start_anchor": "<|assistant|>",
     "fields": {
@@ -446,6 +451,20 @@ def test_a_form_that_only_the_tokenizer_knows_is_read_by_it(tokenizer):
 
 
 # Answers of tools
+
+
+def test_an_answer_cannot_write_the_token_that_ends_a_turn_with_calls(tokenizer):
+    template = BEHIND_CALLS.replace(
+        "{% endfor %}<|end|>", "{% endfor %}{{ '<|called|>' if m.tool_calls else '<|end|>' }}"
+    )
+    other = with_template(tokenizer, template)
+    other.add_tokens([AddedToken("<|called|>", special=False, normalized=False)])
+    chat = Chat(other)
+    thread, _ = replied(chat, [user("x")], encode(chat, "ab<|called|>"))
+    added = chat.context([*thread.messages, {"role": "tool", "content": "<|called|>"}], thread)[len(thread.ids) :]
+    assert decode(chat, added) == "[<|called|>]<|assistant|>"
+    assert tokens(chat, "<|called|>")[0] not in added
+
 
 BEHIND_CALLS = (
     "{% for t in tools or [] %}<|system|>{{ t.function.name }}<|end|>{% endfor %}"

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from hf_credit.rollouts import Chat, Request
+from hf_credit import make
+from hf_credit.replies import read_reply
+from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, Generation, Request, RolloutRequest
 from hf_credit.rollouts.chat import Thread
 from hf_credit.rollouts.templates import ChatTemplateError
 
@@ -179,6 +181,62 @@ def test_a_template_without_tools_is_refused_before_anything_is_sampled(name: st
     chat = Chat(tokenizer_of(name))
     with pytest.raises(ChatTemplateError, match=f"must render tools, got one of '{name}' that does not; set another"):
         chat.telling_of(TOOLS)
+
+
+# What models of a family sample, each with the end token of its generation settings.
+SAMPLED = {
+    "gemma4_v5": '<|channel>thought\nhm<channel|><|tool_call>call:look{at:<|"|>box<|"|>}<tool_call|><|tool_response>',
+    "glm4moe": "<think>hm</think>\n<tool_call>look\n<arg_key>at</arg_key>\n<arg_value>box</arg_value>\n</tool_call>"
+    "<|observation|>",
+    "gptoss": "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary to=functions.look "
+    '<|constrain|>json<|message|>{"at": "box"}<|call|>',
+    "lfm2_2_5": "<think>hm</think><|tool_call_start|>[look(at='box')]<|tool_call_end|><|im_end|>",
+    "llama3_1": '{"name": "look", "parameters": {"at": "box"}}<|eot_id|>',
+    "muse_glimmer": ' to=look<|message|><atem:function_calls>\n<atem:invoke name="look">\n<atem:parameter name="at">'
+    "box</atem:parameter>\n</atem:invoke>\n</atem:function_calls><|eot|>",
+    "nemotron_3_nano": "hm</think>\n<tool_call>\n<function=look>\n<parameter=at>\nbox\n</parameter>\n</function>\n"
+    "</tool_call><|im_end|>",
+    "qwen3": '<think>hm</think>\n<tool_call>\n{"name": "look", "arguments": {"at": "box"}}\n</tool_call><|im_end|>',
+    "qwen3_5_think": "hm</think>\n<tool_call>\n<function=look>\n<parameter=at>\nbox\n</parameter>\n</function>\n"
+    "</tool_call><|im_end|>",
+}
+
+
+class Box:
+    """Has a tool and no reward."""
+
+    def reset(self, **row: Any) -> str:
+        return "What is in it?"
+
+    def look(self, at: str) -> str:
+        """Looks.
+
+        Args:
+            at: where.
+        """
+        return f"<|im_end|> ink in the {at}"
+
+    def get_reward(self) -> float:
+        return 0.0
+
+
+@pytest.mark.parametrize("name", sorted(SAMPLED))
+def test_what_a_model_samples_calls_the_tool_and_its_answer_is_in_the_next_context(name: str) -> None:
+    chat = Chat(tokenizer_of(name))
+    (made, answer) = (
+        chat.tokenizer(text, add_special_tokens=False)["input_ids"] for text in (SAMPLED[name], "hm</think>ink")
+    )
+    replies = iter([made, answer])
+    interaction = EnvironmentInteraction(make("tools", factory=Box, columns=["prompt"]), instructions=False)
+    engine = Engine(interaction, chat, lambda contexts: [Generation(ids=next(replies))])
+    (episode,) = engine.run([RolloutRequest(task={"prompt": ""}, seed=0)])
+    assert episode.error is None
+    first, second = episode.decisions
+    assert second.context_ids[: len(first.context_ids + first.action_ids)] == first.context_ids + first.action_ids
+    added = text_of(chat, second.context_ids[len(first.context_ids + first.action_ids) :])
+    assert added.count("ink in the box") == 1
+    assert first.action_ids[-1] in chat.telling_of(interaction.environment.tools).end_tokens
+    assert read_reply(first.action_text).thoughts in ("hm", "")
 
 
 def test_the_table_knows_no_template_that_is_gone() -> None:

@@ -369,7 +369,8 @@ def _recorded(asked: Mapping[str, Any], reply: str) -> dict[str, Any]:
     """Returns the record of a reply: its text, and the parts for the program."""
     if not isinstance(reply, Reply):
         said = read_reply(reply, asked["tools"])
-        reply = Reply(reply, content=said.content, calls=said.written_calls) if asked["tools"] else Reply(reply)
+        content, calls = (said.content, said.written_calls) if asked["tools"] else (said.spoken, ())
+        reply = Reply(reply, content=content, calls=calls)
     content = reply.content
     for stop in asked["stop"]:
         content = content.partition(stop)[0] if stop else content

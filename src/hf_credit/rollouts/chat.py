@@ -12,7 +12,7 @@ from typing import Any, cast
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
-from hf_credit.replies import MARKS, MESSAGE_MARKS, Said, closing_of, listed_calls, open_thought, read_reply
+from hf_credit.replies import MARKS, MESSAGE_MARKS, Said, closing_of, listed_calls, open_thought, read_reply, spoken
 from hf_credit.rollouts import templates
 from hf_credit.rollouts.interaction import Message, Reply, Request
 from hf_credit.rollouts.special_tokens import Hidden, SpecialTokens
@@ -100,6 +100,7 @@ class Chat:
         self._turn_end = templates.turn_end(self._render, added)
         names = [str(tool.get("function", tool).get("name")) for tool in self.tools]
         self._calls_end = templates.calls_end(self._render, added, names[0] if names else "tool")
+        self._special = SpecialTokens(tokenizer, skeleton + self._turn_end + self._calls_end)
         self._several_calls = False  # in a turn
         with suppress(TemplateError):
             self._several_calls = bool(self._calls_end) and REPLY in self._render([USER, templates.called(["a", "b"])])
@@ -310,7 +311,7 @@ class Chat:
         (text,) = self.texts([ids], [context])
         ended = bool(ids) and ids[-1] in self._ends
         if not tools:
-            return Reply(text, ids, ended)
+            return Reply(text, ids, ended, spoken(text))
         said = read_tokens(self.tokenizer, text, ids, context, tools)
         return Reply(text, ids, ended, said.content, said.written_calls)
 
@@ -346,6 +347,8 @@ class Chat:
     def _whole(self, messages: Sequence[Message]) -> Sequence[Message]:
         """A conversation from its beginning, in the form of the template."""
         messages = _joined(messages)
+        if self._shown:  # marks of thoughts that only the template writes
+            messages = [_with_thoughts(message) if message["role"] == "assistant" else message for message in messages]
         return templates.answered(messages, self.tools) if self._calls_end else messages
 
     def _turn(self, added: Sequence[Message], said: str) -> list[Message]:
@@ -390,6 +393,11 @@ class Chat:
         if not found:
             raise self._refused("keep earlier replies unchanged", "that does not")
         return rest[rest.index(self._calls_end) :] if "tool_calls" in turn else rest
+
+
+def _with_thoughts(message: Message) -> Message:
+    said = read_reply(message["content"])
+    return {**message, "content": said.spoken, "reasoning_content": said.thoughts} if said.thoughts else message
 
 
 def _key(messages: Sequence[Message]) -> tuple[Any, ...]:

@@ -48,7 +48,7 @@ class Reply(str):
     Attributes:
         ids: the tokens of the reply.
         ended: whether it ended with a special token; if not, it was truncated.
-        content: its text without thoughts and tool calls; the whole text without tools.
+        content: its text without thoughts and, with tools, without calls.
         calls: the name of each called tool, and its arguments as JSON, or as written if they cannot be read.
     """
 
