@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from itertools import accumulate
+from operator import itemgetter
 from typing import NamedTuple
 
 from hf_credit.verifiers.numerals import FUNCTIONS, Number, clash, number, same, unit_in_group
@@ -33,7 +34,8 @@ TEXT_GROUP = r"\\(?:text|mbox|textbf|textit|textrm|textnormal|mathrm|mathbf|math
 _PARTS = {"½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅛": "1/8"}
 _COMMANDS = {
     "π": r"\pi", "∞": r"\infty", "∪": r"\cup", "∩": r"\cap", "≤": r"\le", "≥": r"\ge", "±": r"\pm", "×": r"\times",
-    "·": r"\cdot", "÷": "/", "√": r"\sqrt", "°": r"^\circ", "≈": r"\approx", "∈": r"\in",
+    "·": r"\cdot", "÷": "/", "√": r"\sqrt", "°": r"^\circ", "≈": r"\approx", "∈": r"\in", "∅": r"\emptyset",
+    "≠": r"\ne", "∨": r"\lor", "∧": r"\land",
 }  # fmt: skip
 _SIGNS = {
     **{code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)},  # fullwidth
@@ -52,10 +54,13 @@ _SIGNS = {
 def flat(text: str) -> str:
     """Replaces fullwidth characters by plain ones and mathematical symbols by commands, and drops invisible ones.
 
+    A text in which every backslash is doubled was escaped once too often.
+
     Args:
         text: of any length; the time is linear in it.
     """
-    return text if text.isascii() else text.translate(_SIGNS)
+    text = text if text.isascii() else text.translate(_SIGNS)
+    return text if _SINGLE.search(text) else text.replace("\\\\", "\\")
 
 
 def normal(answer: str) -> Answer:
@@ -67,12 +72,18 @@ def normal(answer: str) -> Answer:
         answer: as written, at most `MAX_ANSWER` characters.
     """
     text = unicodedata.normalize("NFKC", flat(answer))
+    if _ANGLE.search(text):
+        text = _DEGREES.sub(r"\\frac{\1\\pi}{180}", text)
     units = [unit for pattern, unit in _MARKS if pattern.search(text)]
     for pattern, new in _REWRITES:
         text = pattern.sub(new, text)
-    text = _UNITS.sub(lambda unit: _without_unit(text, unit, units), text)
+    text = _as_set(text) or _UNITS.sub(lambda unit: _without_unit(text, unit, units), text)
     text = re.sub(r"\s+", " ", text).strip().strip("*`")
-    text = _LIST.sub(",", _GROUPS.sub(lambda group: group.group().replace(" ", ""), text))
+    text = _LIST.sub(", ", _GROUPS.sub(lambda group: group.group().replace(" ", ""), text))
+    text = _GLOSS.sub(lambda gloss: gloss[1] if number(gloss[1]) == number(gloss[2]) else gloss.group(), text)
+    text = re.sub(r"(?:, ?)+,", ",", text)
+    if len({*re.findall("[A-Za-z]", re.sub(r"\\[A-Za-z]+", "", text))} - {*"cCed"}) == 1 and re.search("[t-z]", text):
+        text = _CONSTANT.sub(r"\1C", text)
     text = re.sub(r"[\s.,;:。]+$", "", text)
     while text.startswith("{") and text.endswith("}") and _closes_at_end(text):
         text = text[1:-1].strip()
@@ -97,14 +108,54 @@ def _without_unit(text: str, unit: re.Match[str], units: list[frozenset[str]]) -
     return " "
 
 
+def _as_set(text: str) -> str | None:
+    r"""Returns x < 2 or x > 3 as (-\infty,2) \cup (3,\infty), `None` for a text that is no such statement."""
+    text = re.sub(r"\\[a-z]+\s*\{\s*(or|and)\s*\}|\\l(or|and)(?![A-Za-z])", r" \1\2 ", text)
+    if not _ORDER.search(text) or not re.search(r" (?:or|and) ", text):
+        return None
+    sets, names, low, high = [], set(), r"(-\infty", r"\infty)"
+    for piece in re.split(r",? or ", text):
+        ends: dict[bool, str] = {}
+        for relation in re.split(r",? and ", piece):
+            parts = [part.strip() for part in _ORDER.split(relation)]
+            for left, sign, right in zip(parts[:-1:2], parts[1::2], parts[2::2], strict=True):
+                if re.fullmatch("[A-Za-z]", right):
+                    left, sign, right = right, _TURNED[sign], left
+                names.add(left)
+                is_low, closed = sign in (">", r"\ge"), sign.startswith("\\")
+                if is_low in ends:
+                    return None
+                ends[is_low] = ("[" if closed else "(") + right if is_low else right + ("]" if closed else ")")
+        sets.append(f"{ends.get(True, low)},{ends.get(False, high)}")
+    return r" \cup ".join(sets) if re.fullmatch("[A-Za-z]", "".join(names)) else None
+
+
 def _closes_at_end(text: str) -> bool:
     depths = accumulate((sign == "{") - (sign == "}") for sign in text)
     return next((index for index, depth in enumerate(depths) if depth == 0), None) == len(text) - 1
 
 
+# What an answer calls a quantity: x, f(x), S_{ABC}, |AB|, A:B, \frac{AB}{CD}, (p,q).
+_PLAIN_NAME = (
+    r"\s*(?:m?\\(?:angle|triangle)\s*)?(?:[A-Z]+|[A-Za-z]{1,3}|\\[A-Za-z]+|\\(?:overline|bar)\s*\{[A-Za-z]+\})"
+    r"(?:_(?:\w|\{\w+\}))?'*\s*(?:\([^()=]{1,9}\)\s*)?"
+)
+_LENGTH = r"\s*[A-Z]+(?:_(?:\w|\{\w+\}))?\s*"
+_NAME = re.compile(
+    rf"{_PLAIN_NAME}|\s*\|{_LENGTH}\|\s*|{_LENGTH}[:/]{_LENGTH}|\s*\\frac\{{{_LENGTH}\}}\{{{_LENGTH}\}}\s*"
+    rf"|\s*\({_PLAIN_NAME}(?:,{_PLAIN_NAME})+\)\s*"
+)
 # Digits in groups of three, as in 10 080, and lists in words, as in 1 and 2.
 _GROUPS = re.compile(r"(?<![\d.,/])\d{1,3}(?: \d{3})+(?! ?[\d/])")
-_LIST = re.compile(r"(?<=[\d)}])(?:,| ?,)? (?:and|or) (?=[\d(\\-])")
+_LIST = re.compile(rf"(?<=[\d)}}])(?:,| ?,)? (?:and|or) (?=[\d(\\-]|{_PLAIN_NAME}=)")
+_GLOSS = re.compile(r"(\d[\d,]*) ?\( ?([A-Za-z -]+)\)")
+_CONSTANT = re.compile(r"(^|\+) ?c(?= ?(?:\+|$))")
+_SINGLE = re.compile(r"(?<!\\)\\(?:\\\\)*(?!\\)")
+_ORDER = re.compile(r"(\\[lg]e(?![A-Za-z])|[<>])")
+_TURNED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
+_ANGLE = re.compile(r"(?<!arc)(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
+_DEGREES = re.compile(r"(\d+(?:\.\d+)?)\s*(?:\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degrees?)(?![A-Za-z])")
+_SIDE = r"\s*[^\s\[\](),;](?:[^\[\](),;]*[^\s\[\](),;])?\s*"
 _MARKS = [
     (re.compile(r"\\circ(?![A-Za-z])|\\degrees?(?![A-Za-z])"), frozenset({"degree"})),
     (re.compile(r"\\\$"), frozenset({"dollar"})),
@@ -116,7 +167,14 @@ _UNITS = re.compile(TEXT_GROUP + r"(\s*\^\s*(?:\{\d\}|\d))?")
 _REWRITES = [
     (re.compile(pattern), new)
     for pattern, new in [
-        (r"\\(?:boxed|fbox)\s*(?=\{)", ""),
+        (r"\\(?:boxed|fbox)\s*(?=\{)|\\(?:text)?color\s*\{[^{}]*\}", ""),
+        (r"\\(?:vec|overrightarrow|boldsymbol|bm)\s*(?=\{)", r"\\mathbf"),
+        (r"\\hat\s*\{\s*\\?([ijk])(?:math)?\s*\}|\\math(?:bf|it)\s*\{\s*\\?([A-Za-z])(?:math)?\s*\}", r" \1\2 "),
+        (r"\\mathrm\s*\{d\}\s*(?=[A-Za-z])", "d"),
+        (
+            r"(?:\\(?:operatorname\*?|text|mathrm)\s*\{\s*|(?<![A-Za-z\\]))(gcd|lcm|max|min|sin|cos|tan|log|ln)\s*\}?(?=\s*\()",
+            r"\\\1",
+        ),
         (r"\\(?:no)?phantom\s*(?:\{[^{}]*\}|.)", ""),
         (r",\s*\\!\s*|\{,\}", ","),
         (r"\\\$|[$€£¥]|(?<!\\)\\[()\[\]]", " "),
@@ -129,7 +187,15 @@ _REWRITES = [
         (r"\\sqrt\s*([0-9A-Za-z])", r"\\sqrt{\1}"),
         (r"([\^_])\{([0-9A-Za-z])\}", r"\1\2"),
         (r"\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ)(?![A-Za-z])|\\degrees?(?![A-Za-z])", " "),
+        (r"(\\int_\w\^)([A-Za-z])", r"\1{\2}"),
+        (r"\\begin\s*\{array\}\s*\{[^{}]*\}((?:(?!\\\\|\\end|&).)*)\\end\s*\{array\}", r"\1"),
+        (r"[(\[]?\s*\\begin\s*\{array\}\s*(?:\{[^{}]*\})?", r"\\begin{pmatrix}"),
+        (r"\\end\s*\{array\}(?:\s*[)\]])?", r"\\end{pmatrix}"),
         (r"\{[bvB]matrix\}", "{pmatrix}"),
+        (rf"\]({_SIDE}[,;]{_SIDE}[\[\]])", r"(\1"),
+        (rf"([(\[]{_SIDE}[,;]{_SIDE})\[", r"\1)"),
+        (r"\\varnothing(?![A-Za-z])", r"\\emptyset"),
+        (r"\\neq(?![A-Za-z])|!\s*=", r"\\ne "),
         (r"\\(?:leq|leqslant)(?![A-Za-z])|<\s*=", r"\\le "),
         (r"\\(?:geq|geqslant)(?![A-Za-z])|>\s*=", r"\\ge "),
         (r"(?<![A-Za-z\\])oo(?![A-Za-z])", r"\\infty"),
@@ -147,19 +213,28 @@ def decide(gold: Answer, answer: Answer) -> bool | None:
     """
     if clash(gold.unit, answer.unit):
         return False
-    values = _number(gold), _number(answer)
+    values = _number(gold, answer), _number(answer, gold)
     if values[0] is not None and values[1] is not None:
         return same(values[0], values[1])
     alike = gold.key == answer.key or (_is_words(gold) and gold.key.casefold() == answer.key.casefold())
-    if alike and len(_GAP.findall(gold.text)) == len(_GAP.findall(answer.text)):  # 1 1/2 is not 11/2
+    gaps = len(_GAP.findall(gold.text)), len(_GAP.findall(answer.text))  # 1 1/2 is not 11/2
+    if alike and gaps[0] == gaps[1] and values == (None, None):  # a number is not a text: 1,125 is not 1, 125
         return True
-    option = re.fullmatch(r"\(?([A-Z])\)?", gold.key)
-    if option and (chosen := re.fullmatch(r"\(?([A-Za-z])\)?", answer.key)):
+    option, chosen = _LETTER.fullmatch(gold.key), _LETTER.fullmatch(answer.key)
+    if option and chosen and option[1].isupper():
         return option[1] == chosen[1].upper()
+    times = _TIME.fullmatch(gold.key.lower()), _TIME.fullmatch(answer.key.lower())
+    if times[0] and times[1] and (times[0][4] or times[1][4]):  # one half of the day may be missing
+        halves = {times[0][4], times[1][4]} - {None}
+        return len(halves) == 1 and _clock(times[0]) == _clock(times[1])
+    if _LABEL.fullmatch(gold.key) and _LABEL.fullmatch(answer.key):
+        return False
     for side in (gold, answer):
         if ":" in side.key or re.fullmatch(r"-?[0-9A-Z.]+_\{?\d+\}?", side.key) or _is_words(side):
             return False
-    (gold_brackets, gold_entries), (brackets, entries) = _split(gold.text), _split(answer.text)
+    (gold_brackets, gold_entries), (brackets, entries) = (
+        ("", [side.text]) if value else _split(side.text) for side, value in zip((gold, answer), values, strict=True)
+    )
     golds, answers = ([value for entry in side if (value := number(entry))] for side in (gold_entries, entries))
     if len(golds) == len(gold_entries) and len(answers) == len(entries) and max(len(golds), len(answers)) > 1:
         return _same_numbers(gold_brackets, brackets, golds, answers)
@@ -169,29 +244,90 @@ def decide(gold: Answer, answer: Answer) -> bool | None:
     return None
 
 
-_GAP = re.compile(r"\d \d")
+_GAP = re.compile(r"(?<!_)\d \d")
+_TIME = re.compile(r"(\d{1,2})(?::(\d\d))?(?::(\d\d))?(?:([ap])\.?m\.?)?")
+# Capitals in a row are a name, a word, or matrices: AB is not BA.
+_LABEL = re.compile(r"(?:[A-Z](?:_(?:\w|\{\w+\}))?(?:\^(?:\{-1\}|[T\d]))?'*){2,}")
 
 
-def _number(answer: Answer) -> Number | None:
+def _clock(time: re.Match[str]) -> list[int]:
+    return [int(part or 0) for part in time.group(1, 2, 3)]
+
+
+def _number(answer: Answer, other: Answer | None = None) -> Number | None:
+    """Returns the number that an answer is, 2,74 beside 2.74 included."""
     value = number(answer.text)
+    if value is None and other and re.fullmatch(r"-?\d*\.\d+", other.text) and re.fullmatch(r"-?\d+,\d+", answer.text):
+        value = number(answer.text.replace(",", "."))
     return value and value._replace(unit=value.unit | answer.unit)
 
 
+def without_options(gold: Answer, answer: Answer) -> tuple[Answer, Answer]:
+    """Returns what is to be compared if an answer is an option with its value: (C) 12 equals C and 12."""
+    golds, answers = _OPTION.fullmatch(gold.text), _OPTION.fullmatch(answer.text)
+    if golds and answers:
+        same_letter = golds[1] == answers[1]
+        return (_part(gold, golds[2]), _part(answer, answers[2])) if same_letter else (gold, answer)
+    if golds:
+        return _part(gold, golds[1 if _LETTER.fullmatch(answer.key) else 2]), answer
+    if answers:
+        return gold, _part(answer, answers[1 if _LETTER.fullmatch(gold.key) else 2])
+    return gold, answer
+
+
+_LETTER = re.compile(r"\(?([A-Za-z])\)?")
+_OPTION = re.compile(r"\(?([A-J])[).:] (.+)")
+
+
 def without_names(gold: Answer, answer: Answer) -> tuple[Answer, Answer]:
-    r"""Removes the name of the unknown where only one answer has it: x = 5 and 5, x \in [0, 1] and [0, 1].
+    r"""Removes the name of a quantity where only one answer has it: x = 5 and 5, x \in [0, 1] and [0, 1].
 
     The last member of a chain such as 2 + 3 = 5 is the answer if the gold answer is not an equation and no two
-    members contradict each other.
+    members contradict each other. Several names count in their order, AB = 4, CD = 5 as (4, 5); one name twice makes
+    a list.
     """
+    lists = _assigned(gold.text), _assigned(answer.text)
+    if lists[0] and lists[1]:
+        names = [[sorted(name for name, _ in group) for group in side] for side in lists]
+        if names[0] == names[1]:
+            by_name = [[sorted(group, key=itemgetter(0)) for group in side] for side in lists]
+            return _part(gold, _listed(by_name[0])), _part(answer, _listed(by_name[1]))
+    elif lists[0] and _SEVERAL.fullmatch(answer.text):
+        return _part(gold, _listed(lists[0])), answer
+    elif lists[1] and _SEVERAL.fullmatch(gold.text):
+        return gold, _part(answer, _listed(lists[1]))
     golds, answers = _members(gold), _members(answer)
     if len(golds) == 1 or len(answers) == 1:
         if len(golds) == 1:
             return gold, _part(answer, answers[-1]) if _is_value(answers, answer.unit) else answer
-        named = len(golds) == 2 and re.fullmatch(r"\s*(?:[A-Za-z]{1,3}|[\d.]+)(?:\([a-z\d]\))?\s*", golds[0])
-        return (_part(gold, golds[1]), answer) if named else (gold, answer)
+        return (_part(gold, golds[-1]) if _NAME.fullmatch(golds[-2]) else gold), answer
     if len(golds) == len(answers) == 2 and normal(golds[0]).key == normal(answers[0]).key:
         return _part(gold, golds[1]), _part(answer, answers[1])
     return gold, answer
+
+
+_SEVERAL = re.compile(r"(?!.*=).*(?:[,;]|\\pm).*")
+
+
+def _assigned(text: str) -> list[list[tuple[str, str]]]:
+    """Returns the names and values of x = 2, y = 3 in groups between semicolons; nothing for other texts."""
+    groups = []
+    for part in _entries(text, ";") if "=" in text else []:
+        group: list[tuple[str, str]] = []
+        for entry in _entries(part, ","):
+            name, equals, value = entry.rpartition("=")
+            if not (_NAME.fullmatch(name) if equals else group):
+                return []
+            group.append((re.sub(r"\s|(?<=\w)\([^()]*\)\s*$", "", name) or group[-1][0], value))
+        groups.append(group)
+    return groups if sum(map(len, groups)) > 1 else []
+
+
+def _listed(groups: list[list[tuple[str, str]]]) -> str:
+    """Returns values as (4, 5) if each has a name of its own, as 4, 5 if one has several."""
+    lists = [", ".join(value for _, value in group) for group in groups]
+    alone = [len({name.partition("_")[0] for name, _ in group}) == len(group) > 1 for group in groups]
+    return ", ".join(f"({values})" if own else values for values, own in zip(lists, alone, strict=True))
 
 
 def _part(answer: Answer, text: str) -> Answer:
@@ -200,11 +336,12 @@ def _part(answer: Answer, text: str) -> Answer:
 
 def _is_value(members: list[str], units: frozenset[str]) -> bool:
     """Whether the last member of a chain is the value of a name or calculation, not one side of an equation."""
-    before = " ".join(members[:-1])
     if not units and any(_contradict(member, members[-1]) for member in members[:-1]):
         return False
-    return bool(re.fullmatch(r"\s*[A-Za-z]{1,3}\s*", before)) or not (
-        re.search(r"[xyz]", re.sub(r"\\[A-Za-z]+", "", before)) or normal(members[-1]).key == "0"
+    is_zero = normal(members[-1]).key == "0"
+    return all(
+        _NAME.fullmatch(member) or not (is_zero or re.search(r"[xyz]", re.sub(r"\\[A-Za-z]+", "", member)))
+        for member in members[:-1]
     )
 
 
@@ -241,20 +378,24 @@ def _split(text: str) -> tuple[str, list[str]]:
     r"""Returns the brackets around a list, "" for none, and its entries, split at commas outside of brackets."""
     text = text.replace(r"\{", "{").replace(r"\}", "}")
     around = text[:1] + text[-1:]
-    if around in ("()", "[]", "(]", "[)", "{}"):
-        text = text[1:-1]
-    else:
-        around = ""
+    inner = _entries(text[1:-1], ",;") if around in ("()", "[]", "(]", "[)", "{}") else []
+    return (around, inner) if inner else ("", _entries(text, ",;") or [text])
+
+
+def _entries(text: str, signs: str) -> list[str]:
+    """Returns the parts of a text between signs outside of brackets, none if the brackets do not belong together."""
+    if re.search(r"[,;]\s", text):  # then a comma within digits groups them, as in 1,000, 2,000
+        text = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text)
     entries, depth = [""], 0
     for sign in text:
         depth += (sign in "([{") - (sign in ")]}")
-        if sign in ",;" and depth == 0:
+        if depth < 0:  # as in the middle of (1,2) and (3,4)
+            return []
+        if sign in signs and depth == 0:
             entries.append("")
         else:
             entries[-1] += sign
-        if depth < 0:  # as in (1,2) and (3,4): the brackets do not belong together
-            return "", [text]
-    return around, [entry.strip() for entry in entries]
+    return [entry.strip() for entry in entries]
 
 
 def _same_numbers(gold: str, answer: str, golds: list[Number], answers: list[Number]) -> bool:

@@ -2,9 +2,11 @@ r"""The final answer of a reply (paper C3, Appendix E).
 
 The answer is the first of these spans that the reply has outside its thoughts, and the last one of its kind:
 
-1. `\boxed{...}` or `\fbox{...}` with balanced braces. An unclosed box was cut off: no answer.
+1. `\boxed{...}` or `\fbox{...}` with balanced braces, unless a later "final answer is" gives another. An unclosed box
+   was cut off: no answer. Boxes in a row, as \boxed{1} and \boxed{2}, are one answer.
 2. `#### ...` as the last line (GSM8K's form).
-3. The text after "answer is", "answer:", "答案是", "答：" up to the end of the sentence.
+3. The text after "answer is", "answer:", "答案是", "答：" up to the end of the sentence, without
+   what it rejects or explains: 7 of "the answer is 7, not 8" and of "the answer: the largest n is 7".
 4. The whole reply, if it consists only of an answer.
 5. The last formula or number of the text, whichever comes later.
 
@@ -34,12 +36,20 @@ _PHRASE = re.compile(
     r"\banswers?\b[^\n:=：.]{0,60}?(?:\b(?:is|are)\b|[:=：])[\s:*]*|答案[^\n:=：。]{0,10}?[是为為:=：][\s:*]*|答\s*[:：][\s:*]*",
     re.IGNORECASE,
 )
+# Boxes of one answer: \boxed{1}, \boxed{2} and \boxed{3}.
+_FILL = r"(?:[ \t$&,;{}]|,\s|\\[()\[\] ,;!]|\\q?quad(?![A-Za-z])|\\(?:text|mbox)\s*\{)*"
+_BETWEEN = re.compile(
+    rf"{_FILL}(?:[A-Za-z() ]{{0,40}}?\b(?:and|or)\b{_FILL}(?:[A-Za-z](?:_\w)?\s*=\s*)?)?", re.IGNORECASE
+)
 _NUMBER = re.compile(
     r"(?:(?<![\w)}\]])-)?(?:"
-    r"\\[dt]?frac\s*\{[^{}]{1,50}\}\s*\{[^{}]{1,50}\}|(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:/\d+)?|\.\d+)\s?\\?%?"
+    r"\\[dt]?frac\s*\{[^{}]{1,50}\}\s*\{[^{}]{1,50}\}"
+    r"|(?!(?<=[A-Za-z\d])\d{1,20}[A-Za-z])(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+(?:,\d\d?(?![\d,]))?)(?:\.\d+)?(?:/\d+)?|\.\d+)"
+    r"\s?(?:\\?%|[A-Za-z]{1,2}\^\{\d\})?"
 )
 _DELIMITERS = re.compile(r"\$\$|\$|\\[\[\]()]|\\.", re.DOTALL)
 _CLOSED_BY = {"$$": "$$", "$": "$", "\\[": "\\]", "\\(": "\\)"}
+_FINAL = re.compile(r"\bfinal answer(?: is|\s?:):?[\s*]{0,9}(?=[$\d(-]|\\[A-Za-z(\[])", re.IGNORECASE)
 _CJK = re.compile(r"[\u3400-\u9fff]")
 
 
@@ -72,8 +82,8 @@ def final_answer(reply: str) -> Found:
 
 
 def _span(text: str) -> Found:
-    boxed = _boxed(text)
-    if boxed is not None:
+    boxed, end = _boxed(text)
+    if boxed is not None and not _FINAL.search(text, end):
         return boxed
     stripped = text.strip()
     last_line = stripped.rpartition("\n")[2]
@@ -87,25 +97,28 @@ def _span(text: str) -> Found:
     return _last_expression(stripped)
 
 
-def _boxed(text: str) -> Found | None:
-    opened: list[int] = []  # for each open brace, where the box's content starts; -1 outside of boxes
-    content = None
+def _boxed(text: str) -> tuple[Found | None, int]:
+    """Returns the last box, or boxes in a row, and where the text behind it begins."""
+    opened: list[re.Match[str] | None] = []  # for each open brace, the start of its box; `None` outside of boxes
+    contents: list[str] = []
+    begin = end = 0  # of the last box
     for token in _BOX.finditer(text):
-        mark = token.group()
+        mark, box, content = token.group(), None, ""
         if mark == "}":
-            start = opened.pop() if opened else -1
-            if start >= 0:
-                content = text[start : min(token.start(), start + MAX_ANSWER + 1)]
-        elif mark == "{":
-            opened.append(-1)
-        elif len(mark) > 2:
-            if mark.endswith("{"):
-                opened.append(token.end())
-            else:  # \boxed 5
-                content = re.split(r"[$\n]", text[token.end() : token.end() + MAX_ANSWER + 1], maxsplit=1)[0]
-    if any(start >= 0 for start in opened):
-        return Found(None, "the last box is never closed")
-    return None if content is None else Found(content)
+            box = opened.pop() if opened else None
+            content = text[box.end() : min(token.start(), box.end() + MAX_ANSWER + 1)] if box else ""
+        elif mark == "{" or (len(mark) > 2 and mark.endswith("{")):
+            opened.append(token if len(mark) > 2 else None)
+        elif len(mark) > 2:  # \boxed 5
+            box, content = token, re.split(r"[$\n]", text[token.end() : token.end() + MAX_ANSWER + 1], maxsplit=1)[0]
+        if box is not None:
+            if box.start() < begin or not _BETWEEN.fullmatch(text, end, box.start()):
+                contents = []
+            contents.append(content)
+            begin, end = box.start(), max(token.end(), box.end() + len(content))
+    if any(opened):
+        return Found(None, "the last box is never closed"), len(text)
+    return Found(", ".join(dict.fromkeys(contents))) if contents else None, end
 
 
 def _formulas(text: str) -> list[tuple[int, int, str]]:
@@ -129,15 +142,32 @@ def _formulas(text: str) -> list[tuple[int, int, str]]:
 def _after_phrase(rest: str) -> str:
     """Returns the answer in the text after "the answer is"."""
     rest = rest.lstrip()
-    formulas = _formulas(rest)
-    sentence = _sentence(rest, formulas)
-    inside = [formula for formula in formulas if formula[1] <= len(sentence)]
+    sentence = _claim(_sentence(rest, _formulas(rest)))
+    inside = _formulas(sentence)
     if inside and not re.search(r"\d", sentence[: inside[0][0]]):
         last = 0  # formulas in a row, as in "$1$ and $2$", are one answer
         while last + 1 < len(inside) and _is_joint(sentence[inside[last][1] : inside[last + 1][0]]):
             last += 1
         return ", ".join(content for _, _, content in inside[: last + 1])
     return sentence if _is_plain(sentence) else (_last_expression(sentence).answer or "")
+
+
+def _claim(sentence: str) -> str:
+    """Returns what a sentence gives as the answer, without what it rejects or explains: 7 of "7, not 8"."""
+    sentence = _REJECTED.sub("", sentence)
+    aside = _ASIDE.search(sentence)
+    sentence = sentence[: aside.start()] if aside and sentence[: aside.start()].strip() else sentence
+    named = _SUBJECT.match(sentence)
+    return sentence[named.end() :] if named else sentence
+
+
+_REJECTED = re.compile(r"\s*not\b.*?(?:\bbut\b|[,;]\s*it(?:'s| is))\s*", re.IGNORECASE | re.DOTALL)
+_ASIDE = re.compile(
+    r"[\s,;(]*(?:(?:[,;(]|\band)\s*not\b|\bnot\s+[\d$\\-]|\b(?:rather than|instead of|because|since)\b|,\s*as\b)"
+    r"|;[^;]*\b(?:is|are|was|were)\b",
+    re.IGNORECASE,
+)
+_SUBJECT = re.compile(r"[^\d]*\b(?:is|are|equals)\s+(?=[^\d\\$]{0,20}[\d\\$])", re.IGNORECASE)
 
 
 def _is_joint(text: str) -> bool:

@@ -89,7 +89,7 @@ def clash(first: frozenset[str], second: frozenset[str]) -> bool:
     return not (first <= second or second <= first)
 
 
-_DECIMAL = r"(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d*)?|\.\d+)"
+_DECIMAL = r"(?:(?:[1-9]\d{0,2}(?:,\d{3})+(?!\d)|\d+)(?:\.\d*)?|\.\d+)"
 _REPEATING = re.compile(r"(\d*)\.(\d*)(?:\\(?:overline|bar|dot)\s*\{\s*(\d+)\s*\}|\((\d+)\))")
 _WHOLE = re.compile(
     rf"({_DECIMAL})(?:[eE]([+-]?\d{{1,3}})(?!\d)|\s*(?:\\times|\\cdot|\*)\s*10\s*\^\s*\{{?([+-]?\d{{1,3}})\}}?)?"
@@ -97,7 +97,7 @@ _WHOLE = re.compile(
 _FRACTION = re.compile(
     rf"(\d+(?:\s+|(?=\\frac)))?(?:\\frac\{{\s*(-?{_DECIMAL})\s*\}}\{{\s*({_DECIMAL})\s*\}}|({_DECIMAL})\s*/\s*({_DECIMAL}))"
 )
-_PERCENT = re.compile(r"\s*(?:\\?%|per\s?cent\b)")
+_PERCENT = re.compile(r"\s*(?:\\?%|per\s?cent(?:age)?\b|pct\b)")
 _SCALE = re.compile(rf"[\s-]*({'|'.join(_SCALES)})s?\b", re.IGNORECASE)
 _CHINESE_SCALE = re.compile(rf"\s*([{''.join(_CHINESE_SCALES)}]+)")
 
@@ -206,7 +206,8 @@ def unit_in_group(words: str) -> frozenset[str] | None:
     latin = re.findall(r"[a-z]+", words.lower())
     if not latin:
         return unit_of(words)
-    return None if _is_no_unit(latin) else _known(words)
+    is_letter = len(words.strip()) == 1 and latin[0] not in _UNIT  # a variable, as i or e
+    return None if is_letter or _is_no_unit(latin) else _known(words)
 
 
 def _is_no_unit(words: list[str]) -> bool:
@@ -240,6 +241,8 @@ def arithmetic(text: str) -> Fraction | None:
     Parses +, -, *, \cdot, \times, /, \div, \frac, brackets and whole powers. Terms without an operator between them
     are left to the algebra, since 2(3) is a product and 2 1/3 a sum.
     """
+    if re.search(r"\(\s*\d{1,3}(?:,\d{3})+\s*\)", text):  # a pair
+        return None
     tokens, start = [], 0
     while text[start:].strip():
         token = _TOKEN.match(text, start)

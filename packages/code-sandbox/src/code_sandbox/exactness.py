@@ -10,6 +10,8 @@ from typing import Any
 import sympy
 from sympy.core.function import AppliedUndef
 
+from code_sandbox.notation import Refused, refusal_of_tree
+
 _DIGITS = 60
 """Two constants that agree in this many digits count as equal: no known coincidence gets half as far."""
 _REVERSED = {
@@ -19,6 +21,26 @@ _REVERSED = {
     sympy.GreaterThan: sympy.LessThan,
 }
 _TRIES = (sympy.Rational(7, 5), sympy.Rational(13, 7))
+
+
+def computable(tree: Any) -> Any:
+    """Returns a tree of SymPy that the algebra may compute with.
+
+    Raises:
+        Refused: it has numbers or parts that are not allowed.
+    """
+    if reason := refusal_of_tree(tree):
+        raise Refused(reason)
+    return tree
+
+
+def divisors(name: str, values: Any) -> Any:
+    """Returns the `gcd` or `lcm` of values, in whole numbers: the library takes the values of sums to 15 digits.
+
+    Raises:
+        Refused: as in `computable`.
+    """
+    return sympy.UnevaluatedExpr(getattr(sympy, name)([computable(value).doit() for value in values]))
 
 
 def numbers_equal(one: Any, other: Any, *_: Any) -> bool:

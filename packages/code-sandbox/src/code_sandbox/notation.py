@@ -2,17 +2,19 @@ r"""The notation that the algebra accepts: a short list, so that no text can bec
 
 SymPy keeps text as the *name* of a symbol and, in some places (`Sum.evalf`, `nsolve`, roots of polynomials), compiles
 a function whose source holds such names. So two lists guard it, one for the text and one for the tree parsed from it:
-plain short names, and the commands and kinds of nodes that an answer needs. Sums, products, integrals, limits and
-texts within formulas are not on them. Other text equals the same text only.
+plain short names, and the commands and kinds of nodes that an answer needs. Sums, products, limits and texts within
+formulas are not on them; integrals are, since they are computed by the rules of a school book. Other text equals the
+same text only.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
 COMMANDS = frozenset({
-    "frac", "sqrt", "pi", "infty", "cdot", "times", "div", "pm", "mp", "binom", "left", "right",
+    "frac", "sqrt", "int", "pi", "infty", "cdot", "times", "div", "pm", "mp", "binom", "left", "right",
     "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "log", "ln", "exp",
     "lfloor", "rfloor", "lceil", "rceil", "lvert", "rvert", "vert", "max", "min", "gcd", "lcm", "mod",
     "cup", "cap", "setminus", "emptyset", "varnothing", "in", "le", "ge", "leq", "geq", "lt", "gt", "ne", "neq",
@@ -42,7 +44,7 @@ _NODES = frozenset({
     "Integer", "Rational", "Half", "One", "Zero", "NegativeOne", "Float", "Pi", "Exp1", "ImaginaryUnit", "EulerGamma",
     "Infinity", "NegativeInfinity", "ComplexInfinity", "NaN",
     "Symbol", "Add", "Mul", "Pow", "UnevaluatedExpr", "Abs", "floor", "ceiling",
-    "factorial", "binomial", "Mod", "Max", "Min", "exp", "log", "sin", "cos", "tan", "cot", "sec", "csc",
+    "factorial", "binomial", "Integral", "Mod", "Max", "Min", "exp", "log", "sin", "cos", "tan", "cot", "sec", "csc",
     "asin", "acos", "atan", "acot", "asec", "acsc", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
     "Tuple", "FiniteSet", "Interval", "Union", "Intersection", "Complement", "EmptySet", "Reals", "Naturals",
     "Integers", "Rationals", "Complexes", "Equality", "Unequality", "StrictLessThan", "LessThan", "StrictGreaterThan",
@@ -55,6 +57,10 @@ _FUNCTION = re.compile(r"[A-Za-z](?:_[0-9A-Za-z])?")
 MOST_NODES = 2_000
 MOST_DIGITS = 20_000
 """The most digits of a number that an answer writes as a power or a factorial."""
+
+
+class Refused(Exception):
+    """The algebra must not compute with this tree."""
 
 
 def refusal_of_text(text: str) -> str | None:
@@ -76,7 +82,10 @@ def refusal_of_text(text: str) -> str | None:
 
 
 def refusal_of_tree(tree: Any) -> str | None:
-    """Returns why the algebra does not compute with a tree of SymPy, `None` if it does. Evaluates nothing."""
+    """Returns why the algebra does not compute with a tree of SymPy, `None` if it does.
+
+    Evaluates nothing but exponents that have small numbers and no names.
+    """
     waiting, seen = [tree], 0
     while waiting:
         node = waiting.pop()
@@ -115,6 +124,8 @@ def _digits(node: Any) -> float:
         return parts[0] * _at_most(node.args[1], parts[1])
     if kind in ("factorial", "binomial", "exp"):
         return 2 * parts[0] * _at_most(node.args[0], parts[0])
+    if kind == "Integral":
+        return math.prod(parts)  # a bound takes the place of the variable
     return max(parts) + len(parts) if kind != "Mul" else sum(parts)
 
 
@@ -122,4 +133,7 @@ def _at_most(node: Any, digits: float) -> float:
     """Returns a bound on a number with so many digits, infinite if beyond all limits."""
     if getattr(node, "is_Rational", False):
         return max(1.0, float(abs(node.p)) / float(node.q)) if digits < 300 else float("inf")
-    return 10.0**digits if digits < 6 and not node.free_symbols and node.args else 1.0 if digits < 6 else float("inf")
+    if node.free_symbols or not node.args or digits >= 300:
+        return 1.0 if digits < 6 else float("inf")
+    value = abs(node.evalf(5))  # an exponent such as (5 + \sqrt{13})/6, whose numbers are small
+    return max(1.0, float(value)) if value.is_Float or value.is_Rational else float("inf")
