@@ -24,7 +24,7 @@ from hf_credit.environments.tasks import tasks
 from hf_credit.policies.demonstrations import Demonstration
 from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
 from hf_credit.policies.scripted import play
-from hf_credit.rollouts import Chat, Decision, EnvironmentInteraction, RolloutRequest
+from hf_credit.rollouts import Chat, Decision, EnvironmentInteraction, Episode, RolloutRequest
 from hf_credit.rollouts.chat import Thread
 from hf_credit.trainers.micro import settings_of
 from hf_credit.trainers.warm_up import WarmUpTrainer
@@ -76,10 +76,15 @@ def memorised_policy(
     return model.eval(), tokenizer
 
 
-def _scripted(interaction: EnvironmentInteraction, chat: Chat, seed: int) -> Demonstration:
+def scripted(interaction: EnvironmentInteraction, chat: Chat, seed: int) -> Episode:
+    """The oracle's play of a training task."""
     player = interaction.scripted_player(1.0)
     assert player is not None
-    episode = play(interaction, chat, player, RolloutRequest(task={"seed": seed}, seed=seed))
+    return play(interaction, chat, player, RolloutRequest(task={"seed": seed}, seed=seed))
+
+
+def _scripted(interaction: EnvironmentInteraction, chat: Chat, seed: int) -> Demonstration:
+    episode = scripted(interaction, chat, seed)
     decisions = list(episode.decisions)
     if interaction.history == "append":
         last = decisions[-1]

@@ -199,7 +199,8 @@ def test_only_attention_to_everything_by_torch_itself_packs_rows(changed: dict[s
 
 
 def test_dropout_and_the_balance_of_experts_are_not_packed() -> None:
-    for model in (qwen(attention_dropout=0.1), nn_with_dropout()):
+    opt = AutoModelForCausalLM.from_config(OPTConfig(**{**FAMILIES["opt"].to_dict(), "dropout": 0.1}))
+    for model in (qwen(attention_dropout=0.1), nn_with_dropout(), opt):
         assert "dropout" in obstacle(model.train())
         assert not obstacle(model.eval())
     experts = Qwen3MoeConfig(**SIZES, moe_intermediate_size=8, num_experts=4, num_experts_per_tok=2)

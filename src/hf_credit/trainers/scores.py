@@ -130,7 +130,12 @@ def obstacle(model: PreTrainedModel) -> str:
     takes position ids. Active dropout would draw other random numbers, and the load balance of experts would differ.
     """
     config = model.config.get_text_config()
-    rates = [getattr(config, "attention_dropout", 0.0), *(m.p for m in model.modules() if isinstance(m, nn.Dropout))]
+    rates = [
+        rate
+        for module in model.modules()
+        for name, rate in vars(module).items()  # some families have no module for it, but a number
+        if isinstance(rate, float) and ("drop" in name or isinstance(module, nn.Dropout))
+    ]
     found = {
         "adapters of virtual tokens stand before every row": _has_virtual_tokens(model),
         "it needs full attention by attn_implementation sdpa or eager in every layer": not reads_in_parts(model),
