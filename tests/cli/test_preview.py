@@ -61,6 +61,18 @@ def test_text_in_an_episode_does_not_control_the_terminal(recipe: Callable[..., 
     assert "not trained on" in text
 
 
+def test_a_long_text_of_an_episode_is_cut_in_its_middle(recipe: Callable[..., Path], micro_policy: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(micro_policy)
+    ids = tuple(tokenizer.encode("fill", add_special_tokens=False)) * 100
+    decision = Decision(role="agent", state=None, context_ids=(), action_ids=ids, logprobs=None, action_text="")
+    episode = Episode(decisions=(decision,), outcome=1.0, ending=Ending.FINISHED)
+    assert "characters left out" not in transcript(episode, [1.0], tokenizer)
+    text = transcript(episode, [1.0], tokenizer, most=20)
+    assert "characters left out" in text
+    assert len(text) < 250
+    assert text.endswith("--- ended: finished, outcome 1\n")
+
+
 def test_a_served_recipe_is_previewed_with_the_synchronous_seam(recipe: Callable[..., Path]) -> None:
     with pytest.raises(ValueError, match="add --seam synchronous"):
         preview(["--config", str(recipe(seam="asynchronous", use_cpu=None))])

@@ -227,7 +227,9 @@ def test_the_card_has_the_base_model_and_a_bibtex_citation(one_update: Callable[
     assert "@misc{vprfar,\n  title = {{Verifiable Process Rewards for Agentic Reasoning}}," in card
 
 
-def test_each_decision_is_logged_as_a_row_with_its_credit(one_update: Callable[..., Any], micro_policy: Path) -> None:
+def test_each_decision_is_logged_as_a_row_with_its_credit(
+    one_update: Callable[..., Any], micro_policy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     import pandas as pd
 
     seen: list[Any] = []
@@ -239,7 +241,13 @@ def test_each_decision_is_logged_as_a_row_with_its_credit(one_update: Callable[.
             ):
                 seen.extend(zip(episode.decisions, values, strict=True))
 
-    trainer = one_update(micro_policy, log_completions=True, trainer_kwargs={"callbacks": [Watch()]})
+    kwargs = {"num_completions_to_print": 1, "trainer_kwargs": {"callbacks": [Watch()]}}
+    trainer = one_update(micro_policy, log_completions=True, **kwargs)
+    printed = capsys.readouterr().out
+    assert printed.count("Step 1") == printed.count("--- ended: ") == 1
+    assert "--- agent reads " in printed
+    assert "advantage " in printed
+    assert "Completion" not in printed  # of TRL's table
     table = pd.read_parquet(Path(trainer.args.output_dir) / "completions" / "completions_00001.parquet")
     assert len(table) == len(seen) > 8  # more decisions than episodes
     assert [reply[0]["content"] for reply in table["completion"]] == [decision.action_text for decision, _ in seen]

@@ -180,6 +180,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         if self.log_completions:
             self.add_callback(CompletionsTable())
             self.show_completions([])
+            self.num_completions_to_print = 0  # the callback prints in place of TRL
         region = args.region()
         self.projection = None if region is None else Projection(region, self)
         if self.projection is not None:
@@ -607,7 +608,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
                     self.metrics["train"][f"world/{name}"] = [sum(process[name] for process in gathered)]
 
     def show_completions(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Replaces the completions in the table that TRL prints and sends to trackers by decisions.
+        """Replaces the completions in the table that TRL stores and sends to trackers by decisions.
 
         Args:
             rows: from `hf_credit.trainers.recording.log_rows`, any number.

@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.panel import Panel
+from rich.text import Text
 from transformers import PreTrainedTokenizerBase, TrainerCallback
 
 from hf_credit.collectors import RolloutBatch
@@ -19,6 +22,7 @@ from hf_credit.evaluation.credited import (
     CreditedEpisode,
     CreditedReply,
     credited_episodes,
+    cut,
     new_context,
     read_episodes,
     write_episodes,
@@ -34,6 +38,9 @@ from hf_credit.rollouts import Engine, Episode, LocalContext
 from hf_credit.trainers.callbacks import EpisodeCallback
 
 logger = logging.getLogger(__name__)
+
+_PRINTED = 2  # episodes, unless `num_completions_to_print` says otherwise
+_MOST_OF_A_TEXT, _MOST_OF_AN_EPISODE = 2_000, 10_000  # printed characters
 
 
 class RunRecorder(TrainerCallback):
@@ -157,12 +164,19 @@ class EpisodeRecorder(EpisodeCallback):
 
 
 class CompletionsTable(EpisodeCallback):
-    """Adds the decisions of all processes to the table of completions that TRL prints and sends to trackers."""
+    """Prints some episodes of a logged update, and adds all decisions to the table that goes to a file and trackers.
+
+    It prints the first episode of each of the first `num_completions_to_print` task rows of the main process.
+    """
+
+    def __init__(self) -> None:
+        self._printed: list[str] = []
 
     def on_episodes(
         self, trainer: Any, collected: RolloutBatch, advantages: Sequence[Sequence[DecisionCredit]]
     ) -> None:
-        found = credited_episodes(collected, advantages, trainer.chat.tokenizer, trainer.state.global_step + 1)
+        tokenizer = trainer.chat.tokenizer
+        found = credited_episodes(collected, advantages, tokenizer, trainer.state.global_step + 1)
         before = trainer.ranks.rank_offset(len(found))
         rows = [row for number, episode in enumerate(found, before) for row in log_rows(episode, number)]
         rows = trainer.ranks.gather(rows)
@@ -174,13 +188,35 @@ class CompletionsTable(EpisodeCallback):
             if not events:
                 del row["extra"]["event"]
         trainer.show_completions(rows)
+        if trainer.model.training:
+            pairs = reversed(list(zip(collected.trained, advantages, strict=True)))
+            first = {sample.instance: (sample.episode, credit) for sample, credit in pairs}
+            most = trainer.args.num_completions_to_print
+            shown = [first[place] for place in sorted(first)[: _PRINTED if most is None else max(most, 0)]]
+            self._printed = [transcript(*pair, tokenizer, most=_MOST_OF_A_TEXT) for pair in shown]
+
+    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.is_world_process_zero:
+            for text in self._printed:
+                shown = Text(cut(text, _MOST_OF_AN_EPISODE))
+                shown.highlight_regex(r"(?m)^--- .*$", "bold cyan")
+                Console().print(Panel(shown, title=f"Step {state.global_step}"))
+        self._printed = []
 
 
-def transcript(episode: Episode, credit: Sequence[DecisionCredit], tokenizer: PreTrainedTokenizerBase) -> str:
+def transcript(
+    episode: Episode, credit: Sequence[DecisionCredit], tokenizer: PreTrainedTokenizerBase, most: int | None = None
+) -> str:
     """Writes an episode as the policy reads and writes it, with special tokens, and the credit of each reply.
 
-    A context that continues an earlier one is written from there on. Control characters are written as codes.
+    A context that continues an earlier one is written from there on. Control characters are written as codes. A text
+    with more than `most` characters is cut in its middle.
     """
+
+    def written(ids: Sequence[int]) -> str:
+        text = str(tokenizer.decode(list(ids)))
+        return written_out(text if most is None else cut(text, most))
+
     lines = []
     for place, (decision, own) in enumerate(zip(episode.decisions, credit, strict=True)):
         advantage = one_number(own)
@@ -188,9 +224,9 @@ def transcript(episode: Episode, credit: Sequence[DecisionCredit], tokenizer: Pr
         read = new_context(episode.decisions[:place], decision)
         lines += [
             f"--- {decision.role} reads {len(read)} tokens ({len(decision.context_ids)} in all)",
-            written_out(str(tokenizer.decode(list(read)))),
+            written(read),
             f"--- {decision.role} writes {len(decision.action_ids)} tokens, {credited}",
-            written_out(str(tokenizer.decode(list(decision.action_ids)))),
+            written(decision.action_ids),
         ]
     reason = f" ({written_out(episode.error)})" if episode.error else ""
     return "\n".join([*lines, f"--- ended: {episode.ending}{reason}, outcome {episode.outcome:g}", ""])
@@ -233,7 +269,7 @@ def log_rows(episode: CreditedEpisode, number: int) -> list[dict[str, Any]]:
 
 
 def completion_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The columns of the table of completions that TRL prints, stores and sends to trackers.
+    """The columns of the table of completions that TRL stores and sends to trackers.
 
     Args:
         rows: from `log_rows`, any number.

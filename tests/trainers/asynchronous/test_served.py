@@ -245,4 +245,4 @@ def test_completions_are_logged_with_their_credit(
     assert table["advantage"].tolist() == pytest.approx([one.credit for one in decisions], abs=1e-4, nan_ok=True)
     assert {"step", "prompt", "reward", "verdict", "outcome", "episode", "turn", "role"} <= set(table.columns)
     printed = capsys.readouterr().out
-    assert [printed.count(f"Step {step}") for step in (1, 2, 3)] == [1, 1, 1]  # none of an evaluation
+    assert [printed.count(f"Step {step}") for step in (1, 2, 3)] == [2, 2, 2]  # episodes, none of an evaluation

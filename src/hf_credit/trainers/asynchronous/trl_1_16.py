@@ -15,7 +15,6 @@ from datasets import Dataset
 from peft import PeftConfig
 from transformers import AttentionInterface, PreTrainedTokenizerBase, TrainerCallback
 from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer, async_grpo_trainer, packing
-from trl.trainer.utils import print_prompt_completions_sample
 
 from hf_credit.files import replaced
 from hf_credit.policies.role_policies import use_adapter
@@ -271,21 +270,18 @@ def kernel_at_hand() -> bool:
 
 
 def _log_completions(columns: Mapping[str, Any], args: Any, step: int) -> None:
-    """Prints a sample of completions, writes all to `completions` in `output_dir`, and sends them to trackers.
+    """Writes all completions to `completions` in `output_dir`, and sends them to trackers.
 
     As TRL's `GRPOTrainer.log` does.
 
     Args:
         columns: from `completion_columns`.
-        args: the settings, with `num_completions_to_print`.
+        args: the settings.
         step: number of updates made.
     """
     prompts, completions, rewards, advantages, extra = (
         columns[name] for name in ("prompt", "completion", "rewards", "advantages", "extra")
     )
-    if installed("rich"):
-        sample = args.num_completions_to_print
-        print_prompt_completions_sample(prompts, completions, rewards, advantages, step, sample, extra=dict(extra))
     steps = [step] * len(prompts)
     table = {"step": steps, "prompt": prompts, "completion": completions, **rewards, **extra, "advantage": advantages}
     frame: Any = Dataset.from_dict(table).to_pandas()
