@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hf_credit.boundary import encodable
 from hf_credit.safe_io import parse_json
 
 MOST_CHARACTERS = 16_384
@@ -234,10 +235,7 @@ def _value(text: str) -> Any:
     Raises:
         ValueError: it is not JSON, or nested too deep.
     """
-    written = json.dumps(
-        parse_json(text, broken_text=True, most_depth=MOST_DEPTH), ensure_ascii=False, allow_nan=False
-    )
-    return json.loads(written.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+    return encodable(parse_json(text, broken_text=True, most_depth=MOST_DEPTH, finite=True))
 
 
 def _call(name: Any, arguments: Any) -> Call:
