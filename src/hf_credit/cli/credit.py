@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from hf_credit.cli.options import parse_options
+from hf_credit.cli.options import MethodOptions, parse_options
 from hf_credit.files import write
 
 _MAX_FAILURES_SHOWN = 10
@@ -18,9 +18,7 @@ _MAX_FAILURES_SHOWN = 10
 def credit(
     traces: Annotated[Path, typer.Argument(help="A file of JSON lines, one trace per line.", show_default=False)],
     method: Annotated[str, typer.Option(help="A method, or module:factory, that needs no replays.")],
-    method_option: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the method; repeatable.")
-    ] = None,
+    method_option: MethodOptions = None,
     out: Annotated[Path | None, typer.Option(help="Write JSON lines to this file, one per reply.")] = None,
     page: Annotated[Path | None, typer.Option(help="Write the shown trace to this file as HTML.")] = None,
     line: Annotated[

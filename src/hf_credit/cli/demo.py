@@ -237,11 +237,10 @@ def _evaluate(recipe: DemoRecipe, output: Path, progress: Progress) -> dict[str,
     for name, folder in folders(output).items():
         spec = TaskSpec.load(folder)
         assert spec is not None  # written with the policy
-        task = progress.task(f"evaluate {name}", recipe.held_out * recipe.blanks)
-        results[name] = evaluate_model(
-            str(folder), spec, recipe.held_out, seed=recipe.seed, device="cpu", on_replies=task.advance
-        )
-        task.finish()
+        with progress.replies(f"evaluate {name}") as counted:
+            results[name] = evaluate_model(
+                str(folder), spec, recipe.held_out, seed=recipe.seed, device="cpu", **counted
+            )
         write(folder / "evaluation.json", results[name].to_json())
     return results
 

@@ -10,7 +10,7 @@ import typer
 
 from hf_credit.cli.options import with_options
 from hf_credit.cli.played import AsJson, ModelArgument, Played, warn_of_own_replies
-from hf_credit.cli.progress import Progress, Task, print_rows
+from hf_credit.cli.progress import Progress, print_rows
 from hf_credit.files import write
 
 if TYPE_CHECKING:
@@ -65,8 +65,7 @@ def evaluate(
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)
     save = None if save_episodes is None else _saving(save_episodes, model, spec, played.trust_remote_code)
-    with Progress() as progress:
-        turns: list[Task] = []
+    with Progress() as progress, progress.replies("turns") as counted:
         results = evaluate_model(
             model,
             spec,
@@ -76,12 +75,10 @@ def evaluate(
             split=played.split,
             first_task=played.first_task,
             seed=seed,
-            on_begin=lambda max_turns: turns.append(progress.task("turns", max_turns)),
-            on_replies=lambda replies: turns[0].advance(replies),
             on_episodes=save,
+            **counted,
             **played.loading(),
         )
-        turns[0].finish()
     if output is not None:
         write(output, results.to_json())
     if as_json:

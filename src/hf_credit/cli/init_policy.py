@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hf_credit.cli.options import EnvironmentOptions, TaskName, parse_options
-from hf_credit.cli.progress import Progress, Task
+from hf_credit.cli.progress import Progress
 
 if TYPE_CHECKING:
     from hf_credit.policies.micro import MicroConfig
@@ -75,9 +74,8 @@ def create(spec: TaskSpec, config: MicroConfig, output: Path, progress: Progress
         ValueError: a setting is invalid, or the task has neither an oracle nor a scripted player.
     """
     from hf_credit.cli.training_progress import ShowProgress
-    from hf_credit.environments.tasks import task_seed
-    from hf_credit.rollouts import RolloutRequest
-    from hf_credit.rollouts.capabilities import Scripted, TaskSource
+    from hf_credit.rollouts.capabilities import Scripted
+    from hf_credit.tasks.rows import own_starts
     from hf_credit.trainers.micro import init_scripted_policy
 
     interaction = spec.build()
@@ -87,17 +85,6 @@ def create(spec: TaskSpec, config: MicroConfig, output: Path, progress: Progress
             f"scripted play needs a task with an oracle or a scripted player, got {spec.name!r} without; choose "
             "another task."
         )
-    rows = TaskSource(interaction).tasks("train", config.episodes)
-    starts: list[RolloutRequest[Any]] = [
-        RolloutRequest(task=row, seed=task_seed("train", index)) for index, row in enumerate(rows)
-    ]
-    scripted = progress.task("scripted play", config.episodes)
-    shown = [ShowProgress(progress, "warm-up")]
-    init_scripted_policy(interaction, player, _shown(starts, scripted), output, config, shown)
+    starts = progress.over(own_starts(interaction, "train", config.episodes), "scripted play")
+    init_scripted_policy(interaction, player, starts, output, config, [ShowProgress(progress, "warm-up")])
     spec.complete().save(output)
-
-
-def _shown(starts: Sequence[Any], task: Task) -> Iterator[Any]:
-    for start in starts:
-        task.advance()
-        yield start

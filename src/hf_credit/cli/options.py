@@ -31,6 +31,17 @@ EnvironmentOptions = Annotated[
     list[str] | None,
     typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the task; repeatable."),
 ]
+MethodOptions = Annotated[
+    list[str] | None,
+    typer.Option("--method-option", metavar="NAME=VALUE", help="An option of the method; repeatable."),
+]
+OracleOptions = Annotated[
+    list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of --oracle; repeatable.")
+]
+DatasetOption = Annotated[
+    str | None, typer.Option(help="Task rows: a file or an id on the Hub; by default those of the task.")
+]
+SplitOption = Annotated[str, typer.Option(help="Split of the dataset, if it has splits.")]
 DeviceOption = Annotated[
     str | None, typer.Option(help="Device of the model, such as cuda:0; by default a GPU if there is one.")
 ]

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hf_credit.cli.options import DeviceOption, EnvironmentOptions, given, named_oracle, parse_options
+from hf_credit.cli.options import (
+    DatasetOption,
+    DeviceOption,
+    EnvironmentOptions,
+    OracleOptions,
+    SplitOption,
+    given,
+    named_oracle,
+    parse_options,
+)
 from hf_credit.trust import NO_CONSENT, Consent, search_here
 
 if TYPE_CHECKING:
@@ -95,17 +104,13 @@ class Prompted:
 class Played(Prompted):
     """Options of a command that plays a task with a policy."""
 
-    dataset: Annotated[
-        str | None, typer.Option(help="Task rows: a file or an id on the Hub; by default those of the task.")
-    ] = None
-    split: Annotated[str, typer.Option(help="Split of the dataset, if it has splits.")] = "test"
+    dataset: DatasetOption = None
+    split: SplitOption = "test"
     first_task: Annotated[int, typer.Option(help="Index of the first task.", min=0)] = 0
     oracle: Annotated[
         str | None, typer.Option(help="Oracle that judges the actions; by default that of the environment.")
     ] = None
-    oracle_option: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of --oracle; repeatable.")
-    ] = None
+    oracle_option: OracleOptions = None
     role_model: Annotated[
         list[str] | None,
         typer.Option(metavar="ROLE=MODEL", help="Model of an untrained role, such as a judge; repeatable."),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
 
 from rich import box
 from rich.console import Console, RenderableType
@@ -13,6 +14,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 from rich.table import Table
+
+T = TypeVar("T")
 
 _SECONDS_BETWEEN_LINES = 10.0
 _STEPS_OF_AN_ESTIMATE = 3  # after the first ones: fewer are no rate
@@ -36,9 +39,8 @@ class Task:
         self._progress = progress
         self._id = progress.bars.add_task(name, total=total, note="")
         self._shown = time.monotonic()
-        self._first: tuple[int, float] | None = (
-            None  # the first steps, which include the set-up, and when they were done
-        )
+        # The first steps, which include the set-up, and when they were done.
+        self._first: tuple[int, float] | None = None
 
     def begin_at(self, done: int) -> None:
         """Counts `done` steps of an earlier run, which the estimate of the remaining time ignores."""
@@ -99,6 +101,23 @@ class Progress:
         """Starts a task of `total` steps."""
         self.say(f"{name} ...")
         return Task(self, name, total)
+
+    def over(self, items: Sequence[T], name: str) -> Iterator[T]:
+        """Yields items, and shows how many."""
+        task = self.task(name, len(items))
+        for item in items:
+            task.advance()
+            yield item
+
+    @contextlib.contextmanager
+    def replies(self, name: str) -> Iterator[dict[str, Any]]:
+        """Shows the replies of an evaluation: yields its `on_begin` and `on_replies`."""
+        begun: list[Task] = []
+        yield {
+            "on_begin": lambda most: begun.append(self.task(name, most)),
+            "on_replies": lambda count: begun[0].advance(count),
+        }
+        begun[0].finish()
 
     def line(self, text: str) -> None:
         """Prints a line, above the bars if there are any."""

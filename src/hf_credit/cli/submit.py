@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from hf_credit.cli.options import DeviceOption, parse_options
-from hf_credit.cli.progress import Progress, Task
+from hf_credit.cli.options import DeviceOption, MethodOptions, parse_options
+from hf_credit.cli.progress import Progress
 from hf_credit.files import write
 
 BenchmarkOption = Annotated[str, typer.Option(help="The dataset of the season, as owner/name.")]
@@ -28,10 +28,7 @@ def submit(
     benchmark: BenchmarkOption,
     name: Annotated[str | None, typer.Option(help="Name of the entry; by default the method's.")] = None,
     method: Annotated[str | None, typer.Option(help="Submit the credit of this method to a credit board.")] = None,
-    method_option: Annotated[
-        list[str] | None,
-        typer.Option("--method-option", metavar="NAME=VALUE", help="An option of the method; repeatable."),
-    ] = None,
+    method_option: MethodOptions = None,
     publish_as: Annotated[
         str | None, typer.Option(help="Repository to publish folders to, as owner/name; several get -0, -1, ...")
     ] = None,
@@ -89,8 +86,7 @@ def submit(
                 named.append(f"{repo}@{publish_run(hub, Path(run), repo)}")
             else:
                 named.append(run)
-        with Progress() as progress:
-            replies: list[Task] = []
+        with Progress() as progress, progress.replies("replies") as counted:
             submission = make_submission(
                 hub,
                 benchmark,
@@ -101,10 +97,8 @@ def submit(
                 seeds=seed or (),
                 command=command,
                 device=device,
-                on_begin=lambda most: replies.append(progress.task("replies", most)),
-                on_replies=lambda count: replies[0].advance(count),
+                **counted,
             )
-            replies[0].finish()
     if output is not None:
         for file, content in submission.files.items():
             write(output / file, content if isinstance(content, bytes) else content.read_bytes())

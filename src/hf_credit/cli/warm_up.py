@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hf_credit.cli.credit import say_skipped
-from hf_credit.cli.options import named_oracle, with_options
+from hf_credit.cli.options import DatasetOption, OracleOptions, SplitOption, named_oracle, with_options
 from hf_credit.cli.played import ModelArgument, Prompted
-from hf_credit.cli.progress import Progress, Task, print_rows
+from hf_credit.cli.progress import Progress, print_rows
 from hf_credit.files import write
 
 if TYPE_CHECKING:
-    from hf_credit.evaluation.results import EvalResults
     from hf_credit.policies.demonstrations import Demonstration
     from hf_credit.policies.scripted import Walk
     from hf_credit.rollouts import Chat, Interaction, RolloutRequest
@@ -48,23 +47,18 @@ def warm_up(
     oracle: Annotated[
         str | None, typer.Option(help="Learn from the play of this oracle; by default of the task's own player.")
     ] = None,
-    oracle_option: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of --oracle; repeatable.")
-    ] = None,
+    oracle_option: OracleOptions = None,
     quality: Annotated[float, typer.Option(help="Probability that the player plays well.")] = 1.0,
     episodes: Annotated[
         int | None, typer.Option(help=f"Episodes to play; by default {_EPISODES}, or the rows of a dataset.", min=1)
     ] = None,
-    dataset: Annotated[
-        str | None, typer.Option(help="Task rows to play: a file or an id on the Hub; by default those of the task.")
-    ] = None,
-    split: Annotated[str, typer.Option(help="Split of the dataset, if it has splits.")] = "train",
+    dataset: DatasetOption = None,
+    split: SplitOption = "train",
     min_success: Annotated[
         float, typer.Option(help="Learn from episodes with at least this success (outcome without one); -1 for all.")
     ] = 1.0,
     held_out: Annotated[
-        float,
-        typer.Option(help="Share of tasks that are not learned, for a held-out loss.", min=0, max=0.9),
+        float, typer.Option(help="Share of tasks that are not learned, for a held-out loss.", min=0, max=0.9)
     ] = 0.1,
     evaluate: Annotated[
         int, typer.Option(help="Held-out tasks to play before and after, one episode each; 0 for none.", min=0)
@@ -95,12 +89,15 @@ def warm_up(
     from transformers import PrinterCallback, ProgressCallback
 
     from hf_credit.cli.training_progress import ShowProgress
+    from hf_credit.evaluation.play import evaluate_model
     from hf_credit.evaluation.report import results_rows
     from hf_credit.policies.demonstrations import demonstrations, hold_out, select
+    from hf_credit.recipes import find
+    from hf_credit.trainers.recipes import read_job
     from hf_credit.trainers.training import resumption
     from hf_credit.trainers.warm_up import limits, load_chat, read_settings, save, trainer_of
 
-    job = _job(recipe, model)
+    job = read_job(["--config", str(find(recipe)), "--model_name_or_path", model]) if recipe else None
     args, config = read_settings(model, context.args, output, prompted.trust_remote_code)
     spec = _spec(model, prompted, job, needed=not traces)
     if evaluate and spec is None:
@@ -108,18 +105,24 @@ def warm_up(
     interaction = None if spec is None else spec.build()
     chat = load_chat(config, args, spec)
     dropped: Counter[str] = Counter()
+    results = {}
+
+    def play(name: str, policy: str) -> None:
+        if evaluate and spec is not None:
+            with progress.replies(f"evaluation_{name}") as counted:
+                results[name] = evaluate_model(policy, spec, evaluate, **counted)
+            write(output / f"evaluation_{name}.json", results[name].to_json())
+
     with Progress() as progress:
-        if traces:
-            found = _read(traces, chat, interaction, dropped)
+        if interaction is None or traces:
+            found = _read(traces or (), chat, interaction, dropped)
         else:
-            assert interaction is not None
             player = _player(interaction, script, named_oracle(oracle, oracle_option), quality)
-            starts = _starts(interaction, job, dataset, split, episodes)
-            walks = _walks(interaction, player, starts, progress.task("scripted play", len(starts)), dropped)
-            found = list(demonstrations(interaction, chat, player, walks))
-        kept, others = select(found, None if min_success < 0 else min_success, *limits(config, args, spec))
+            starts = progress.over(_starts(interaction, job, dataset, split, episodes), "scripted play")
+            found = demonstrations(interaction, chat, player, _walks(interaction, player, starts, dropped))
+        kept, others = select(found, None if min_success < 0 else min_success, **limits(config, args, spec))
         dropped += others
-        _say(kept, dropped, min_success)
+        _say(kept, dropped)
         learned, unseen = hold_out(kept, held_out, args.seed)
         if held_out and not unseen:
             typer.echo("No held-out loss: all episodes are of one task.")
@@ -127,27 +130,15 @@ def warm_up(
         for shown in (ProgressCallback, PrinterCallback):
             trainer.remove_callback(shown)
         trainer.add_callback(ShowProgress(progress, "warm-up"))
-        results: dict[str, EvalResults] = {}
-        if evaluate and spec is not None:
-            results["before"] = _evaluate(model, spec, evaluate, progress, output / "evaluation_before.json")
+        play("before", model)
         trainer.train(resume_from_checkpoint=resumption(args.resume_from_checkpoint))
         if unseen:
             trainer.evaluate()
         save(trainer, spec)
-        if evaluate and spec is not None:
-            results["after"] = _evaluate(str(output), spec, evaluate, progress, output / "evaluation_after.json")
+        play("after", str(output))
     if results:
         print_rows(["", *results], results_rows(results))
     typer.echo(f"Wrote {output}. Try: hf-credit evaluate {output}{'' if spec else ' --task ...'}")
-
-
-def _job(recipe: str | None, model: str) -> Any:
-    if recipe is None:
-        return None
-    from hf_credit.recipes import find
-    from hf_credit.trainers.recipes import read_job
-
-    return read_job(["--config", str(find(recipe)), "--model_name_or_path", model])
 
 
 def _spec(model: str, prompted: Prompted, job: Any, needed: bool) -> TaskSpec | None:
@@ -172,8 +163,7 @@ def _player(interaction: Interaction[Any], script: str | None, oracle: Any, qual
     if oracle is not None:
         environment: Any = interaction
         return OraclePlayer(environment.environment, Oracled(interaction).check_oracle(oracle), quality)  # type: ignore[arg-type]
-    player = Scripted(interaction).scripted_player(quality)
-    if player is None:
+    if (player := Scripted(interaction).scripted_player(quality)) is None:
         raise ValueError(
             f"a warm-up needs someone to learn from, got {interaction.name!r} without an oracle or a scripted player; "
             "add --script or --traces."
@@ -185,10 +175,8 @@ def _starts(
     interaction: Interaction[Any], job: Any, dataset: str | None, split: str, episodes: int | None
 ) -> list[RolloutRequest[Any]]:
     """The tasks to play: rows of a dataset, or the first of the task's own training tasks."""
-    from hf_credit.environments.tasks import task_seed
     from hf_credit.rollouts import RolloutRequest
-    from hf_credit.rollouts.capabilities import TaskSource
-    from hf_credit.tasks.rows import evaluation_starts
+    from hf_credit.tasks.rows import evaluation_starts, own_starts
     from hf_credit.trainers.training import load_rows
 
     if dataset is not None:
@@ -196,16 +184,11 @@ def _starts(
     if job is not None and (job.game.dataset_name or job.game.problem_sets):
         rows = itertools.islice(load_rows(job).train, episodes)
         return [RolloutRequest(task=row, seed=row.get("seed", place)) for place, row in enumerate(rows)]
-    rows = TaskSource(interaction).tasks("train", episodes or _EPISODES)
-    return [RolloutRequest(task=row, seed=task_seed("train", place)) for place, row in enumerate(rows)]
+    return own_starts(interaction, "train", episodes or _EPISODES)
 
 
 def _walks(
-    interaction: Interaction[Any],
-    player: Script,
-    starts: Sequence[RolloutRequest[Any]],
-    task: Task,
-    dropped: Counter[str],
+    interaction: Interaction[Any], player: Script, starts: Iterable[RolloutRequest[Any]], dropped: Counter[str]
 ) -> Iterator[tuple[RolloutRequest[Any], Walk]]:
     """Plays; an error ends only its episode, and is shown."""
     from hf_credit.policies.scripted import walk
@@ -218,25 +201,22 @@ def _walks(
         except Exception as error:
             failures.add(error, "a scripted episode")
             dropped[f"raised {type(error).__name__}"] += 1
-        task.advance()
 
 
 def _read(
     traces: Sequence[Path], chat: Chat, interaction: Interaction[Any] | None, dropped: Counter[str]
-) -> list[Demonstration]:
+) -> Iterator[Demonstration]:
     from hf_credit.evaluation.recorded_play import recorded_demonstrations
 
-    found: list[Demonstration] = []
     for path in traces:
-        read, failures = recorded_demonstrations(path, chat, interaction)
-        found += read
+        found, failures = recorded_demonstrations(path, chat, interaction)
+        yield from found
         say_skipped(failures)
         if failures:
             dropped["on lines that cannot be used"] += len(failures)
-    return found
 
 
-def _say(kept: Sequence[Demonstration], dropped: Counter[str], min_success: float) -> None:
+def _say(kept: Sequence[Demonstration], dropped: Counter[str]) -> None:
     """Prints what is learned and what is left out, with the reasons.
 
     Raises:
@@ -255,22 +235,5 @@ def _say(kept: Sequence[Demonstration], dropped: Counter[str], min_success: floa
     rows = [row for one in kept for row in supervised_rows(one)]
     tokens = sum(len(row["input_ids"]) for row in rows)
     replies = sum(label != IGNORED for row in rows for label in row["labels"])
-    tasks = len({one.task for one in kept})
-    count = f"{len(kept)} episodes of {tasks} tasks, {len(rows)} rows"
+    count = f"{len(kept)} episodes of {len({one.task for one in kept})} tasks, {len(rows)} rows"
     typer.echo(f"{count} with {tokens:,} tokens, {replies:,} of them of replies.")
-
-
-def _evaluate(model: str, spec: TaskSpec, episodes: int, progress: Progress, path: Path) -> EvalResults:
-    from hf_credit.evaluation.play import evaluate_model
-
-    turns: list[Task] = []
-    results = evaluate_model(
-        model,
-        spec,
-        episodes,
-        on_begin=lambda most: turns.append(progress.task(path.stem, most)),
-        on_replies=lambda replies: turns[0].advance(replies),
-    )
-    turns[0].finish()
-    write(path, results.to_json())
-    return results

@@ -7,12 +7,12 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any
 
 from hf_credit.environments.randomness import stream
 from hf_credit.policies.scripted import Walk, recorded
-from hf_credit.rollouts import Chat, Decision, Ending, Episode, Interaction, RolloutRequest, decision_rows
+from hf_credit.rollouts import Chat, Ending, Episode, Interaction, RolloutRequest, decision_rows
 from hf_credit.rollouts.scripts import LikelyScript, Script
 
 IGNORED = -100
@@ -63,15 +63,11 @@ def demonstrations(
         episode = recorded(interaction, chat, walked)
         shares: tuple[Sequence[TokenShares], ...] = ()
         if isinstance(script, LikelyScript):
-            shares = tuple(
-                token_shares(one.action_ids, {encode(text, *around): share for text, share in replies.items()})
-                for one in episode.decisions
-                for request in [_request(interaction, one)]
-                for around in [
-                    (one.context_ids if chat.opened(one.context_ids) else (), json.dumps(list(request.tools)))
-                ]
-                for replies in [script.probabilities(one.state, request)]
-            )
+            asked = ((state, request) for state, requests, _ in walked[0] for request in requests)
+            for one, (state, request) in zip(episode.decisions, asked, strict=True):
+                around = (one.context_ids if chat.opened(one.context_ids) else (), json.dumps(list(request.tools)))
+                replies = script.probabilities(state, request).items()
+                shares += (token_shares(one.action_ids, {encode(text, *around): share for text, share in replies}),)
         yield Demonstration(task=task_of(start), episode=episode, shares=shares)
 
 
@@ -107,9 +103,7 @@ def supervised_rows(demonstration: Demonstration) -> list[dict[str, list[Any]]]:
     decisions = demonstration.episode.decisions
     flat = list(chain.from_iterable(demonstration.shares))
     # Each token carries its place in `flat` where an advantage would be: rows mix the tokens of decisions.
-    ends = [0]
-    for one in decisions:
-        ends.append(ends[-1] + len(one.action_ids))
+    ends = [0, *accumulate(len(one.action_ids) for one in decisions)]
     places = [range(*pair) if one.trained else None for one, pair in zip(decisions, pairwise(ends), strict=True)]
     rows: list[dict[str, list[Any]]] = []
     for row in decision_rows(decisions, places):
@@ -176,14 +170,10 @@ def hold_out(
 
     Args:
         found: the episodes.
-        share: of the tasks that are held out, in [0, 1); at least one task if above 0, and never all.
+        share: of the tasks that are held out, in [0, 1); at least one if above 0, and never all.
         seed: of their choice.
     """
     tasks = sorted({one.task for one in found})
     count = min(max(1, round(share * len(tasks))), len(tasks) - 1) if share else 0
     chosen = set(stream(seed, "held out").sample(tasks, max(count, 0)))
     return [one for one in found if one.task not in chosen], [one for one in found if one.task in chosen]
-
-
-def _request(interaction: Interaction[Any], decision: Decision) -> Any:
-    return next(one for one in interaction.pending(decision.state) if one.event == decision.event)

@@ -12,7 +12,7 @@ from datasets.exceptions import DatasetsError
 
 from hf_credit.data import is_problem_set, load_problems
 from hf_credit.environments.randomness import derive
-from hf_credit.environments.tasks import task_seed
+from hf_credit.environments.tasks import Split, task_seed
 from hf_credit.rollouts import Interaction, RolloutRequest
 from hf_credit.rollouts.capabilities import TaskSource
 
@@ -76,6 +76,18 @@ def held_out_starts(episodes: int, first: int = 0) -> list[RolloutRequest[Any]]:
     return [RolloutRequest(task={}, seed=seed) for seed in seeds]
 
 
+def own_starts(
+    interaction: Interaction[Any], split: Split, episodes: int, first: int = 0
+) -> list[RolloutRequest[Any]]:
+    """Starts of the tasks `first` to `first + episodes - 1` that the interaction itself generates for a split.
+
+    Raises:
+        ValueError: as for `TaskSource.tasks`.
+    """
+    rows = TaskSource(interaction).tasks(split, episodes, first)
+    return [RolloutRequest(task=row, seed=task_seed(split, first + place)) for place, row in enumerate(rows)]
+
+
 def evaluation_starts(
     interaction: Interaction[Any],
     episodes: int | None = None,
@@ -97,8 +109,7 @@ def evaluation_starts(
         ValueError: there are too few tasks, or their columns do not fit.
     """
     if dataset is None:
-        rows = TaskSource(interaction).tasks("held_out", 256 if episodes is None else episodes, first)
-        return [RolloutRequest(task=row, seed=task_seed("held_out", first + place)) for place, row in enumerate(rows)]
+        return own_starts(interaction, "held_out", 256 if episodes is None else episodes, first)
     if is_problem_set(dataset):
         found = load_problems(dataset).rows
     else:

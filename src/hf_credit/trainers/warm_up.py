@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +13,6 @@ import torch
 from datasets import Dataset
 from peft import PeftModel
 from torch.nn import functional
-from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoConfig, AutoTokenizer
 from trl import ModelConfig, SFTConfig, SFTTrainer, get_peft_config, get_quantization_config
 
@@ -80,12 +80,12 @@ class WarmUpTrainer(SFTTrainer):
         super().__init__(
             model,
             args,
-            data_collator=_Padded(processing_class.pad_token_id),
             train_dataset=train,
             eval_dataset=evaluated,
             processing_class=processing_class,
             **others,
         )
+        self.data_collator = functools.partial(_with_shares, self.data_collator)
         show_headlines(self)
 
     def compute_loss(
@@ -126,10 +126,11 @@ def dataset_of(demonstrations: Sequence[Demonstration], max_length: int | None =
 
 
 def read_settings(
-    model: str, arguments: Sequence[str], output: str | Path, trust_remote_code: bool = False
+    model: str, arguments: Sequence[str], output: str | Path, trust_remote_code: bool
 ) -> tuple[SFTConfig, ModelConfig]:
-    """Reads `--field value ...`, fields of TRL's `SFTConfig` and `ModelConfig`. By default `max_length` is
-    `None`, `logging_steps` 1, and the CPU is used if there is nothing else.
+    """Reads `--field value ...`, fields of TRL's `SFTConfig` and `ModelConfig`.
+
+    By default `max_length` is `None`, `logging_steps` 1, and the CPU is used if there is nothing else.
 
     Raises:
         ValueError: a field does not exist, or a value is invalid.
@@ -144,12 +145,8 @@ def read_settings(
             f"a warm-up has the fields of TRL's SFTConfig and ModelConfig, got {flags(unknown)}; correct or remove it."
         )
     args.trust_remote_code = args.trust_remote_code or trust_remote_code
-    known = {
-        "revision": config.model_revision,
-        "dtype": config.dtype,
-        "attn_implementation": config.attn_implementation,
-    }
-    args.model_init_kwargs = {**known, **(args.model_init_kwargs or {})}
+    known = {"dtype": config.dtype, "attn_implementation": config.attn_implementation}
+    args.model_init_kwargs = {"revision": config.model_revision, **known, **(args.model_init_kwargs or {})}
     return args, config
 
 
@@ -171,8 +168,8 @@ def load_chat(config: ModelConfig, args: SFTConfig, spec: TaskSpec | None) -> Ch
     return Chat(tokenizer, {} if spec is None else spec.chat_template_kwargs)
 
 
-def limits(config: ModelConfig, args: SFTConfig, spec: TaskSpec | None) -> tuple[int | None, int | None, int | None]:
-    """Returns the most tokens of a reply, a context, and both: those of the later training.
+def limits(config: ModelConfig, args: SFTConfig, spec: TaskSpec | None) -> dict[str, int | None]:
+    """Returns the limits of `hf_credit.policies.demonstrations.select`: those of the later training.
 
     Raises:
         ValueError: a reply takes all positions of the model.
@@ -181,11 +178,11 @@ def limits(config: ModelConfig, args: SFTConfig, spec: TaskSpec | None) -> tuple
         str(config.model_name_or_path), revision=config.model_revision, trust_remote_code=args.trust_remote_code
     )
     positions = getattr(found.get_text_config(), "max_position_embeddings", None)
-    longest = min((one for one in (args.max_length, positions) if one is not None), default=None)
-    if spec is None:
-        return None, None, longest
-    reply = spec.sampling.max_new_tokens
-    return reply, None if positions is None else context_positions(reply, positions), longest
+    most = {"max_length": min((one for one in (args.max_length, positions) if one is not None), default=None)}
+    if spec is not None:
+        most["max_new_tokens"] = reply = spec.sampling.max_new_tokens
+        most["max_context_tokens"] = None if positions is None else context_positions(reply, positions)
+    return most
 
 
 def trainer_of(
@@ -196,13 +193,9 @@ def trainer_of(
     held_out: Sequence[Demonstration],
     dropped: Mapping[str, int],
 ) -> WarmUpTrainer:
-    """Returns the trainer of a warm-up, which records its settings and its log like any run.
+    """Returns the trainer of a warm-up, which records its settings, its log and the episodes that were left out.
 
-    Args:
-        config, args: from `read_settings`.
-        chat: from `load_chat`.
-        demonstrations, held_out: as for `WarmUpTrainer`; the held-out loss is also measured before the first update.
-        dropped: the number of episodes that were left out, by reason, for the record.
+    The held-out loss is also measured before the first update.
     """
     args.eval_on_start = bool(held_out)
     trainer = WarmUpTrainer(
@@ -214,13 +207,8 @@ def trainer_of(
         peft_config=get_peft_config(config),
         quantization_config=get_quantization_config(config),
     )
-    facts = {
-        "method": "warm-up",
-        "episodes": len(demonstrations),
-        "held_out": len(held_out),
-        "left_out": dict(dropped),
-    }
-    trainer.add_callback(RunRecorder({**asdict(config), **args.to_dict()}, facts))
+    facts = {"method": "warm-up", "episodes": len(demonstrations), "held_out": len(held_out)}
+    trainer.add_callback(RunRecorder({**asdict(config), **args.to_dict()}, {**facts, "left_out": dict(dropped)}))
     return trainer
 
 
@@ -242,29 +230,12 @@ def save(trainer: WarmUpTrainer, spec: TaskSpec | None) -> None:
         spec.save(folder)
 
 
-class _Padded:
-    """Pads rows on the right, and joins their shares.
-
-    Args:
-        pad_token_id: the padding token.
-    """
-
-    def __init__(self, pad_token_id: int) -> None:
-        self.pad_token_id = pad_token_id
-
-    def __call__(self, rows: Sequence[Mapping[str, Sequence[Any]]]) -> dict[str, torch.Tensor]:
-        def padded(sequences: list[Any], value: int) -> torch.Tensor:
-            return pad_sequence([torch.tensor(one) for one in sequences], batch_first=True, padding_value=value)
-
-        ids = [row["input_ids"] for row in rows]
-        batch = {
-            "input_ids": padded(ids, self.pad_token_id),
-            "attention_mask": padded([[1] * len(one) for one in ids], 0),
-            "labels": padded([row["labels"] for row in rows], IGNORED),
-        }
-        if "shares" in rows[0]:
-            counts, batch["tokens"], batch["shares"] = (
-                torch.tensor([value for row in rows for value in row[name]]) for name in ("counts", "tokens", "shares")
-            )
-            batch["places"] = torch.repeat_interleave(torch.arange(len(counts)), counts)
-        return batch
+def _with_shares(collator: Any, rows: Sequence[Mapping[str, Sequence[Any]]]) -> dict[str, torch.Tensor]:
+    """Also joins the shares of rows, which the collator of TRL leaves out."""
+    batch: dict[str, torch.Tensor] = collator(rows)
+    if "shares" in rows[0]:
+        counts, batch["tokens"], batch["shares"] = (
+            torch.tensor([value for row in rows for value in row[name]]) for name in ("counts", "tokens", "shares")
+        )
+        batch["places"] = torch.repeat_interleave(torch.arange(len(counts)), counts)
+    return batch
