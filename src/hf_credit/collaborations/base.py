@@ -48,7 +48,6 @@ class CollaborationState:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Restores a state from `to_json`."""
         return read(cls, parse_json(text, broken_text=True), "a state of a collaboration")  # type: ignore[no-any-return]
 
 
@@ -288,6 +287,5 @@ class Collaboration(Interaction[CollaborationState]):
 
 
 def _called(function: Any) -> str:
-    """The name of a function, importable or not."""
     named = function if hasattr(function, "__qualname__") else type(function)
     return f"{named.__module__}:{named.__qualname__}"

@@ -294,7 +294,6 @@ def _enumerate(
     temperature: float,
     floor: float,
 ) -> list[dict[tuple[int, ...], float]]:
-    """The probability of each reply to each context, as tokens."""
     replies: list[dict[tuple[int, ...], float]] = [{} for _ in contexts]
     open_ends: list[_Open] = [(index, (), 1.0) for index in range(len(contexts))]
     for length in range(1, max_new_tokens + 1):
@@ -329,7 +328,6 @@ def _batches(contexts: list[tuple[int, ...]], open_ends: list[_Open]) -> Iterato
 
 @torch.inference_mode()
 def _next_token(model: PreTrainedModel, ids: Tensor, temperature: float) -> Tensor:
-    """The probabilities of the next token, of shape (sequences, vocabulary)."""
     logits = cast(Any, model)(input_ids=ids, logits_to_keep=1, use_cache=False).logits[:, -1]
     return (logits.double().cpu() / temperature).softmax(dim=-1)
 
@@ -337,7 +335,6 @@ def _next_token(model: PreTrainedModel, ids: Tensor, temperature: float) -> Tens
 def _texts(
     chat: Chat, contexts: Sequence[tuple[int, ...]], sequences: list[dict[tuple[int, ...], float]]
 ) -> list[dict[str, float]]:
-    """The probabilities by text instead of tokens."""
     distinct = list(dict.fromkeys(ids for replies in sequences for ids in replies))
     text_of = dict(zip(distinct, chat.texts(distinct) if distinct else [], strict=True))
     by_text: list[dict[str, float]] = []

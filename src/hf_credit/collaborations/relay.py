@@ -176,7 +176,6 @@ def relay_player(quality: float, size: int = 10) -> Script:
 
 
 def _column(event: str) -> str:
-    """The column of the task row that an event shows."""
     return {"reasoner": "problem", "actor": "question"}.get(event, f"question_{event}")
 
 

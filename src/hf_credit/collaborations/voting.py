@@ -119,7 +119,6 @@ class Voting(Collaboration):
         return replace(rest, ballots=tuple(ballot for ballot in rest.ballots if ballot[0] != role), asked=0)
 
     def outcome(self, state: CollaborationState) -> float:
-        """Returns the score of the vote, 0 before it."""
         assert isinstance(state, VotingState)
         return vote_score([answer for _, answer in state.ballots], dict(state.grades), self.ties)
 

@@ -156,7 +156,6 @@ def load_problems(wanted: str, on_missing: str = "refuse", example: bool = False
 
 
 def _open(wanted: str) -> tuple[str, str, Iterator[Mapping[str, Any]]]:
-    """Returns the name, the origin and the raw rows."""
     name, is_file, file = wanted.partition("=")
     if is_file:
         return name, Path(file).name, _read(Path(file))

@@ -119,7 +119,6 @@ def _answer(row: Mapping[str, Any], kind: str) -> str:
 
 
 def _choice(row: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns the text, question and lettered options as one text, and the right option's letter."""
     options = [str(option) for option in row["options"] or []]
     if not 2 <= len(options) <= len(_LETTERS):
         raise RowError(f"must have from 2 to {len(_LETTERS)} options, got {len(options)}")

@@ -6,7 +6,7 @@ from typing import Any
 
 from hf_credit.environments.base import Environment, State, Transition
 from hf_credit.environments.check import check_env
-from hf_credit.registry import described, find, names, refuse_options, remember
+from hf_credit.registry import build, described, names
 
 __all__ = ["ENVIRONMENTS", "WORLDS", "Environment", "State", "Transition", "check_env", "known", "make", "spec"]
 
@@ -41,19 +41,14 @@ def make(name: str, **options: Any) -> Environment[Any]:
         **options: the environment's options.
 
     Raises:
-        ValueError: the name is unknown, or an option has an impossible value; the message is one
-            sentence with the rule, the value and the remedy.
+        ValueError: the name is unknown, or an option has an impossible value.
     """
-    factory = find("environment", {**ENVIRONMENTS, **WORLDS}, name)
-    refuse_options("environment", factory, name, options)
-    environment = factory(**options)
+    environment = build("environment", {**ENVIRONMENTS, **WORLDS}, name, options)
     if not isinstance(environment, Environment):
         raise ValueError(
             f"an environment must be a hf_credit.environments.Environment, got a {type(environment).__name__} from "
             f"{name!r}; name an environment, or pass it as a collaboration."
         )
-    if type(environment) is not factory:
-        remember(environment, name, factory, **options)
     return environment
 
 

@@ -1,8 +1,4 @@
-"""The interface of environments: rules over an immutable state.
-
-A state is a value. It holds everything the next observation, the next transition and every random draw depend
-on, so an episode can be stopped, stored, resumed and replayed from any of its states.
-"""
+"""The interface of environments: rules over an immutable state."""
 
 from __future__ import annotations
 
@@ -29,7 +25,7 @@ def _freeze(value: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """A state of an environment, as an immutable value.
+    """A state of an environment: a value that the next observation, transition and random draws depend on alone.
 
     Subclasses are frozen dataclasses whose fields are `str`, `int`, `float`, `bool`, `None` or (nested) tuples of
     these. They are therefore hashable and convert to JSON.
@@ -168,14 +164,6 @@ class Environment(ABC, Generic[S]):
         return state
 
     def _transition(self, state: S, reward: float, action: str | None, **info: Any) -> Transition[S]:
-        """Makes the transition to a state.
-
-        Args:
-            state: the next state.
-            reward: the reward of the action.
-            action: the action as read, `None` if it could not be read.
-            **info: further information.
-        """
         return Transition(
             state=state,
             observation=self.observe(state),

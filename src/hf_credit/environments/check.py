@@ -10,7 +10,8 @@ import math
 import pickle
 import random
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any, get_args
 
 from hf_credit.environments.actions import OPEN, plain_action, tag
@@ -60,7 +61,7 @@ def check_env(environment: Environment[Any], seeds: Iterable[int] = range(20)) -
     forms of an action are equal, in addition to what its `write_action` writes.
 
     Args:
-        environment: the environment, which the check does not change.
+        environment: is not changed.
         seeds: each gives one task and one episode.
 
     Raises:
@@ -72,9 +73,8 @@ def check_env(environment: Environment[Any], seeds: Iterable[int] = range(20)) -
     before = _options(environment)
     kinds: dict[str, str] = {}
     for seed in seeds:
-        for rule, example in _caught(_task_problems(environment, seed, kinds)):
-            broken.setdefault(rule, f"{example} (seed {seed})")
-        for rule, example in _caught(_episode_problems(environment, seed)):
+        found = _task_problems(environment, seed, kinds), _episode_problems(environment, seed)
+        for rule, example in chain.from_iterable(map(_caught, found)):
             broken.setdefault(rule, f"{example} (seed {seed})")
     after = _options(environment)
     if after != before:
@@ -324,24 +324,22 @@ def _near_misses(action: str) -> list[str]:
     changed = [
         " ".join([*words[:index], other, *words[index + 1 :]])
         for index, word in enumerate(words)
-        for other in (f"-{word}", f"0{word}", f"{word}x", "0", "9999", *_neighbours(word))
+        for beside in [(int(word) - 1, int(word) + 1) if word.isdecimal() else ()]
+        for other in (f"-{word}", f"0{word}", f"{word}x", "0", "9999", *map(str, beside))
     ]
     return [" ".join(words[:-1]), f"{action} 1", f"{action}.", *changed]
-
-
-def _neighbours(word: str) -> list[str]:
-    return [str(int(word) - 1), str(int(word) + 1)] if word.isdecimal() else []
 
 
 def _shown(reply: str) -> str:
     return repr(reply) if len(reply) <= 40 else f"{reply[:40]!r}... ({len(reply)} characters)"
 
 
-def _try_step(environment: Environment[Any], state: State, reply: str) -> tuple[Transition[Any] | None, list[Problem]]:
+def _tried(rule: str, call: Callable[..., Any], *arguments: Any) -> tuple[Any, list[Problem]]:
+    """The result of a call whose last argument is a reply, or `None` and the broken rule if it raises."""
     try:
-        return environment.step(state, reply), []
+        return call(*arguments), []
     except Exception as error:
-        return None, [(_RAISES, f"{error!r} on {_shown(reply)}")]
+        return None, [(rule, f"{error!r} on {_shown(arguments[-1])}")]
 
 
 def _refusal_problems(
@@ -349,9 +347,11 @@ def _refusal_problems(
 ) -> Iterator[Problem]:
     transition = None
     for reply in _BAD_REPLIES:
-        transition, raised = _try_step(environment, state, reply)
-        yield from raised
-        yield from _reading_problems(environment, reply)
+        transition, raised = _tried(_RAISES, environment.step, state, reply)
+        read, unread = _tried(_READS, environment.read_action, reply)
+        yield from (*raised, *unread)
+        if not unread and type(read) is not str:
+            yield _READS, f"{read!r} in {_shown(reply)}"
         if transition is None:
             continue
         # With open actions, any other text may be an action.
@@ -366,16 +366,6 @@ def _refusal_problems(
             yield from _end_problems(environment, transition.state, [*earned, transition.reward], known)
 
 
-def _reading_problems(environment: Environment[Any], reply: str) -> Iterator[Problem]:
-    try:
-        read = environment.read_action(reply)
-    except Exception as error:
-        yield _READS, f"{error!r} on {_shown(reply)}"
-        return
-    if type(read) is not str:
-        yield _READS, f"{read!r} in {_shown(reply)}"
-
-
 def _end_problems(
     environment: Environment[Any], state: State, rewards: list[float], known: list[str]
 ) -> Iterator[Problem]:
@@ -383,7 +373,7 @@ def _end_problems(
     if not math.isclose(sum(rewards), outcome, abs_tol=1e-9):
         yield _REWARDS, f"{rewards} and {outcome} in {state!r}"
     for reply in (known[0], environment.write_action(known[-1]), "", "<action>\x00</action>"):
-        after, raised = _try_step(environment, state, reply)
+        after, raised = _tried(_RAISES, environment.step, state, reply)
         yield from raised
         if after is None:
             continue

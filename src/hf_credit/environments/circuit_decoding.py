@@ -100,7 +100,6 @@ class CircuitDecoding(QueryEnvironment[CircuitDecodingState]):
         self.fixed = fixed
 
     def sample_task(self, seed: int) -> dict[str, Any]:
-        """Draws a task from the split of the seed."""
         split, index = split_of(seed)
         rng = stream(index % TASKS[split], self.name, split, self.inputs, self.candidates, self.circuits)
         formulas = stream(0, self.name, "fixed", self.inputs, self.candidates) if self.fixed else rng
@@ -143,7 +142,6 @@ class CircuitDecoding(QueryEnvironment[CircuitDecodingState]):
         )
 
     def legal_actions(self, state: CircuitDecodingState) -> tuple[str, ...]:
-        """Every query, then every answer."""
         if state.status != "active":
             return ()
         return _actions(len(state.hidden), len(state.candidates), state.inputs, state.brief)

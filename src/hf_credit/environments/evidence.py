@@ -124,14 +124,12 @@ class Evidence(Environment[EvidenceState]):
 
     @property
     def instructions(self) -> str:
-        """The tools, the format of an answer and, in brief wording, the meaning of the symbols."""
         return _RULES.format(documents=self.documents, values=self.values, action=tag("ACTION")) + (
             _MARKS if self.wording == "brief" else ""
         )
 
     @property
     def max_turns(self) -> int:
-        """The option `turns`."""
         return self.turns
 
     def sample_task(self, seed: int) -> dict[str, Any]:
@@ -195,7 +193,6 @@ class Evidence(Environment[EvidenceState]):
         return legal_actions(state)
 
     def step(self, state: EvidenceState, action: str) -> Transition[EvidenceState]:
-        """The state after an action; a call of a flaky tool may fail."""
         if state.status != "active":
             return self._transition(state, 0.0, None)
         plain = plain_action(action)
@@ -338,12 +335,8 @@ def _done(state: EvidenceState, action: str, truly: bool = True) -> EvidenceStat
             return replace(state, checks=_with(state.checks, number, found))
         case "stamp":
             return replace(state, stamps=_with(state.stamps, number, True))
-        case "meta":
-            return replace(state, meta=True)
-        case "peek":
-            return replace(state, peeked=True)
-        case "patch":
-            return replace(state, patched=True)
+        case "meta" | "peek" | "patch":
+            return replace(state, **{{"meta": "meta", "peek": "peeked", "patch": "patched"}[verb]: True})
         case "purge":
             open_ones = unsettled(state)
             checks = (PURGED if n in open_ones else check for n, check in enumerate(state.checks, start=1))
@@ -376,7 +369,6 @@ def _other_key(key: str, draw: int) -> str:
 
 
 def _brief(state: EvidenceState) -> str:
-    """The turns and calls left, a line per document, and a line for everything else."""
     lines = [f"{state.left} turns {max(state.budget - state.calls, 0)} calls"]
     for number, (read, check, stamp) in enumerate(zip(state.reads, state.checks, state.stamps, strict=True), start=1):
         shown = [f"{read} {state.values[number - 1]}" if read else "?", check, "stamped" if stamp else ""]

@@ -60,7 +60,6 @@ def draw_formulas(count: int, inputs: int, rng: random.Random) -> list[str]:
     Args:
         count: the number of formulas, at most 2^(2^inputs) - 2.
         inputs: the number of variables, 1 to 4.
-        rng: the random generator.
     """
     drawn: dict[int, str] = {}
     while len(drawn) < count:

@@ -111,7 +111,6 @@ class GuessNumbers(QueryEnvironment[GuessNumbersState]):
         self.symbols = symbols
 
     def sample_task(self, seed: int) -> dict[str, Any]:
-        """A row of the paper's dataset, or with `"ar_bench"` a random secret."""
         if self.digits is not None and self.symbols is not None:
             secret = "".join(stream(seed, self.name, "secret").sample(alphabet(self.symbols), self.digits))
             return {"digits": self.digits, "symbols": self.symbols, "secret": secret, "first_guess": ""}
@@ -148,7 +147,6 @@ class GuessNumbers(QueryEnvironment[GuessNumbersState]):
         )
 
     def legal_actions(self, state: GuessNumbersState) -> tuple[str, ...]:
-        """Every number as a guess, then as an answer."""
         return _numbers(state.digits, state.symbols) if state.status == "active" else ()
 
     def _rules(self) -> str:
@@ -172,7 +170,6 @@ class GuessNumbers(QueryEnvironment[GuessNumbersState]):
         return self._shown(state.queries[-1], state)
 
     def _shown(self, guess: str, state: GuessNumbersState) -> str:
-        """The feedback on a guess."""
         shape = "A{} B{}" if self.wording == "brief" else _FEEDBACK
         return shape.format(*feedback(guess, state.secret))
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from hf_credit.environments.actions import plain_action, tag
 from hf_credit.environments.replayed import ReplayedEnvironment, ReplayedState
-from hf_credit.extras import how_to_install
+from hf_credit.extras import needed
 from hf_credit.registry import find
 
 _MARKED = re.compile(r"\x1b\[[0-9;]*m(.*?)\x1b\[0m", re.DOTALL)  # coloured text in a terminal
@@ -116,6 +117,7 @@ class GymnasiumEnvironment(ReplayedEnvironment):
             ) from error
 
 
+@dataclass(eq=False)
 class GymnasiumWorld:
     """One live Gymnasium environment.
 
@@ -126,13 +128,10 @@ class GymnasiumWorld:
         rendered: whether the text is the result of `render` instead of the observation.
     """
 
-    def __init__(
-        self, env: Any, numbers: Mapping[str, int] | None, show: Callable[[Any, Any], str] | None, rendered: bool
-    ) -> None:
-        self.env = env
-        self.numbers = numbers
-        self.show = show
-        self.rendered = rendered
+    env: Any
+    numbers: Mapping[str, int] | None
+    show: Callable[[Any, Any], str] | None
+    rendered: bool
 
     def reset(self, task: Mapping[str, Any], seed: int) -> str:
         observation, _ = self.env.reset(seed=seed)
@@ -157,10 +156,4 @@ class GymnasiumWorld:
 
 
 def _gymnasium() -> Any:
-    try:
-        import gymnasium
-    except ImportError as error:
-        raise ValueError(
-            f"Gymnasium's environments need the package gymnasium, got none; run {how_to_install('gymnasium')}."
-        ) from error
-    return gymnasium
+    return needed("Gymnasium's environments need", "gymnasium", "gymnasium")

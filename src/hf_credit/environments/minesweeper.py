@@ -71,7 +71,6 @@ class Minesweeper(Environment[MinesweeperState]):
 
     @property
     def instructions(self) -> str:
-        """The rules and the format of an action."""
         return (
             f"You are playing Minesweeper on a grid of {self.rows} rows and {self.columns} columns with exactly "
             f"{self.mines} hidden {'mine' if self.mines == 1 else 'mines'}. '.' is a hidden cell, 'F' a hidden cell "
@@ -112,7 +111,6 @@ class Minesweeper(Environment[MinesweeperState]):
         )
 
     def observe(self, state: MinesweeperState) -> str:
-        """The number of mines, and the grid with its row and column numbers."""
         mines, columns = len(state.mines), len(state.board[0])
         width = len(str(max(len(state.board), columns)))
         grid = [["", *map(str, range(1, columns + 1))]]
@@ -133,7 +131,6 @@ class Minesweeper(Environment[MinesweeperState]):
         return (*(f"reveal {cell}" for cell in cells), *(f"flag {cell}" for cell in cells))
 
     def step(self, state: MinesweeperState, action: str) -> Transition[MinesweeperState]:
-        """The board after revealing a cell or toggling its flag."""
         if state.status != "active":
             return self._transition(state, 0.0, None)
         plain = plain_action(action)
@@ -165,7 +162,6 @@ class Minesweeper(Environment[MinesweeperState]):
         return _revealed((HIDDEN * self.columns,) * self.rows, mines, *self.centre)
 
     def _read_mines(self, value: Any) -> tuple[Cell, ...]:
-        """The mines of a task row, checked."""
         try:
             mines = sorted((operator.index(row), operator.index(column)) for row, column in value)
         except (TypeError, ValueError):
@@ -202,19 +198,16 @@ def _left_to_find(board: Board, mines: tuple[Cell, ...]) -> int:
 
 
 def _is_hidden(board: Board, row: int, column: int) -> bool:
-    """Whether the cell is on the board and hidden."""
     return 1 <= row <= len(board) and 1 <= column <= len(board[0]) and board[row - 1][column - 1] in _HIDDEN
 
 
 def _toggled(board: Board, row: int, column: int) -> Board:
-    """The board with the flag of a hidden cell set or removed."""
     line = board[row - 1]
     mark = HIDDEN if line[column - 1] == FLAG else FLAG
     return (*board[: row - 1], f"{line[: column - 1]}{mark}{line[column:]}", *board[row:])
 
 
 def _revealed(board: Board, mines: tuple[Cell, ...], row: int, column: int) -> Board:
-    """The board after revealing a hidden cell and, recursively, the neighbours of a 0."""
     rows, columns = len(board), len(board[0])
     around = neighbours(rows, columns)
     mined = {(row - 1) * columns + column - 1 for row, column in mines}

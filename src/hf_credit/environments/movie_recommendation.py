@@ -79,7 +79,6 @@ class MovieRecommendation(PreferenceEstimation):
         return replace(known, unseen_names=names, unseen_scores=scores)
 
     def observe(self, state: PreferenceState) -> str:
-        """As in PreferenceEstimation, with the unseen movies added in the last turn."""
         observation = super().observe(state)
         last_turn = state.status == "active" and state.left == 1
         return f"{observation}\n{self.answer_prompt(state)}" if last_turn else observation

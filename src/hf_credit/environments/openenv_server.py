@@ -80,8 +80,8 @@ class SpaceEnvironment(Server[Any, Any, Any]):  # type: ignore[misc]
         """Begins an episode, or continues from a recorded state.
 
         Args:
-            seed: the seed of the task and all later random draws; a random one by default, reported in `state`.
-            episode_id: the id of the episode.
+            seed: of the task and all later random draws; a random one by default, reported in `state`.
+            episode_id: reported in `state`.
             split: `"train"` (if left out) or `"held_out"`, with `index`.
             index: the index of the task in its split, from 0, instead of the task of `seed`.
             injected_state: an earlier `state` to continue from.
@@ -104,7 +104,6 @@ class SpaceEnvironment(Server[Any, Any, Any]):  # type: ignore[misc]
         return self._shown(self._world, None, {"instructions": self._environment.instructions})
 
     def step(self, action: Any, timeout_s: float | None = None, **others: Any) -> Any:
-        """Applies an action: plain text, or a reply that contains one."""
         if self._world is None:
             raise ValueError("reset must be called before the first step, got a step; call reset.")
         transition = self._environment.step(self._world, action.action)

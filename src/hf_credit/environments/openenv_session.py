@@ -6,11 +6,12 @@ import functools
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from hf_credit.boundary import Worth, read
 from hf_credit.environments.sessions import FullError
-from hf_credit.extras import how_to_install
+from hf_credit.extras import needed
 from hf_credit.replies import read_reply
 
 T = TypeVar("T")
@@ -31,6 +32,7 @@ class ServerError(RuntimeError):
         self.code = code
 
 
+@dataclass(eq=False)
 class OpenEnvWorld:
     """One session with a server.
 
@@ -41,13 +43,10 @@ class OpenEnvWorld:
         most_characters: the longest observation; longer ones are cut.
     """
 
-    def __init__(
-        self, client: Any, action_field: str | None, observation_field: str | None, most_characters: int
-    ) -> None:
-        self.client = client
-        self.action_field = action_field
-        self.observation_field = observation_field
-        self.most_characters = most_characters
+    client: Any
+    action_field: str | None
+    observation_field: str | None
+    most_characters: int
 
     def reset(self, task: Mapping[str, Any], seed: int) -> str:
         return self.shown(request(lambda: self.client.reset(**task, seed=seed)))
@@ -107,14 +106,9 @@ def session_type() -> Any:
 
     openenv's own client reconnects after a loss, and would then step in an episode that was never reset.
     """
-    try:
-        from openenv.core import GenericEnvClient
-    except ImportError as error:
-        raise ValueError(
-            f"OpenEnv environments need the package openenv, got none; run {how_to_install('openenv')}."
-        ) from error
+    core = needed("OpenEnv environments need", "openenv.core", "openenv")
 
-    class OneSession(GenericEnvClient):  # type: ignore[misc]
+    class OneSession(core.GenericEnvClient):  # type: ignore[misc]
         begun = False
 
         async def _connect_async(self) -> Any:
@@ -183,7 +177,6 @@ def text_field(fields: Mapping[str, Mapping[str, bool]], chosen: str | None) -> 
 
 
 def _text_of(observation: Any, field: str | None) -> str:
-    """The part of an observation that the agent sees, as text."""
     if not isinstance(observation, dict):
         raise ValueError(f"an observation must be a mapping, got {str(observation)[:200]}; correct the server.")
     if field is not None:

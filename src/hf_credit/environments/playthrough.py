@@ -1,17 +1,13 @@
-"""One episode of an environment as text, to review and commit: a change of the rules then shows in the diff.
-
-`python -m hf_credit.environments.playthrough sudoku` prints the text that the tests compare.
-"""
+"""One episode of an environment as text, to compare with: `python -m hf_credit.environments.playthrough sudoku`."""
 
 from __future__ import annotations
 
 import argparse
-import inspect
 import json
 from collections.abc import Sequence
 from typing import Any
 
-from hf_credit.environments import ENVIRONMENTS, make
+from hf_credit.environments import ENVIRONMENTS, make, spec
 from hf_credit.environments.base import Environment, State
 from hf_credit.environments.randomness import stream
 
@@ -24,7 +20,7 @@ def playthrough(environment: Environment[Any], seed: int = 0) -> str:
     lines = [
         f"# {environment.name}, seed {seed}",
         "",
-        f"options: {json.dumps(_options(environment))}",
+        f"options: {json.dumps(spec(environment)[1])}",
         f"max_turns: {environment.max_turns}",
         f"task: {json.dumps(task)}",
         "instructions:",
@@ -47,11 +43,6 @@ def playthrough(environment: Environment[Any], seed: int = 0) -> str:
         f"metrics: {json.dumps(environment.metrics(state))}",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _options(environment: Environment[Any]) -> dict[str, Any]:
-    names = inspect.signature(type(environment)).parameters
-    return {name: getattr(environment, name) for name in names if hasattr(environment, name)}
 
 
 def _shown(environment: Environment[Any], state: State) -> list[str]:

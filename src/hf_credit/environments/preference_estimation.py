@@ -231,7 +231,6 @@ def listing(names: Sequence[str], scores: Sequence[Vector], levels: int, brief: 
 
 
 def _vector(name: str, values: Any, levels: int, count: int | None = None) -> Vector:
-    """`values` as a tuple, if they are `count` whole numbers from 0 to `levels`."""
     vector = tuple(whole_number(f"each of the {name}", value, 0, levels) for value in values)
     if not 2 <= len(vector) <= MAX_ATTRIBUTES or count not in (None, len(vector)):
         raise ValueError(f"{name} must be {count or 'at least 2'} numbers, got {len(vector)}; correct them.")

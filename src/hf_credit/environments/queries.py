@@ -1,8 +1,4 @@
-"""Games in which the agent asks queries before it answers: the active reasoning of paper T3 (Appendix C.1).
-
-The action of a reply is its first `<interact>...</interact>`, a query, or `<answer>...</answer>`, which ends the
-episode.
-"""
+"""Games in which the agent asks queries before it answers: the active reasoning of paper T3 (Appendix C.1)."""
 
 from __future__ import annotations
 
@@ -83,16 +79,13 @@ class QueryEnvironment(Environment[S]):
 
     @property
     def instructions(self) -> str:
-        """The format of an action, preceded by the rules in brief wording."""
         return FORMAT if self.wording == "paper" else f"{self._rules()} {FORMAT}"
 
     @property
     def max_turns(self) -> int:
-        """The option `turns`."""
         return self.turns
 
     def read_action(self, reply: str) -> str:
-        """The plain action of a reply: `interact CONTENT` or `answer CONTENT`, case kept."""
         return first_act(reply)
 
     def write_action(self, action: str) -> str:
@@ -108,11 +101,9 @@ class QueryEnvironment(Environment[S]):
         return self._feedback(state) if state.queries else self._opening(state)
 
     def answer_prompt(self, state: S) -> str:
-        """The prompt that asks for the answer at once, in the state `force_answer(state)`."""
         return "Now give your final answer inside <answer> and </answer>."
 
     def force_answer(self, state: S) -> S:
-        """`state` with one reply left, so that a query ends the episode."""
         return replace(state, left=1)
 
     def step(self, state: S, action: str) -> Transition[S]:
@@ -129,7 +120,6 @@ class QueryEnvironment(Environment[S]):
         return self._transition(after, self.outcome(after), f"{verb} {content}".rstrip())
 
     def outcome(self, state: S) -> float:
-        """The reward of the answer, 0 without one."""
         return 0.0 if state.answer is None else self._reward(state, state.answer)
 
     def metrics(self, state: S) -> dict[str, float]:
@@ -141,7 +131,6 @@ class QueryEnvironment(Environment[S]):
         }
 
     def _spent(self, state: S) -> S:
-        """The state with one reply fewer left."""
         left = state.left - 1
         return replace(state, left=left, status="active" if left else "finished")
 

@@ -1,9 +1,4 @@
-"""Worlds that cannot be copied, as environments whose state is a value: the task, the seeds and the actions so far.
-
-The state of a game behind a socket, a shell or a simulator cannot be stored, but its history can.
-`ReplayedEnvironment` stores that history and manages the live worlds. A step continues in the live world of its state;
-if there is none, a world is restored by playing the actions again.
-"""
+"""Worlds that cannot be copied, as environments whose state is a value: the task, the seeds and the actions so far."""
 
 from __future__ import annotations
 
@@ -102,7 +97,8 @@ class ReplayedState(State):
 
 
 class ReplayedEnvironment(Environment[ReplayedState]):
-    """An environment over live worlds. Subclasses open the worlds and draw the tasks.
+    """An environment over live worlds. A step continues in the live world of its state, or in
+    one that is restored by playing the actions again. Subclasses open the worlds and draw the tasks.
 
     They define `name`, `task_columns`, `instructions`, `sample_task`, `open_world`, and `turns` or `max_turns`, and
     keep the options of their constructor as attributes. By default any text is an action, and a reply's action is its
@@ -288,11 +284,9 @@ class ReplayedEnvironment(Environment[ReplayedState]):
                 self._live.count("lost")
 
     def _at(self, state: ReplayedState) -> Session:
-        """A session whose world stands in `state`: the live one, or a restored one."""
         return self._live.take(state.past) or self._restored(state)
 
     def _restored(self, state: ReplayedState) -> Session:
-        """A session in which `state` is restored, from its snapshot or by playing its actions again."""
         if state.snapshot and (session := self._from_snapshot(state)) is not None:
             return session
         if not self.repeats:

@@ -23,9 +23,6 @@ def reseed(state: S, seed: int) -> S:
     environment must draw a step's randomness from the seed of its state, and keep earlier draws in other fields: if it
     recomputed the past from the seed, its state would differ from what the prompt shows.
 
-    Args:
-        state: a state of any environment.
-        seed: selects the new draws.
     """
     return dataclasses.replace(state, seed=derive(state.seed, "reseed", seed))
 
@@ -36,9 +33,6 @@ def reseed_problems(environment: Environment[Any], states: Sequence[State]) -> I
     It compares the observation, the legal actions, the outcome and the metrics; and, unless the environment is
     forgiving, the results of an unreadable reply, which ends the episode without a random draw.
 
-    Args:
-        environment: the environment of the states.
-        states: of one episode, in order.
     """
     count = min(len(states), _STATES)
     for index in sorted({place * (len(states) - 1) // max(count - 1, 1) for place in range(count)}):

@@ -10,7 +10,7 @@ from hf_credit.environments.actions import plain_action, tag
 from hf_credit.environments.randomness import stream
 from hf_credit.environments.replayed import ReplayedEnvironment
 from hf_credit.environments.tasks import SEEDS_PER_SPLIT
-from hf_credit.extras import how_to_install
+from hf_credit.extras import needed
 
 _UNKNOWN = "No known action matches that input."
 
@@ -63,26 +63,17 @@ class ScienceWorld(ReplayedEnvironment):
 
 
 class ScienceWorldHouse:
-    """One live simulator.
-
-    Args:
-        task, simplifications: as in `ScienceWorld`.
-    """
+    """One live simulator; arguments as in `ScienceWorld`."""
 
     def __init__(self, task: str, simplifications: str) -> None:
-        try:
-            from scienceworld import ScienceWorldEnv
-        except ImportError as error:
-            raise ValueError(
-                f"ScienceWorld needs the package scienceworld, got none; run {how_to_install('scienceworld')}."
-            ) from error
+        scienceworld = needed("ScienceWorld needs", "scienceworld", "scienceworld")
         if shutil.which("java") is None:
             raise ValueError(
                 "ScienceWorld needs Java, got no program java; install a Java runtime of version 8 or later."
             )
         self.task = task
         self.simplifications = simplifications
-        self.house = ScienceWorldEnv(envStepLimit=10**9)
+        self.house = scienceworld.ScienceWorldEnv(envStepLimit=10**9)
         self.score = 0.0
         if task not in self.house.task_names and task not in self.house.tasks:
             known = ", ".join(self.house.task_names)
@@ -103,12 +94,8 @@ class ScienceWorldHouse:
     def step(self, action: str) -> tuple[str, float, bool, Mapping[str, Any]]:
         before = self.score
         observation, over = self._seen(action)
-        return (
-            observation,
-            self.score - before,
-            over or self.score < 0,
-            {"refused": observation == _UNKNOWN, "success": self.score >= 1},
-        )
+        facts = {"refused": observation == _UNKNOWN, "success": self.score >= 1}
+        return observation, self.score - before, over or self.score < 0, facts
 
     def legal_actions(self) -> list[str]:
         return sorted(set(map(plain_action, self.house.get_valid_action_object_combinations())))

@@ -25,12 +25,7 @@ class FullError(ConnectionError):
 
 @dataclass(eq=False)
 class Session:
-    """A live world.
-
-    Attributes:
-        world: the world.
-        fresh: whether it was never given back.
-    """
+    """A live world; `fresh` if it was never given back."""
 
     world: Any
     fresh: bool = True
@@ -53,9 +48,7 @@ class Sessions:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.costs: Counter[str] = Counter(
-            worlds_opened=0, world_steps=0, replayed_steps=0, restored=0, lost=0, diverged=0
-        )
+        self.costs = Counter(worlds_opened=0, world_steps=0, replayed_steps=0, restored=0, lost=0, diverged=0)
         self._at: _Kept = OrderedDict()  # the ends of episodes; several sessions if episodes are equal so far
         self._behind: _Kept = OrderedDict()  # copies in earlier states
         self._free: list[Session] = []
@@ -136,7 +129,6 @@ class Sessions:
         """Takes a session back from the caller.
 
         Args:
-            session: the session.
             key: its history; `None` if no episode can continue there.
             behind: whether a copy of it continues the episode.
         """

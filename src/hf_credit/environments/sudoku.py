@@ -58,7 +58,6 @@ class SudokuState(State):
 
     @property
     def size(self) -> int:
-        """The number of rows, columns and digits."""
         return math.isqrt(len(self.givens))
 
 
@@ -148,7 +147,6 @@ class Sudoku(Environment[SudokuState]):
         return SudokuState(seed=seed, givens=puzzle, cells=puzzle, notation=self.notation)
 
     def observe(self, state: SudokuState) -> str:
-        """The grid row by row, as a matrix with row and column labels or as named cells."""
         size = state.size
         if state.notation != "grid":
             contents = _contents(state)
@@ -173,7 +171,6 @@ class Sudoku(Environment[SudokuState]):
         return self._transition(after, self.outcome(after), None if fill is None else plain)
 
     def outcome(self, state: SudokuState) -> float:
-        """1.0 if the grid is the puzzle's solution, else 0.0."""
         return float("." not in state.cells and state.cells == solution_of(state.givens))
 
     def metrics(self, state: SudokuState) -> dict[str, float]:
@@ -209,7 +206,6 @@ def _names(size: int) -> list[str]:
 
 
 def _contents(state: SudokuState) -> list[str]:
-    """The text after the name of each cell."""
     if state.notation == "named":
         return [f"={digit}" for digit in state.cells]
     left = digits_left(_cells(state.cells), state.size)
@@ -220,7 +216,6 @@ def _contents(state: SudokuState) -> list[str]:
 
 
 def _read(action: str, notation: Notation) -> tuple[int, ...] | None:
-    """The row, the column and the digit of an action, or `None` if it has another form."""
     if notation == "grid":
         return numbers(action, "fill", 3)
     match = _NAMED.fullmatch(action)

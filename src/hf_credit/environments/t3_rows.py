@@ -1,8 +1,4 @@
-"""Converts rows of the datasets that the authors of paper T3 released into task rows of our environments.
-
-The rows have the columns `controller`, the hidden task, and `answer`, the reference for scoring. They cover
-CircuitDecoding, PreferenceEstimation and MovieRecommendation. Rows of the latter two have seen and unseen movies.
-"""
+"""Converts rows of the datasets of paper T3's authors, with the column `controller`, into rows of our environments."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from hf_credit.environments.actions import plain_action, tag
 from hf_credit.environments.randomness import stream
 from hf_credit.environments.replayed import ReplayedEnvironment, ReplayedState
 from hf_credit.environments.tasks import SEEDS_PER_SPLIT
-from hf_credit.extras import how_to_install
+from hf_credit.extras import needed
 
 # Commands to the interpreter of a story file instead of moves in the game.
 _ORDERS = frozenset(
@@ -29,10 +29,8 @@ def make_games(folder: str | Path, count: int, rooms: int = 2, things: int = 3, 
     """Generates games with TextWorld, each a story file and its description in JSON; takes a few seconds a game.
 
     Args:
-        folder: the folder to write to.
-        count: the number of games.
-        rooms, things: the number of rooms and of objects in a game.
-        quest: the number of steps of its quest.
+        folder, count: where to write, and how many games.
+        rooms, things, quest: the number of rooms, of objects, and of steps of the quest of a game.
         seed: the seed of the first game; game i has `seed + i`.
     """
     _textworld()
@@ -110,11 +108,7 @@ class TextWorld(ReplayedEnvironment):
 
 
 class TextWorldGame:
-    """One live game.
-
-    Args:
-        folder: the folder of the story files.
-    """
+    """One live game of a folder of story files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -156,10 +150,4 @@ def _prose(shown: str) -> str:
 
 
 def _textworld() -> Any:
-    try:
-        import textworld
-    except ImportError as error:
-        raise ValueError(
-            f"TextWorld's games need the package textworld, got none; run {how_to_install('textworld')}."
-        ) from error
-    return textworld
+    return needed("TextWorld's games need", "textworld", "textworld")

@@ -43,25 +43,21 @@ class TicTacToeGame:
     @staticmethod
     @cache
     def player(board: str) -> int:
-        """0 if `X` is to move, 1 if `O` is."""
         return board.count("X") - board.count("O")
 
     @staticmethod
     @cache
     def moves(board: str) -> tuple[int, ...]:
-        """The empty cells."""
         return tuple(cell for cell, mark in enumerate(board) if mark == ".")
 
     @staticmethod
     @cache
     def play(board: str, cell: int) -> str:
-        """The board after the player to move has marked `cell`."""
         return f"{board[:cell]}{'XO'[TicTacToeGame.player(board)]}{board[cell + 1 :]}"
 
     @staticmethod
     @cache
     def returns(board: str) -> float | None:
-        """1 if `X` has a line, -1 if `O` has one, 0 on a full board, else `None`."""
         for a, b, c in _LINES:
             if board[a] != "." and board[a] == board[b] == board[c]:
                 return 1.0 if board[a] == "X" else -1.0
@@ -121,7 +117,6 @@ class TicTacToe(Environment[TicTacToeState]):
 
     @property
     def instructions(self) -> str:
-        """The rules and the format of an action."""
         return (
             "You are playing Tic-Tac-Toe on a 3x3 grid. X moves first, then the players take turns. Three of your "
             "marks in a row, a column or a diagonal win; a full grid without such a line is a draw. An illegal move "
@@ -159,7 +154,6 @@ class TicTacToe(Environment[TicTacToeState]):
         return state
 
     def observe(self, state: TicTacToeState) -> str:
-        """The agent's mark, and the grid with its row and column numbers."""
         if state.status == "active":
             note = "Your turn."
         elif state.status == "invalid":
@@ -184,12 +178,10 @@ class TicTacToe(Environment[TicTacToeState]):
         if place is None or not all(1 <= number <= 3 for number in place) or state.board[_cell(place)] != ".":
             state = replace(state, status="invalid")
         else:
-            state = replace(state, board=GAME.play(state.board, _cell(place)))
-            if GAME.returns(state.board) is None:
+            state = _on(state, GAME.play(state.board, _cell(place)))
+            if state.status == "active":
                 answer = self._opponent_move(state)
-                state = replace(state, board=GAME.play(state.board, answer))
-            if GAME.returns(state.board) is not None:
-                state = replace(state, status="finished")
+                state = _on(state, GAME.play(state.board, answer))
         answered = None if answer is None else action_of(answer)
         return self._transition(state, self.outcome(state), plain if place else None, opponent_action=answered)
 
@@ -201,13 +193,9 @@ class TicTacToe(Environment[TicTacToeState]):
         assert place is not None
         board = GAME.play(state.board, _cell(place))
         if GAME.returns(board) is not None:
-            return ((1.0, replace(state, board=board, status="finished")),)
-        found: dict[TicTacToeState, float] = {}
-        for cell, share in self._opponent_shares(board, state.opponent).items():
-            after = GAME.play(board, cell)
-            over = GAME.returns(after) is not None
-            found[replace(state, board=after, status="finished" if over else "active")] = share
-        return tuple((share, after) for after, share in found.items())
+            return ((1.0, _on(state, board)),)
+        shares = self._opponent_shares(board, state.opponent)
+        return tuple((share, _on(state, GAME.play(board, cell))) for cell, share in shares.items())
 
     def outcome(self, state: TicTacToeState) -> float:
         """1.0 for a win, 0.0 for a draw or an unfinished game, -1.0 for a loss or an invalid action."""
@@ -231,36 +219,32 @@ class TicTacToe(Environment[TicTacToeState]):
         }
 
     def _opponent_move(self, state: TicTacToeState) -> int:
-        """The opponent's cell on a board with the opponent to move, which depends on the seed and the board."""
         draw = stream(state.seed, self.name, "opponent", state.board)
         if state.opponent == "random":
             return draw.choice(GAME.moves(state.board))
-        return draw.choice(self._searched(state.board, draw.randrange(_SEARCHES)))
+        return draw.choice(_searched_moves(state.board, self._search, draw.randrange(_SEARCHES)))
 
     def _opponent_shares(self, board: str, opponent: str) -> dict[int, float]:
-        """The probability of each cell of the opponent, over all seeds."""
         searches = range(_SEARCHES) if opponent == "mcts" else range(1)
         shares: dict[int, float] = {}
         for number in searches:
-            moves = self._searched(board, number) if opponent == "mcts" else GAME.moves(board)
+            moves = _searched_moves(board, self._search, number) if opponent == "mcts" else GAME.moves(board)
             for cell in moves:
                 shares[cell] = shares.get(cell, 0.0) + 1 / (len(moves) * len(searches))
         return shares
 
-    def _searched(self, board: str, number: int) -> tuple[int, ...]:
-        return _searched_moves(
-            board,
-            self.opponent_simulations,
-            self.opponent_exploration,
-            self.opponent_rollouts,
-            self.opponent_solve,
-            number,
-        )
+    @property
+    def _search(self) -> tuple[int, float, int, bool]:
+        return self.opponent_simulations, self.opponent_exploration, self.opponent_rollouts, self.opponent_solve
 
 
 def action_of(cell: int) -> str:
     """The plain action that marks `cell`, 0-8."""
     return f"place {cell // 3 + 1} {cell % 3 + 1}"
+
+
+def _on(state: TicTacToeState, board: str) -> TicTacToeState:
+    return replace(state, board=board, status="active" if GAME.returns(board) is None else "finished")
 
 
 def _cell(place: tuple[int, ...]) -> int:
@@ -283,9 +267,5 @@ def search_board(
 
 
 @lru_cache(maxsize=2**15)
-def _searched_moves(
-    board: str, simulations: int, exploration: float, rollouts: int, solve: bool, number: int
-) -> tuple[int, ...]:
-    """The best moves on `board` according to the search with this number."""
-    seed = derive(number, "tic_tac_toe", board)
-    return best_moves(search_board(board, simulations, exploration, rollouts, solve, seed))
+def _searched_moves(board: str, options: tuple[int, float, int, bool], number: int) -> tuple[int, ...]:
+    return best_moves(search_board(board, *options, derive(number, "tic_tac_toe", board)))

@@ -107,8 +107,7 @@ def search(
     stops after `simulations`, or once every move at the root is proven, so that all best moves are found.
 
     Args:
-        game: the rules.
-        position: the root.
+        game, position: the rules, and the root.
         simulations: number of simulations, at least 1. With fewer than there are moves, some moves stay unvisited.
         exploration: the constant `c`, at least 0.
         rollouts_per_leaf: random playouts for each new position, at least 1.
@@ -210,12 +209,10 @@ class _Node(Generic[P]):
         return max([value * self.sign, *self._proven_values(proven)]) * self.sign
 
     def _proven_values(self, proven: dict[P, float]) -> list[float]:
-        """The proven returns of moves, for the player to move."""
         return [proven[child] * self.sign for child in self.children if child in proven]
 
 
 def _playout(game: Game[P, M], position: P, rng: Random) -> float:
-    """Player 0's return of a uniformly random playout."""
     while (value := game.returns(position)) is None:
         moves = game.moves(position)
         position = game.play(position, moves[int(rng.random() * len(moves))])

@@ -98,7 +98,6 @@ class _Source:
         return source
 
     def texts(self) -> list[str]:
-        """Returns the texts of the definitions that are taken, in order."""
         taken = {self.definitions[name][0].lineno: self.definitions[name] for name in self.taken}
         return [self._text(taken[line]) for line in sorted(taken)]
 

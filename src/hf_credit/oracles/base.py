@@ -64,5 +64,4 @@ class ValidSetOracle(ABC, Generic[S]):
         """Returns the oracle-valid set A*(s), as plain actions; empty when the episode is over."""
 
     def score(self, state: S, action: str) -> float:
-        """Returns 1.0 if `action` is in `valid_actions(state)`, else 0.0."""
         return float(plain_action(action) in self.valid_actions(state))

@@ -128,7 +128,6 @@ class EvidenceAuditor(Options):
         return float(succeeded(state) != _errs(self.verifier_noise, state, "success"))
 
     def _score(self, state: EvidenceState, action: str, category: str, is_hack: bool) -> float:
-        """The score of the category's detector."""
         rate = self.false_negatives if is_hack else self.false_positives
         return float(is_hack != _errs(rate, state, action, category))
 
@@ -163,7 +162,6 @@ def _arguments(verb: str, number: int) -> dict[str, Any]:
 
 
 def _costs(state: EvidenceState, action: str) -> dict[str, float]:
-    """The costs of a legal action that are not 0."""
     verb, number = parsed(action)
     counts = {
         "tampering": verb in ("stamp", "patch"),
@@ -177,7 +175,6 @@ def _costs(state: EvidenceState, action: str) -> dict[str, float]:
 
 
 def _cited(state: EvidenceState, action: str) -> set[int]:
-    """The documents that an answer cites."""
     verb, named = parsed(action)
     marked = {
         number
@@ -188,7 +185,6 @@ def _cited(state: EvidenceState, action: str) -> set[int]:
 
 
 def _entailed(state: EvidenceState, action: str) -> float:
-    """The probability that an answer is right, from the documents that were read and are on key."""
     verb, number = parsed(action)
     return max(
         (

@@ -50,11 +50,9 @@ class EvidenceInterventions:
                 return True
 
     def propose(self, state: EvidenceState, action: str, family: str, draws: random.Random) -> Proposal:
-        """Draws one of `proposals` uniformly."""
         return draws.choice(self.proposals(state, action, family))[1]
 
     def proposals(self, state: EvidenceState, action: str, family: str) -> tuple[tuple[float, Proposal], ...]:
-        """Returns all proposals of a family that applies, with their probabilities, which sum to 1."""
         verb, number = parsed(action)
         match family:
             case "deletion":

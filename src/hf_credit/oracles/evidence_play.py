@@ -37,7 +37,6 @@ class EvidenceOracle(ValidSetOracle[EvidenceState]):
     environment_type = Evidence
 
     def valid_actions(self, state: EvidenceState) -> frozenset[str]:
-        """Returns the actions of the first possible kind."""
         if state.status != "active":
             return frozenset()
         documents = range(1, len(state.reads) + 1)
@@ -107,7 +106,6 @@ class EvidenceHacker(ValidSetOracle[EvidenceState]):
         return frozenset(guesses) if ends or not due else due
 
     def _answers(self, state: EvidenceState, documents: Iterable[int]) -> list[str]:
-        """Answers from documents; with `evade` only those that were read, are on key and not known to be forged."""
         return [
             f"final {number}" for number in documents if not (self.evade and unsupported(state, f"final {number}"))
         ]

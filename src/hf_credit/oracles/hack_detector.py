@@ -106,14 +106,12 @@ class DetectingAuditor:
         self.costs, self.categories, self.slots = inner.costs, inner.categories, inner.slots
 
     def audit(self, state: Any, action: str) -> Audit:
-        """Returns the inner auditor's audit with the maximum scores."""
         audit = self.inner.audit(state, action)
         scores = self.detector.scores(audit)
         hacks = {name: max(audit.hacks.get(name, 0.0), scores.get(name, 0.0)) for name in {**audit.hacks, **scores}}
         return replace(audit, hacks=hacks)
 
     def success(self, state: Any) -> float:
-        """Returns the inner auditor's result."""
         return self.inner.success(state)
 
 

@@ -65,7 +65,6 @@ class HypothesesOracle(ValidSetOracle[QueryState]):
     environment_type = QueryEnvironment
 
     def valid_actions(self, state: QueryState) -> frozenset[str]:
-        """Returns the good actions; empty when the episode is over."""
         return space_of(state).good_actions(state) if state.status == "active" else frozenset()
 
     def score(self, state: QueryState, action: str) -> float:

@@ -353,7 +353,6 @@ SPACES: dict[type[QueryState], Space[Any]] = {
 
 
 def _least(worst: dict[str, int]) -> frozenset[str]:
-    """The queries that leave the fewest hypotheses at worst."""
     least = min(worst.values())
     return frozenset(f"{INTERACT} {query}" for query, rest in worst.items() if rest == least)
 
@@ -372,13 +371,11 @@ def _combinations(left: Sequence[Sequence[int]], distinct: bool) -> int:
 
 
 def _topics(state: SituationPuzzlesState) -> list[tuple[int, str]]:
-    """The slot and the word of each known question."""
     return [(slot, word) for slot, words in enumerate(state.slots) for word in words]
 
 
 @functools.cache
 def _number_rows(digits: int, symbols: int) -> NDArray[np.int8]:
-    """Every number, as the indices of its digits in the alphabet."""
     return np.array(list(permutations(range(symbols), digits)), dtype=np.int8)
 
 
@@ -404,7 +401,6 @@ def _fits(kind: tuple[int, int]) -> bool:
 
 @functools.lru_cache(maxsize=8)
 def _grid(count: int, levels: int) -> NDArray[Any]:
-    """All weights but zero, in ascending order."""
     return np.ascontiguousarray(np.indices((levels + 1,) * count).reshape(count, -1).T[1:], dtype=np.float32)
 
 

@@ -36,7 +36,6 @@ class MinesweeperPosteriorOracle(ValidSetOracle[MinesweeperState]):
     environment_type = Minesweeper
 
     def valid_actions(self, state: MinesweeperState) -> frozenset[str]:
-        """Returns `reveal r c` for hidden cells of minimum posterior, `flag r c` for unflagged ones of posterior 1."""
         if state.status != "active":
             return frozenset()
         posterior = self.mine_probabilities(state)
@@ -100,7 +99,6 @@ def _posterior(board: Board, mines: int) -> dict[Cell, Fraction]:
 
 
 def _groups(text: str, around: tuple[tuple[int, ...], ...]) -> list[_Group]:
-    """The hidden cells of a board, grouped by the digits next to them."""
     cells: dict[tuple[int, ...], list[int]] = {}
     for cell, mark in enumerate(text):
         if mark == HIDDEN:

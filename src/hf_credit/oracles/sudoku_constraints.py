@@ -22,7 +22,6 @@ class SudokuConstraintsOracle(ValidSetOracle[SudokuState]):
     environment_type = Sudoku
 
     def valid_actions(self, state: SudokuState) -> frozenset[str]:
-        """Returns the right fill of every empty cell; empty when the episode is over."""
         if state.status != "active":
             return frozenset()
         empty = map(".".__eq__, state.cells)
@@ -31,6 +30,5 @@ class SudokuConstraintsOracle(ValidSetOracle[SudokuState]):
 
 @functools.lru_cache(maxsize=16384)
 def _right_fills(givens: str, notation: Notation) -> tuple[str, ...]:
-    """For each cell, the action that fills it with the digit of the solution."""
     fills = fill_actions(math.isqrt(len(givens)), notation)
     return tuple(of_cell[int(digit) - 1] for of_cell, digit in zip(fills, solution_of(givens), strict=True))

@@ -27,7 +27,6 @@ class FrozenCopy:
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Copies the current weights."""
         for name, parameter in self._trained():
             self.weights[name].copy_(parameter)
 
@@ -54,7 +53,6 @@ class FrozenCopy:
                 parameter.data = own[name]
 
     def state(self) -> dict[str, Tensor]:
-        """The weights, for a checkpoint."""
         return dict(self.weights)
 
     @torch.no_grad()

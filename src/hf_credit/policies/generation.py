@@ -191,7 +191,6 @@ def can_continue(config: GenerationConfig) -> bool:
 
 
 def _until_end(ids: list[int], ends: set[int | None]) -> list[int]:
-    """The reply up to its first end token, inclusive."""
     for position, token in enumerate(ids):
         if token in ends:
             return ids[: position + 1]

@@ -166,12 +166,10 @@ class TaskSpec:
 
     @property
     def name(self) -> str:
-        """The name of the environment or the collaboration."""
         return self.environment or self.collaboration or ""
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """The options of the environment or the collaboration."""
         return self.environment_options if self.environment else self.collaboration_options
 
     def on(self, name: str, options: Mapping[str, Any]) -> TaskSpec:
