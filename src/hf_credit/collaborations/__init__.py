@@ -26,7 +26,7 @@ COLLABORATIONS = {
 
 
 def make(name: str, **options: Any) -> Interaction[Any]:
-    """Returns the collaboration called `name`, with its options: `make("relay", size=10)`.
+    """Returns a collaboration, such as `make("relay", size=10)`.
 
     A scorer may be given by name, as in a recipe:
     `make("reasoner_actor", domain="math", scorer="my_package.scoring:exact_match")`. The name is imported, so it must

@@ -39,8 +39,7 @@ class CollaborationState:
     @property
     def row(self) -> dict[str, Any]:
         """The task row, with lists instead of tuples."""
-        row: dict[str, Any] = json.loads(self.task)
-        return row
+        return json.loads(self.task)  # type: ignore[no-any-return]
 
     def to_json(self) -> str:
         """Returns the state as one line of JSON, from which `from_json` restores an equal state."""
@@ -149,7 +148,7 @@ class Collaboration(Interaction[CollaborationState]):
             {**asdict(loop), "until": None if loop.until is None else named(loop.until)}
             for loop in self.graph.loops.values()
         ]
-        protocol: dict[str, Any] = plain(
+        return plain(  # type: ignore[no-any-return]
             {
                 "roles": self.roles,
                 "events": [asdict(event) for event in self.graph.events],
@@ -160,7 +159,6 @@ class Collaboration(Interaction[CollaborationState]):
                 "scored_event": self.scored_event,
             }
         )
-        return protocol
 
     def start(self, task: Mapping[str, Any], seed: int) -> CollaborationState:
         """Returns the first state of a task row. A collaboration is deterministic, so `seed` has no effect.

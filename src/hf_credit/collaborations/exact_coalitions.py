@@ -1,7 +1,4 @@
-"""Exact values of all coalitions of a team, by enumeration: the reference for counterfactual credit.
-
-Enumeration needs small policies and short replies, as in `exact_values`.
-"""
+"""Exact values of all coalitions of a team, by enumeration as in `exact_values`: to compare estimates with."""
 
 from __future__ import annotations
 
@@ -76,8 +73,8 @@ def vote_values(answers: Answers, scores: Mapping[str, float], ties: str = "expe
     roles = tuple(answers)
     values = {
         part: sum(
-            probability * vote_score(votes, scores, ties)
-            for probability, votes in _joint_answers([answers[role] for role in roles if role in part])
+            prod(probability for _, probability in joint) * vote_score([answer for answer, _ in joint], scores, ties)
+            for joint in product(*(answers[role].items() for role in roles if role in part))
         )
         for part in _coalitions(roles)
     }
@@ -155,9 +152,3 @@ def sequence_values(
 def _coalitions(roles: Sequence[str]) -> Iterator[frozenset[str]]:
     for size in range(len(roles) + 1):
         yield from map(frozenset, combinations(roles, size))
-
-
-def _joint_answers(answers: Sequence[Mapping[str | None, float]]) -> Iterator[tuple[float, tuple[str | None, ...]]]:
-    """All joint answers of independent voters, with their probabilities."""
-    for joint in product(*(of_voter.items() for of_voter in answers)):
-        yield prod(probability for _, probability in joint), tuple(answer for answer, _ in joint)

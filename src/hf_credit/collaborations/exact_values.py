@@ -1,7 +1,4 @@
-"""Exact values of all messages under a policy, by enumeration: the reference for estimates of credit.
-
-Enumeration needs small policies and short replies, such as two tokens of a micro policy.
-"""
+"""Exact values of all messages under a small policy, by enumeration of short replies: to compare estimates with."""
 
 from __future__ import annotations
 
@@ -148,7 +145,12 @@ class Expectations(Generic[S]):
                 else:
                     self._values[state] = np.array(value, dtype=float)
             for state, probabilities in zip(active, self._policy(active) if active else [], strict=True):
-                self.probabilities[state] = _checked(probabilities)
+                if any(not value >= 0 for value in probabilities.values()) or sum(probabilities.values()) > 1 + 1e-6:
+                    raise ValueError(
+                        "a policy's probabilities must be at least 0 and sum to at most 1, got "
+                        f"{dict(probabilities)}; normalise them."
+                    )
+                self.probabilities[state] = probabilities
                 taken = self._taken(state)
                 successors[state] = dict.fromkeys(s for action in taken for _, s in self._transitions(state, action))
             reached = (after for state in active for after in successors[state])
@@ -345,12 +347,3 @@ def _texts(
             texts[text] = texts.get(text, 0.0) + probability
         by_text.append(texts)
     return by_text
-
-
-def _checked(probabilities: Mapping[str, float]) -> Mapping[str, float]:
-    if any(not value >= 0 for value in probabilities.values()) or sum(probabilities.values()) > 1 + 1e-6:
-        raise ValueError(
-            f"a policy's probabilities must be at least 0 and sum to at most 1, got {dict(probabilities)}; normalise "
-            "them."
-        )
-    return probabilities

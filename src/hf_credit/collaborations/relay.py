@@ -1,9 +1,4 @@
-"""A relay of numbers for micro policies, in which one speaker's message limits the others' success.
-
-Only the reasoner sees a secret number, and only the actor sees the number to add to it. In a chain, speakers in
-between add their own numbers, so the value of a message depends on all later speakers. The best score is 1, and the
-exact value of any message is computable (`hf_credit.collaborations.exact_values`).
-"""
+"""A relay of numbers for micro policies, whose exact values can be enumerated: each speaker adds its own number."""
 
 from __future__ import annotations
 

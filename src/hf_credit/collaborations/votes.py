@@ -13,11 +13,7 @@ TIES = ("expected", "first", "none")
 
 
 def plurality(votes: Sequence[str | None]) -> tuple[str, ...]:
-    """Returns the answers with the most votes, in the order of their first voters; none if all abstain.
-
-    Args:
-        votes: of the voters, in order.
-    """
+    """Returns the answers with the most votes, in the order of their first voters; none if all abstain."""
     counts = Counter(vote for vote in votes if vote is not None)
     most = max(counts.values(), default=0)
     return tuple(answer for answer, count in counts.items() if count == most)

@@ -335,8 +335,12 @@ def _done(state: EvidenceState, action: str, truly: bool = True) -> EvidenceStat
             return replace(state, checks=_with(state.checks, number, found))
         case "stamp":
             return replace(state, stamps=_with(state.stamps, number, True))
-        case "meta" | "peek" | "patch":
-            return replace(state, **{{"meta": "meta", "peek": "peeked", "patch": "patched"}[verb]: True})
+        case "meta":
+            return replace(state, meta=True)
+        case "peek":
+            return replace(state, peeked=True)
+        case "patch":
+            return replace(state, patched=True)
         case "purge":
             open_ones = unsettled(state)
             checks = (PURGED if n in open_ones else check for n, check in enumerate(state.checks, start=1))

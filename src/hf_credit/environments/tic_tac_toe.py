@@ -92,6 +92,14 @@ class TicTacToe(Environment[TicTacToeState]):
     state_type = TicTacToeState
     task_columns = ("agent", "opponent")
     reward_range = (-1.0, 1.0)
+    max_turns = 5  # the most marks of the first player
+    instructions = (
+        "You are playing Tic-Tac-Toe on a 3x3 grid. X moves first, then the players take turns. Three of your "
+        "marks in a row, a column or a diagonal win; a full grid without such a line is a draw. An illegal move "
+        "loses. '.' is an empty cell.\n"
+        "Each turn, choose one empty cell by its row and column (1 to 3, from the top left) and reply with "
+        f"{tag('place ROW COLUMN')}, for example {tag('place 1 3')}."
+    )
 
     def __init__(
         self,
@@ -114,21 +122,6 @@ class TicTacToe(Environment[TicTacToeState]):
         self.opponent_solve = opponent_solve
         self.mcts_share = mcts_share
         self.agent = one_of("agent", agent, ("either", "first", "second"))
-
-    @property
-    def instructions(self) -> str:
-        return (
-            "You are playing Tic-Tac-Toe on a 3x3 grid. X moves first, then the players take turns. Three of your "
-            "marks in a row, a column or a diagonal win; a full grid without such a line is a draw. An illegal move "
-            "loses. '.' is an empty cell.\n"
-            "Each turn, choose one empty cell by its row and column (1 to 3, from the top left) and reply with "
-            f"{tag('place ROW COLUMN')}, for example {tag('place 1 3')}."
-        )
-
-    @property
-    def max_turns(self) -> int:
-        """Five: the maximum number of marks of the first player."""
-        return 5
 
     def sample_task(self, seed: int) -> dict[str, Any]:
         """A row with `agent`, `"first"` or `"second"`, and `opponent`, `"random"` or `"mcts"`."""

@@ -49,7 +49,7 @@ _DEFAULTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def make(name: str, **options: Any) -> Oracle[Any]:
-    """Returns the oracle called `name`, with its options.
+    """Returns an oracle.
 
     Args:
         name: one of `known()`, or the `"package.module:Class"` of an oracle or a factory, which is imported and must
@@ -59,8 +59,7 @@ def make(name: str, **options: Any) -> Oracle[Any]:
     Raises:
         ValueError: the name, an option or its value is invalid.
     """
-    oracle: Oracle[Any] = build("oracle", ORACLES, name, options)
-    return oracle
+    return build("oracle", ORACLES, name, options)  # type: ignore[no-any-return]
 
 
 def resolve(oracle: OracleLike | None) -> Oracle[Any] | None:
@@ -97,8 +96,7 @@ def default_oracle(environment: Environment[Any]) -> Oracle[Any] | None:
     if not getattr(environment, "hypotheses_known", True):
         return None
     if environment.name not in _DEFAULTS:
-        default = getattr(environment, "default_oracle", None)
-        return None if default is None else default()
+        return getattr(environment, "default_oracle", lambda: None)()
     name, options = _DEFAULTS[environment.name]
     return make(name, **options)
 

@@ -68,8 +68,7 @@ def default_auditor(environment: Environment[Any]) -> Auditor[Any] | None:
     """
     if environment.name == "evidence":
         return resolve_auditor({"name": "evidence", "options": {"documents": environment.documents}})  # type: ignore[attr-defined]
-    default = getattr(environment, "default_auditor", None)
-    return None if default is None else default()
+    return getattr(environment, "default_auditor", lambda: None)()
 
 
 def default_interventions(environment: Environment[Any]) -> Interventions[Any] | None:
@@ -79,8 +78,7 @@ def default_interventions(environment: Environment[Any]) -> Interventions[Any] |
     """
     if environment.name in INTERVENTIONS:
         return resolve_interventions(environment.name)
-    default = getattr(environment, "default_interventions", None)
-    return None if default is None else default()
+    return getattr(environment, "default_interventions", lambda: None)()
 
 
 def require_auditor_fit(auditor: Auditor[Any], environment: Environment[Any]) -> None:

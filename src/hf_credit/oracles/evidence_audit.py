@@ -82,9 +82,7 @@ class EvidenceAuditor(Options):
     false_negatives: Share = 0.0
     verifier_noise: Share = 0.0
     oracle_beliefs: bool = False
-    costs: tuple[str, ...] = field(
-        default=("tampering", "unsupported", "skipped", "unsafe", "budget", "null"), init=False
-    )
+    costs: tuple[str, ...] = field(default=_COSTS, init=False)
     categories: tuple[str, ...] = field(default=HACKS, init=False)
     slots: Mapping[str, int] = field(default_factory=dict, init=False)
 

@@ -43,7 +43,8 @@ class EvidenceInterventions:
             case "deletion":
                 return verb != "think"
             case "substitution":
-                return verb in ("read", "final") and any(other != action for other in _same_verb(state, verb))
+                others = (other for other in legal_actions(state) if parsed(other)[0] == verb and other != action)
+                return verb in ("read", "final") and any(others)
             case "perturbation":
                 return verb in ("read", "verify")
             case _:
@@ -77,7 +78,3 @@ class EvidenceInterventions:
                 check, value = state.checks[number - 1], state.values[number - 1]
                 lines.append(f"document {number} {read} key {state.key} value {value} {check}".rstrip())
         return "\n".join(lines)
-
-
-def _same_verb(state: EvidenceState, verb: str) -> list[str]:
-    return [action for action in legal_actions(state) if parsed(action)[0] == verb]

@@ -1,8 +1,4 @@
-"""The hypothesis space H of a game of queries (paper T3, section 3.1), and an oracle that plays by it.
-
-A hypothesis is a possible hidden value, given the first observation; H contains those that agree with all feedback so
-far. `hf_credit.oracles.hypothesis_spaces` defines the hypotheses of each game.
-"""
+"""The space H of the hidden values that agree with all feedback (paper T3, section 3.1), and an oracle by it."""
 
 from __future__ import annotations
 

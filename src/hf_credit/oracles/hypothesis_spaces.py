@@ -1,8 +1,4 @@
-"""The hypotheses of each game of queries, given all feedback so far, and good play (paper T3, section 3.1).
-
-If each item of feedback concerns one part of a hypothesis, a space is a list of the remaining values of each part.
-Otherwise the hypotheses are the rows of an array, and feedback excludes rows.
-"""
+"""The hypotheses of each game of queries, given all feedback so far, and good play (paper T3, section 3.1)."""
 
 from __future__ import annotations
 
@@ -174,7 +170,7 @@ class Stories(_Parts[SituationPuzzlesState]):
 
 
 class _Rows(Space[S]):
-    """Hypotheses are the rows of an array; the mask of each prefix of the feedback is cached.
+    """Hypotheses are the rows of an array, and feedback excludes rows; the mask of each prefix of it is cached.
 
     Args:
         masks: maximum number of cached masks.
@@ -206,8 +202,7 @@ class _Rows(Space[S]):
     def left(self, state: S) -> NDArray[Any]:
         """The rows that agree with all feedback so far."""
         kind = self.kind(state)
-        rows: NDArray[Any] = self.rows(kind)[self._mask(kind, self.feedback(state))]
-        return rows
+        return self.rows(kind)[self._mask(kind, self.feedback(state))]
 
     def members(self, state: S) -> list[Any]:
         return self.named(self.kind(state), self.left(state))
@@ -219,8 +214,7 @@ class _Rows(Space[S]):
         rows = self.rows(kind)
         if not items:
             return np.ones(len(rows), dtype=bool)
-        mask: NDArray[np.bool_] = self._mask(kind, items[:-1]) & self.agree(kind, rows, items[-1])
-        return mask
+        return self._mask(kind, items[:-1]) & self.agree(kind, rows, items[-1])
 
 
 class Numbers(_Rows[GuessNumbersState]):
@@ -303,16 +297,13 @@ class Weights(_Rows[PreferenceState]):
         return [tuple(row) for row in rows.astype(int).tolist()]
 
     def contains(self, state: PreferenceState, hypothesis: Any) -> bool:
+        pairs = [(state.scores[first], state.scores[second]) for first, second in state.asked]
         return (
             isinstance(hypothesis, tuple)
             and len(hypothesis) == len(state.weights)
             and all(type(value) is int and 0 <= value <= state.levels for value in hypothesis)
             and any(hypothesis)
-            and all(
-                preference(hypothesis, state.scores[first], state.scores[second])
-                == preference(state.weights, state.scores[first], state.scores[second])
-                for first, second in state.asked
-            )
+            and all(preference(hypothesis, *pair) == preference(state.weights, *pair) for pair in pairs)
         )
 
     def good_actions(self, state: PreferenceState) -> frozenset[str]:
@@ -340,8 +331,7 @@ class Weights(_Rows[PreferenceState]):
         kind = self.kind(state)
         drawn = _drawn(*kind)
         wrong = sum((~self.agree(kind, drawn, item) for item in self.feedback(state)), np.zeros(len(drawn), dtype=int))
-        likeliest: NDArray[Any] = drawn[wrong == wrong.min()]
-        return likeliest
+        return drawn[wrong == wrong.min()]  # type: ignore[no-any-return]
 
 
 SPACES: dict[type[QueryState], Space[Any]] = {
