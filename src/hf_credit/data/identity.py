@@ -8,31 +8,25 @@ from collections.abc import Iterable
 
 
 def uid_sha(text: str) -> str:
-    r"""Returns the identifier of a problem: SHA-256 of its text in Unicode form C, newlines as `\n`, right-stripped.
+    r"""Returns the identifier of a problem: hex SHA-256 of its text in form C, newlines as `\n`, right-stripped.
 
     Paper C3, Appendix F. The paper leaves open the hash (here SHA-256, as for splits) and whether blanks are stripped
     from each line or from the whole text (here the text).
 
     Args:
         text: the raw input field of the dataset.
-
-    Returns:
-        64 hexadecimal digits.
     """
     unified = unicodedata.normalize("NFC", text).replace("\r\n", "\n").replace("\r", "\n").rstrip()
     return hashlib.sha256(unified.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def fingerprint(identifiers: Iterable[str]) -> str:
-    r"""Returns the fingerprint of a split: SHA-256 of its sorted identifiers.
+    r"""Returns the fingerprint of a split: SHA-256, in hexadecimal, of its sorted identifiers.
 
     Paper C3, Appendix F. The paper leaves open how the array becomes bytes: here in ASCII, each identifier followed by
     `\n`.
 
     Args:
         identifiers: the `uid_sha` of every problem in any order, duplicates included.
-
-    Returns:
-        64 hexadecimal digits.
     """
     return hashlib.sha256("".join(f"{uid}\n" for uid in sorted(identifiers)).encode("ascii")).hexdigest()

@@ -52,9 +52,6 @@ def normal_form(problem: str) -> str:
     white space, invisible characters, LaTeX for blanks and sizes of brackets (`\,` `\!` `\quad` `\left`), formula
     delimiters, braces, and the signature in a code prompt. `\dfrac` becomes `\frac`, and quotes and dashes become one
     kind each.
-
-    Args:
-        problem: the text, as in the column `problem`.
     """
     text = problem.split(SIGNATURE)[0].replace("\r", " ")
     text = unicodedata.normalize("NFKC", text).translate(_SAME)

@@ -1,7 +1,4 @@
-"""Gathers definitions of this library with all their dependencies into one module, which runs without the library.
-
-It reads sources and imports nothing, so the text is the same under every version of Python.
-"""
+"""Gathers definitions of this library with all they need, from their sources, into a module that runs without it."""
 
 from __future__ import annotations
 

@@ -133,7 +133,6 @@ def select(
     """Returns the episodes to imitate, and the number of others by reason.
 
     Args:
-        found: the episodes.
         least_success: the minimum of `success_of`; `None` keeps failed episodes too. One without an outcome, which is
             NaN, is kept.
         max_new_tokens: the maximum length of a reply, end token included.
@@ -169,7 +168,6 @@ def hold_out(
     """Returns the episodes of most tasks, and those of the held-out ones; no task is in both.
 
     Args:
-        found: the episodes.
         share: of the tasks that are held out, in [0, 1); at least one if above 0, and never all.
         seed: of their choice.
     """

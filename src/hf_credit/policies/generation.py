@@ -53,7 +53,6 @@ def sampler(
         disable_compile=True,
         **(draw if temperature > 0 else {"do_sample": False}),
     )
-
     return _Inference(model, config)
 
 
@@ -191,7 +190,4 @@ def can_continue(config: GenerationConfig) -> bool:
 
 
 def _until_end(ids: list[int], ends: set[int | None]) -> list[int]:
-    for position, token in enumerate(ids):
-        if token in ends:
-            return ids[: position + 1]
-    return ids
+    return ids[: next((place for place, token in enumerate(ids, start=1) if token in ends), len(ids))]

@@ -1,7 +1,4 @@
-"""Micro policies: small enough for a CPU, built from the text of a task and warmed up on scripted play.
-
-A micro policy is an ordinary transformers model and tokenizer in a folder, and is trained like a large policy.
-"""
+"""Micro policies: ordinary transformers models for a CPU, built from a task's text, warmed up on scripted play."""
 
 from __future__ import annotations
 

@@ -87,7 +87,6 @@ class PrefixCache:
         the cache of the first columns, as `CACHE`.
 
         Args:
-            contexts: of the call.
             adapters: the adapter of each context; the active one if `None`. If they differ, the inputs include
                 `adapter_names`.
         """
@@ -139,11 +138,9 @@ class PrefixCache:
         """Stores a call in place of the last one.
 
         Args:
-            contexts: of the call.
             mask: the `attention_mask` of its inputs.
             replies: the generated tokens.
             cache: the cache that `generate` returned.
-            adapters: of the call.
         """
         if not self.reads_in_parts or not isinstance(cache, DynamicCache):
             return
@@ -221,7 +218,8 @@ def _select(table: _Table, rows: list[int], lengths: list[int]) -> None:
     in_use = (~table.mask[chosen]).int().argsort(dim=1, stable=True)  # the columns in use first, in order
     index = torch.arange(width, device=device) - (width - counts)[:, None]
     columns = in_use.gather(1, index.clamp(min=0))  # the left of a shorter row is masked
-    for layer in _layers(table.cache):
+    layers: list[Any] = table.cache.layers
+    for layer in layers:
         layer.keys = layer.keys[chosen[:, None], :, columns].transpose(1, 2)
         layer.values = layer.values[chosen[:, None], :, columns].transpose(1, 2)
 
@@ -233,7 +231,8 @@ def _joined(first: _Table, second: _Table) -> _Table:
     def widen(values: Tensor) -> Tensor:
         return torch.nn.functional.pad(values, (0, 0, width - values.shape[-2], 0))
 
-    for layer, other in zip(_layers(first.cache), _layers(second.cache), strict=True):
+    layers: Any = zip(first.cache.layers, second.cache.layers, strict=True)
+    for layer, other in layers:
         layer.keys = torch.cat([widen(layer.keys), widen(other.keys)])
         layer.values = torch.cat([widen(layer.values), widen(other.values)])
     mask = torch.cat([widen(table.mask[..., None])[..., 0] for table in (first, second)])
@@ -244,8 +243,3 @@ def _joined(first: _Table, second: _Table) -> _Table:
         cache=first.cache,
         weights=first.weights,
     )
-
-
-def _layers(cache: DynamicCache) -> list[Any]:
-    """The layers of a cache, which are all `DynamicLayer`."""
-    return cache.layers

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +21,7 @@ _MIXABLE = ("Linear", "Embedding", "Linear4bit", "Linear8bitLt")  # PEFT's layer
 
 
 def use_adapter(model: PeftModel, name: str) -> None:
-    """Activates an adapter without freezing the others, as PEFT's `set_adapter` does.
-
-    Args:
-        model: has the adapter.
-        name: of the adapter.
-    """
+    """Activates an adapter without freezing the others, as PEFT's `set_adapter` does."""
     requires_grad = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
     model.set_adapter(name)
     for parameter, flag in requires_grad:
@@ -67,6 +64,7 @@ class RoleSampler:
             return self.generate.seeded(contexts, seeds)  # type: ignore[attr-defined]
 
 
+@dataclass(eq=False)
 class MixedRoles(Mapping[str, GenerateFn]):
     """The `GenerateFn` of each role; `together` generates for several roles in one batch.
 
@@ -76,10 +74,9 @@ class MixedRoles(Mapping[str, GenerateFn]):
         model: has their adapters; `can_mix` holds for it.
     """
 
-    def __init__(self, alone: Mapping[str, GenerateFn], generate: Replies, model: PeftModel) -> None:
-        self.alone = dict(alone)
-        self.generate = generate
-        self.model = model
+    alone: Mapping[str, GenerateFn]
+    generate: Replies
+    model: PeftModel
 
     def __getitem__(self, role: str) -> GenerateFn:
         return self.alone[role]
@@ -175,9 +172,6 @@ def role_samplers(
         roles: their names.
         tokenizer, **sampling: as in `hf_credit.policies.generation.sampler`.
     """
-
-    def new() -> Any:
-        return sampler(model, tokenizer, **sampling)  # type: ignore[arg-type]
-
+    new: Any = functools.partial(sampler, model, tokenizer, **sampling)  # type: ignore[arg-type]
     alone = {role: RoleSampler(new(), model, role) for role in roles}
     return MixedRoles(alone, new(), model) if can_mix(model) else alone

@@ -1,9 +1,4 @@
-"""Loads a saved policy and its sampler.
-
-The folder of a policy, or its repository on the Hub, has the weights or an adapter, or a folder with an adapter for
-each role (`role_policies`); the tokenizer; the task (`hf_credit.tasks.TaskSpec`); and a folder for each critic
-(`hf_credit.critics.saved`).
-"""
+"""Loads a saved policy and its sampler."""
 
 from __future__ import annotations
 

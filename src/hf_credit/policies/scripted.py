@@ -22,7 +22,6 @@ def walk(interaction: Interaction[Any], script: Script, start: RolloutRequest[An
     """Plays one scripted episode.
 
     Args:
-        interaction: the task.
         script: the player. It replies to the requests of a step in order, from one random generator.
         start: the task row and the seed of the episode and the script; if `None`, the row's seed, or 0. Or the state.
     """
@@ -38,23 +37,12 @@ def walk(interaction: Interaction[Any], script: Script, start: RolloutRequest[An
 
 
 def play(interaction: Interaction[Any], chat: Chat, script: Script, start: RolloutRequest[Any]) -> Episode:
-    """Plays one scripted episode, recorded as that of a policy with the same replies.
-
-    Args:
-        interaction, script, start: as in `walk`.
-        chat: renders the contexts.
-    """
+    """Plays one scripted episode, recorded as that of a policy with the same replies."""
     return recorded(interaction, chat, walk(interaction, script, start))
 
 
 def recorded(interaction: Interaction[Any], chat: Chat, walked: Walk) -> Episode:
-    """A walk as an episode, as an `Engine` records that of a policy with the same replies.
-
-    Args:
-        interaction: the task.
-        chat: renders the contexts.
-        walked: what `walk` returned.
-    """
+    """A walk as an episode, as an `Engine` records that of a policy with the same replies."""
     steps, final = walked
     states = [*(state for state, _, _ in steps), final]
     decisions: list[Decision] = []

@@ -77,21 +77,14 @@ def seeded(
 
 def _warpers(config: GenerationConfig) -> LogitsProcessorList:
     """The warpers with which transformers samples, in its order."""
-    warpers = LogitsProcessorList()
-    if config.temperature is not None and config.temperature != 1.0:
-        warpers.append(TemperatureLogitsWarper(config.temperature))
-    if config.top_h is not None:
-        warpers.append(TopHLogitsWarper(top_h=config.top_h))
-    if config.top_k:
-        warpers.append(TopKLogitsWarper(top_k=config.top_k))
-    if config.top_p is not None and config.top_p < 1.0:
-        warpers.append(TopPLogitsWarper(top_p=config.top_p))
-    if config.min_p is not None:
-        warpers.append(MinPLogitsWarper(min_p=config.min_p))
-    if config.typical_p is not None and config.typical_p < 1.0:
-        warpers.append(TypicalLogitsWarper(mass=config.typical_p))
-    if config.epsilon_cutoff:
-        warpers.append(EpsilonLogitsWarper(epsilon=config.epsilon_cutoff))
-    if config.eta_cutoff:
-        warpers.append(EtaLogitsWarper(epsilon=config.eta_cutoff))
-    return warpers
+    warpers = (
+        (TemperatureLogitsWarper, config.temperature, config.temperature != 1.0),
+        (TopHLogitsWarper, config.top_h, True),
+        (TopKLogitsWarper, config.top_k, config.top_k),
+        (TopPLogitsWarper, config.top_p, config.top_p is not None and config.top_p < 1.0),
+        (MinPLogitsWarper, config.min_p, True),
+        (TypicalLogitsWarper, config.typical_p, config.typical_p is not None and config.typical_p < 1.0),
+        (EpsilonLogitsWarper, config.epsilon_cutoff, config.epsilon_cutoff),
+        (EtaLogitsWarper, config.eta_cutoff, config.eta_cutoff),
+    )
+    return LogitsProcessorList([kind(value) for kind, value, applies in warpers if value is not None and applies])

@@ -34,24 +34,20 @@ def load_splits(
         ValueError: the file has an unknown format, or cannot be read.
         OSError: there is no such dataset.
     """
+    path = Path(name)
+    loaded: Any
     try:
-        return _load_splits(name, only, config, streaming)
+        if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
+            loaded = load_from_disk(name)
+        elif path.is_file():
+            if path.suffix not in _FILES:
+                raise ValueError(f"a dataset's file must end in {', '.join(_FILES)}, got {name!r}; convert it.")
+            loaded = load_dataset(_FILES[path.suffix], data_files={only: name}, streaming=streaming)
+        else:
+            loaded = load_dataset(name, name=config, streaming=streaming)
     except (DatasetsError, RecursionError) as error:
         reason = (str(error.__cause__ or error) or type(error).__name__).splitlines()[0][:300]
         raise ValueError(f"a dataset must be readable, got {name!r} ({reason}); fix it.") from error
-
-
-def _load_splits(name: str, only: str, config: str | None, streaming: bool) -> Mapping[str, Dataset | IterableDataset]:
-    path = Path(name)
-    loaded: Any
-    if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
-        loaded = load_from_disk(name)
-    elif path.is_file():
-        if path.suffix not in _FILES:
-            raise ValueError(f"a dataset's file must end in {', '.join(_FILES)}, got {name!r}; convert it.")
-        loaded = load_dataset(_FILES[path.suffix], data_files={only: name}, streaming=streaming)
-    else:
-        loaded = load_dataset(name, name=config, streaming=streaming)
     return loaded if isinstance(loaded, DatasetDict | IterableDatasetDict) else {only: loaded}
 
 
@@ -98,7 +94,6 @@ def evaluation_starts(
     """One start for each task of an evaluation, the same for every policy.
 
     Args:
-        interaction: the task.
         episodes: number of tasks; if `None`, 256 held-out tasks or the rest of the dataset.
         first: index of the first task.
         dataset: the dataset of task rows, as in `load_splits`, or a problem set, as in `load_problems`; the

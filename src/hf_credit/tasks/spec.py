@@ -137,7 +137,6 @@ class TaskSpec:
         """The spec of an interaction.
 
         Args:
-            interaction: the task.
             **others: the attributes that its `spec` does not return.
 
         Raises:
