@@ -28,9 +28,6 @@ def replaced(path: str | Path) -> Iterator[Path]:
     The file has the permissions of the one that it replaces, else those of any new file. If the context raises, such
     as at a full disk, the old file is unchanged. A pipe or a device, such as /dev/stdout, is written to directly.
 
-    Args:
-        path: of the file.
-
     Yields:
         The path to write to, in the same folder and with the same suffix.
 

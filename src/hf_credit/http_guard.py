@@ -95,10 +95,6 @@ def place_of(request: Any) -> str:
 def require_model(model: str | Path, revision: str | None = None) -> None:
     """Refuses a name that is neither a folder nor a model of the Hub; asks the Hub once, with a short time-out.
 
-    Args:
-        model: a folder, or an id on the Hub.
-        revision: of the model on the Hub.
-
     Raises:
         ValueError: it is neither.
     """

@@ -22,6 +22,7 @@ GroupSize = Annotated[int, Range(2)]
 Share = Annotated[float, Range(0, 1)]
 Positive = Annotated[float, Range(above=0)]
 NotNegative = Annotated[float, Range(0)]
+_OF_EVERY_FACTORY = "Args:\n    group_size: number of episodes per task row."
 
 
 class Options:
@@ -85,6 +86,7 @@ def with_parts(factory: Callable[..., R]) -> Callable[..., R]:
             one.replace(name=name, annotation=of_part[name], default=getattr(one.default, name))
             for name in fields[one.name]
         ]
+    documented.append(_OF_EVERY_FACTORY)
     signature = inspect.Signature(parameters)
 
     @functools.wraps(factory)

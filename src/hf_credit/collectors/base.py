@@ -106,7 +106,6 @@ def played(episodes: Sequence[Episode], instances: Sequence[int], rows: int) -> 
     Args:
         episodes: of one call of `MethodContext.play`.
         instances: the instance of each request of that call.
-        rows: number of task rows.
     """
     rollouts = (
         Rollout(episode=of_instance(episode, instances[episode.start]), instance=instances[episode.start])

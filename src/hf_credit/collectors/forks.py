@@ -25,7 +25,6 @@ def fork(origins: Sequence[tuple[Rollout, int]], seeds: Sequence[int], context: 
     Args:
         origins: for each fork, a rollout and the index of one of its decisions; may be empty.
         seeds: of the future randomness of each fork.
-        context: plays.
     """
     starts: list[RolloutRequest[Any]] = [
         replay_from(context.interaction, context.chat, rollout.episode, index, seed=seed)

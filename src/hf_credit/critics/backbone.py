@@ -109,9 +109,6 @@ def own_backbone(
     Args:
         source: a model id or folder, loaded in float32, or a model; its parameters that require a gradient are
             trained.
-        policy: the policy.
-        tokenizer: the tokenizer of the policy.
-        device: the device of the backbone.
         checkpointing: whether activations are recomputed in the backward pass to save memory.
         model_init_kwargs: arguments of `from_pretrained`, if `source` is an id or folder.
 
@@ -157,10 +154,8 @@ def adapter_backbone(
     The outputs, the weights and the trained parameters of the policy do not change.
 
     Args:
-        config: the configuration of the adapter.
         policy: a policy with an adapter of the same type, so that its base is frozen.
         seed: the seed of the adapter's initial weights.
-        name: the name of the adapter.
 
     Raises:
         ValueError: the policy has no adapter of this type, or already an adapter of this name.
@@ -193,9 +188,6 @@ def adapter_backbone(
 
 def refuse_training_that(distributed_type: DistributedType, mixed_precision: str) -> None:
     """Rejects training set-ups that a replicated critic does not support.
-
-    Args:
-        distributed_type, mixed_precision: as in `Accelerator`.
 
     Raises:
         ValueError: DeepSpeed, FSDP or Megatron, or fp16.

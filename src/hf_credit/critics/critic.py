@@ -496,7 +496,6 @@ def context_batch(contexts: Sequence[Sequence[int]], pad_token_id: int) -> dict[
 
     Args:
         contexts: the token ids of each context, at least one token each; may be empty.
-        pad_token_id: the padding token.
     """
     if contexts:
         return pad_rows([Row.without_credit(ids, (pad_token_id,)) for ids in contexts], pad_token_id)

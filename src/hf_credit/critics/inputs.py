@@ -49,7 +49,6 @@ def policy_inputs(episode: Episode, tokens: bool = True, beyond: bool = False) -
     one forward pass over its tokens, for any number of turns.
 
     Args:
-        episode: the episode.
         tokens: whether each token of a reply is an action; if not, each reply is one action.
         beyond: whether to include the context after a cut.
     """

@@ -60,8 +60,6 @@ class SavedCritic:
 
     Args:
         folder: the folder of the policy.
-        policy: the loaded policy.
-        tokenizer: the tokenizer of the policy.
         name: the name of the critic, as in `Method.critics`.
         kind: what it predicts, as in `Method.critic_specs`; a value if `None`.
         model: the id or folder of its backbone, if training was given one.

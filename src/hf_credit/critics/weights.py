@@ -23,7 +23,6 @@ class ReplicatedWeights:
 
     Args:
         parameters: the parameters by name; the same names on every process.
-        accelerator: communicates with the other processes.
         learning_rate, betas, weight_decay: as in AdamW.
         warmup_steps: number of steps of linear warm-up from 0; 0 for a constant learning rate.
     """

@@ -28,14 +28,7 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 def tasks_card(repo: str, spec: TaskSpec, rows: Mapping[str, int], fingerprints: Mapping[str, str]) -> str:
-    """Returns the card of a dataset of tasks.
-
-    Args:
-        repo: owner/name.
-        spec: the task.
-        rows: the number of rows of each split.
-        fingerprints: the fingerprint of each split.
-    """
+    """Returns the card of a dataset of tasks."""
     files = [{"split": split, "path": f"tasks/{split}-*"} for split in rows]
     front = {
         "pretty_name": f"Tasks of {spec.name}",
@@ -49,8 +42,6 @@ def cells_card(repo: str, rows: int, page: str) -> str:
     """Returns the card of a dataset of cells of the bench.
 
     Args:
-        repo: owner/name.
-        rows: the number of cells.
         page: the results, in Markdown.
     """
     front = {
@@ -62,12 +53,7 @@ def cells_card(repo: str, rows: int, page: str) -> str:
 
 
 def episodes_card(repo: str, about: Mapping[str, Any]) -> str:
-    """Returns the card of a dataset of episodes.
-
-    Args:
-        repo: owner/name.
-        about: the description of the dataset.
-    """
+    """Returns the card of a dataset of episodes."""
     name = str(about["task"].get("environment") or about["task"].get("collaboration"))
     front = {
         "pretty_name": f"Episodes of {name}",
@@ -96,11 +82,7 @@ def checkpoint_card(
     """Returns the card of a checkpoint: TRL's card, extended by results, cost, task and loading.
 
     Args:
-        repo: owner/name.
         card: the card that TRL wrote, if any.
-        run: the log and the facts of the run.
-        spec: the task.
-        ledger: the cost of the run.
         evaluations: the results, by the name of their file.
         adapter: whether the checkpoint is an adapter of `base_model`.
         base_model: the id of the base model, if it is on the Hub.

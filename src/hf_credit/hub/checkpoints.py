@@ -199,10 +199,7 @@ def _written_before(folder: Path) -> list[str]:
 
 
 def fetch_resumable(
-    place: str,
-    output_dir: str | Path,
-    token: str | None = None,
-    check: Callable[[Path], None] | None = None,
+    place: str, output_dir: str | Path, token: str | None = None, check: Callable[[Path], None] | None = None
 ) -> Path:
     """Downloads the complete checkpoint `hub:owner/name[@revision]` into a run's folder, to resume from it.
 
@@ -313,12 +310,7 @@ def _rebuild_state(source: Path, names: Mapping[str, Path], folder: Path, repo: 
 
 
 def _for_readers(
-    checkpoint: Path,
-    run_folder: Path,
-    repo: str,
-    url: str,
-    files: Mapping[str, Path | bytes],
-    resumable: bool,
+    checkpoint: Path, run_folder: Path, repo: str, url: str, files: Mapping[str, Path | bytes], resumable: bool
 ) -> dict[str, Path | bytes]:
     """Returns the card, the ledger and the results of evaluations as files."""
     try:

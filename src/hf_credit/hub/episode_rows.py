@@ -29,9 +29,6 @@ def episode_row(
 
     Args:
         place: the index of the episode among those that are published together.
-        episode: the episode.
-        start: the request that it started from.
-        interaction: the interaction that it was played in.
         facts: `task`, the spec of the interaction, `policy` and `policy_commit`.
 
     Raises:
@@ -76,9 +73,6 @@ def decision_rows(
     """Yields the rows of an episode's decisions, in order.
 
     Args:
-        episode_id: the id in the episode's row.
-        episode: the episode.
-        interaction: the interaction that it was played in.
         credits: the credit of decisions of this and other episodes.
         hashes: the hashes of `tokenizer` and `template`.
 

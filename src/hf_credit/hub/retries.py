@@ -86,7 +86,6 @@ def wait_after(error: Exception, attempt: int, what: str) -> None:
     """Waits until the next attempt of a failed request, and logs a warning if the wait is long.
 
     Args:
-        error: the failure.
         attempt: the number of the failed attempt, from 0.
         what: as for `retried`.
 

@@ -156,11 +156,7 @@ class _OracleEpisode:
             "environment_state": self.last.to_json(),
             "seed": self.seed,
         }
-        return {
-            "reset": {"injected_state": state},
-            "actions": [{"action": self.actions[-1]}],
-            "reward": self.reward,
-        }
+        return {"reset": {"injected_state": state}, "actions": [{"action": self.actions[-1]}], "reward": self.reward}
 
 
 def _fields(environment: Environment[Any], options: Mapping[str, Any], played: _OracleEpisode) -> dict[str, str]:

@@ -170,11 +170,6 @@ def write_description(folder: Path, kind: str, facts: Mapping[str, Any]) -> None
 def read_description(folder: Path, kind: str, repo: str) -> dict[str, Any]:
     """Reads the description of a dataset.
 
-    Args:
-        folder: the folder of the dataset.
-        kind: the required kind.
-        repo: the name of the dataset in errors.
-
     Raises:
         ValueError: the description is missing, or of another kind or format.
     """

@@ -79,7 +79,6 @@ def write_tasks(folder: Path, spec: TaskSpec, rows: Mapping[str, Sequence[Mappin
 
     Args:
         folder: an empty folder.
-        spec: the task.
         rows: the rows of "train", "held_out" or both.
         repo: the repository of the publication, for the card.
 

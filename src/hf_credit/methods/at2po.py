@@ -14,10 +14,7 @@ from hf_credit.methods.trees import StepTrees, step_weights
 from hf_credit.options import Options, Positive, with_parts
 from hf_credit.rollouts.method_context import MethodContext
 
-PAPER = paper(
-    "AT$^2$PO: Agentic Turn-based Policy Optimization via Tree Search",
-    arxiv="2601.04767",
-)
+PAPER = paper("AT$^2$PO: Agentic Turn-based Policy Optimization via Tree Search", arxiv="2601.04767")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -245,7 +245,6 @@ def broadcast_to_decisions(collected: RolloutBatch, per_episode: Sequence[float 
     """Returns the credit of decisions, by id: that of their episode, or the mean if several episodes share a decision.
 
     Args:
-        collected: the rollouts of this process.
         per_episode: the credit of each trained rollout; `None` leaves it out.
     """
     return mean_by_decision(
@@ -324,11 +323,6 @@ def credit_in_loss(
     """Returns the credit of decisions times their weights in a loss that is a mean over tokens, by id.
 
     With `Credit.per_start`, weights are scaled so that the mean over tokens is a mean weighted by them.
-
-    Args:
-        collected: the rollouts of this process.
-        credit: the credit of the trained decisions.
-        gather: returns the items of all processes.
     """
     if not credit.per_start:
         return weighted(credit)
@@ -357,12 +351,7 @@ def with_others(collected: RolloutBatch) -> list[int]:
 
 
 def all_gather_with_slice(items: Sequence[Any], context: MethodContext) -> tuple[list[Any], slice]:
-    """Returns the items of all processes, and the slice of this process's items among them.
-
-    Args:
-        items: the items of this process; may be empty.
-        context: gathers over processes.
-    """
+    """Returns the items of all processes, and the slice of this process's items among them."""
     of_processes = context.gather([list(items)])
     before = sum(map(len, of_processes[: context.process]))
     return [item for of_process in of_processes for item in of_process], slice(before, before + len(items))
@@ -372,7 +361,6 @@ def outcomes_of(collected: RolloutBatch, rows: Sequence[int]) -> tuple[Tensor, T
     """Returns the outcome and the instance of some trained rollouts, each of shape (rows,).
 
     Args:
-        collected: the rollouts of this process.
         rows: indices of trained rollouts, such as the result of `without_errors`.
     """
     outcomes = torch.tensor([collected.episodes[row].outcome for row in rows], dtype=torch.float64)
@@ -383,8 +371,6 @@ def scatter_rows(collected: RolloutBatch, rows: Sequence[int], values: Tensor) -
     """Returns one entry for each trained rollout: its value, or `None` if it has none.
 
     Args:
-        collected: the rollouts of this process.
-        rows: indices of the trained rollouts with a value.
         values: their values, of shape (rows, ...).
     """
     given = dict(zip(rows, values.tolist(), strict=True))

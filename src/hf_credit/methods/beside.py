@@ -21,7 +21,6 @@ def credit_of_others(method: Method, collected: RolloutBatch, context: MethodCon
     Args:
         method: the method that collected the rollouts, bound to the Interaction; it is left out.
         collected: the rollouts of this process; estimators compare only these.
-        context: the context of the estimators.
     """
     credits = {}
     for name in OTHERS:

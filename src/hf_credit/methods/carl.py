@@ -14,10 +14,7 @@ from hf_credit.methods.trees import StepTrees, step_weights
 from hf_credit.options import Options, with_parts
 from hf_credit.rollouts.method_context import MethodContext
 
-PAPER = paper(
-    "CARL: Criticality-Aware Agentic Reinforcement Learning",
-    arxiv="2512.04949",
-)
+PAPER = paper("CARL: Criticality-Aware Agentic Reinforcement Learning", arxiv="2512.04949")
 
 
 @dataclass(frozen=True, kw_only=True)

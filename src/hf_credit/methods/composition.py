@@ -21,7 +21,6 @@ def composed(method: Method, collector: Part | None = None, truncation: Part | N
     """Returns the method with other parts, which its `spec` includes.
 
     Args:
-        method: the method to change.
         collector: replaces its collector, as for `hf_credit.collectors.make`. `Method.bind` rejects a collector that
             does not give what the estimator needs.
         truncation: the rule that cuts training episodes, as for `hf_credit.methods.t3.truncation`.

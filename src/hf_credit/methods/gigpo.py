@@ -14,10 +14,7 @@ from hf_credit.methods.turns import pad_to_matrix, state_numbers, step_rewards, 
 from hf_credit.options import GroupSize, NotNegative, Options, Positive, Share, with_parts
 from hf_credit.rollouts.method_context import MethodContext
 
-PAPER = paper(
-    "Group-in-Group Policy Optimization for LLM Agent Training",
-    arxiv="2505.10978",
-)
+PAPER = paper("Group-in-Group Policy Optimization for LLM Agent Training", arxiv="2505.10978")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +66,5 @@ class GroupInGroup(Options):
 
 @with_parts
 def gigpo(group_size: GroupSize = 8, estimator: GroupInGroup = GroupInGroup()) -> Method:
-    """Returns the GiGPO method.
-
-    Args:
-        group_size: number of episodes per task row.
-    """
+    """Returns the GiGPO method."""
     return Method(name="gigpo", collector=Group(size=group_size), estimator=estimator, paper=PAPER)

@@ -22,10 +22,7 @@ from hf_credit.methods.base import (
 from hf_credit.options import GroupSize, Options, Positive, with_parts
 from hf_credit.rollouts.method_context import MethodContext
 
-PAPER = paper(
-    "DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models",
-    arxiv="2402.03300",
-)
+PAPER = paper("DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models", arxiv="2402.03300")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +53,5 @@ class GroupScore(Options):
 
 @with_parts
 def grpo(group_size: GroupSize = 8, estimator: GroupScore = GroupScore()) -> Method:
-    """Returns the GRPO method.
-
-    Args:
-        group_size: number of episodes per task row.
-    """
+    """Returns the GRPO method."""
     return Method(name="grpo", collector=Group(size=group_size), estimator=estimator, paper=PAPER)

@@ -12,9 +12,5 @@ PAPER = paper("Group Sequence Policy Optimization", arxiv="2507.18071")
 
 @with_parts
 def gspo(group_size: GroupSize = 8, estimator: GroupScore = GroupScore(eps=1e-6)) -> Method:
-    """Returns the GSPO method, whose loss has `importance_sampling_level="sequence"`.
-
-    Args:
-        group_size: number of episodes per task row.
-    """
+    """Returns the GSPO method, whose loss has `importance_sampling_level="sequence"`."""
     return Method(name="gspo", collector=Group(size=group_size), estimator=estimator, sequence_ratio=True, paper=PAPER)

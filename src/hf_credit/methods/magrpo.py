@@ -38,9 +38,5 @@ class GroupMean(Options):
 
 @with_parts
 def magrpo(group_size: GroupSize = 8, estimator: GroupMean = GroupMean()) -> Method:
-    """Returns the MAGRPO method.
-
-    Args:
-        group_size: number of episodes per task row.
-    """
+    """Returns the MAGRPO method."""
     return Method(name="magrpo", collector=Group(size=group_size), estimator=estimator)

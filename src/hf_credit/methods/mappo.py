@@ -74,9 +74,5 @@ def decision_advantages(
 
 @with_parts
 def mappo(group_size: GroupSize = 8, estimator: DecisionAdvantages = DecisionAdvantages()) -> Method:
-    """Returns the MAPPO method.
-
-    Args:
-        group_size: number of episodes per task row.
-    """
+    """Returns the MAPPO method."""
     return Method(name="mappo", collector=Group(size=group_size), estimator=estimator, critics=("critic",))

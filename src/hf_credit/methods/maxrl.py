@@ -69,9 +69,5 @@ class MeanScaled:
 
 @with_parts
 def maxrl(group_size: GroupSize = 8) -> Method:
-    """Returns the MaxRL method.
-
-    Args:
-        group_size: number of episodes per task row.
-    """
+    """Returns the MaxRL method."""
     return Method(name="maxrl", collector=Group(size=group_size), estimator=MeanScaled(), paper=PAPER)

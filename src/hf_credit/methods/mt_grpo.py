@@ -13,10 +13,7 @@ from hf_credit.methods.turns import pad_to_matrix, scored_group, scores, turn_to
 from hf_credit.options import GroupSize, NotNegative, Options, Positive, Share, with_parts
 from hf_credit.rollouts.method_context import MethodContext
 
-PAPER = paper(
-    "Reinforcing Multi-Turn Reasoning in LLM Agents via Turn-Level Reward Design",
-    arxiv="2505.11821",
-)
+PAPER = paper("Reinforcing Multi-Turn Reasoning in LLM Agents via Turn-Level Reward Design", arxiv="2505.11821")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,10 +55,6 @@ class MultiTurn(Options):
 
 @with_parts
 def mt_grpo(group_size: GroupSize = 8, estimator: MultiTurn = MultiTurn()) -> Method:
-    """Returns the MT-GRPO method.
-
-    Args:
-        group_size: number of episodes per task row.
-    """
+    """Returns the MT-GRPO method."""
     collector, evaluation = scored_group(group_size, estimator.turn_scores)
     return Method(name="mt_grpo", collector=collector, estimator=estimator, evaluation=evaluation, paper=PAPER)

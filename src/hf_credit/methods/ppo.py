@@ -163,9 +163,5 @@ def ppo(group_size: Count = 1, estimator: TokenAdvantages = TokenAdvantages()) -
         group_size: number of episodes per task row; they are not compared with each other.
     """
     return Method(
-        name="ppo",
-        collector=single_or_group(group_size),
-        estimator=estimator,
-        critics=("critic",),
-        paper=PAPER,
+        name="ppo", collector=single_or_group(group_size), estimator=estimator, critics=("critic",), paper=PAPER
     )

@@ -24,10 +24,7 @@ from hf_credit.methods.base import (
 from hf_credit.options import Count, Options, Share, with_parts
 from hf_credit.rollouts.method_context import MethodContext
 
-PAPER = paper(
-    "REINFORCE++: A Simple and Efficient Approach for Aligning Large Language Models",
-    arxiv="2501.03262",
-)
+PAPER = paper("REINFORCE++: A Simple and Efficient Approach for Aligning Large Language Models", arxiv="2501.03262")
 
 
 @dataclass(frozen=True, kw_only=True)

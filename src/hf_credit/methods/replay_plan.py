@@ -119,7 +119,6 @@ class Plan:
         """Returns n(s) = max(1, min(most, N*) / N), with N* = sqrt(m(s) / m(start)).
 
         Args:
-            key: the key of the state.
             depth: number of steps before the state.
             alive: N, the product of n over the path to the state.
         """

@@ -29,9 +29,5 @@ class OthersMean:
 
 @with_parts
 def rloo(group_size: GroupSize = 8) -> Method:
-    """Returns the RLOO method.
-
-    Args:
-        group_size: number of episodes per task row.
-    """
+    """Returns the RLOO method."""
     return Method(name="rloo", collector=Group(size=group_size), estimator=OthersMean(), paper=PAPER)

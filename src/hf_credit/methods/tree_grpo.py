@@ -14,10 +14,7 @@ from hf_credit.methods.trees import step_weights
 from hf_credit.options import Options, Positive, with_parts
 from hf_credit.rollouts.method_context import MethodContext
 
-PAPER = paper(
-    "Tree Search for LLM Agent Reinforcement Learning",
-    arxiv="2509.21240",
-)
+PAPER = paper("Tree Search for LLM Agent Reinforcement Learning", arxiv="2509.21240")
 
 
 @dataclass(frozen=True, kw_only=True)

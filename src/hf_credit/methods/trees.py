@@ -54,9 +54,6 @@ def step_weights(collected: RolloutBatch) -> dict[str, float]:
     The leaves of an instance are its episodes, where an episode that ended before a planned fork counts as the leaves
     of that fork. Without forks all weights are 1. With these weights and unbiased advantages, the sum over the
     decisions of a tree has the expectation of the sum over as many independent episodes.
-
-    Args:
-        collected: the rollouts of this process; failed episodes do not count as alternatives.
     """
     trees = StepTrees(collected)
     root_of: list[int] = []

@@ -49,19 +49,11 @@ class AllTurnsMean:
 
 @with_parts
 def alive_baseline(group_size: GroupSize = 8) -> Method:
-    """The baseline of a turn is the mean return of the other episodes that reached it.
-
-    Args:
-        group_size: number of episodes per task row.
-    """
+    """The baseline of a turn is the mean return of the other episodes that reached it."""
     return Method(name="alive_baseline", collector=Group(size=group_size), estimator=AliveMean())
 
 
 @with_parts
 def all_turns_baseline(group_size: GroupSize = 8) -> Method:
-    """The baseline of a turn is the other episodes' mean reward at this and every later turn plus their mean outcome.
-
-    Args:
-        group_size: number of episodes per task row.
-    """
+    """The baseline of a turn is the others' mean reward at this and every later turn plus their mean outcome."""
     return Method(name="all_turns_baseline", collector=Group(size=group_size), estimator=AllTurnsMean())

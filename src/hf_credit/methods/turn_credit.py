@@ -49,10 +49,6 @@ class SpreadDeltas(Options):
 
 @with_parts
 def turn_credit(group_size: GroupSize = 8, estimator: SpreadDeltas = SpreadDeltas()) -> Method:
-    """Returns the turn-credit method.
-
-    Args:
-        group_size: number of episodes per task row.
-    """
+    """Returns the turn-credit method."""
     collector, evaluation = scored_group(group_size, estimator.turn_scores)
     return Method(name="turn_credit", collector=collector, estimator=estimator, evaluation=evaluation)

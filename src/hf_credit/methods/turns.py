@@ -28,7 +28,6 @@ def scores(episode: Episode, source: str) -> list[float | None]:
     """Returns the score of each step; the mean over simultaneous decisions, `None` without a verdict.
 
     Args:
-        episode: the episode.
         source: `"reward"`, the Interaction's reward for a step, or `"verdict"`, the score of an oracle.
     """
     if source == "reward":
@@ -56,7 +55,6 @@ def step_values(collected: RolloutBatch, rows: Sequence[int]) -> tuple[Tensor, T
     all continuations from its state failed.
 
     Args:
-        collected: the rollouts of this process, with continuations from the state before each decision.
         rows: indices of trained rollouts that did not fail.
     """
     decision_values = continuation_values(collected)
@@ -78,7 +76,6 @@ def turn_to_decision_credit(
     """Returns the credit of decisions, by id: the advantage of their turn.
 
     Args:
-        collected: the rollouts of this process.
         rows: indices of trained rollouts; the others get no credit.
         advantages: of shape (rows, turns); NaN where unknown, which is no credit.
     """
@@ -94,12 +91,9 @@ def state_numbers(collected: RolloutBatch, rows: Sequence[int], anchor: str, con
     """Returns a number for each step of some trained rollouts, equal for steps of one instance from equal states.
 
     Args:
-        collected: the rollouts of this process.
-        rows: indices of trained rollouts.
         anchor: two states are equal if the event types and anchors of their decisions are: the `"observation"`, which
             is the last message; the `"context"`, in tokens; or the `"state"` of the Interaction, which must be
             hashable.
-        context: the context, for its Interaction.
     """
 
     def anchor_of(decision: Decision) -> Hashable:
@@ -122,7 +116,6 @@ def scored_group(size: int, source: str) -> tuple[Collector, Collector]:
     """Returns the collector of groups with scored turns, and that of evaluations.
 
     Args:
-        size: the size of a group, at least 2.
         source: as in `scores`.
     """
     group = Group(size=size)

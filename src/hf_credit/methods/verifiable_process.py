@@ -26,10 +26,7 @@ from hf_credit.oracles import OracleLike
 from hf_credit.rollouts import Ending
 from hf_credit.rollouts.method_context import MethodContext
 
-PAPER = paper(
-    "Verifiable Process Rewards for Agentic Reasoning",
-    url="https://github.com/thu-nics/VPR",
-)
+PAPER = paper("Verifiable Process Rewards for Agentic Reasoning", url="https://github.com/thu-nics/VPR")
 
 TurnRewards = Sequence[Sequence[float | None]]
 """The reward of each turn of each trained episode; `None` without a reward, NaN if it is unknown."""

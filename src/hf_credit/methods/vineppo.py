@@ -15,10 +15,7 @@ from hf_credit.methods.turns import pad_to_matrix, step_values, turn_to_decision
 from hf_credit.options import Count, Options, with_parts
 from hf_credit.rollouts.method_context import MethodContext
 
-PAPER = paper(
-    "VinePPO: Refining Credit Assignment in RL Training of LLMs",
-    arxiv="2410.01679",
-)
+PAPER = paper("VinePPO: Refining Credit Assignment in RL Training of LLMs", arxiv="2410.01679")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +60,6 @@ def vineppo(
     """Returns the VinePPO method.
 
     Args:
-        group_size: number of episodes per task row.
         rollouts: number of continuations from the state before each decision; 9 in the paper.
         template_kwargs: chat template settings of the rollouts; the recorded tokens are continued if `None`.
     """

@@ -65,7 +65,6 @@ def confined_play(request: Mapping[str, Any], readable: Sequence[Path], limits: 
     Args:
         request: plain values.
         readable: files and folders that it can read beside its own code and an empty folder.
-        limits: its limits.
 
     Returns:
         The result of `answer`, and `isolation`, the restrictions that held.

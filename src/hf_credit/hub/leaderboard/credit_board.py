@@ -44,12 +44,7 @@ from hf_credit.rollouts.reply_ends import end_tokens
 from hf_credit.trust import code_in
 
 CRITICS = CriticConfig(
-    learning_rate=3e-3,
-    clip=None,
-    passes=4,
-    mini_batch_rows=64,
-    micro_batch_rows=64,
-    gradient_checkpointing=False,
+    learning_rate=3e-3, clip=None, passes=4, mini_batch_rows=64, micro_batch_rows=64, gradient_checkpointing=False
 )
 """The settings of critics on a board, whose micro policies need faster learning than the defaults give."""
 
@@ -65,11 +60,6 @@ class PinnedPolicy:
     In a collaboration, every reply with a probability of at least the board's floor is enumerated. In an environment,
     every legal action is, in the environment's own notation; all other replies count as one unreadable action. Random
     transitions are averaged over, whatever the seed of an episode.
-
-    Args:
-        task: the board.
-        folder: the folder of the policy.
-        device: the device of the policy.
 
     Raises:
         ValueError: the policy cannot be loaded, or its decisions cannot be enumerated.
@@ -104,10 +94,6 @@ class PinnedPolicy:
     def context(self, critics: Mapping[str, Any], seed: int) -> LocalContext:
         """Returns a context for a method's updates. Its frozen policy is the policy itself, and it recomputes
         log-probabilities, as a trainer does.
-
-        Args:
-            critics: as for `LocalContext`.
-            seed: the seed of all random numbers.
         """
         temperature = self._limits["temperature"]
 
@@ -233,7 +219,6 @@ def measure(method: Method, pinned: PinnedPolicy, seeds: Sequence[int]) -> tuple
     policy. After that its critics and its memory are fixed for all repeats.
 
     Args:
-        method: the method.
         pinned: the board with its cache, which several methods can share.
         seeds: the first `instances` are the seeds of the rows; all together seed the sampling of replies.
 
@@ -317,9 +302,7 @@ def _by_decision(
     return {key: (fmean(values), advantages[key]) for key, values in credits.items()}
 
 
-def bias_and_variance(
-    repeats: Sequence[Mapping[Any, tuple[float, float]]],
-) -> tuple[float, float, float]:
+def bias_and_variance(repeats: Sequence[Mapping[Any, tuple[float, float]]]) -> tuple[float, float, float]:
     """Returns the bias, variance and scale of credit, as in `CreditScores`.
 
     With credits c[d, r] of decision d in the n_d repeats r that contain it, and its exact advantage A[d],

@@ -304,7 +304,6 @@ def read_replies(path: str | Path, episodes: int) -> list[PlayedEpisode]:
     """Reads an untrusted file of replies in a separate process with limits on memory and time.
 
     Args:
-        path: the file.
         episodes: the exact number of episodes that it must hold.
 
     Raises:
@@ -381,8 +380,6 @@ def require_season(entry: Entry, season: Season, commits: Sequence[str] | None =
     """Refuses an entry that does not belong to this season as published.
 
     Args:
-        entry: the submitted entry.
-        season: the open season.
         commits: the commits of the benchmark's repository, to one of which the entry must be pinned; `None` skips this
             check.
 

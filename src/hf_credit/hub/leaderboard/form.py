@@ -28,7 +28,6 @@ def check_files(entry_file: Path, replies_file: Path, season: Season) -> tuple[E
 
     Args:
         entry_file, replies_file: the files that `hf-credit submit --output` writes.
-        season: the open season.
 
     Returns:
         The entry and its id.
@@ -51,7 +50,6 @@ class Form:
     Args:
         hub: the Hub with the page's own token; `None` without one, so that only signed-in visitors can submit.
         most: the most pull requests per hour of the page.
-        clock: returns seconds, monotonically.
         visitors: the Hub that visitors can sign in to; `None` without sign-in.
 
     Attributes:
@@ -60,11 +58,7 @@ class Form:
     """
 
     def __init__(
-        self,
-        hub: Hub | None,
-        most: int = 6,
-        clock: Callable[[], float] = time.monotonic,
-        visitors: Hub | None = None,
+        self, hub: Hub | None, most: int = 6, clock: Callable[[], float] = time.monotonic, visitors: Hub | None = None
     ) -> None:
         self._hub = hub
         self._visitors = visitors

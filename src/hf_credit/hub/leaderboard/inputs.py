@@ -31,7 +31,6 @@ def strict_json(content: bytes, what: str = "an entry") -> Any:
     """Parses untrusted JSON.
 
     Args:
-        content: the bytes of the file.
         what: the name of the value in errors.
 
     Raises:

@@ -103,10 +103,8 @@ def open_season(
 
     Args:
         hub: the Hub, with an account that may create both datasets.
-        name: the name of the season.
         benchmark, results: the two datasets.
         secret: the salt and the key, which are not published.
-        tasks: the policy boards.
         credit: the credit boards, each with the folder of its policy.
         cells: the dataset of benchmark cells that credit boards show; "" for none.
 
@@ -157,13 +155,7 @@ def close_season(hub: Hub, benchmark: str, secret: SeasonSecret) -> Season:
 
 
 def accept_templates(hub: Hub, benchmark: str, digests: Iterable[str]) -> Season:
-    """Adds chat templates, which a maintainer has read, to a season, so that entries that use them are ranked.
-
-    Args:
-        hub: the Hub, with an account that may write the benchmark.
-        benchmark: the dataset of the season.
-        digests: the digests of the templates.
-    """
+    """Adds chat templates, which a maintainer has read, to a season, so that entries that use them are ranked."""
     season, _, _ = hub.season(benchmark)
     updated = dataclasses.replace(season, templates=tuple(dict.fromkeys([*season.templates, *digests])))
     _publish(hub, updated, "Accept a chat template")

@@ -124,7 +124,6 @@ def build(source: Source, form: Form | None = None) -> Any:
     """Builds the page.
 
     Args:
-        source: the source of the results.
         form: the form for submissions; one that only checks files if `None`.
     """
     form = form or Form(None)
@@ -212,7 +211,6 @@ def launch(app: Any, port: int | None = None, block: bool = True) -> str:
     """Serves the page on this machine and returns its URL.
 
     Args:
-        app: the result of `build`.
         port: the port; a free one if `None`.
         block: whether to wait until the process is stopped.
     """

@@ -94,7 +94,6 @@ def play_checkpoint(
         folder: the folder of the checkpoint: a whole model, an adapter, or an adapter for each role.
         base: the folder of the adapters' base model; `None` without adapters.
         spec: the task, its presentation and its sampling.
-        seeds: the seeds of the instances.
         checkpoint: the index of the checkpoint in the entry, for the records.
         device: the device; a GPU if available, else the CPU, if `None`.
         on_replies: called after each round with its number of replies.

@@ -104,10 +104,6 @@ def linked(record: Record, listed: Sequence[Record]) -> Record:
 
     Only an account can publish under its name. Weights that an earlier entry has from a repository of another account
     make the new entry a copy (`copy_of`); weights from a repository of the same account only link it (`related`).
-
-    Args:
-        record: the record of the new entry.
-        listed: the records of the board.
     """
     # Copies come last, so that no copy makes its original a copy.
     known = [

@@ -108,7 +108,6 @@ def read_results(folder: str | Path, season: Season) -> Results:
     """Reads the results in a folder. An invalid file becomes a problem, not an error.
 
     Args:
-        folder: the folder of the results dataset.
         season: the season whose entries are read; entries of other seasons are skipped.
     """
     folder = Path(folder)

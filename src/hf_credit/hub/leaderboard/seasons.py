@@ -318,8 +318,6 @@ def secret_seeds(salt: str, task: str, count: int) -> list[int]:
 
     Args:
         salt: the season's salt, in hexadecimal.
-        task: the name of the board.
-        count: the number of seeds.
     """
     seeds: dict[int, None] = {}
     index = 0

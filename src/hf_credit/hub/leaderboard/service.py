@@ -68,8 +68,6 @@ class Verifier:
 
     Args:
         hub: the Hub, with an account that may merge.
-        benchmark: the dataset of the season.
-        secret: the secret of the season.
         limits, play: as for `hf_credit.hub.leaderboard.verification.verify_entry`.
         model_results: whether to propose verified results to the model repositories of an entry (`propose`).
 

@@ -98,10 +98,6 @@ class Hub:
 class Source:
     """The results of a season, which `load` reads again. If that fails, the last results stay.
 
-    Args:
-        read: returns the current results.
-        episodes: returns the replies behind a row.
-
     Attributes:
         results: the last results that could be read; `None` before the first.
         trouble: the reason why the last read failed, in one sentence; "" after a success.

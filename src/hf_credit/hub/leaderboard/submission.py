@@ -107,15 +107,11 @@ def make_submission(
     checkpoint.
 
     Args:
-        hub: the Hub.
-        benchmark: the dataset of the season.
-        board: the name of a board.
         runs: one checkpoint per training seed, as `owner/name` or `owner/name@revision`.
         name: the name of the entry; the method's if `None`.
         base: the base model of adapters, in the same form.
         seeds: the training seeds; if empty, those of the runs' settings, or else 0, 1, ...
         command: the command that made the checkpoints; the run's own if empty.
-        device: the device that plays.
         on_begin: called before the first reply with the maximum number of replies.
         on_replies: called after each round with its number of replies.
 
@@ -216,7 +212,6 @@ def packed(draft: Entry, episodes: Sequence[PlayedEpisode]) -> Submission:
 
     Args:
         draft: the entry, except for its `episodes_sha256`.
-        episodes: its episodes.
     """
     with OwnFolder() as folder:
         content = write_replies(episodes, folder / "episodes.parquet").read_bytes()
@@ -254,7 +249,6 @@ def propose(hub: Hub, entry: Entry, results: Sequence[tuple[float, str]], source
 
     Args:
         hub: the Hub, with an account that may open pull requests.
-        entry: the entry of the checkpoints.
         results: a value and a note for each checkpoint.
         source: the URL of the results.
 

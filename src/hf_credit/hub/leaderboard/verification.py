@@ -27,13 +27,7 @@ from hf_credit.hub.leaderboard.entries import Checkpoint, Entry, PlayedEpisode
 from hf_credit.hub.leaderboard.inputs import pinned
 from hf_credit.hub.leaderboard.records import REPLAYED, VERIFIED, Record, linked
 from hf_credit.hub.leaderboard.seasons import Season, SeasonSecret, secret_seeds, starts_of
-from hf_credit.hub.leaderboard.weights import (
-    MOST_FILE_BYTES,
-    check_folder,
-    parameters,
-    template_digest,
-    tensor_digest,
-)
+from hf_credit.hub.leaderboard.weights import MOST_FILE_BYTES, check_folder, parameters, template_digest, tensor_digest
 from hf_credit.hub.loading import TooLarge
 from hf_credit.rollouts import Ending, Interaction, RolloutRequest
 
@@ -81,13 +75,9 @@ def verify_entry(
     a rank.
 
     Args:
-        name: the id of the entry.
-        entry, episodes: the submitted files.
-        season, secret: the season and its secret.
         source: for a policy, the function that downloads checkpoints; for credit, the folder of the season's policies.
         listed: the records of the board, in which copies are searched.
         limits: the limits of the process that plays.
-        play: the function that plays.
 
     Raises:
         Refusal: the entry is not listed, for the reason in the message.
@@ -254,8 +244,6 @@ def replay_entry(entry: Entry, season: Season, episodes: Sequence[PlayedEpisode]
     """Replays every reply and compares the result with the claim.
 
     Args:
-        entry: the entry.
-        season: its season.
         episodes: the replies, as `require_seeds` accepts them.
 
     Raises:

@@ -177,9 +177,7 @@ def sample_episodes(
     The credit of a decision is the verdict of the task's oracle (VPR, eq. 2); without an oracle there is none.
 
     Args:
-        interaction: the entry's task.
         episodes: the entry's episodes, which `replay_entry` accepts.
-        most: the largest number of episodes.
     """
     ordered = sorted(episodes, key=lambda one: (one.outcome, one.seed))
     half = max(1, most // 2)

@@ -37,8 +37,6 @@ def audited(
     episode ends in an error, as for `judged`; an episode that had already failed gets audits but no success.
 
     Args:
-        episodes: episodes of `interaction`.
-        auditor: the auditor.
         interaction, failures: as for `hf_credit.rollouts.verification.judged`.
     """
 

@@ -10,13 +10,7 @@ import torch
 from torch import Tensor
 
 from hf_credit.collectors import Rollout, RolloutBatch
-from hf_credit.credit import (
-    continuation_ratio,
-    contributions,
-    doubly_robust_values,
-    family_mean,
-    sequential_values,
-)
+from hf_credit.credit import continuation_ratio, contributions, doubly_robust_values, family_mean, sequential_values
 from hf_credit.methods.base import CriticTargets
 from hf_credit.methods.cvt.audited_steps import counterfactual, replacement_of
 from hf_credit.methods.cvt.drawn_steps import PARAPHRASE, DrawnStep, OutcomePredictions, audited_branches, numbers

@@ -45,8 +45,6 @@ class OutcomePredictions:
     """The predictions of the outcome model, before this update, for steps and their replacements.
 
     Args:
-        steps: the steps.
-        episodes: their episodes.
         families: all families of interventions; an input ends with the index and name of the family.
         context: calls the model, on all processes at the same time.
         along: whether to predict for all later decisions, too.
@@ -118,7 +116,6 @@ class OutcomePredictions:
         policy.
 
         Args:
-            outcome: returns Y of an episode.
             ratios: the ratio of each decision after each step, as for `along`.
         """
         examples: list[tuple[CriticInput, list[float], tuple[float, ...]]] = []

@@ -59,8 +59,6 @@ class Gate:
         """Returns whether a proposal is supported by the evidence and entailed by the history.
 
         Args:
-            family: the family of the intervention.
-            text: the proposed reply.
             history: the observations of the agent.
             evidence: all evidence retrieved so far, one line per piece.
         """
@@ -118,10 +116,7 @@ def branches(
     and changes the state after it.
 
     Args:
-        interaction: the Interaction of the decision.
-        chat: the chat that rendered its context.
         decision: the decision to intervene on; it must be the only one of its step.
-        interventions: propose replacements.
         family: one of `interventions.families`.
         count: number of branches, K in the paper, at least 1.
         draws: random numbers for proposals and for the seeds of the continuations.
@@ -209,10 +204,6 @@ def support_score(text: str, evidence: str) -> float:
         idf(w) = log(1 + (N - n(w) + 1/2) / (n(w) + 1/2)),   N pieces of evidence, n(w) of them with w
 
     Tags and stop words do not count.
-
-    Args:
-        text: the text.
-        evidence: the evidence, one line per piece.
 
     Returns:
         In [0, 1]; 1 for a text without words that count.

@@ -54,13 +54,7 @@ PAPER = paper(
 )
 FAMILIES: Mapping[str, float] = {"deletion": 0.25, "paraphrase": 0.20, "substitution": 0.30, "perturbation": 0.25}
 """The weights of the families of interventions (section 3.2)."""
-LIMITS: Mapping[str, float] = {
-    "tampering": 0.02,
-    "unsupported": 0.04,
-    "skipped": 0.03,
-    "unsafe": 0.06,
-    "budget": 0.15,
-}
+LIMITS: Mapping[str, float] = {"tampering": 0.02, "unsupported": 0.04, "skipped": 0.03, "unsafe": 0.06, "budget": 0.15}
 """The limits of the mean costs (section 3.3, in another order than section 3.1)."""
 
 Contrast = Literal["dr", "ips", "model", "sequential", "process"]
@@ -85,11 +79,7 @@ BASELINES: Mapping[Baseline, Mapping[str, Any]] = {
     "ppo_rlvr": _PLAIN,
     "long_rlvr": {**_PLAIN, "evidence": 0.45},
     "rlvmr": {**_PLAIN, "meta": 0.18},
-    "constrained_process": {
-        "contribution": 0.0,
-        "contribution_advantage": 0.0,
-        "counterfactuals": "none",
-    },
+    "constrained_process": {"contribution": 0.0, "contribution_advantage": 0.0, "counterfactuals": "none"},
     "compute_matched": {"contribution": 0.0, "contribution_advantage": 0.0, "counterfactuals": "extra"},
     "information_matched": {"estimator": "process"},
 }
@@ -302,11 +292,7 @@ class ConstrainedCounterfactual(Options):
     # Memory -----------------------------------------------------------------------------------------------------
 
     def _updated_selector(
-        self,
-        selector: StepSelector,
-        steps: Sequence[DrawnStep],
-        episodes: Sequence[Episode],
-        context: MethodContext,
+        self, selector: StepSelector, steps: Sequence[DrawnStep], episodes: Sequence[Episode], context: MethodContext
     ) -> StepSelector:
         """The selector, fitted to predict whether deleting a step changes the result of a verifier (Appendix A.2)."""
         examples = []
@@ -322,11 +308,7 @@ class ConstrainedCounterfactual(Options):
     # Reward and belief --------------------------------------------------------------------------------------------
 
     def _reward(
-        self,
-        episode: Episode,
-        turn: int,
-        contribution: float,
-        belief: Mapping[str, Sequence[float]] | None,
+        self, episode: Episode, turn: int, contribution: float, belief: Mapping[str, Sequence[float]] | None
     ) -> float:
         audit = audit_of(episode.decisions[turn])
         assert audit is not None

@@ -162,7 +162,6 @@ def make_rule(name: str, **options: Any) -> Rule:
     Args:
         name: one of `RULES`, an entry point of an installed package in the group `hf_credit.rules`, or
             `"package.module:factory"`, which is imported and must be trusted code.
-        **options: options of the rule.
 
     Raises:
         ValueError: the name, an option or its value is invalid.
@@ -386,7 +385,6 @@ def hypotheses_left(interaction: Interaction[Any], episodes: Sequence[Episode]) 
     """Returns the number of hypotheses before the last reply of each episode; empty if the task does not define it.
 
     Args:
-        interaction: the Interaction of the episodes.
         episodes: the episodes; those without a reply are skipped.
     """
     try:
