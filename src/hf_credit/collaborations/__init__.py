@@ -35,7 +35,6 @@ def make(name: str, **options: Any) -> Interaction[Any]:
     Args:
         name: one of `known()`, or the `"package.module:factory"` of a function that returns an Interaction, which is
             imported and must be code that you trust.
-        **options: of the collaboration.
 
     Raises:
         ValueError: the name, an option or its value is invalid.

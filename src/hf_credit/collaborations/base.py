@@ -103,7 +103,13 @@ class Collaboration(Interaction[CollaborationState]):
         self._scores_transcript = reads_transcript(self.scorer)
         self.sanitise = sanitise
         self.scored_event = self.graph.finals[-1] if scored_event is None else scored_event
-        self._refuse_roles()
+        speaking = {event.role: event.name for event in self.graph.events}
+        for role, name in speaking.items():
+            one_of(f"the role of the event {name!r}", role, self.roles)
+        if silent := [role for role in self.roles if role not in speaking]:
+            raise ValueError(
+                f"every role must speak at some event, got {silent[0]!r}, which never does; add an Event or remove it."
+            )
         one_of("the scored event", self.scored_event, (event.name for event in events))
 
     @property
@@ -272,16 +278,6 @@ class Collaboration(Interaction[CollaborationState]):
     def _output(self, event: Event, reply: str) -> str:
         output = normalise(reply)
         return output if self.sanitise is None else normalise(self.sanitise(output))
-
-    def _refuse_roles(self) -> None:
-        speaking = {event.role: event.name for event in self.graph.events}
-        for role, name in speaking.items():
-            one_of(f"the role of the event {name!r}", role, self.roles)
-        for role in self.roles:
-            if role not in speaking:
-                raise ValueError(
-                    f"every role must speak at some event, got {role!r}, which never does; add an Event or remove it."
-                )
 
 
 def _called(function: Any) -> str:

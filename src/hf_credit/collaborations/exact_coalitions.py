@@ -107,7 +107,6 @@ def answer_probabilities(
     """Returns the probability of each answer of each voter at a task, and the score of each answer.
 
     Args:
-        voting: the vote.
         chat, model, **limits: as in `hf_credit.collaborations.exact_values.reply_probabilities`.
         state: its start.
     """

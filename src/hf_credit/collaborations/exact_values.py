@@ -288,6 +288,7 @@ def _only_request(interaction: Interaction[S], state: S) -> Request:
     return requests[0]
 
 
+@torch.inference_mode()
 def _enumerate(
     model: PreTrainedModel,
     contexts: list[tuple[int, ...]],
@@ -303,7 +304,8 @@ def _enumerate(
         for part in _batches(contexts, open_ends):
             ids = torch.tensor([[*contexts[index], *reply] for index, reply, _ in part], device=model.device)
             before = torch.tensor([probability for _, _, probability in part], dtype=torch.float64)
-            after = before[:, None] * _next_token(model, ids, temperature)
+            logits = cast(Any, model)(input_ids=ids, logits_to_keep=1, use_cache=False).logits[:, -1]
+            after = before[:, None] * (logits.double().cpu() / temperature).softmax(dim=-1)
             ended = torch.isin(torch.arange(after.shape[1]), ends) if length < max_new_tokens else torch.tensor(True)
             kept = (after >= floor) & (after > 0)
             for row, token, over, probability in zip(
@@ -326,12 +328,6 @@ def _batches(contexts: list[tuple[int, ...]], open_ends: list[_Open]) -> Iterato
     for length, same_length in by_length.items():
         size = max(1, _BATCH_TOKENS // length)
         yield from (same_length[first : first + size] for first in range(0, len(same_length), size))
-
-
-@torch.inference_mode()
-def _next_token(model: PreTrainedModel, ids: Tensor, temperature: float) -> Tensor:
-    logits = cast(Any, model)(input_ids=ids, logits_to_keep=1, use_cache=False).logits[:, -1]
-    return (logits.double().cpu() / temperature).softmax(dim=-1)
 
 
 def _texts(

@@ -28,11 +28,7 @@ def of_split(split: Split, possible: Iterable[tuple[int, ...]]) -> list[tuple[in
 
 
 class NumberTasks(ABC):
-    """A collaboration with its own tasks: each has a tuple of numbers, drawn uniformly from those of a split.
-
-    Class attributes:
-        stream_name: the name of the random stream.
-    """
+    """A collaboration with its own tasks: each has a tuple of numbers, drawn uniformly from those of a split."""
 
     stream_name: ClassVar[str]
 

@@ -69,7 +69,6 @@ def find_overlap(
     Args:
         train: rows with the column, or the problems themselves.
         evaluation: the rows or problems of each evaluation set, by name.
-        column: the column of the problem.
     """
     known: dict[bytes, tuple[str, int]] = {}
     for name, rows in evaluation.items():

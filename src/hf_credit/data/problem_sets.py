@@ -36,7 +36,6 @@ class HubSource(NamedTuple):
     """The location of a set on the Hub.
 
     Attributes:
-        repository: the dataset repository.
         revision: a commit; `None` to look up the latest commit, which the run records.
         split: its name there.
         configs: the subsets, in order.
@@ -90,7 +89,6 @@ class Problems:
     """A set of problems.
 
     Attributes:
-        name: as requested.
         rows: in the common format, see `hf_credit.data.rows`.
         origin: `repository@commit`, or the file's name.
         dropped: the number of rows without a gold answer or tests.
@@ -132,13 +130,14 @@ def load_problems(wanted: str, on_missing: str = "refuse", example: bool = False
     one_of("on_missing", on_missing, ("refuse", "drop"))
     name, origin, rows = _open(wanted)
     source, _, split = name.partition("/")
+    first, last = _MBPP_TASKS.get(split, (0, float("inf")))
     problems: list[dict[str, Any]] = []
     dropped = 0
     kind = ""
     for index, row in enumerate(rows):
         kind = kind or kind_of(set(row), origin, source)
         try:
-            if kind != "mbpp" or _in_split(row, split):
+            if kind != "mbpp" or first <= int(row["task_id"]) <= last:
                 problems.append(to_problem(row, kind, source, split, index, example))
         except (ValueError, KeyError, AttributeError, TypeError) as error:
             if on_missing == "drop" and isinstance(error, RowError):
@@ -171,11 +170,6 @@ def _open(wanted: str) -> tuple[str, str, Iterator[Mapping[str, Any]]]:
         raise ValueError(f"a revision must be a commit of 40 hexadecimal digits, got {commit!r} for {name}; pin one.")
     parts = (load_dataset(hub.repository, config, split=hub.split, revision=commit) for config in hub.configs)
     return name, f"{hub.repository}@{commit}", chain.from_iterable(parts)
-
-
-def _in_split(row: Mapping[str, Any], split: str) -> bool:
-    first, last = _MBPP_TASKS.get(split, (0, float("inf")))
-    return first <= int(row["task_id"]) <= last
 
 
 def _read(path: Path) -> Iterator[Mapping[str, Any]]:

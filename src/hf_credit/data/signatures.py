@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import textwrap
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from hf_credit.data.overlap import SIGNATURE
@@ -33,7 +33,7 @@ def mbpp_problem(row: Mapping[str, Any], example: bool = False) -> dict[str, Any
     if not tests:
         return {"problem": text, "tests": [], "setup": own_setup, "entry_point": ""}
     solution = _parse(_lines(row["code"]))
-    used = _names([*tests, own_setup])
+    used = {one.id for code in (*tests, own_setup) for one in ast.walk(_parse(code)) if isinstance(one, ast.Name)}
     functions = [node for node in solution.body if isinstance(node, ast.FunctionDef) and node.name in used]
     classes = [node for node in solution.body if isinstance(node, ast.ClassDef) and node.name in used]
     if not functions:
@@ -57,7 +57,6 @@ def humaneval_setup(prompt: str, entry_point: str) -> str:
 
     Args:
         prompt: ends with the function's signature and docstring.
-        entry_point: the function's name.
 
     Raises:
         ValueError: the prompt has no such function, or is not Python.
@@ -73,10 +72,6 @@ def signature(function: ast.FunctionDef) -> str:
     """Returns a function's `def` line: name, arguments, defaults and annotations."""
     returned = f" -> {ast.unparse(function.returns)}" if function.returns else ""
     return f"def {function.name}({ast.unparse(function.args)}){returned}:"
-
-
-def _names(programs: Sequence[str]) -> set[str]:
-    return {node.id for program in programs for node in ast.walk(_parse(program)) if isinstance(node, ast.Name)}
 
 
 def _parse(program: str) -> ast.Module:

@@ -38,7 +38,6 @@ def make(name: str, **options: Any) -> Environment[Any]:
     Args:
         name: one of `known()`, or the `"package.module:Class"` of an environment or a factory, which is imported: name
             only code that you trust.
-        **options: the environment's options.
 
     Raises:
         ValueError: the name is unknown, or an option has an impossible value.

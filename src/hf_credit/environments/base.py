@@ -62,7 +62,6 @@ class Transition(Generic[S]):
     """The result of one action.
 
     Attributes:
-        state: the next state.
         observation: `observe(state)`.
         reward: the reward of this action. In paper VPR (eq. 1) it is nonzero only at the end of an episode.
         terminated: whether the episode is over.

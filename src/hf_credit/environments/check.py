@@ -61,7 +61,6 @@ def check_env(environment: Environment[Any], seeds: Iterable[int] = range(20)) -
     forms of an action are equal, in addition to what its `write_action` writes.
 
     Args:
-        environment: is not changed.
         seeds: each gives one task and one episode.
 
     Raises:

@@ -19,7 +19,6 @@ def truth_table(formula: Any, inputs: int) -> int:
     `not` binds closer than `and`, and `and` closer than `or`, as in Python.
 
     Args:
-        formula: the formula as text.
         inputs: the number of variables, 1 to 4.
 
     Raises:

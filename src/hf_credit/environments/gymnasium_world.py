@@ -122,7 +122,6 @@ class GymnasiumWorld:
     """One live Gymnasium environment.
 
     Args:
-        env: the environment.
         numbers: the number of each action name; `None` if any text is an action.
         show: renders an observation as text, or `None`.
         rendered: whether the text is the result of `render` instead of the observation.

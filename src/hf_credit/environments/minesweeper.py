@@ -135,7 +135,7 @@ class Minesweeper(Environment[MinesweeperState]):
             return self._transition(state, 0.0, None)
         plain = plain_action(action)
         cell = numbers(plain, "reveal", 2) or numbers(plain, "flag", 2)
-        if cell is None or not _is_hidden(state.board, *cell):
+        if cell is None or plain not in self.legal_actions(state):
             state = replace(state, status="invalid")
         elif plain.startswith("flag"):
             state = replace(state, board=_toggled(state.board, *cell))
@@ -195,10 +195,6 @@ def _left_to_find(board: Board, mines: tuple[Cell, ...]) -> int:
     """The number of hidden cells without a mine."""
     text = "".join(board)
     return sum(map(text.count, _HIDDEN)) + text.count(MINE) - len(mines)
-
-
-def _is_hidden(board: Board, row: int, column: int) -> bool:
-    return 1 <= row <= len(board) and 1 <= column <= len(board[0]) and board[row - 1][column - 1] in _HIDDEN
 
 
 def _toggled(board: Board, row: int, column: int) -> Board:

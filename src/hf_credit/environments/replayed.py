@@ -67,7 +67,6 @@ class ReplayedState(State):
             actions before it. `seed` is the source of the draws ahead.
         actions: the actions that reached the world.
         seen: a digest of each observation, reward and end, from the first observation on.
-        observation: the last observation.
         unread: whether the last reply contained no action, so that it did not reach the world.
         why: why no tool call could be read in it, if there are tools.
         total: the sum of the rewards.

@@ -49,7 +49,6 @@ class SudokuState(State):
     Attributes:
         givens: the puzzle, row after row, `.` for a blank.
         cells: the puzzle with the cells filled so far.
-        notation: the notation of observations and actions.
     """
 
     givens: str

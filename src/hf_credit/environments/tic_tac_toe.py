@@ -26,7 +26,6 @@ class TicTacToeState(State):
     Attributes:
         board: nine characters of `X`, `O` and `.`, row by row.
         agent: the agent's mark; `X` moves first.
-        opponent: the kind of opponent.
     """
 
     board: str = EMPTY_BOARD

@@ -54,7 +54,6 @@ def make(name: str, **options: Any) -> Oracle[Any]:
     Args:
         name: one of `known()`, or the `"package.module:Class"` of an oracle or a factory, which is imported and must
             be code that you trust.
-        **options: of the oracle.
 
     Raises:
         ValueError: the name, an option or its value is invalid.
@@ -68,10 +67,9 @@ def resolve(oracle: OracleLike | None) -> Oracle[Any] | None:
     Raises:
         ValueError: as in `make`, or the mapping has other keys.
     """
-    if isinstance(oracle, str | Mapping):
-        name, options = name_and_options("oracle", oracle)
-        return make(name, **options)
-    return oracle
+    return (
+        build("oracle", ORACLES, *name_and_options("oracle", oracle)) if isinstance(oracle, str | Mapping) else oracle
+    )
 
 
 def known() -> list[str]:

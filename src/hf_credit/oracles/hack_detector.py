@@ -40,10 +40,7 @@ def features(audit: Audit) -> tuple[float, ...]:
 class HackDetector:
     """A logistic classifier of steps for each category of hack.
 
-        score_c = 1 / (1 + exp(-w_c . features))
-
-    Attributes:
-        weights: of each category.
+    score_c = 1 / (1 + exp(-w_c . features))
     """
 
     weights: Mapping[str, tuple[float, ...]]
@@ -140,7 +137,6 @@ def evidence_detector(documents: int = 3, episodes: int = 200) -> HackDetector:
     Traces in which the agent patches the check or peeks at its target are held out.
 
     Args:
-        documents: of the environment.
         episodes: of the honest player, and of a hacker for each category, at least 1.
     """
     environment = make("evidence", documents=documents, values=documents + 1)

@@ -321,7 +321,9 @@ class Weights(_Rows[PreferenceState]):
             votes = np.bincount((possible @ np.array(state.unseen_scores, dtype=np.float32).T).argmax(axis=1))
             return frozenset(f"{ANSWER} {state.unseen_names[best]}" for best in np.flatnonzero(votes == votes.max()))
         worst = _largest_parts(state, possible, guess)
-        done = exact and (min(worst.values()) == len(possible) or _all_near(possible, mean))
+        norms = np.linalg.norm(possible, axis=1) * np.linalg.norm(mean)
+        near = (possible @ mean > (_NEAR + 1e-9) * norms).all()
+        done = exact and (min(worst.values()) == len(possible) or near)
         if state.left == 1 or (done and not state.unseen_names):
             return frozenset([f"{ANSWER} {guess}"])
         return _least(worst)
@@ -377,11 +379,6 @@ def _largest_parts(state: PreferenceState, possible: NDArray[Any], guess: str) -
         answers = np.sign(values[:, first] - values[:, second]).astype(int)
         worst[query(guess, state.names[first], state.names[second])] = int(np.bincount(answers + 1).max())
     return worst
-
-
-def _all_near(possible: NDArray[Any], mean: NDArray[Any]) -> bool:
-    norms = np.linalg.norm(possible, axis=1) * np.linalg.norm(mean)
-    return bool((possible @ mean > (_NEAR + 1e-9) * norms).all())
 
 
 def _fits(kind: tuple[int, int]) -> bool:

@@ -49,8 +49,6 @@ def demonstrations(
     """Yields scripted episodes to imitate.
 
     Args:
-        interaction: the task.
-        chat: of the policy.
         script: the player. The replies of a `LikelyScript` are imitated by their probabilities.
         walks: the starts and what `hf_credit.policies.scripted.walk` made of each.
     """

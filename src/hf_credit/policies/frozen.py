@@ -16,7 +16,6 @@ class FrozenCopy:
     It shares the weights that are not trained.
 
     Args:
-        model: the policy.
         dtype: of the copy; that of each weight if `None`. A copy that uses `follow` needs float32, since small steps
             are lost in bfloat16.
     """

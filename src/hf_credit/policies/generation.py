@@ -91,7 +91,6 @@ class PrefixSampler(Replies):
     cached values must not depend on dropout.
 
     Args:
-        model: a causal language model.
         config: generation settings with end and padding tokens, for which `can_continue` holds.
     """
 

@@ -107,7 +107,6 @@ def build_tokenizer(environment: Environment[Any], episodes: int = RANDOM_EPISOD
     """`tokenizer_of` the instructions, observations and actions of an environment.
 
     Args:
-        environment: the environment.
         episodes: number of random episodes from which the texts are taken.
     """
     return tokenizer_of(random_texts(environment, episodes))

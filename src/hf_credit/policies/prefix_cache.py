@@ -41,7 +41,6 @@ class _Table:
     """Rows of tokens with their keys and values.
 
     Attributes:
-        tokens: the tokens of each row.
         adapters: the adapter that read each row, if the call names one for each row.
         mask: of shape (rows, columns), true in the columns of the tokens, in order.
         cache: keys and values by layer, of shape (rows, heads, columns, head width).
@@ -139,8 +138,6 @@ class PrefixCache:
 
         Args:
             mask: the `attention_mask` of its inputs.
-            replies: the generated tokens.
-            cache: the cache that `generate` returned.
         """
         if not self.reads_in_parts or not isinstance(cache, DynamicCache):
             return

@@ -45,7 +45,6 @@ class RoleSampler:
     Args:
         generate: samples from the model; if it caches keys and values, it must be for this role only. This sampler
             has a method `seeded` if `generate` has one.
-        model: has the adapter.
         role: the name of the role and of its adapter.
     """
 

@@ -51,7 +51,6 @@ def load_sampler(
 
     Args:
         model: as in `load_policy`, or the folder of a run with `role_adapters`.
-        sampling: the sampling parameters.
         device, trust_remote_code: as in `load_policy`.
 
     Raises:
@@ -81,7 +80,6 @@ def load_role_models(
 
     Args:
         models: a folder or an id on the Hub, by role.
-        interaction: has the roles.
         tokenizer: the policy's, with which their contexts are encoded.
         max_new_tokens: maximum length of a reply in tokens.
         device, trust_remote_code: as in `load_policy`.

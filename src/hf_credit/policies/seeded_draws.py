@@ -64,7 +64,6 @@ def seeded(
     Args:
         config: samples one reply to a context; greedy settings are returned unchanged.
         seeds: one for each context, or `None`.
-        device: of the model.
     """
     if not config.do_sample:
         return config, LogitsProcessorList()

@@ -17,7 +17,6 @@ class TaskRows:
     """Task rows of a run.
 
     Attributes:
-        train: the training rows.
         held_out: the rows of evaluations during training, or `None`.
         facts: plain values for the run's record.
     """

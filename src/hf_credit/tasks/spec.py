@@ -97,7 +97,6 @@ class TaskSpec:
         collaboration_options: its options.
         history, instructions, max_turns: of an environment, as for `EnvironmentInteraction`.
         chat_template_kwargs: arguments of the chat template.
-        sampling: the sampling parameters.
         method: the `name` and `options` of the method that trained the policy, as for `hf_credit.methods.make`.
         critic_model: the backbone of the method's critic, if it was named.
         trusted: whether code that is named here as `module:object`, outside of this library, may be imported. It is
@@ -345,12 +344,10 @@ def is_collaboration(name: str) -> bool:
     Raises:
         ValueError: there is no task of this name.
     """
-    if name in collaborations.known():
-        return True
-    if name in environments.known():
-        return False
+    games, teams = environments.known(), collaborations.known()
+    if name in (*games, *teams):
+        return name in teams
     if ":" not in name:
-        games, teams = environments.known(), collaborations.known()
         raise ValueError(
             f"a task must be one of the environments {', '.join(games)} or of the collaborations {', '.join(teams)}, "
             f"or 'module:object', got {name!r}; {did_you_mean(name, [*games, *teams]) or 'pick one of these.'}"
