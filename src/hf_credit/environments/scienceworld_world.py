@@ -33,6 +33,10 @@ class ScienceWorld(ReplayedEnvironment):
 
     name = "scienceworld"
     task_columns = ("variation",)
+    instructions = (
+        "You do experiments in a house. End your reply with one action, such as "
+        f"{tag('look around')}, {tag('go to kitchen')}, {tag('pick up thermometer')} or {tag('focus on dove')}"
+    )
 
     def __init__(
         self, task: str = "find-living-thing", simplifications: str = "easy", turns: int = 100, sessions: int = 4
@@ -43,13 +47,6 @@ class ScienceWorld(ReplayedEnvironment):
         with self._live.held(first) as world:
             self._variations = world.variations()
         self._live.give(first, None)
-
-    @property
-    def instructions(self) -> str:
-        return (
-            "You do experiments in a house. End your reply with one action, such as "
-            f"{tag('look around')}, {tag('go to kitchen')}, {tag('pick up thermometer')} or {tag('focus on dove')}"
-        )
 
     def sample_task(self, seed: int) -> dict[str, Any]:
         variations = self._variations[seed >= SEEDS_PER_SPLIT]

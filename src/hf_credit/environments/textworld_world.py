@@ -65,6 +65,10 @@ class TextWorld(ReplayedEnvironment):
 
     name = "textworld"
     task_columns = ("game",)
+    instructions = (
+        "You play a text adventure. End your reply with one command, such as "
+        f"{tag('look')}, {tag('go north')}, {tag('take key')} or {tag('open box')}"
+    )
 
     def __init__(self, games: str, turns: int = 50, sessions: int = 64) -> None:
         super().__init__(sessions, turns)
@@ -79,13 +83,6 @@ class TextWorld(ReplayedEnvironment):
                 f"games must be a folder with .z8 files and their .json files, got {self.games!r} without; make some "
                 "with hf_credit.environments.textworld_world.make_games."
             )
-
-    @property
-    def instructions(self) -> str:
-        return (
-            "You play a text adventure. End your reply with one command, such as "
-            f"{tag('look')}, {tag('go north')}, {tag('take key')} or {tag('open box')}"
-        )
 
     def sample_task(self, seed: int) -> dict[str, Any]:
         held_out = seed >= SEEDS_PER_SPLIT

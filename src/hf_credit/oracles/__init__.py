@@ -67,9 +67,9 @@ def resolve(oracle: OracleLike | None) -> Oracle[Any] | None:
     Raises:
         ValueError: as in `make`, or the mapping has other keys.
     """
-    return (
-        build("oracle", ORACLES, *name_and_options("oracle", oracle)) if isinstance(oracle, str | Mapping) else oracle
-    )
+    if isinstance(oracle, str | Mapping):
+        return build("oracle", ORACLES, *name_and_options("oracle", oracle))  # type: ignore[no-any-return]
+    return oracle
 
 
 def known() -> list[str]:

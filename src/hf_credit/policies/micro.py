@@ -12,9 +12,9 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from hf_credit.environments import Environment
+from hf_credit.options import Count, Options, Positive
 from hf_credit.rollouts.scripts import random_texts
 from hf_credit.tasks import Sampling
-from hf_credit.validators import finite_number, whole_number
 
 # A tag, a word with its number (C1) and its value (b3=2) or candidates (b3?14), a number, or one other character,
 # each with the space before it.
@@ -61,7 +61,7 @@ RESPONSE_TEMPLATE = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class MicroConfig:
+class MicroConfig(Options):
     """The size and warm-up of a micro policy.
 
     Attributes:
@@ -80,27 +80,25 @@ class MicroConfig:
         ValueError: a number is out of range, or `hidden_size` is not a multiple of `heads`.
     """
 
-    hidden_size: int = 64
-    layers: int = 2
-    heads: int = 4
+    hidden_size: Count = 64
+    layers: Count = 2
+    heads: Count = 4
     quality: float = 0.7
-    episodes: int = 3000
-    epochs: int = 1
-    batch_rows: int = 32
-    learning_rate: float = 4e-3
+    episodes: Count = 3000
+    epochs: Count = 1
+    batch_rows: Count = 32
+    learning_rate: Positive = 4e-3
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("hidden_size", "layers", "heads", "episodes", "epochs", "batch_rows"):
-            whole_number(name, getattr(self, name), 1)
-        finite_number("learning_rate", self.learning_rate, above=0)
+        if not 0 <= self.quality <= 1:
+            raise ValueError(f"quality must be in [0, 1], got {self.quality}; use 1 for only valid actions.")
+        super().__post_init__()
         if self.hidden_size % self.heads:
             raise ValueError(
                 f"hidden_size must be a multiple of heads, got {self.hidden_size} and {self.heads}; "
                 "use 64 and 4, for example."
             )
-        if not 0 <= self.quality <= 1:
-            raise ValueError(f"quality must be in [0, 1], got {self.quality}; use 1 for only valid actions.")
 
 
 def build_tokenizer(environment: Environment[Any], episodes: int = RANDOM_EPISODES) -> PreTrainedTokenizerFast:

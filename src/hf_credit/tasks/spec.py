@@ -9,22 +9,24 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError
 
 from hf_credit import collaborations, environments, methods
+from hf_credit.boundary import Range
 from hf_credit.collaborations import COLLABORATIONS
 from hf_credit.environments import ENVIRONMENTS, WORLDS, Environment
 from hf_credit.files import write_json
 from hf_credit.methods import Method
+from hf_credit.options import NotNegative, Options
 from hf_credit.redaction import redacted
 from hf_credit.registry import did_you_mean, find
 from hf_credit.rollouts import EnvironmentInteraction, Interaction
 from hf_credit.safe_io import read_json
 from hf_credit.trust import NO_CONSENT, Consent, code_in, is_code, only_typed_here
-from hf_credit.validators import finite_number, whole_number
+from hf_credit.validators import whole_number
 
 TASK_FILE = "hf_credit_task.json"
 
@@ -58,7 +60,7 @@ _TYPED_ONLY = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sampling:
+class Sampling(Options):
     """Sampling parameters; the defaults are the paper's (VPR, Appendix F), for a policy in thinking mode.
 
     Attributes:
@@ -71,16 +73,10 @@ class Sampling:
         ValueError: a value is not a number, or out of range.
     """
 
-    max_new_tokens: int = 4096
-    temperature: float = 0.6
-    top_p: float = 0.95
-    top_k: int = 20
-
-    def __post_init__(self) -> None:
-        whole_number("max_new_tokens", self.max_new_tokens, 1, _MAX_TOKENS)
-        finite_number("temperature", self.temperature, least=0)
-        whole_number("top_k", self.top_k, 0)
-        finite_number("top_p", self.top_p, above=0, most=1)
+    max_new_tokens: Annotated[int, Range(1, _MAX_TOKENS)] = 4096
+    temperature: NotNegative = 0.6
+    top_p: Annotated[float, Range(above=0, most=1)] = 0.95
+    top_k: Annotated[int, Range(0)] = 20
 
 
 @dataclass(frozen=True, kw_only=True)
