@@ -7,12 +7,19 @@ import pytest
 
 from hf_credit.diagnostics.bucket_sampling import BucketPlan
 from hf_credit.diagnostics.diagnosis_report import numbers
-from hf_credit.diagnostics.saved import Tasks, diagnose_model, replies_at_most
-from hf_credit.oracles import make as make_oracle
+from hf_credit.diagnostics.policy import diagnose_policy
+from hf_credit.diagnostics.saved import Tasks, load_subject, replies_at_most
+from hf_credit.rollouts.capabilities import Oracled
 from hf_credit.tasks.spec import TaskSpec
 
 PLAN = BucketPlan(buckets=4, candidates=3, replays=2, value_actions=2, draws=6)
 TASKS = Tasks(episodes=6)
+
+
+def diagnose_model(model, setup, plan, attempts=0, **loading):
+    oracle = Oracled(setup.build()).check_oracle(None)
+    subject, starts = load_subject(model, setup, plan, **loading)
+    return diagnose_policy(subject, starts, plan, oracle=oracle, attempts=attempts)
 
 
 def test_a_collaboration_s_policy_is_diagnosed_and_played(relay_policy) -> None:
@@ -63,5 +70,3 @@ def test_what_cannot_be_diagnosed_is_refused(relay_policy, trained_run) -> None:
     greedy = replace(relay, sampling=replace(relay.sampling, temperature=0))
     with pytest.raises(ValueError, match=r"--exact needs sampling from the whole vocabulary, got temperature 0"):
         diagnose_model(str(relay_policy), greedy, PLAN, exact_floor=0.1)
-    with pytest.raises(ValueError, match="an oracle needs the actions of an environment, got one for 'relay'"):
-        diagnose_model(str(relay_policy), relay, PLAN, oracle=make_oracle("sudoku_constraints"))

@@ -11,7 +11,7 @@ from hf_credit.bench.play import TableChat, TableSampler
 from hf_credit.bench.problems import Late
 from hf_credit.bench.table import TablePolicy
 from hf_credit.diagnostics import replay_gain
-from hf_credit.diagnostics.diagnosis_report import replay_numbers, replay_tables, write_replays
+from hf_credit.diagnostics.diagnosis_report import numbers, replay_tables, write_replays
 from hf_credit.diagnostics.policy import Subject
 from hf_credit.diagnostics.replay_walks import ReplayDiagnosis, diagnose_replays, episodes_gain
 from hf_credit.methods import make
@@ -148,6 +148,6 @@ def test_replays_are_written_as_markdown_and_json(late: ReplayDiagnosis, tmp_pat
     path = write_replays([late], tmp_path)
     assert "## Where to branch" in path.read_text(encoding="utf-8")
     assert [len(row) for row in replay_tables([late])["Gain of replays"][1]] == [7]
-    (numbers,) = replay_numbers([late])
-    assert numbers["gain"]["branches"][-1] == pytest.approx(2, abs=0.1)
+    (values,) = numbers([late])
+    assert values["gain"]["branches"][-1] == pytest.approx(2, abs=0.1)
     assert path.with_suffix(".json").exists()

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hf_credit.diagnostics.diagnosis_report import training_numbers, training_table, write_training_credit
+from hf_credit.diagnostics.diagnosis_report import numbers, training_table, write_training_credit
 from hf_credit.diagnostics.training_credit import TrainingDiagnosis, credit_quality
 from hf_credit.rollouts import Ledger
 
@@ -30,7 +30,7 @@ def test_a_folder_has_the_table_and_the_numbers(found, tmp_path) -> None:
     assert "| runs/p | magrpo | plan | 3 of 3 | 1 [" in text
     assert text.count("````") == 2  # no setting can end its block
     (values,) = json.loads((tmp_path / "deep" / "training_credit.json").read_text(encoding="utf-8"))
-    assert values == json.loads(json.dumps(training_numbers([found])[0], allow_nan=False))
+    assert values == json.loads(json.dumps(numbers([found])[0], allow_nan=False))
     assert values["cost"]["scoring_events"] == 7
     assert values["events"][0]["fidelity"]["mean"] == 1
     assert values["events"][1]["zeros"] is None

@@ -16,7 +16,8 @@ from safetensors.torch import load_file
 
 from hf_credit import ConstrainedCounterfactualConfig, ConstrainedCounterfactualTrainer
 from hf_credit.diagnostics.bucket_sampling import BucketPlan
-from hf_credit.diagnostics.saved import Tasks, diagnose_model_training, load_subject
+from hf_credit.diagnostics.policy import diagnose_training
+from hf_credit.diagnostics.saved import Tasks, load_subject
 from hf_credit.methods.cvt import LIMITS, replacement_of, verified_success
 from hf_credit.methods.memory import to_plain
 from hf_credit.oracles.evidence_play import EvidenceOracle
@@ -240,13 +241,13 @@ def test_its_credit_is_diagnosed_from_its_folder_with_the_saved_critics(
     plan = BucketPlan(buckets=6, replays=2, value_actions=2)
     setup = TaskSpec.load(tmp_path / "saved")
     assert setup is not None
-    (found,) = diagnose_model_training(str(tmp_path / "saved"), setup, plan, tasks=Tasks(episodes=2))
+    subject, starts = load_subject(str(tmp_path / "saved"), setup, plan, tasks=Tasks(episodes=2))
+    (found,) = diagnose_training(subject, starts, plan)
     assert found.method == "constrained_counterfactual"
     assert found.cost.counterfactual_tokens > 0
     assert {one.event for one in found.events} == {"agent"}
     assert found.events[0].measured == 6
 
-    subject, _ = load_subject(str(tmp_path / "saved"), setup, plan, tasks=Tasks(episodes=1))
     reading = CriticInput(ids=(5, 6, 7), at=(3,))
     for name, critic in trainer.critics.items():
         torch.testing.assert_close(subject.critics[name]([reading]), critic([reading]))

@@ -108,28 +108,14 @@ def diagnose(
     from hf_credit.cli.quiet import be_quiet
 
     be_quiet()  # before the imports that print warnings
+    from hf_credit.diagnostics import diagnosis_report as report
     from hf_credit.diagnostics.bucket_sampling import BucketPlan
-    from hf_credit.diagnostics.diagnosis_report import (
-        numbers,
-        replay_numbers,
-        replay_tables,
-        tables,
-        training_numbers,
-        training_table,
-        write_diagnosis,
-        write_replays,
-        write_training_credit,
-    )
-    from hf_credit.diagnostics.saved import (
-        Tasks,
-        diagnose_model,
-        diagnose_model_replays,
-        diagnose_model_training,
-        replies_at_most,
-        training_replies_at_most,
-    )
+    from hf_credit.diagnostics.policy import diagnose_policy, diagnose_training
+    from hf_credit.diagnostics.replay_walks import diagnose_replays
+    from hf_credit.diagnostics.saved import Tasks, load_subject, replies_at_most, training_replies_at_most
     from hf_credit.evaluation.plots import require_matplotlib
     from hf_credit.evaluation.statistics import mean_interval
+    from hf_credit.rollouts.capabilities import Oracled
 
     one_of("--protocol", protocol, PROTOCOLS)
     models = [model, *(beside or [])]
@@ -150,12 +136,8 @@ def diagnose(
         seed=seed,
     )
     judge = played.judge()
-    options = {
-        "tasks": Tasks(episodes=episodes, first_task=played.first_task, dataset=played.dataset, split=played.split),
-        "methods": _methods(method, method_option),
-        "exact_floor": exact,
-        **played.loading(),
-    }
+    tasks = Tasks(episodes=episodes, first_task=played.first_task, dataset=played.dataset, split=played.split)
+    asked = _methods(method, method_option)
     if protocol != "buckets" and judge is not None:
         raise ValueError(
             f"--oracle needs --protocol buckets, got {played.oracle!r} with --protocol {protocol}; omit --oracle."
@@ -169,34 +151,35 @@ def diagnose(
     found: list[Any] = []
     with Progress() as progress:
         for name, setup in setups.items():
-            max_replies = setup.build().max_replies or 1
+            interaction = setup.build()
+            judged = Oracled(interaction).check_oracle(judge) if protocol == "buckets" else None
+            most = interaction.max_replies or 1
             total = {
-                "buckets": replies_at_most(episodes or 256, max_replies, plan, attempts),
-                "training": training_replies_at_most(plan, max_replies),
-                "replays": (episodes or 256) * max_replies,
+                "buckets": replies_at_most(episodes or 256, most, plan, attempts),
+                "training": training_replies_at_most(plan, most),
+                "replays": (episodes or 256) * most,
             }[protocol]
             bar = progress.task(f"replies of {name}", total)
-            if protocol == "training":
-                found += diagnose_model_training(name, setup, plan, on_replies=bar.advance, **options)
-            elif protocol == "replays":
-                loading = {"tasks": options["tasks"], **played.loading()}
-                found.append(
-                    diagnose_model_replays(name, setup, plan, most=branches, on_replies=bar.advance, **loading)
-                )
+            loading = {"tasks": tasks, "exact_floor": exact, "on_replies": bar.advance, **played.loading()}
+            subject, starts = load_subject(name, setup, plan, **loading)
+            if protocol == "buckets":
+                measured: dict[str, Any] = {"attempts": attempts, "credit_replays": credit_replays}
+                found.append(diagnose_policy(subject, starts, plan, methods=asked, oracle=judged, **measured))
+            elif protocol == "training":
+                found += diagnose_training(subject, starts, plan, asked)
             else:
-                measured: dict[str, Any] = {"attempts": attempts, "credit_replays": credit_replays, "oracle": judge}
-                found.append(diagnose_model(name, setup, plan, on_replies=bar.advance, **measured, **options))
+                found.append(diagnose_replays(subject, starts, most=branches, seed=seed))
             bar.finish()
     folder = output or Path(model) / "diagnosis"
-    if protocol == "training":
-        path, values = write_training_credit(found, folder), training_numbers(found)
-        shown = {"Credit of training": training_table(found)}
-    elif protocol == "replays":
-        path, values, shown = write_replays(found, folder), replay_numbers(found), replay_tables(found)
+    if protocol == "buckets":
+        path, shown = report.write_diagnosis(found, folder, examples), report.tables(found)
+    elif protocol == "training":
+        path = report.write_training_credit(found, folder)
+        shown = {"Credit of training": report.training_table(found)}
     else:
-        path, values, shown = write_diagnosis(found, folder, examples), numbers(found), tables(found)
+        path, shown = report.write_replays(found, folder), report.replay_tables(found)
     if as_json:
-        typer.echo(json.dumps(values, indent=2))
+        typer.echo(json.dumps(report.numbers(found), indent=2))
     else:
         # Terminals are narrow: omit the column with the name if there is only one policy.
         first = int(len({one.name for one in found}) == 1)
@@ -213,11 +196,7 @@ def diagnose(
 
 
 def _methods(names: list[str] | None, options: list[str] | None) -> dict[str, Method]:
-    """Makes the methods of `--method`, by name.
-
-    Raises:
-        ValueError: a method does not exist or rejects an option, or there are options without exactly one method.
-    """
+    """Makes the methods of `--method`, by name."""
     from hf_credit import methods
 
     if options and len(names or ()) != 1:

@@ -105,7 +105,7 @@ def warm_up(
     interaction = None if spec is None else spec.build()
     chat = load_chat(config, args, spec)
     dropped: Counter[str] = Counter()
-    results = {}
+    results: dict[str, Any] = {}
 
     def play(name: str, policy: str) -> None:
         if evaluate and spec is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,9 @@ from hf_credit.diagnostics.training_credit import TrainingDiagnosis
 from hf_credit.evaluation.markdown import escaped, fenced, plain, table
 from hf_credit.evaluation.statistics import Interval
 from hf_credit.files import write, write_json
+
+Table = tuple[list[str], list[list[str]]]
+"""A header and rows."""
 
 PLOT_FILE, EXAMPLES_FILE = "diagnosis.png", "examples.md"
 _TRAINING_LEGEND = """\
@@ -69,7 +72,7 @@ def write_diagnosis(diagnoses: Sequence[Diagnosis], folder: str | Path, examples
     Raises:
         ImportError: matplotlib is missing.
     """
-    path = _write(folder, "diagnosis", markdown(diagnoses), numbers(diagnoses))
+    path = _write(folder, "diagnosis", _page(diagnoses), diagnoses)
     draw(diagnoses, path.with_name(PLOT_FILE))
     write(path.with_name(EXAMPLES_FILE), examples_markdown(diagnoses, examples))
     for place, one in enumerate(diagnoses):
@@ -87,28 +90,31 @@ def write_training_credit(found: Sequence[TrainingDiagnosis], folder: str | Path
     Returns:
         The path of `training_credit.md`.
     """
-    settings = json.dumps([{"name": one.name, **one.about} for one in found], indent=1)
-    parts = ["# Credit of training", table(*training_table(found)), _TRAINING_LEGEND]
-    parts += ["## Settings", fenced(settings, "json", most=100_000)]
-    return _write(folder, "training_credit", "\n\n".join(parts) + "\n", training_numbers(found))
+    parts = ["# Credit of training", table(*training_table(found)), _TRAINING_LEGEND, *_settings(found)]
+    return _write(folder, "training_credit", parts, found)
 
 
 def write_replays(found: Sequence[ReplayDiagnosis], folder: str | Path) -> Path:
     """Writes `replays.md` and `replays.json`, with arguments and result as in `write_training_credit`."""
-    settings = json.dumps([{"name": one.name, **one.about} for one in found], indent=1)
-    parts = ["# Possible gain of replays"]
-    for title, (header, rows) in replay_tables(found).items():
-        parts += [f"## {title}", table(header, rows)]
+    parts = ["# Possible gain of replays", *_shown(replay_tables(found))]
     parts += [one.warning for one in found if one.warning]
-    parts += [_REPLAY_LEGEND, "## Settings", fenced(settings, "json", most=100_000)]
-    return _write(folder, "replays", "\n\n".join(parts) + "\n", replay_numbers(found))
+    return _write(folder, "replays", [*parts, _REPLAY_LEGEND, *_settings(found)], found)
 
 
-def _write(folder: str | Path, name: str, text: str, numbers: list[dict[str, Any]]) -> Path:
+def _write(folder: str | Path, name: str, parts: Sequence[str], found: Sequence[Any]) -> Path:
     """Writes a page, and its numbers as JSON."""
     path = Path(folder) / f"{name}.md"
-    write_json(path.with_suffix(".json"), numbers, indent=1)
-    return write(path, text)
+    write_json(path.with_suffix(".json"), numbers(found), indent=1)
+    return write(path, "\n\n".join(parts) + "\n")
+
+
+def _settings(found: Sequence[TrainingDiagnosis | ReplayDiagnosis]) -> list[str]:
+    settings = json.dumps([{"name": one.name, **one.about} for one in found], indent=1)
+    return ["## Settings", fenced(settings, "json", most=100_000)]
+
+
+def _shown(tables: Mapping[str, Table]) -> list[str]:
+    return [part for title, (header, rows) in tables.items() for part in (f"## {title}", table(header, rows))]
 
 
 def bucket_file(place: int, name: str) -> str:
@@ -117,27 +123,15 @@ def bucket_file(place: int, name: str) -> str:
     return f"buckets_{place}_{plain}.jsonl"
 
 
-def numbers(diagnoses: Sequence[Diagnosis]) -> list[dict[str, Any]]:
+def numbers(found: Sequence[Diagnosis | TrainingDiagnosis | ReplayDiagnosis]) -> list[dict[str, Any]]:
     """Returns the results as values of strict JSON, without buckets; undefined numbers are `None`."""
-    return [_numbers(one) for one in diagnoses]
+    return [
+        plain({name: value for name, value in {**vars(one), "cost": one.cost.to_dict()}.items() if name != "buckets"})
+        for one in found
+    ]
 
 
-def training_numbers(found: Sequence[TrainingDiagnosis]) -> list[dict[str, Any]]:
-    """Returns the results as values of strict JSON; undefined numbers are `None`."""
-    return [_numbers(one) for one in found]
-
-
-def replay_numbers(found: Sequence[ReplayDiagnosis]) -> list[dict[str, Any]]:
-    """Returns the results as values of strict JSON; undefined numbers are `None`."""
-    return [_numbers(one) for one in found]
-
-
-def _numbers(one: Diagnosis | TrainingDiagnosis | ReplayDiagnosis) -> dict[str, Any]:
-    values = {name: value for name, value in vars(one).items() if name != "buckets"}
-    return dict(plain({**values, "cost": one.cost.to_dict()}))
-
-
-def tables(diagnoses: Sequence[Diagnosis]) -> dict[str, tuple[list[str], list[list[str]]]]:
+def tables(diagnoses: Sequence[Diagnosis]) -> dict[str, Table]:
     """Returns the header and the rows of each table, by title."""
     found = {
         "Policies": _policies(diagnoses),
@@ -159,22 +153,18 @@ def shown(interval: Interval | None) -> str:
 
 def markdown(diagnoses: Sequence[Diagnosis]) -> str:
     """Returns the report as Markdown."""
-    parts = ["# Diagnosis"]
-    for title, (header, rows) in tables(diagnoses).items():
-        parts += [f"## {title}", table(header, rows)]
-    parts += [
+    return "\n\n".join(_page(diagnoses)) + "\n"
+
+
+def _page(diagnoses: Sequence[Diagnosis]) -> list[str]:
+    measured = [
         f"{escaped(one.name)}, credit of {escaped(label)}: {escaped(sentence)}"
         for one in diagnoses
         for label, sentence in one.not_measured.items()
     ]
-    parts += [
-        _LEGEND,
-        f"![Plots]({PLOT_FILE})",
-        f"Decisions in full: [{EXAMPLES_FILE}]({EXAMPLES_FILE}).",
-        "## Settings",
-    ]
-    parts += [fenced(json.dumps({one.name: one.about}, indent=1), most=100_000) for one in diagnoses]
-    return "\n\n".join(parts) + "\n"
+    plots, examples = f"![Plots]({PLOT_FILE})", f"Decisions in full: [{EXAMPLES_FILE}]({EXAMPLES_FILE})."
+    settings = [fenced(json.dumps({one.name: one.about}, indent=1), most=100_000) for one in diagnoses]
+    return ["# Diagnosis", *_shown(tables(diagnoses)), *measured, _LEGEND, plots, examples, "## Settings", *settings]
 
 
 def examples_markdown(diagnoses: Sequence[Diagnosis], examples: int = 12) -> str:
@@ -190,7 +180,7 @@ def examples_markdown(diagnoses: Sequence[Diagnosis], examples: int = 12) -> str
     return "\n\n".join(parts) + "\n"
 
 
-def _policies(diagnoses: Sequence[Diagnosis]) -> tuple[list[str], list[list[str]]]:
+def _policies(diagnoses: Sequence[Diagnosis]) -> Table:
     measures = list(dict.fromkeys(name for one in diagnoses for name in one.success))
     header = ["policy", *measures, "terminal scores", "tokens", "generated", "replies"]
     return header, [
@@ -206,7 +196,7 @@ def _policies(diagnoses: Sequence[Diagnosis]) -> tuple[list[str], list[list[str]
     ]
 
 
-def _decisions(diagnoses: Sequence[Diagnosis]) -> tuple[list[str], list[list[str]]]:
+def _decisions(diagnoses: Sequence[Diagnosis]) -> Table:
     header = ["policy", "event", "buckets", "with one candidate", "candidates", "failed replays", "mean return"]
     header += ["influence (nats)", "by chance"]
     return header, [
@@ -226,7 +216,7 @@ def _decisions(diagnoses: Sequence[Diagnosis]) -> tuple[list[str], list[list[str
     ]
 
 
-def _credits(diagnoses: Sequence[Diagnosis]) -> tuple[list[str], list[list[str]]]:
+def _credits(diagnoses: Sequence[Diagnosis]) -> Table:
     known = {kind for one in diagnoses for event in one.events for credit in event.credits for kind in credit.fidelity}
     kinds = [kind for kind in TRUTHS if kind in known]
     header = ["policy", "event", "credit", *(f"fidelity, {TRUTHS[kind]}" for kind in kinds), "within-context variance"]
@@ -247,7 +237,7 @@ def _with_status(fidelity: Interval, status: str) -> str:
     return shown(fidelity) if status == FidelityStatus.OK else f"{shown(fidelity)} ({status})"
 
 
-def _failures(diagnoses: Sequence[Diagnosis]) -> tuple[list[str], list[list[str]]]:
+def _failures(diagnoses: Sequence[Diagnosis]) -> Table:
     return ["policy", "event", *map(str, Failure)], [
         [one.name, event.event, *(str(event.failures.get(failure, 0)) for failure in Failure)]
         for one in diagnoses
@@ -255,7 +245,7 @@ def _failures(diagnoses: Sequence[Diagnosis]) -> tuple[list[str], list[list[str]
     ]
 
 
-def training_table(found: Sequence[TrainingDiagnosis]) -> tuple[list[str], list[list[str]]]:
+def training_table(found: Sequence[TrainingDiagnosis]) -> Table:
     """Returns the header and the rows, one per event type."""
     header = ["policy", "method", "event", "measured", "fidelity", "squared error", "zeros", "variance"]
     return header, [
@@ -274,7 +264,7 @@ def training_table(found: Sequence[TrainingDiagnosis]) -> tuple[list[str], list[
     ]
 
 
-def replay_tables(found: Sequence[ReplayDiagnosis]) -> dict[str, tuple[list[str], list[list[str]]]]:
+def replay_tables(found: Sequence[ReplayDiagnosis]) -> dict[str, Table]:
     """Returns the header and the rows of each table, by title: the maximum gain, and where to branch."""
     header = ["policy", "episodes", "tokens", "values", "explained", "rho", "rho, capped (branches)"]
     gains = [

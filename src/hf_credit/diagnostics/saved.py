@@ -1,4 +1,4 @@
-"""Loads a saved policy and diagnoses it."""
+"""Loads a saved policy and the tasks to diagnose it on."""
 
 from __future__ import annotations
 
@@ -10,18 +10,13 @@ from accelerate.utils import set_seed
 
 from hf_credit.critics.saved import SavedCritic, has_critic
 from hf_credit.diagnostics.bucket_sampling import BucketPlan
-from hf_credit.diagnostics.diagnosis import Diagnosis
-from hf_credit.diagnostics.policy import Subject, diagnose_policy, diagnose_training
-from hf_credit.diagnostics.replay_walks import ReplayDiagnosis, diagnose_replays
-from hf_credit.diagnostics.training_credit import TrainingDiagnosis
-from hf_credit.methods import Method
-from hf_credit.oracles import Oracle
+from hf_credit.diagnostics.policy import Subject
 from hf_credit.policies.generation import max_context_tokens, sampler
 from hf_credit.policies.reply_logprobs import reply_logprobs
 from hf_credit.policies.role_policies import role_samplers
 from hf_credit.policies.saved import load_role_models, load_sampler, with_role_models
 from hf_credit.rollouts import Chat, Decision, Engine, GenerateFn, Interaction, RolloutRequest
-from hf_credit.rollouts.capabilities import Enumerable, Learned, Oracled
+from hf_credit.rollouts.capabilities import Enumerable, Learned
 from hf_credit.rollouts.reply_ends import end_tokens
 from hf_credit.rollouts.samplers import counted, require_untrained
 from hf_credit.tasks import Sampling, TaskSpec
@@ -36,52 +31,6 @@ class Tasks:
     first_task: int = 0
     dataset: str | None = None
     split: str = "test"
-
-
-def diagnose_model(
-    model: str,
-    setup: TaskSpec,
-    plan: BucketPlan,
-    *,
-    oracle: Oracle[Any] | None = None,
-    methods: Mapping[str, Method] | None = None,
-    attempts: int = 0,
-    credit_replays: int = 1,
-    **loading: Any,
-) -> Diagnosis:
-    """Runs `diagnose_policy` for a saved policy.
-
-    Args:
-        model: a folder or an id on the Hub.
-        setup: the task with its prompt and sampling settings, and the method that the policy was trained with.
-        plan: the numbers of buckets, candidates and replays.
-        methods, attempts, credit_replays: as in `diagnose_policy`.
-        oracle: judges the actions; by default that of the environment.
-        **loading: as in `load_subject`.
-
-    Raises:
-        ValueError: the model, the setup, the tasks or a number is invalid.
-    """
-    oracle = Oracled(setup.build()).check_oracle(oracle)
-    subject, starts = load_subject(model, setup, plan, **loading)
-    measured: dict[str, Any] = {"methods": methods, "attempts": attempts, "credit_replays": credit_replays}
-    return diagnose_policy(subject, starts, plan, oracle=oracle, **measured)
-
-
-def diagnose_model_training(
-    model: str, setup: TaskSpec, plan: BucketPlan, *, methods: Mapping[str, Method] | None = None, **loading: Any
-) -> list[TrainingDiagnosis]:
-    """Runs `diagnose_training` for a saved policy, with arguments and errors as in `diagnose_model`."""
-    subject, starts = load_subject(model, setup, plan, **loading)
-    return diagnose_training(subject, starts, plan, methods)
-
-
-def diagnose_model_replays(
-    model: str, setup: TaskSpec, plan: BucketPlan, *, most: float = 2.0, **loading: Any
-) -> ReplayDiagnosis:
-    """Runs `diagnose_replays` for a saved policy, with arguments and errors as there and in `diagnose_model`."""
-    subject, starts = load_subject(model, setup, plan, **loading)
-    return diagnose_replays(subject, starts, most=most, seed=plan.seed)
 
 
 def load_subject(
@@ -101,7 +50,8 @@ def load_subject(
     """Loads a saved policy and the tasks to diagnose it on.
 
     Args:
-        model, setup: as in `diagnose_model`.
+        model: a folder or an id on the Hub.
+        setup: the task with its prompt and sampling settings, and the method that the policy was trained with.
         plan: its seed becomes the global seed, for samplers that do not honour seeds.
         name: the name of the policy; by default `model`.
         tasks: the tasks of the evaluation split.
@@ -112,7 +62,7 @@ def load_subject(
         on_replies: called after each round with the number of its replies.
 
     Raises:
-        ValueError: as `diagnose_model`.
+        ValueError: the model, the setup or the tasks are invalid.
     """
     tasks = tasks or Tasks()
     interaction = setup.build()
