@@ -137,8 +137,8 @@ def _closes_at_end(text: str) -> bool:
 
 # What an answer calls a quantity: x, f(x), S_{ABC}, |AB|, A:B, \frac{AB}{CD}, (p,q).
 _PLAIN_NAME = (
-    r"\s*(?:m?\\(?:angle|triangle)\s*)?(?:[A-Z]+|[A-Za-z]{1,3}|\\[A-Za-z]+|\\(?:overline|bar)\s*\{[A-Za-z]+\})"
-    r"(?:_(?:\w|\{\w+\}))?'*\s*(?:\([^()=]{1,9}\)\s*)?"
+    r"(?>\s*(?:m?\\(?:angle|triangle)\s*)?(?:[A-Za-z]{1,3}(?![A-Za-z])|[A-Z]+|\\[A-Za-z]+|\\(?:overline|bar)\s*\{[A-Za-z]+\})"
+    r"(?:_(?:\w|\{\w+\}))?'*\s*(?:\([^()=]{1,9}\)\s*)?)"
 )
 _LENGTH = r"\s*[A-Z]+(?:_(?:\w|\{\w+\}))?\s*"
 _NAME = re.compile(
@@ -187,7 +187,8 @@ _REWRITES = [
         (r"\\sqrt\s*([0-9A-Za-z])", r"\\sqrt{\1}"),
         (r"([\^_])\{([0-9A-Za-z])\}", r"\1\2"),
         (r"\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ)(?![A-Za-z])|\\degrees?(?![A-Za-z])", " "),
-        (r"(\\int_\w\^)([A-Za-z])", r"\1{\2}"),
+        (r"\\lg(?![A-Za-z])", r"\\log_{10} "),
+        (r"(\\int\s*_(?:\w|\{[^{}]*\})\^)(\w)", r"\1{\2}"),
         (r"\\begin\s*\{array\}\s*\{[^{}]*\}((?:(?!\\\\|\\end|&).)*)\\end\s*\{array\}", r"\1"),
         (r"[(\[]?\s*\\begin\s*\{array\}\s*(?:\{[^{}]*\})?", r"\\begin{pmatrix}"),
         (r"\\end\s*\{array\}(?:\s*[)\]])?", r"\\end{pmatrix}"),
@@ -239,12 +240,13 @@ def decide(gold: Answer, answer: Answer) -> bool | None:
     if len(golds) == len(gold_entries) and len(answers) == len(entries) and max(len(golds), len(answers)) > 1:
         return _same_numbers(gold_brackets, brackets, golds, answers)
     # 1 2 is neither 12 nor 2, and a tuple is not a set.
-    if _GAP.search(gold.text) or _GAP.search(answer.text) or {gold_brackets, brackets} == {"()", "{}"}:
+    if _BREAK.search(gold.text) or _BREAK.search(answer.text) or {gold_brackets, brackets} == {"()", "{}"}:
         return False
     return None
 
 
-_GAP = re.compile(r"(?<!_)\d \d")
+_GAP = re.compile(r"\d \d")
+_BREAK = re.compile(r"(?<![_^])\d \d")
 _TIME = re.compile(r"(\d{1,2})(?::(\d\d))?(?::(\d\d))?(?:([ap])\.?m\.?)?")
 # Capitals in a row are a name, a word, or matrices: AB is not BA.
 _LABEL = re.compile(r"(?:[A-Z](?:_(?:\w|\{\w+\}))?(?:\^(?:\{-1\}|[T\d]))?'*){2,}")

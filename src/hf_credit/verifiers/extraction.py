@@ -33,13 +33,14 @@ MAX_DEPTH = 32
 
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*\{?|\\.|[{}]", re.DOTALL)
 _PHRASE = re.compile(
-    r"\banswers?\b[^\n:=：.]{0,60}?(?:\b(?:is|are)\b|[:=：])[\s:*]*|答案[^\n:=：。]{0,10}?[是为為:=：][\s:*]*|答\s*[:：][\s:*]*",
+    r"(?:\banswers?\b[^\n:=：.]{0,60}?(?:\b(?:is|are)\b|[:=：])|答案[^\n:=：。]{0,10}?[是为為:=：]|答\s*[:：])"
+    r"[\s:*]*+(?!not\s*(?:[.\n]|$))",
     re.IGNORECASE,
 )
-# Boxes of one answer: \boxed{1}, \boxed{2} and \boxed{3}.
-_FILL = r"(?:[ \t$&,;{}]|,\s|\\[()\[\] ,;!]|\\q?quad(?![A-Za-z])|\\(?:text|mbox)\s*\{)*"
+# What stands between boxes or formulas of one answer, as in $1$, $2$ and $3$.
+_FILL = r"(?:[ \t$&,;、{}]|(?<=,)\n|\\[()\[\] ,;!]|\\q?quad(?![A-Za-z])|\\(?:text|mbox)\s*\{)*+"
 _BETWEEN = re.compile(
-    rf"{_FILL}(?:[A-Za-z() ]{{0,40}}?\b(?:and|or)\b{_FILL}(?:[A-Za-z](?:_\w)?\s*=\s*)?)?", re.IGNORECASE
+    rf"{_FILL}(?:[A-Za-z() ]{{0,40}}?(?:\b(?:and|or)\b|和|或){_FILL}(?:[A-Za-z](?:_\w)?\s*=\s*)?)?", re.IGNORECASE
 )
 _NUMBER = re.compile(
     r"(?:(?<![\w)}\]])-)?(?:"
@@ -89,12 +90,12 @@ def _span(text: str) -> Found:
     last_line = stripped.rpartition("\n")[2]
     if last_line.startswith("####"):
         return Found(last_line.lstrip("#"))
+    text = _NOT.sub(r"\1", text)
     phrase = _last(_PHRASE, text)
     if phrase and (answer := _after_phrase(text[phrase.end() :][: 2 * MAX_ANSWER])):
         return Found(answer)
-    if _is_plain(stripped):
-        return Found(stripped)
-    return _last_expression(stripped)
+    stripped = text.strip()
+    return Found(_claim(stripped)) if _is_plain(stripped) else _last_expression(stripped)
 
 
 def _boxed(text: str) -> tuple[Found | None, int]:
@@ -146,7 +147,7 @@ def _after_phrase(rest: str) -> str:
     inside = _formulas(sentence)
     if inside and not re.search(r"\d", sentence[: inside[0][0]]):
         last = 0  # formulas in a row, as in "$1$ and $2$", are one answer
-        while last + 1 < len(inside) and _is_joint(sentence[inside[last][1] : inside[last + 1][0]]):
+        while last + 1 < len(inside) and _BETWEEN.fullmatch(sentence, inside[last][1], inside[last + 1][0]):
             last += 1
         return ", ".join(content for _, _, content in inside[: last + 1])
     return sentence if _is_plain(sentence) else (_last_expression(sentence).answer or "")
@@ -154,24 +155,24 @@ def _after_phrase(rest: str) -> str:
 
 def _claim(sentence: str) -> str:
     """Returns what a sentence gives as the answer, without what it rejects or explains: 7 of "7, not 8"."""
-    sentence = _REJECTED.sub("", sentence)
+    rejected = _REJECTED.match(sentence)
+    sentence = sentence[rejected.end() :] if rejected else sentence
     aside = _ASIDE.search(sentence)
     sentence = sentence[: aside.start()] if aside and sentence[: aside.start()].strip() else sentence
     named = _SUBJECT.match(sentence)
     return sentence[named.end() :] if named else sentence
 
 
+_NOT = re.compile(
+    r"(\bnot|n't)\s+(?:\$[^$\n]{1,80}\$|\\\([^\n]{1,80}?\\\)|-?\d[\d.,/]{0,20}(?<=\d)(?![\w-]))", re.IGNORECASE
+)
 _REJECTED = re.compile(r"\s*not\b.*?(?:\bbut\b|[,;]\s*it(?:'s| is))\s*", re.IGNORECASE | re.DOTALL)
 _ASIDE = re.compile(
-    r"[\s,;(]*(?:(?:[,;(]|\band)\s*not\b|\bnot\s+[\d$\\-]|\b(?:rather than|instead of|because|since)\b|,\s*as\b)"
+    r"[\s,;(]*(?:(?:[,;(]|\band)\s*not\b|\bnot\s*$|\b(?:rather than|instead of|because|since)\b|,\s*(?:as|which)\b)"
     r"|;[^;]*\b(?:is|are|was|were)\b",
     re.IGNORECASE,
 )
 _SUBJECT = re.compile(r"[^\d]*\b(?:is|are|equals)\s+(?=[^\d\\$]{0,20}[\d\\$])", re.IGNORECASE)
-
-
-def _is_joint(text: str) -> bool:
-    return re.fullmatch(r"\s*(?:,|;|、|and|or|,\s*and|,\s*or|和|或)\s*", text) is not None
 
 
 def _sentence(text: str, formulas: list[tuple[int, int, str]]) -> str:

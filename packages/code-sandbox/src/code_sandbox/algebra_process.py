@@ -26,7 +26,7 @@ from typing import Any
 
 from code_sandbox.inside.channel import PARENT_CHECK_MS, Channel, close_all_but
 from code_sandbox.inside.confinement import LANDLOCK, NAMESPACES, NONE, Bounds, Confinement
-from code_sandbox.notation import Refused, refusal_of_text
+from code_sandbox.notation import Refused, refusal_of_text, refusal_of_tree
 
 EQUAL, DIFFERENT, REFUSED, FAILED, MEMORY, UNCONFINED = b"e", b"d", b"r", b"f", b"m", b"u"
 """The answers of a child."""
@@ -237,6 +237,7 @@ def comparison() -> Any:
     from latex2sympy2_extended.latex2sympy2 import ConversionConfig, _Latex2Sympy
     from math_verify import verify
     from math_verify.parser import get_last_eq
+    from sympy import Integral
 
     from code_sandbox import exactness
 
@@ -266,10 +267,9 @@ def comparison() -> Any:
                 raise
             except Exception:
                 continue
-            tree = exactness.computable(tree)
-            return (
-                tree.doit(manual=True) if tree.has(exactness.sympy.Integral) else tree
-            )  # by the rules of a school book
+            if reason := refusal_of_tree(tree):
+                raise Refused(reason)
+            return tree.doit(manual=True) if tree.has(Integral) else tree  # by the rules of a school book
         return None
 
     def compare(gold: str, answer: str) -> bool:

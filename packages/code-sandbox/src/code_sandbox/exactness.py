@@ -23,24 +23,11 @@ _REVERSED = {
 _TRIES = (sympy.Rational(7, 5), sympy.Rational(13, 7))
 
 
-def computable(tree: Any) -> Any:
-    """Returns a tree of SymPy that the algebra may compute with.
-
-    Raises:
-        Refused: it has numbers or parts that are not allowed.
-    """
-    if reason := refusal_of_tree(tree):
-        raise Refused(reason)
-    return tree
-
-
 def divisors(name: str, values: Any) -> Any:
-    """Returns the `gcd` or `lcm` of values, in whole numbers: the library takes the values of sums to 15 digits.
-
-    Raises:
-        Refused: as in `computable`.
-    """
-    return sympy.UnevaluatedExpr(getattr(sympy, name)([computable(value).doit() for value in values]))
+    """Returns the `gcd` or `lcm` of values, in whole numbers: the library takes the values of sums to 15 digits."""
+    if reason := next(filter(None, map(refusal_of_tree, values)), None):
+        raise Refused(reason)
+    return sympy.UnevaluatedExpr(getattr(sympy, name)([value.doit() for value in values]))
 
 
 def numbers_equal(one: Any, other: Any, *_: Any) -> bool:

@@ -32,7 +32,7 @@ _TOKENS = re.compile(
     r"|[0-9A-Za-z+*/^=<>()\[\]{}|!,;.:& -]"
 )
 _LONGER = re.compile(
-    r"\\(?:begin|end)\{[pv]matrix\}|\\mathbb\s*\{[NZQRC]\}|\\(?:overline|bar|vec|hat)\s*\{[A-Za-z]{1,2}\}"
+    r"\\int\s*_(?=[{0-9])|\\(?:begin|end)\{[pv]matrix\}|\\mathbb\s*\{[NZQRC]\}|\\(?:overline|bar|vec|hat)\s*\{[A-Za-z]{1,2}\}"
 )
 _GREEK = "|".join(sorted((name for name in COMMANDS if len(name) > 1), key=len, reverse=True))
 NAME = re.compile(
