@@ -149,12 +149,7 @@ def canonical_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, 
 
 
 def assistant_message(content: str, calls: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """Returns a reply as one of `canonical_messages`.
-
-    Args:
-        content: its text beside tool calls.
-        calls: the name and the arguments, as JSON, of each tool call.
-    """
+    """Returns a reply as one of `canonical_messages`."""
     message: dict[str, Any] = {"role": "assistant", "content": content}
     if calls:
         message["tool_calls"] = [{"name": name, "arguments": _value(arguments)} for name, arguments in calls]

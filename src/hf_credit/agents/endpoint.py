@@ -250,14 +250,7 @@ class _ChatCompletions:
 
 
 class _Translated:
-    """Another dialect, translated by OpenEnv.
-
-    Args:
-        path, headers, body: of the call.
-
-    Raises:
-        RefusedCallError: the dialect is unknown.
-    """
+    """Another dialect, translated by OpenEnv."""
 
     def __init__(self, path: str, headers: dict[str, str], body: dict[str, Any]) -> None:
         try:
@@ -317,11 +310,7 @@ def _settled(value: Any, place: str, ids: dict[str, str]) -> Any:
 
 
 async def _body(request: Request) -> Any:
-    """Returns the body of a request as plain values, with U+FFFD for halves of surrogate pairs.
-
-    Raises:
-        ValueError: it is too long, not a JSON object, or has a number that is not finite.
-    """
+    """Returns the body of a request as plain values, with U+FFFD for halves of surrogate pairs."""
     if "transfer-encoding" in request.headers and "content-length" in request.headers:
         raise RefusedCallError("a call must have one length, got Content-Length and Transfer-Encoding; send one.")
     parts, left = [], _MOST_BYTES

@@ -162,11 +162,7 @@ class Runs:
 
 @dataclass(eq=False)
 class LiveRun:
-    """A session for live runs, one after the other. `hf_credit.environments.sessions.Sessions` keeps these.
-
-    Args:
-        runs: the shared resources.
-    """
+    """A session for live runs, one after the other. `hf_credit.environments.sessions.Sessions` keeps these."""
 
     runs: Runs
     _run: int | None = None

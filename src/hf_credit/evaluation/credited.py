@@ -174,7 +174,6 @@ def credited_episode(
     """Builds the view of an episode with the credit and the alternatives of its decisions.
 
     Args:
-        episode: the episode.
         credit: the credit of each decision.
         tokenizer: of the policy; `None` if tokens are not known.
         alternatives: other replies at the context of each decision; by default none.
@@ -244,7 +243,6 @@ def credited_episodes(
     not these are trained on.
 
     Args:
-        collected: the rollouts of one process.
         credit: for each trained episode, the credit of each decision, as in `Credit.decisions`.
         tokenizer, interaction: as in `credited_episode`.
         update: the number of the update.
@@ -300,10 +298,6 @@ def new_requests(interaction: Interaction[Any], episode: Episode) -> list[Reques
     """Returns the request of each decision with only its new messages; `None` if its state is not known.
 
     New messages are those after the messages and the reply of the previous decision of the same event type.
-
-    Args:
-        interaction: the task.
-        episode: an episode of it.
     """
     found: list[Request | None] = []
     before: dict[str, list[Mapping[str, Any]]] = {}
@@ -453,7 +447,6 @@ def token_credit(
     Args:
         ids: the tokens of a reply, including special tokens.
         credit: the credit of each token.
-        tokenizer: of the policy.
     """
     pieces: list[tuple[str, float]] = []
     begun = 0

@@ -178,7 +178,6 @@ def model_policy(
 
     Args:
         interaction: with `history="current"`, so that each state has one context.
-        chat: renders the contexts.
         model: is used in evaluation mode and then reset to its mode.
         temperature: of the sampling, above 0.
 

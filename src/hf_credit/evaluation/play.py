@@ -80,15 +80,7 @@ def evaluate_policy(
 
 
 def refuse_unplayed(episodes: Sequence[Episode], max_context_tokens: float) -> None:
-    """Raises an error if every episode was truncated before its first reply, as zeros would be due to the settings.
-
-    Args:
-        episodes: the episodes.
-        max_context_tokens: their maximum context length.
-
-    Raises:
-        ValueError: every episode was truncated before its first reply.
-    """
+    """Raises an error if every episode was truncated before its first reply, as zeros would be due to the settings."""
     if episodes and all(episode.ending == Ending.TRUNCATED and not episode.decisions for episode in episodes):
         raise ValueError(
             f"the contexts of tasks must fit into the model with max_new_tokens, got {len(episodes)} tasks, all above "

@@ -100,11 +100,7 @@ def smoothed(values: Sequence[float], window: int) -> list[float]:
 
 
 def require_matplotlib() -> None:
-    """Checks that matplotlib is installed, before a long computation.
-
-    Raises:
-        ImportError: matplotlib is missing.
-    """
+    """Checks that matplotlib is installed, before a long computation."""
     _figure_class()
 
 

@@ -53,7 +53,6 @@ def replayed(
     """Plays recorded replies again.
 
     Args:
-        interaction: the task.
         chat: of the policy.
         state: the first state.
         replies: in order.

@@ -120,7 +120,6 @@ def write_report(report: Report, folder: str | Path) -> Path:
     `episode.html` and a page `episode_N.html` for each other episode of its update.
 
     Args:
-        report: the contents.
         folder: created if it does not exist; files of these names are overwritten.
 
     Returns:

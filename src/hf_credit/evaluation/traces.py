@@ -231,7 +231,6 @@ def refuse_method(method: Method, with_tokens: bool = True) -> None:
     """Raises an error if a method needs more than recorded traces contain.
 
     Args:
-        method: the method.
         with_tokens: whether the tokens of all traces are known.
 
     Raises:
@@ -245,11 +244,7 @@ def refuse_method(method: Method, with_tokens: bool = True) -> None:
 
 
 def methods_of_traces(with_tokens: bool = True) -> list[str]:
-    """Returns the names of the methods that can credit recorded traces.
-
-    Args:
-        with_tokens: whether the tokens of all traces are known.
-    """
+    """Returns the names of the methods that can credit recorded traces."""
     found = []
     for name in methods.known():
         with suppress(ValueError):  # the method requires options
@@ -290,7 +285,6 @@ def trace_of(row: Any, number: int, scored: bool = True) -> Trace:
     """Returns the trace of an object as in `credit_traces`.
 
     Args:
-        row: the object.
         number: its line.
         scored: whether it must have an outcome; if not, that of a trace without is NaN.
 

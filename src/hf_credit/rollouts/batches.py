@@ -28,7 +28,6 @@ def pad_rows(
 
     Args:
         rows: the rows, at least one.
-        pad_token_id: the padding token.
         multiple_of: both lengths are rounded up to a multiple of this.
         roles: the roles with separate policies. A row without a role, which has no loss, belongs to the first.
 

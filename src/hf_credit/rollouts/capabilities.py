@@ -20,9 +20,6 @@ class Capability:
 
     A subclass defines members for one kind of caller, with their default behaviour or an error. An Interaction that
     defines members of these names, some or all, overrides them; it needs no base class.
-
-    Args:
-        interaction: the Interaction.
     """
 
     def __init__(self, interaction: Interaction[Any]) -> None:
@@ -364,15 +361,7 @@ def cannot_leave_out(interaction: Interaction[Any], role: str) -> ValueError:
 
 
 def require_replayable(interaction: Interaction[Any], what: str) -> None:
-    """Rejects an Interaction whose states cannot be continued more than once.
-
-    Args:
-        interaction: the Interaction to play.
-        what: the component that replays, for the message.
-
-    Raises:
-        ValueError: the Interaction cannot be replayed.
-    """
+    """Rejects an Interaction whose states cannot be continued more than once."""
     if not Replayable(interaction).replayable:
         raise ValueError(
             f"replays need an environment that is deterministic given seed and actions, got {what} for "

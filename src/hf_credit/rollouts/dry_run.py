@@ -39,7 +39,6 @@ def dry_run(
     random states of Python, NumPy and torch do not change.
 
     Args:
-        interaction: the Interaction to play.
         chat: renders messages to tokens.
         start: the request of the task.
         what: describes the task in the error.
@@ -62,11 +61,6 @@ def require_room(
     interaction: Interaction[Any], chat: Chat, starts: Iterable[RolloutRequest[Any]], max_context_tokens: float
 ) -> None:
     """Rejects a limit of contexts that all of the first eight tasks exceed, so that no episode would have a decision.
-
-    Args:
-        interaction, chat: as in `dry_run`.
-        starts: the requests of the tasks; each is checked only if all before exceed the limit.
-        max_context_tokens: the maximum number of tokens of a context.
 
     Raises:
         ValueError: all exceed the limit.

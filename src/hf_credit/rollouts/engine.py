@@ -489,11 +489,7 @@ class Engine(Generic[S]):
 
 
 class _Arrivals:
-    """The futures that walks wait for: single replies, and parallel steps.
-
-    Args:
-        lock: as for `Engine`.
-    """
+    """The futures that walks wait for: single replies, and parallel steps."""
 
     def __init__(self, lock: threading.Lock | None) -> None:
         self.lock = lock
@@ -580,11 +576,7 @@ def _first_tokens(reply: Generation, max_tokens: int | None) -> Generation:
 
 
 def _finite(what: str, value: Any) -> float:
-    """The value as a finite number.
-
-    Raises:
-        ValueError: it is NaN or infinite.
-    """
+    """The value as a finite number."""
     number = float(value)
     if not math.isfinite(number):
         raise ValueError(f"the {what} of an episode must be finite, got {number}; fix the code of the task.")
@@ -596,10 +588,6 @@ class _ErrorsEnd:
 
     It is a class, since it is entered for every decision: a generator would take a tenth of the time of a step in a
     simple environment.
-
-    Args:
-        failures: logs the exceptions.
-        walk: the walk to end.
     """
 
     def __init__(self, failures: FailureLog, walk: _Walk[Any]) -> None:

@@ -49,7 +49,6 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
     """One agent that plays an environment.
 
     Args:
-        environment: the environment.
         history: with `"append"` the context has all messages and grows turn by turn; with `"current"` it has only the
             current observation, for fully observable environments.
         instructions: whether a prompt begins with the environment's instructions, which only a policy trained on the

@@ -120,11 +120,7 @@ class _Counted:
 
 
 def refuse_missing(generate: GenerateFn | Mapping[str, GenerateFn] | SubmittingSampler, roles: Iterable[str]) -> None:
-    """Rejects roles without a sampler.
-
-    Raises:
-        ValueError: a role has no sampler.
-    """
+    """Rejects roles without a sampler."""
     if isinstance(generate, Mapping):
         for role in roles:
             if role not in generate:
@@ -135,11 +131,7 @@ def refuse_missing(generate: GenerateFn | Mapping[str, GenerateFn] | SubmittingS
 
 
 def require_untrained(interaction: Interaction[Any], roles: Iterable[str]) -> None:
-    """Rejects samplers for roles that are trained.
-
-    Raises:
-        ValueError: a role is trained.
-    """
+    """Rejects samplers for roles that are trained."""
     from hf_credit.rollouts.capabilities import Learned
 
     untrained = Learned(interaction).untrained

@@ -35,7 +35,6 @@ class OraclePlayer:
     valid, otherwise a uniformly drawn legal action.
 
     Args:
-        environment: the environment.
         oracle: the oracle of valid actions.
         quality: a probability, in [0, 1].
 

@@ -17,9 +17,6 @@ class SharedStates:
 
     It compares the requests of a state (`Interaction.pending`) before each episode leaves it, with one call of
     `pending` per alternative. It does not detect changes that no message shows.
-
-    Args:
-        interaction: the Interaction to play.
     """
 
     def __init__(self, interaction: Interaction[Any]) -> None:
@@ -49,7 +46,6 @@ class SharedStates:
         """Checks a shared state right before an episode leaves it.
 
         Args:
-            state: the state.
             requests: its requests when the episode entered it.
 
         Raises:
@@ -67,11 +63,7 @@ class SharedStates:
 
 
 def require_value(state: Any) -> None:
-    """Rejects states without a hash, or with a hash by identity instead of content.
-
-    Raises:
-        SharedStateError: the state is not a value.
-    """
+    """Rejects states without a hash, or with a hash by identity instead of content."""
     try:
         hash(state)
         is_value = type(state).__hash__ is not object.__hash__

@@ -39,7 +39,6 @@ class SpecialTokens:
     that contains some is encoded in the pieces between them, with the ids of their letters in place of theirs.
 
     Args:
-        tokenizer: the tokenizer.
         skeleton: a rendered conversation whose messages contain no special tokens.
     """
 

@@ -26,7 +26,6 @@ def verify(
 
     Args:
         episodes: episodes of `interaction`.
-        oracle: the oracle.
         interaction, failures: as for `judged`.
     """
 

@@ -27,12 +27,7 @@ _HELD_OUT_TASKS = 256  # as `hf-credit evaluate` plays them
 
 
 def with_ratio(args: Any, sequence: bool = False) -> Any:
-    """Returns the settings with an importance ratio: the one that is set, or else that of a method.
-
-    Args:
-        args: the settings.
-        sequence: whether the method uses the ratio of whole episodes.
-    """
+    """Returns the settings with an importance ratio: the one that is set, or else that of a method."""
     if args.importance_sampling_level is not None:
         return args
     args = copy.copy(args)
@@ -41,15 +36,7 @@ def with_ratio(args: Any, sequence: bool = False) -> Any:
 
 
 def require(interaction: Any, args: Any, config: type) -> None:
-    """Checks the types of a trainer's Interaction and settings.
-
-    Args:
-        interaction, args: the trainer's arguments.
-        config: the class that the settings must have.
-
-    Raises:
-        TypeError: one has another type; the message names what to pass instead.
-    """
+    """Checks the types of a trainer's Interaction and settings."""
     require_config(args, config)
     if not isinstance(interaction, Interaction):
         raise TypeError(
@@ -63,15 +50,7 @@ def require(interaction: Any, args: Any, config: type) -> None:
 
 
 def require_samplers(interaction: Interaction[Any], args: Any, samplers: Mapping[str, Any]) -> None:
-    """Refuses samplers of roles whose replies must come from the policy.
-
-    Args:
-        interaction, args: the trainer's arguments.
-        samplers: by role.
-
-    Raises:
-        ValueError: a role is trained, or roles have adapters.
-    """
+    """Refuses samplers of roles whose replies must come from the policy."""
     require_untrained(interaction, samplers)
     if samplers and args.role_adapters is not None:
         raise ValueError(
@@ -80,11 +59,7 @@ def require_samplers(interaction: Interaction[Any], args: Any, samplers: Mapping
 
 
 def require_environment(environment: Any) -> None:
-    """Checks that a value is an Environment or an `EnvironmentInteraction`.
-
-    Raises:
-        TypeError: it is neither; the message names what to pass instead.
-    """
+    """Checks that a value is an Environment or an `EnvironmentInteraction`."""
     if not isinstance(environment, Environment | EnvironmentInteraction):
         if isinstance(environment, Interaction):
             remedy = "take CreditTrainer with another method, as an oracle verifies the actions of a game"
@@ -94,11 +69,7 @@ def require_environment(environment: Any) -> None:
 
 
 def require_config(args: Any, wanted: type) -> None:
-    """Checks the class of a trainer's settings, which may be TRL's own by mistake.
-
-    Raises:
-        TypeError: they have another class.
-    """
+    """Checks the class of a trainer's settings, which may be TRL's own by mistake."""
     if not isinstance(args, wanted):
         base = next(one.__name__ for one in wanted.__mro__ if one.__module__.startswith("trl."))
         raise TypeError(
@@ -138,13 +109,7 @@ def read_calls_of(tokenizer: PreTrainedTokenizerBase, interaction: Interaction[A
 
 @contextmanager
 def reference_at_hand(model: Any, args: Any, adapted: bool) -> Iterator[None]:
-    """Context in which a model made in memory has a folder, from which TRL loads the reference policy.
-
-    Args:
-        model: the trainer's argument.
-        args: the settings.
-        adapted: whether the model gets an adapter; without the adapter, it is its own reference.
-    """
+    """Context in which a model made in memory has a folder, from which TRL loads the reference policy."""
     if not args.beta or adapted or isinstance(model, str | PeftModel) or model.config._name_or_path:
         yield
         return
@@ -190,11 +155,7 @@ def held_out_tasks(interaction: Interaction[Any], args: Any) -> Dataset | None:
 
 
 def require_trackers(args: Any) -> None:
-    """Checks that the trackers of `report_to` are installed.
-
-    Raises:
-        ValueError: one is not; the message has the command that installs it.
-    """
+    """Checks that the trackers of `report_to` are installed."""
     installed = get_available_reporting_integrations()
     missing = [name for name in args.report_to if name in INTEGRATION_TO_CALLBACK and name not in installed]
     if missing:
@@ -205,11 +166,7 @@ def require_trackers(args: Any) -> None:
 
 
 def require_vllm(args: Any) -> None:
-    """Checks that vLLM is installed if the settings use it.
-
-    Raises:
-        ImportError: it is not; the message has the command that installs it.
-    """
+    """Checks that vLLM is installed if the settings use it."""
     if getattr(args, "use_vllm", False) and not installed("vllm"):
         raise ImportError(
             f"use_vllm needs vLLM, got none installed; run {how_to_install('vllm')}, or set use_vllm to false."
@@ -243,21 +200,13 @@ def check_rows(
 
 
 def require_room_for_rows(trainer: Any, dataset: Any) -> None:
-    """Checks that the context of at least one of the first eight task rows fits the engine's limit.
-
-    Raises:
-        ValueError: none fits.
-    """
+    """Checks that the context of at least one of the first eight task rows fits the engine's limit."""
     starts = (RolloutRequest[Any](task=row) for row in first_rows(dataset, 8))
     require_room(trainer.interaction, trainer.chat, starts, trainer.engine.max_context_tokens)
 
 
 class StopOnFailedEvaluation(TrainerCallback):
-    """Stops a run if all episodes of an evaluation ended in errors, so that it measured nothing.
-
-    Args:
-        trainer: its engine records the failures.
-    """
+    """Stops a run if all episodes of an evaluation ended in errors, so that it measured nothing."""
 
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer

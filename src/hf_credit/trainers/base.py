@@ -317,13 +317,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         return whole + self.adapters.zero_loss() if self.adapters is not None and training else whole
 
     def _loss_of_part(self, model: Any, part: dict[str, Tensor], mode: str) -> Tensor:
-        """The sum of the token losses of one forward pass, whose metrics it records.
-
-        Args:
-            model: as the accelerator prepared it.
-            part: the rows of the pass.
-            mode: `"train"` or `"eval"`.
-        """
+        """The sum of the token losses of one forward pass, whose metrics it records."""
         mask, metrics = part["tool_mask"], self.loss_metrics[mode]
         projection = self.projection if mode == "train" else None
         scores = self.scores_of_rows(model, part, states=projection is not None)
@@ -608,11 +602,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
                     self.metrics["train"][f"world/{name}"] = [sum(process[name] for process in gathered)]
 
     def show_completions(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Replaces the completions in the table that TRL stores and sends to trackers by decisions.
-
-        Args:
-            rows: from `hf_credit.trainers.recording.log_rows`, any number.
-        """
+        """Replaces the completions in the table that TRL stores and sends to trackers by decisions."""
         self._logs = completion_columns(rows)
 
 

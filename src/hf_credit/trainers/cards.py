@@ -12,12 +12,7 @@ _QUICK_START = re.compile(r"^## Quick start\n.*?(?=^## )", re.MULTILINE | re.DOT
 
 
 def correct_card(path: Path, hub_model_id: str | None) -> None:
-    """Corrects the quick start of a card, and the origin of a model from a folder, which TRL links to "None".
-
-    Args:
-        path: of the card.
-        hub_model_id: the repository that the model is pushed to; `None` if it is not.
-    """
+    """Corrects the quick start of a card, and the origin of a model from a folder, which TRL links to "None"."""
     text = path.read_text(encoding="utf-8")
     text = text.replace(_FINE_TUNED, "This model was trained from a policy that is not on the Hub")
     text = _QUICK_START.sub(_quick_start(hub_model_id or "FOLDER"), text)

@@ -23,12 +23,7 @@ if TYPE_CHECKING:
 
 
 class TrainerContext:
-    """The `MethodContext` of a trainer.
-
-    Args:
-        trainer: owns the policy, the processes and the log.
-        engine: plays with the trainer's policy.
-    """
+    """The `MethodContext` of a trainer."""
 
     def __init__(self, trainer: CreditTrainer, engine: Engine[Any]) -> None:
         self.trainer = trainer

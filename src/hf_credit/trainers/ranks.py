@@ -28,7 +28,6 @@ def accumulating(model: Any, accelerator: Accelerator) -> Iterator[None]:
 
     Args:
         model: as `accelerator` prepared it.
-        accelerator: of the run.
     """
     state = accelerator.gradient_state
     before = state.sync_gradients

@@ -80,7 +80,6 @@ class EpisodeRecorder(EpisodeCallback):
     dropped, and from then on updates are recorded half as often.
 
     Args:
-        tokenizer: of the policy.
         episodes: maximum number of episodes of an update; 0 records nothing.
         max_bytes: maximum size of the file.
     """

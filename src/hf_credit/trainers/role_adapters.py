@@ -196,13 +196,7 @@ class RoleAdapters(TrainerCallback):
 
 
 def learning_roles(args: Any, roles: Sequence[str], step: int) -> tuple[str, ...]:
-    """The roles that learn in an update.
-
-    Args:
-        args: settings with `role_schedule` and `switch_every`.
-        roles: the roles with an adapter, in order.
-        step: the number of updates before it.
-    """
+    """The roles that learn in an update."""
     return tuple(roles) if args.role_schedule == "synchronous" else (roles[step // args.switch_every % len(roles)],)
 
 
@@ -254,16 +248,7 @@ def _renamed(name: str, role: str) -> str:
 
 
 def refuse_roles(roles: Sequence[str], played: Iterable[str] | None) -> None:
-    """Refuses roles that cannot each have an adapter.
-
-    Args:
-        roles: the names in `role_adapters`.
-        played: the roles of the interaction, or `None` if it does not list them.
-
-    Raises:
-        ValueError: there is no role, a role is named twice, a name cannot name an adapter, or the roles are not those
-            of the interaction.
-    """
+    """Refuses roles that cannot each have an adapter."""
     if not roles or len(set(roles)) < len(roles):
         raise ValueError(
             f"role_adapters must name each role once, got {list(roles)}; list the roles of the interaction."
@@ -283,16 +268,7 @@ def refuse_roles(roles: Sequence[str], played: Iterable[str] | None) -> None:
 
 
 def refuse_adapters(roles: Sequence[str], model: Any, peft_config: Any) -> None:
-    """Refuses a model and a configuration from which the roles cannot get adapters.
-
-    Args:
-        roles: the names in `role_adapters`.
-        model, peft_config: the trainer's.
-
-    Raises:
-        ValueError: there is neither a LoRA configuration nor a PEFT model with an adapter for each role and no other,
-            or the configuration changes the base model.
-    """
+    """Refuses a model and a configuration from which the roles cannot get adapters."""
     if peft_config is None:
         if not isinstance(model, PeftModel) or set(model.peft_config) != set(roles):
             got = f"adapters {sorted(model.peft_config)}" if isinstance(model, PeftModel) else "none"
@@ -313,14 +289,7 @@ def refuse_adapters(roles: Sequence[str], model: Any, peft_config: Any) -> None:
 
 
 def refuse_settings(args: Any) -> None:
-    """Refuses settings that support only one policy at a time.
-
-    Args:
-        args: the trainer's settings.
-
-    Raises:
-        ValueError: continuous batching, or DDP's search for unused weights.
-    """
+    """Refuses settings that support only one policy at a time."""
     for name in ("use_transformers_continuous_batching", "ddp_find_unused_parameters"):
         if getattr(args, name, False):
             raise ValueError(
@@ -329,15 +298,7 @@ def refuse_settings(args: Any) -> None:
 
 
 def refuse_schedule(args: Any) -> None:
-    """Refuses a schedule of roles that cannot be followed.
-
-    Args:
-        args: the trainer's settings.
-
-    Raises:
-        ValueError: the schedule is unknown, roles alternate without adapters, or the learning role would change
-            between the updates of one generation.
-    """
+    """Refuses a schedule of roles that cannot be followed."""
     one_of("role_schedule", args.role_schedule, SCHEDULES)
     whole_number("switch_every", args.switch_every, 1)
     if args.role_schedule == "synchronous":

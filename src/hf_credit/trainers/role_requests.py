@@ -47,7 +47,6 @@ class RoleRequests(Mapping[str, GenerateFn]):
         vllm: TRL's `VLLMGeneration`, created within `making_engine` if it runs in this process.
         model: has the adapters.
         roles: the names of the roles and of their adapters.
-        accelerator: of the run.
         args: the settings. Adapters reach vLLM as files below `output_dir`, which a server must be able to read.
         new_client: returns a client of the server at an address.
 
@@ -236,26 +235,12 @@ def adapter_rank(configs: Mapping[str, Any]) -> int:
 
 
 def engine_settings(roles: int, rank: int) -> dict[str, Any]:
-    """The arguments of an engine in this process that takes adapters.
-
-    Args:
-        roles: the number of adapters.
-        rank: their maximum rank.
-    """
+    """The arguments of an engine in this process that takes adapters."""
     return {"enable_lora": True, "max_loras": roles, "max_lora_rank": _max_lora_rank(rank)}
 
 
 def refuse_requests(args: Any, configs: Iterable[Any]) -> None:
-    """Refuses adapters and settings with which vLLM cannot generate for each role.
-
-    Args:
-        args: the trainer's settings, with `use_vllm`.
-        configs: of the adapters.
-
-    Raises:
-        ValueError: an adapter is not plain LoRA, is on the embeddings or the output layer, or exceeds vLLM's rank; or
-            the engine in this process uses sleep mode or tensor parallelism.
-    """
+    """Refuses adapters and settings with which vLLM cannot generate for each role."""
     if args.vllm_mode == "colocate" and args.vllm_enable_sleep_mode:
         raise ValueError(
             "role_adapters must go with vllm_enable_sleep_mode=False, got True, with which vLLM drops the base model "
@@ -294,18 +279,7 @@ def refuse_requests(args: Any, configs: Iterable[Any]) -> None:
 
 
 def refuse_server(info: Mapping[str, Any], url: str, roles: int, rank: int) -> None:
-    """Refuses a server that cannot hold an adapter for each role.
-
-    Args:
-        info: the server's configuration, from TRL's client.
-        url: its address.
-        roles: the number of adapters.
-        rank: their maximum rank.
-
-    Raises:
-        ValueError: it takes no adapters, too few, or none of this rank, or has several replicas, only one of which
-            would receive an adapter.
-    """
+    """Refuses a server that cannot hold an adapter for each role."""
     lora = info["lora_config"]
     if lora is None or lora["max_loras"] < roles or lora["max_lora_rank"] < rank:
         got = "none" if lora is None else f"{lora['max_loras']} of rank {lora['max_lora_rank']}"

@@ -19,7 +19,6 @@ def task_spec(interaction: Interaction[Any], method: Method, args: Any) -> TaskS
     Args:
         interaction: of the evaluation.
         method: trains the policy.
-        args: the trainer's settings.
 
     Raises:
         ValueError: the Interaction has no spec from which it can be rebuilt.

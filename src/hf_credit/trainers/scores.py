@@ -103,9 +103,7 @@ def packed_log_probs(
 ) -> Scores | None:
     """As `separate_log_probs`, with what rows begin with in common read once; `None` if that would cost more.
 
-    Args:
-        model, unwrapped, input_ids, attention_mask, completion_tokens, states: as in `separate_log_probs`, of a model
-            without an `obstacle`.
+    The model must have no `obstacle`.
     """
     hidden_size = unwrapped.config.get_text_config().hidden_size
     packed = pack(input_ids, attention_mask, completion_tokens, hidden_size)

@@ -12,11 +12,7 @@ _ONE_ROW = "importance_sampling_level='sequence' needs episodes of one row"
 
 
 def require_one_row(interaction: Interaction[Any], args: Any) -> None:
-    """Refuses an Interaction whose episodes are several rows, if the settings use the ratio of sequences.
-
-    Raises:
-        ValueError: several roles are trained, or a context holds the current observation only.
-    """
+    """Refuses an Interaction whose episodes are several rows, if the settings use the ratio of sequences."""
     if args.importance_sampling_level != "sequence":
         return
     untrained = Learned(interaction).untrained
@@ -28,14 +24,7 @@ def require_one_row(interaction: Interaction[Any], args: Any) -> None:
 
 
 def refuse_several_rows(rows_of: Sequence[Sequence[Row]]) -> None:
-    """Refuses episodes of several rows.
-
-    Args:
-        rows_of: the rows of each episode.
-
-    Raises:
-        ValueError: an episode has several.
-    """
+    """Refuses episodes of several rows."""
     most = max(map(len, rows_of), default=0)
     if most > 1:
         raise ValueError(f"{_ONE_ROW}, got {most}, as a context does not extend the one before; take 'token'.")

@@ -35,7 +35,6 @@ def run_job(job: Job, callbacks: Sequence[TrainerCallback] = ()) -> None:
     """Trains, and saves the policy, its task and the trainer's state in `output_dir`.
 
     Args:
-        job: the recipe.
         callbacks: added to those that record the run.
 
     Raises:
@@ -68,7 +67,6 @@ def build_trainer(job: Job, rows: TaskRows | None = None) -> Any:
     """The trainer of a job. The task, its rows and the method are checked before a model is loaded.
 
     Args:
-        job: the recipe.
         rows: the rows from `load_rows`, which is called if `None`.
 
     Raises:

@@ -28,11 +28,7 @@ def server_url(args: CreditConfig) -> str | None:
 
 
 def wait_for_server(args: CreditConfig) -> None:
-    """Waits until the run's server is up, on the main process. TRL's own wait has no end.
-
-    Raises:
-        ConnectionError: the server is not up within `vllm_server_timeout` seconds.
-    """
+    """Waits at most `vllm_server_timeout` s for the run's server, on the main process. TRL's own wait has no end."""
     url = server_url(args)
     if url is None or args.process_index != 0:
         return
@@ -74,11 +70,7 @@ def through_vllm(generate: GenerateFn, vllm: Any | None, args: CreditConfig) -> 
 
 
 def context_length(vllm: Any) -> int:
-    """vLLM's limit on the tokens of context and reply together; 0 on a process without a client of the server.
-
-    Args:
-        vllm: TRL's `VLLMGeneration`.
-    """
+    """vLLM's limit on the tokens of context and reply together; 0 on a process without a client of the server."""
     if vllm.mode == "colocate":
         return vllm.llm.llm_engine.model_config.max_model_len
     client = getattr(vllm, "vllm_client", None)

@@ -299,11 +299,7 @@ class Server:
         return self._shaped(TypedDict("_listed", {name: listed}), answer, path)[name][0]  # type: ignore[misc, operator]
 
     def _shaped(self, kind: Any, answer: Any, path: str) -> Any:
-        """An answer of a shape.
-
-        Raises:
-            ConnectionError: it has another shape; the error names the server and the place.
-        """
+        """An answer of a shape."""
         try:
             return read(kind, answer, f"the answer of the vLLM server at {self.url}{path}")
         except ValueError as error:

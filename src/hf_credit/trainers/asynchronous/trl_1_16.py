@@ -273,11 +273,6 @@ def _log_completions(columns: Mapping[str, Any], args: Any, step: int) -> None:
     """Writes all completions to `completions` in `output_dir`, and sends them to trackers.
 
     As TRL's `GRPOTrainer.log` does.
-
-    Args:
-        columns: from `completion_columns`.
-        args: the settings.
-        step: number of updates made.
     """
     prompts, completions, rewards, advantages, extra = (
         columns[name] for name in ("prompt", "completion", "rewards", "advantages", "extra")

@@ -374,7 +374,6 @@ class Worker:
         """Plays an evaluation with the served policy, beside the collections; no ledger counts it.
 
         Args:
-            interaction: the Interaction to play.
             rows: task rows.
         """
         context = LocalContext(self.engine.of(interaction), seed=self.seed, end_tokens=self.end_tokens)
@@ -509,11 +508,7 @@ class Worker:
 
 
 def refuse_other_models(method: Method) -> None:
-    """Refuses a method that needs a model beside the policy.
-
-    Raises:
-        ValueError: it needs one.
-    """
+    """Refuses a method that needs a model beside the policy."""
     asked = {
         "critics, which learn between collections": bool(method.critics),
         "a frozen copy of the policy": method.refresh_frozen_every is not None,
