@@ -14,7 +14,6 @@ import collections.abc
 import dataclasses
 import functools
 import itertools
-import json
 import math
 import re
 import types
@@ -138,15 +137,6 @@ def encodable(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {encodable(key): encodable(one) for key, one in value.items()}
     return [encodable(one) for one in value] if isinstance(value, list | tuple) else value
-
-
-def strict_json(value: Any) -> str:
-    """Returns plain values as JSON that every reader takes.
-
-    Raises:
-        ValueError: a number is not finite.
-    """
-    return json.dumps(encodable(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def _is_dataclass(kind: Any) -> bool:
