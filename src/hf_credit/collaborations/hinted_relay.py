@@ -1,9 +1,4 @@
-"""Think and solve for a micro policy: the solver lacks information, and the thinker starts lazy.
-
-Only the thinker sees a secret number. The solver sees it and a decoy in ascending order: alone it succeeds at best
-half of the time, with the thinker's message always. All values can be enumerated
-(`hf_credit.collaborations.exact_values`).
-"""
+"""Think and solve for a micro policy, whose exact values can be enumerated: only the lazy thinker knows the secret."""
 
 from __future__ import annotations
 
@@ -29,6 +24,8 @@ _SILENT = 0.2  # share of a lazy thinker's empty messages, from which the solver
 @remembers_its_call("hinted_relay")
 def hinted_relay(size: int = 8) -> ThinkSolve:
     """Returns the collaboration, which scores 1 if the solver's whole output is the secret, 0 otherwise.
+
+    The solver sees the secret and a decoy in ascending order, so alone it succeeds at best half of the time.
 
     Args:
         size: number of different numbers, from 3 to 10, so that each is one token of a micro policy. Task rows must

@@ -1,7 +1,4 @@
-"""A vote for a micro policy: three voters add two numbers, and the third starts with a stock answer.
-
-The values of all coalitions can be enumerated (`hf_credit.collaborations.exact_coalitions`).
-"""
+"""A vote for a micro policy, whose coalitions have exact values: three voters add numbers, the third is lazy."""
 
 from __future__ import annotations
 

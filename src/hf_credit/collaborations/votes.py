@@ -1,7 +1,4 @@
-"""Plurality votes: the winner, the score of a vote, and its score without each voter.
-
-A vote is the key of an answer, equal for equal answers; `None` abstains.
-"""
+"""Plurality votes. A vote is the key of an answer, equal for equal answers; `None` abstains."""
 
 from __future__ import annotations
 

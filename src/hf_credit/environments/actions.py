@@ -47,13 +47,8 @@ def numbers(action: str, verb: str, count: int) -> tuple[int, ...] | None:
 
     A number is at most four ASCII digits without leading zeros, so that an action has one spelling only.
     """
-    read = _form(verb, count).fullmatch(action)
+    read = re.fullmatch(re.escape(verb) + " (0|[1-9][0-9]{0,3})" * count, action)
     return None if read is None else tuple(map(int, read.groups()))
-
-
-@functools.cache
-def _form(verb: str, count: int) -> re.Pattern[str]:
-    return re.compile(re.escape(verb) + " (0|[1-9][0-9]{0,3})" * count)
 
 
 def _folded(text: str) -> str:

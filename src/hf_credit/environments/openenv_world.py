@@ -180,12 +180,6 @@ class OpenEnvEnvironment(ReplayedEnvironment):
         return {"Authorization": f"Bearer {os.environ[self.token_variable]}"}
 
     def _client(self) -> Any:
-        """A new session.
-
-        Raises:
-            FullError: the server takes no further session.
-            ConnectionError: the server cannot be reached.
-        """
         client = session_type()(
             base_url=self.url,
             connect_timeout_s=self.timeout,
@@ -230,7 +224,6 @@ class OpenEnvEnvironment(ReplayedEnvironment):
     # The probe
 
     def _probed(self, seed: int) -> list[ReplayedState]:
-        """The states of an episode with the probe's actions."""
         states = [self.initial_state(self.task, seed)]
         for action in self.probe:
             if states[-1].status == "active":

@@ -12,7 +12,7 @@ from typing import Any
 
 from hf_credit.environments.replayed import ReplayedEnvironment, ReplayedState
 from hf_credit.environments.tool_calls import write_call
-from hf_credit.extras import how_to_install
+from hf_credit.extras import needed
 from hf_credit.registry import find
 from hf_credit.replies import read_reply
 
@@ -105,7 +105,6 @@ class ToolWorld:
     """One live object with tools.
 
     Args:
-        tools: the object.
         validators: for each tool's name, the validator of its arguments.
         reward_funcs: reward functions of TRL's signature.
     """
@@ -205,12 +204,12 @@ def _schemas(tools: Any, owns_reward: bool) -> list[dict[str, Any]]:
     from transformers.utils import get_json_schema  # takes a second to import
 
     methods = [name for name, _ in inspect.getmembers(type(tools), predicate=inspect.isfunction)]
-    for needed in ("reset", "get_reward") if owns_reward else ("reset",):
-        if needed not in methods:
-            other = ", or pass reward_funcs" if needed == "get_reward" else ""
+    for method in ("reset", "get_reward") if owns_reward else ("reset",):
+        if method not in methods:
+            other = ", or pass reward_funcs" if method == "get_reward" else ""
             raise ValueError(
                 f"an environment of tools must have the methods reset and get_reward, got a {type(tools).__name__} "
-                f"without {needed}; add it{other}."
+                f"without {method}; add it{other}."
             )
     public = [name for name in methods if name not in _NO_TOOLS and not name.startswith("_")]
     if not public:
@@ -227,17 +226,11 @@ def _schemas(tools: Any, owns_reward: bool) -> list[dict[str, Any]]:
 
 
 def _validator(function: Mapping[str, Any]) -> Any:
-    try:
-        from jsonschema import Draft202012Validator
-    except ImportError as error:
-        raise ValueError(
-            f"environments of tools need the package jsonschema, got none; run {how_to_install('tools')}."
-        ) from error
-    return Draft202012Validator({**function["parameters"], "additionalProperties": False})
+    kind = needed("environments of tools need", "jsonschema", "tools").Draft202012Validator
+    return kind({**function["parameters"], "additionalProperties": False})
 
 
 def _prompt_text(prompt: Any) -> str:
-    """The text of a prompt column: text, or the messages of a conversation."""
     if isinstance(prompt, list):
         return "\n\n".join(str(message["content"]) for message in prompt)
     return "" if prompt is None else str(prompt)

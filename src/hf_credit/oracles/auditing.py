@@ -59,12 +59,11 @@ class Audit:
         for name, cost in self.costs.items():
             if not (math.isfinite(cost) and cost >= 0):
                 raise ValueError(f"a cost must be at least 0, got {cost} of {name!r}; correct the auditor.")
-        shares = {f"hack score of {name!r}": score for name, score in self.hacks.items()}
+        shares: dict[str, float | None] = {f"hack score of {name!r}": score for name, score in self.hacks.items()}
         shares |= {"uncertainty": self.uncertainty[0], "uncertainty after the step": self.uncertainty[1]}
-        judged = {"evidence": self.evidence, "entailment": self.entailment}
-        shares |= {name: share for name, share in judged.items() if share is not None}
+        shares |= {"evidence": self.evidence, "entailment": self.entailment}
         for name, share in shares.items():
-            if not 0 <= share <= 1:
+            if share is not None and not 0 <= share <= 1:
                 raise ValueError(f"an audit's {name} must be in [0, 1], got {share}; scale it.")
         for slot, belief in self.beliefs.items():
             if not all(share >= 0 for share in belief) or not math.isclose(sum(belief), 1, abs_tol=1e-6):

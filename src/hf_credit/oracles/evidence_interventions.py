@@ -5,15 +5,7 @@ from __future__ import annotations
 import random
 
 from hf_credit.environments.actions import tag
-from hf_credit.environments.evidence import (
-    ENDS,
-    TOOLS,
-    Evidence,
-    EvidenceState,
-    legal_actions,
-    misreported,
-    parsed,
-)
+from hf_credit.environments.evidence import ENDS, TOOLS, Evidence, EvidenceState, legal_actions, misreported, parsed
 from hf_credit.oracles.auditing import Proposal
 
 DELETION, PARAPHRASE, SUBSTITUTION, PERTURBATION = "deletion", "paraphrase", "substitution", "perturbation"

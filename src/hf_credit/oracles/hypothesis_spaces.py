@@ -170,11 +170,7 @@ class Stories(_Parts[SituationPuzzlesState]):
 
 
 class _Rows(Space[S]):
-    """Hypotheses are the rows of an array, and feedback excludes rows; the mask of each prefix of it is cached.
-
-    Args:
-        masks: maximum number of cached masks.
-    """
+    """Hypotheses are the rows of an array, and feedback excludes rows; masks of prefixes of it are cached."""
 
     def __init__(self, masks: int) -> None:
         self._mask = functools.lru_cache(maxsize=masks)(self._compute_mask)
@@ -240,8 +236,7 @@ class Numbers(_Rows[GuessNumbersState]):
         digits = np.array([alphabet(kind[1]).index(digit) for digit in guess], dtype=np.int8)
         # The digits of a number differ, so each digit of the guess occurs at most once in it.
         common = np.isin(rows, digits).sum(axis=1)
-        mask: NDArray[np.bool_] = ((rows == digits).sum(axis=1) == right) & (common == right + elsewhere)
-        return mask
+        return ((rows == digits).sum(axis=1) == right) & (common == right + elsewhere)  # type: ignore[no-any-return]
 
     def named(self, kind: tuple[int, int], rows: NDArray[np.int8]) -> list[str]:
         symbols = alphabet(kind[1])
@@ -290,8 +285,7 @@ class Weights(_Rows[PreferenceState]):
     def agree(self, kind: tuple[int, int], rows: NDArray[Any], item: tuple[tuple[int, ...], int]) -> NDArray[np.bool_]:
         difference, answer = item
         # Sums are far below 2^24, so single precision is exact.
-        mask: NDArray[np.bool_] = np.sign(rows @ np.array(difference, dtype=np.float32)) == answer
-        return mask
+        return np.sign(rows @ np.array(difference, dtype=np.float32)) == answer  # type: ignore[no-any-return]
 
     def named(self, kind: tuple[int, int], rows: NDArray[Any]) -> list[tuple[int, ...]]:
         return [tuple(row) for row in rows.astype(int).tolist()]

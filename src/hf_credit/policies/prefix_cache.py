@@ -202,13 +202,7 @@ def _continued(known: Sequence[_Key], contexts: Sequence[_Key]) -> list[int | No
 
 
 def _select(table: _Table, rows: list[int], lengths: list[int]) -> None:
-    """Replaces the rows of a table's cache by the first tokens of chosen rows, aligned on the right.
-
-    Args:
-        table: its cache is changed in place, layer by layer, so that memory never holds two caches.
-        rows: the row of the table for each new row.
-        lengths: the number of its tokens to keep, not all 0.
-    """
+    """Replaces the rows of a cache by the first `lengths` tokens of `rows`, aligned on the right."""
     device = table.mask.device
     chosen, counts = torch.tensor(rows, device=device), torch.tensor(lengths, device=device)
     width = max(lengths)
@@ -216,7 +210,7 @@ def _select(table: _Table, rows: list[int], lengths: list[int]) -> None:
     index = torch.arange(width, device=device) - (width - counts)[:, None]
     columns = in_use.gather(1, index.clamp(min=0))  # the left of a shorter row is masked
     layers: list[Any] = table.cache.layers
-    for layer in layers:
+    for layer in layers:  # memory never holds two caches
         layer.keys = layer.keys[chosen[:, None], :, columns].transpose(1, 2)
         layer.values = layer.values[chosen[:, None], :, columns].transpose(1, 2)
 

@@ -9,6 +9,8 @@ from typing import Any, cast
 import torch
 from transformers import PreTrainedModel
 
+from hf_credit.policies.generation import evaluating
+
 _LOGITS_AT_ONCE = 2**27
 _TOKENS_AT_ONCE = 2**16
 
@@ -24,8 +26,6 @@ def reply_logprobs(
         pairs: a context x of at least one token, and a reply y to it, in tokens.
         temperature: divides the logits, above 0.
     """
-    was_training = model.training
-    model.eval()
     found: list[tuple[float, ...]] = [()] * len(pairs)
     at_once = max(1, min(_TOKENS_AT_ONCE, _LOGITS_AT_ONCE // model.config.get_text_config().vocab_size))
     order = sorted(range(len(pairs)), key=lambda index: sum(map(len, pairs[index])))
@@ -37,7 +37,8 @@ def reply_logprobs(
         ids = torch.zeros(len(part), longest, dtype=torch.long)
         for row, (context, reply) in enumerate(batch):
             ids[row, : len(context) + len(reply)] = torch.tensor([*context, *reply])
-        logits = cast(Any, model)(input_ids=ids.to(model.device), use_cache=False).logits
+        with evaluating(model):
+            logits = cast(Any, model)(input_ids=ids.to(model.device), use_cache=False).logits
         lengths = [len(reply) for _, reply in batch]
         rows = torch.repeat_interleave(torch.tensor(lengths))
         columns = [column for x, y in batch for column in range(len(x) - 1, len(x) + len(y) - 1)]
@@ -46,5 +47,4 @@ def reply_logprobs(
         values = iter(logits.log_softmax(-1).gather(-1, replies[:, None]).squeeze(-1).tolist())
         for index, length in zip(part, lengths, strict=True):
             found[index] = tuple(itertools.islice(values, length))
-    model.train(was_training)
     return found
