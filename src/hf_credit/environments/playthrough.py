@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 from collections.abc import Sequence
 from typing import Any
 
-from hf_credit.environments import ENVIRONMENTS, make, spec
+from hf_credit.environments import ENVIRONMENTS, make
 from hf_credit.environments.base import Environment, State
 from hf_credit.environments.randomness import stream
 
@@ -20,7 +21,7 @@ def playthrough(environment: Environment[Any], seed: int = 0) -> str:
     lines = [
         f"# {environment.name}, seed {seed}",
         "",
-        f"options: {json.dumps(spec(environment)[1])}",
+        f"options: {json.dumps(_options(environment))}",
         f"max_turns: {environment.max_turns}",
         f"task: {json.dumps(task)}",
         "instructions:",
@@ -43,6 +44,11 @@ def playthrough(environment: Environment[Any], seed: int = 0) -> str:
         f"metrics: {json.dumps(environment.metrics(state))}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _options(environment: Environment[Any]) -> dict[str, Any]:
+    names = inspect.signature(type(environment)).parameters
+    return {name: getattr(environment, name) for name in names if hasattr(environment, name)}
 
 
 def _shown(environment: Environment[Any], state: State) -> list[str]:
