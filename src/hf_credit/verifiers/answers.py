@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from itertools import accumulate
-from operator import itemgetter
+from operator import itemgetter, methodcaller
 from typing import NamedTuple
 
 from hf_credit.verifiers.numerals import FUNCTIONS, Number, clash, number, same, unit_in_group
@@ -71,6 +71,8 @@ def normal(answer: str) -> Answer:
     Args:
         answer: as written, at most `MAX_ANSWER` characters.
     """
+    if re.fullmatch(r"-?\d+(?:,\d+)*(?:\.\d+)?", answer, re.ASCII):
+        return Answer(answer, answer)
     text = unicodedata.normalize("NFKC", flat(answer))
     if _ANGLE.search(text):
         text = _DEGREES.sub(r"\\frac{\1\\pi}{180}", text)
@@ -165,7 +167,7 @@ _MARKS = [
 ]
 _UNITS = re.compile(TEXT_GROUP + r"(\s*\^\s*(?:\{\d\}|\d))?")
 _REWRITES = [
-    (re.compile(pattern), new)
+    (re.compile(pattern), methodcaller("expand", new))
     for pattern, new in [
         (r"\\(?:boxed|fbox)\s*(?=\{)|\\(?:text)?color\s*\{[^{}]*\}", ""),
         (r"\\(?:vec|overrightarrow|boldsymbol|bm)\s*(?=\{)", r"\\mathbf"),
