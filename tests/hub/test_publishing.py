@@ -128,7 +128,7 @@ def test_other_bytes_than_were_sent_are_refused(
 ) -> None:
     # A Hub of its own: objects are stored once, so what is spoiled here would be spoiled for other tests.
     api, where, _ = failing()
-    compare = publishing._Repository.compare
+    compare = publishing.Repository.compare
 
     def spoiled(self: Any, contents: Any, commit: str) -> None:
         for file in tmp_path.rglob("*"):
@@ -137,7 +137,7 @@ def test_other_bytes_than_were_sent_are_refused(
                 file.write_bytes(FILES["a/big.txt"].replace(b"0", b"1"))
         compare(self, contents, commit)
 
-    monkeypatch.setattr(publishing._Repository, "compare", spoiled)
+    monkeypatch.setattr(publishing.Repository, "compare", spoiled)
     with pytest.raises(HubError, match=r"return the bytes that were sent, got others for 'a/big.txt'"):
         publish(FILES, "me/spoiled", repo_type="model", **where)
     assert api.model_info("me/spoiled").private

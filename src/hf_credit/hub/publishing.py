@@ -135,7 +135,7 @@ def publish(
     done = Published(repo, repo_type, None, url, private=private, files=tuple(content.path for content in contents))
     if dry_run:
         return done
-    target = _Repository(api, repo, repo_type)
+    target = Repository(api, repo, repo_type)
     message = message or f"Publish {len(main)} file{'' if len(main) == 1 else 's'} with hf-credit"
     if pr:
         commit, request = target.commit(main, message, replaces, create_pr=True)
@@ -170,8 +170,8 @@ def digest_of(contents: Iterable[_Content]) -> str:
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-class _Repository:
-    """The repository of a publication."""
+class Repository:
+    """A repository of the Hub at `api`, whose every request is retried."""
 
     def __init__(self, api: HfApi, repo: str, repo_type: str) -> None:
         self.api, self.repo, self.repo_type = api, repo, repo_type
@@ -270,18 +270,23 @@ class _Repository:
     def _tags(self) -> dict[str, str]:
         return {one.name: one.target_commit for one in self.ask(self.api.list_repo_refs).tags}
 
-    def head(self) -> str:
+    def head(self, revision: str | None = None) -> str:
         """Returns the newest commit."""
-        return str(self.ask(self.api.repo_info).sha)
+        return str(self.ask(self.api.repo_info, revision=revision).sha)
 
     def tree(self, commit: str) -> dict[str, RepoFile]:
-        """Returns all files at a commit, by path."""
+        """Returns all files at a commit, or a revision, by path."""
         listed = self.ask(_all_of(self.api.list_repo_tree), recursive=True, revision=commit)
         return {entry.path: entry for entry in listed if isinstance(entry, RepoFile)}
 
     def history(self, revision: str | None = None) -> list[GitCommitInfo]:
         """Returns all commits, newest first."""
         return self.ask(self.api.list_repo_commits, revision=revision)
+
+    def open_requests(self) -> list[Any]:
+        """Returns the open pull requests."""
+        wanted = {"discussion_type": "pull_request", "discussion_status": "open"}
+        return self.ask(_all_of(self.api.get_repo_discussions), **wanted)
 
     def _info(self, repo_type: str) -> Any:
         def look(repo: str, repo_type: str) -> Any:
@@ -315,8 +320,7 @@ class _Repository:
 
     def _open_request(self, description: str) -> tuple[str, str] | None:
         """Returns the newest commit and the URL of the open pull request with these contents, if any."""
-        wanted = {"discussion_type": "pull_request", "discussion_status": "open"}
-        for request in self.ask(_all_of(self.api.get_repo_discussions), **wanted):
+        for request in self.open_requests():
             newest, *_ = self.history(f"refs/pr/{request.num}")
             if description in newest.message:
                 return newest.commit_id, str(request.url)

@@ -7,10 +7,9 @@ record.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
 
 from huggingface_hub.hf_api import RepoFile
 
@@ -38,10 +37,10 @@ from hf_credit.hub.leaderboard.sources import Hub
 from hf_credit.hub.leaderboard.submission import propose, verified_results
 from hf_credit.hub.leaderboard.verification import Play, Refusal, one_line, verify_entry
 from hf_credit.hub.loading import TooLarge
-from hf_credit.hub.retries import HubError, retried
+from hf_credit.hub.publishing import Repository
+from hf_credit.hub.retries import HubError
 
 logger = logging.getLogger(__name__)
-T = TypeVar("T")
 
 _RANK = "Rank"
 
@@ -94,22 +93,20 @@ class Verifier:
         self.play = play
         self.model_results = model_results
         self.api = connect(hub.endpoint, hub.token)
+        self._repo = Repository(self.api, self.season.results, "dataset")
 
     def run(self) -> list[Verdict]:
         """Handles every entry without a record and every open pull request, oldest first, then publishes rankings."""
         verdicts = [self.finish(row.id) for row in self.results().rows if row.record is None]
         verdicts += [self.handle(number) for number in self.open_requests()]
         # Also after a crash between a record and its rankings.
-        if self.results().rows and self._commits(self.season.results)[0][1] != _RANK:
+        if self.results().rows and self._repo.history()[0].title != _RANK:
             publish_rankings(self.hub, self.results())
         return verdicts
 
     def open_requests(self) -> list[int]:
         """Returns the numbers of the open pull requests, ascending."""
-        wanted: dict[str, Any] = {"discussion_type": "pull_request", "discussion_status": "open"}
-        repo = self.season.results
-        requests = self._ask(lambda: list(self.api.get_repo_discussions(repo, repo_type="dataset", **wanted)))
-        return sorted(request.num for request in requests)
+        return sorted(request.num for request in self._repo.open_requests())
 
     def handle(self, number: int) -> Verdict:
         """Checks one pull request, and merges it with a record or closes it with a reason.
@@ -119,8 +116,7 @@ class Verifier:
         Raises:
             HubError: the Hub refused a request, or failed after all retries.
         """
-        repo = self.season.results
-        name = None
+        repo, name = self.season.results, None
         try:
             name, head = self._submitted(number)
             entry, episodes = self._read(name, head)
@@ -129,14 +125,14 @@ class Verifier:
             raise
         except Exception as error:
             return self._refuse(number, name, _reason(error, f"pull request {number}"))
-        before = self._tree("main")
-        if self._head(f"refs/pr/{number}") != head:
+        before = self._repo.tree("main")
+        if self._repo.head(f"refs/pr/{number}") != head:
             return self._refuse(
                 number, name, "a pull request must not change during its check, got another commit; open a new one."
             )
         comment = f"`{record.badge}`. {' '.join(record.notes)}".strip()
-        self._ask(lambda: self.api.merge_pull_request(repo, number, repo_type="dataset", comment=comment))
-        if changed := _changed(before, self._tree("main")) - {entry_path(name), episodes_path(name)}:
+        self._repo.ask(self.api.merge_pull_request, number, comment=comment, doing="merging into")
+        if changed := _changed(before, self._repo.tree("main")) - {entry_path(name), episodes_path(name)}:
             raise HubError(f"a merge into {repo} must add one entry, got {sorted(changed)[0]!r} changed; revert it.")
         self._publish(record)
         if self.model_results and record.ranked_in(self.season) and entry.checkpoints:
@@ -163,7 +159,8 @@ class Verifier:
         Raises:
             ValueError: the entry is not listed, for the reason in the message.
         """
-        require_season(entry, self.season, [commit for commit, _ in self._commits(self.season.benchmark)])
+        benchmark = Repository(self.api, self.season.benchmark, "dataset")
+        require_season(entry, self.season, [one.commit_id for one in benchmark.history()])
         listed = [row for row in self.results().rows if row.id != name]
         for row in listed:
             if same_claim(row.entry) == same_claim(entry):
@@ -190,13 +187,13 @@ class Verifier:
     def _submitted(self, number: int) -> tuple[str, str]:
         """Returns the id of a pull request's entry and its commit; it must add one entry and change nothing else."""
         revision = f"refs/pr/{number}"
-        head = self._head(revision)
-        main = {commit for commit, _ in self._commits(self.season.results)}
-        history = [commit for commit, _ in self._commits(self.season.results, revision)]
+        head = self._repo.head(revision)
+        main = {one.commit_id for one in self._repo.history()}
+        history = [one.commit_id for one in self._repo.history(revision)]
         base = next((commit for commit in history if commit in main), None)
         if base is None:
             raise Refusal("a pull request must start from a commit of main, got another history; open a new one.")
-        before, after = self._tree(base), self._tree(head)
+        before, after = self._repo.tree(base), self._repo.tree(head)
         changed = _changed(before, after)
         added = sorted(changed - before.keys())
         name = Path(added[0]).stem if added else ""
@@ -209,7 +206,7 @@ class Verifier:
             raise Refusal(
                 f"the name of an entry must be 32 hexadecimal digits, got {name[:64]!r}; use hf-credit submit."
             )
-        if entry_path(name) in self._tree("main"):
+        if entry_path(name) in self._repo.tree("main"):
             raise Refusal(f"an entry must be new, got {name}, which is listed; nothing is listed twice.")
         for path, most in ((entry_path(name), MOST_BYTES), (episodes_path(name), MOST_REPLIES_BYTES)):
             if after[path].size > most:
@@ -247,31 +244,8 @@ class Verifier:
     def _refuse(self, number: int, name: str | None, reason: str) -> Verdict:
         # The reason may quote untrusted text, and a comment is Markdown.
         comment = "Refused:\n\n```\n" + written_out(reason[:2000]).replace("`", "'") + "\n```"
-        self._ask(
-            lambda: self.api.change_discussion_status(
-                self.season.results, number, "closed", repo_type="dataset", comment=comment
-            )
-        )
+        self._repo.ask(self.api.change_discussion_status, number, "closed", comment=comment, doing="closing in")
         return Verdict(number=number, entry=name, listed=False, reason=reason)
-
-    def _head(self, revision: str) -> str:
-        info = self._ask(lambda: self.api.repo_info(self.season.results, repo_type="dataset", revision=revision))
-        return str(info.sha)
-
-    def _commits(self, repo: str, revision: str | None = None) -> list[tuple[str, str]]:
-        """Returns the commits of a dataset with their titles, the newest first."""
-        commits = self._ask(lambda: list(self.api.list_repo_commits(repo, repo_type="dataset", revision=revision)))
-        return [(commit.commit_id, commit.title) for commit in commits]
-
-    def _tree(self, revision: str) -> dict[str, RepoFile]:
-        repo = self.season.results
-        entries = self._ask(
-            lambda: list(self.api.list_repo_tree(repo, recursive=True, revision=revision, repo_type="dataset"))
-        )
-        return {entry.path: entry for entry in entries if isinstance(entry, RepoFile)}
-
-    def _ask(self, call: Callable[[], T]) -> T:
-        return retried(call, f"requesting {self.season.results}")
 
 
 def publish_rankings(hub: Hub, results: Results) -> None:
