@@ -2,9 +2,7 @@
 
 huggingface_hub and datasets name files of their caches by headers of an answer (`ETag`, `X-Linked-Etag`,
 `X-Repo-Commit`) and by the commit in a description of a repository, so that an endpoint could name any file of the
-user; and huggingface_hub accepts bodies and pages without end. `hf_credit.hub_client` adds two
-hooks of this module to every client that it makes. To hook its present client is not enough: it makes another after a
-failed connection.
+user; and huggingface_hub accepts bodies and pages without end.
 """
 
 from __future__ import annotations

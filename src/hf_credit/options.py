@@ -29,6 +29,9 @@ class Options:
     """A dataclass that checks its fields against their types.
 
     A factory with such a parameter (see `with_parts`) has the fields as options of its own.
+
+    Raises:
+        ValueError: a field does not fit its type, such as a number out of its range.
     """
 
     def __post_init__(self) -> None:

@@ -135,9 +135,6 @@ class Group(Options):
         size: episodes of each task row, at least 2.
         common_random_numbers: whether they have the same world and sample their later replies with the same random
             numbers, if the sampler honours seeds.
-
-    Raises:
-        ValueError: `size` is below 2.
     """
 
     gives: ClassVar[frozenset[str]] = frozenset({"groups", "alternatives", "trees"})

@@ -67,9 +67,6 @@ class RandomForks(Options):
         trees: number of trees per task row.
         expansions: number of forks of each tree in each round.
         rounds: number of rounds.
-
-    Raises:
-        ValueError: a number is below 1.
     """
 
     gives: ClassVar[frozenset[str]] = frozenset({"groups", "alternatives", "trees"})
@@ -95,17 +92,11 @@ class RandomForks(Options):
 
 @dataclass(kw_only=True)
 class _State:
-    """A state in the episodes of an instance.
+    """A state in the episodes of an instance."""
 
-    Attributes:
-        origin: its first occurrence: a rollout, and the index of its decision there.
-        surprise: the negative log-probability of each step from it.
-        children: number of steps from it, planned ones included.
-    """
-
-    origin: tuple[Rollout, int]
-    surprise: list[float] = field(default_factory=list)
-    children: int = 0
+    origin: tuple[Rollout, int]  # its first occurrence: a rollout, and the index of its decision there
+    surprise: list[float] = field(default_factory=list)  # -log p of each step from it
+    children: int = 0  # steps from it, planned ones included
 
     @property
     def priority(self) -> float:
@@ -123,9 +114,6 @@ class UncertainForks(Options):
         initial: number of episodes from the start.
         forks: number of forks per task row.
         forks_per_round: number of forks to choose before playing them; 1 in the paper, more is faster.
-
-    Raises:
-        ValueError: a number is too low.
     """
 
     gives: ClassVar[frozenset[str]] = frozenset({"groups", "alternatives", "trees"})
@@ -149,7 +137,6 @@ class UncertainForks(Options):
         return collected
 
     def _add_steps(self, fresh: Sequence[Rollout], states: list[dict[str, _State]], context: MethodContext) -> None:
-        """Adds the steps of new rollouts to the states."""
         steps = [(rollout, *step) for rollout in fresh for step in _fresh_steps(rollout)]
         logprobs = iter(context.logprobs([decision for _, _, step, _ in steps for decision in step]))
         for rollout, index, step, parent in steps:
@@ -160,7 +147,6 @@ class UncertainForks(Options):
 
 
 def _choose(states: Collection[_State], number: int) -> list[tuple[Rollout, int]]:
-    """The origins of an instance's next forks."""
     chosen = []
     for _ in range(number if states else 0):
         state = max(states, key=lambda candidate: candidate.priority)

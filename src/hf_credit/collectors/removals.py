@@ -44,9 +44,6 @@ class Removals(Options):
         alone: whether to play the one role that cannot be removed also without all others.
         train_alone: whether to train on its replies then; these episodes are never counted.
         removals: the roles to remove together; filled in by `bind`.
-
-    Raises:
-        ValueError: `size` is below 2, or `pairing` is unknown.
     """
 
     gives: ClassVar[frozenset[str]] = frozenset({"groups", "alternatives", "removals"})

@@ -211,7 +211,6 @@ def _refuse_other_vocabulary(
     policy: Any,
     tokenizer: PreTrainedTokenizerBase,
 ) -> None:
-    """Rejects a backbone with another vocabulary than the policy."""
     try:
         own = AutoTokenizer.from_pretrained(name, revision=revision, trust_remote_code=trust_remote_code)
     except (OSError, ValueError):  # without a tokenizer only sizes can be compared

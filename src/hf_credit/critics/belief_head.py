@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import torch
 from accelerate import Accelerator
 from peft import PeftModel
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from hf_credit.critics.backbone import Backbone
-from hf_credit.critics.critic import CriticConfig, context_batch
-from hf_credit.critics.weights import ReplicatedWeights, Saved
+from hf_credit.critics.critic import CriticConfig, context_batch, head_and_weights
+from hf_credit.critics.weights import Saved
 from hf_credit.rollouts.batches import micro_batches
 from hf_credit.rollouts.method_context import CriticInput
 
@@ -46,17 +46,7 @@ class BeliefHead(Saved):
         self.slots = tuple(slots)
         self.max_tokens = max_tokens
         self.backbone = Backbone(policy)
-        self.head = nn.Linear(self.backbone.width, sum(self.slots), device=accelerator.device, dtype=torch.float32)
-        nn.init.zeros_(self.head.weight)
-        nn.init.zeros_(self.head.bias)
-        self.weights = ReplicatedWeights(
-            {f"head.{name}": parameter for name, parameter in self.head.named_parameters()},
-            accelerator,
-            config.learning_rate,
-            config.betas,
-            config.weight_decay,
-            config.warmup_steps,
-        )
+        self.head, self.weights = head_and_weights(self.backbone.width, sum(self.slots), {}, accelerator, config)
 
     @torch.no_grad()
     def __call__(self, inputs: Sequence[CriticInput]) -> list[tuple[float, ...]]:
@@ -103,7 +93,6 @@ class BeliefHead(Saved):
 
     @torch.no_grad()
     def _states(self, inputs: Sequence[CriticInput]) -> Tensor:
-        """The hidden state at the last token of each input."""
         texts = [one.ids if self.max_tokens is None else one.ids[-self.max_tokens :] for one in inputs]
         device = self.accelerator.device
         batch = {name: value.to(device) for name, value in context_batch(texts, self.pad_token_id).items()}

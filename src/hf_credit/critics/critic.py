@@ -154,26 +154,12 @@ class Critic(Saved):
             checkpointing = self.config.gradient_checkpointing
             device = accelerator.device
             self.backbone = own_backbone(backbone, policy, tokenizer, device, checkpointing, model_init_kwargs)
-        self.head = nn.Linear(self.backbone.width, 1, device=accelerator.device, dtype=torch.float32)
-        nn.init.zeros_(self.head.weight)
-        nn.init.zeros_(self.head.bias)
-        self.weights = ReplicatedWeights(
-            {
-                **{f"backbone.{name}": parameter for name, parameter in self.backbone.trained.items()},
-                **{f"head.{name}": parameter for name, parameter in self.head.named_parameters()},
-            },
-            accelerator,
-            self.config.learning_rate,
-            self.config.betas,
-            self.config.weight_decay,
-            self.config.warmup_steps,
-        )
+        trained = {f"backbone.{name}": parameter for name, parameter in self.backbone.trained.items()}
+        self.head, self.weights = head_and_weights(self.backbone.width, 1, trained, accelerator, self.config)
         self.fits = 0
         self.rate = 0.5  # running mean of the targets, for probabilities
         self.mean, self.scale = 0.0, 1.0  # running mean and standard deviation of the targets, for `whiten`
         self._past: list[_Sequences] = []
-
-    # Predictions ------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def values(self, batch: Mapping[str, Tensor]) -> Tensor:
@@ -207,8 +193,6 @@ class Critic(Saved):
             return []
         values = self.values(self._batch(inputs)).tolist()
         return [tuple(own[column] for column in self._columns(one)) for own, one in zip(values, inputs, strict=True)]
-
-    # Training ---------------------------------------------------------------------------------------------------
 
     def fit(
         self,
@@ -358,7 +342,7 @@ class Critic(Saved):
             yield [(part[(part >= first) & (part < first + rows)] - first).to(device) for part in parts]
 
     def _one_step(self, rows: dict[str, Tensor], sums: Tensor) -> float:
-        """Makes one optimizer step, adds to the sums of this process, and returns the norm of the gradient."""
+        """Adds to the sums of this process, and returns the norm of the gradient."""
         total = self.accelerator.reduce(rows["mask"].sum(), "sum")
         for part in self._parts(rows):
             mask = part["mask"]
@@ -369,7 +353,6 @@ class Critic(Saved):
         return self.weights.step(self.config.max_grad_norm)
 
     def _predictions(self, outputs: Tensor) -> Tensor:
-        """The predictions from outputs of the head."""
         if self.config.loss == "squared":
             return self.mean + self.scale * outputs
         return torch.sigmoid(outputs - balance_log_odds(self.rate))
@@ -423,8 +406,6 @@ class Critic(Saved):
         total, residual = self.accelerator.reduce(squares, "sum").tolist()
         return 1 - residual / total if total > 0 else 0.0
 
-    # Checkpoints ------------------------------------------------------------------------------------------------
-
     def state(self) -> dict[str, Any]:
         numbers = {name: getattr(self, name) for name in ("fits", *_NUMBERS)}
         return {**numbers, "past": [one.state() for one in self._past], **super().state()}
@@ -448,8 +429,6 @@ class Critic(Saved):
         for name in _NUMBERS:
             setattr(self, name, float(numbers.get(name, getattr(self, name))))
 
-    # Forward passes ---------------------------------------------------------------------------------------------
-
     def _sequences(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         sequences = {name: batch[name].to(self.accelerator.device) for name in _SEQUENCE_KEYS}
         if not bool(sequences["prompt_mask"].any(dim=1).all()):
@@ -472,7 +451,6 @@ class Critic(Saved):
         return [max(at - removed, 1) - first for at in text.at]
 
     def _shortened(self, text: CriticInput) -> tuple[tuple[int, ...], int]:
-        """The last `max_tokens` tokens of an input, and its first position in them."""
         ids = text.ids if self.max_tokens is None else text.ids[-self.max_tokens :]
         return ids, max(text.at[0] - (len(text.ids) - len(ids)), 1)
 
@@ -480,7 +458,6 @@ class Critic(Saved):
         return micro_batches(batch, self.config.micro_batch_rows) if len(batch["prompt_ids"]) else []
 
     def _forward(self, part: dict[str, Tensor]) -> Tensor:
-        """The output of the head before each completion token, float32."""
         # No token follows the last one, so it is not read.
         ids = torch.cat([part["prompt_ids"], part["completion_ids"]], dim=1)[:, :-1]
         mask = torch.cat([part["prompt_mask"], part["completion_mask"]], dim=1)[:, :-1]
@@ -489,6 +466,18 @@ class Critic(Saved):
         width = part["completion_ids"].shape[1]
         with torch.autocast(hidden.device.type, enabled=False):
             return self.head(hidden[:, hidden.shape[1] - width :].float()).squeeze(-1)
+
+
+def head_and_weights(
+    width: int, outputs: int, trained: Mapping[str, nn.Parameter], accelerator: Accelerator, config: CriticConfig
+) -> tuple[nn.Linear, ReplicatedWeights]:
+    """Returns a new head, whose outputs are 0, and its weights together with other trained ones."""
+    head = nn.Linear(width, outputs, device=accelerator.device, dtype=torch.float32)
+    nn.init.zeros_(head.weight)
+    nn.init.zeros_(head.bias)
+    parameters = {**trained, **{f"head.{name}": parameter for name, parameter in head.named_parameters()}}
+    settings = config.learning_rate, config.betas, config.weight_decay, config.warmup_steps
+    return head, ReplicatedWeights(parameters, accelerator, *settings)
 
 
 def context_batch(contexts: Sequence[Sequence[int]], pad_token_id: int) -> dict[str, Tensor]:

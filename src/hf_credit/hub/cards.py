@@ -145,7 +145,6 @@ def eval_results(evaluations: Mapping[str, EvalResults], source: str) -> dict[st
 
 
 def _last(run: Run) -> dict[str, float]:
-    """Returns the last logged values of the main metrics."""
     names = ("step", "reward", "success", "oracle/valid", "loss", "kl", "entropy")
     return {name: values[-1] for name in names for _, values in [run.curve(name)] if values}
 

@@ -1,8 +1,5 @@
-"""Publishes and loads checkpoints: the model, its cost and evaluations, and the state to resume training elsewhere.
-
-The files are safetensors and JSON only. The trainer's state, which is pickled on the disk, becomes
-`trainer_state-<rank>.safetensors` and `.json`, and is pickled again when it is loaded.
-"""
+"""Publishes and loads checkpoints as safetensors and JSON only: the trainer's state, which is pickled on the disk,
+becomes `trainer_state-<rank>.safetensors` and `.json`, and is pickled again when it is loaded."""
 
 from __future__ import annotations
 
@@ -181,11 +178,7 @@ def load_checkpoint(
 
 
 def _written_before(folder: Path) -> list[str]:
-    """Returns the files of a folder, all of which `load_checkpoint` wrote.
-
-    Raises:
-        ValueError: the folder holds another file.
-    """
+    """The files of a folder; refuses any that `load_checkpoint` did not write."""
     paths = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
     present = {path.relative_to(folder).as_posix() for path in paths}
     listed = read_json(folder / LOADED_FILE) if LOADED_FILE in present else []
@@ -244,7 +237,6 @@ def fetch_resumable(
 
 
 def _step(loaded: Checkpoint, place: str) -> int:
-    """Returns the number of updates in the trainer's state."""
     path = loaded.folder / TRAINER_STATE_FILE
     if not loaded.resumable or not path.is_file():
         raise ValueError(
@@ -262,7 +254,6 @@ def _step(loaded: Checkpoint, place: str) -> int:
 
 
 def _weights(checkpoint: Path) -> dict[str, Any]:
-    """Returns the hashes of a complete checkpoint's weights, by file name."""
     files = read_json(checkpoint / MANIFEST)["files"]
     return {name: about for name, about in files.items() if name.endswith(".safetensors")}
 
@@ -283,7 +274,6 @@ def _places(folder: Path) -> tuple[Path, Path]:
 
 
 def _state(checkpoint: Path, pickled: set[str], work: Path) -> dict[str, Path | bytes]:
-    """Converts the pickled files of each process to tensors and JSON."""
     by_rank: dict[int, dict[str, Any]] = {}
     for name in sorted(pickled):
         rank = _RANK.search(name)
@@ -312,7 +302,6 @@ def _rebuild_state(source: Path, names: Mapping[str, Path], folder: Path, repo: 
 def _for_readers(
     checkpoint: Path, run_folder: Path, repo: str, url: str, files: Mapping[str, Path | bytes], resumable: bool
 ) -> dict[str, Path | bytes]:
-    """Returns the card, the ledger and the results of evaluations as files."""
     try:
         run = read_run(run_folder)
     except ValueError:

@@ -98,11 +98,7 @@ def load_environment(
 
 
 def _declared(repo: str, block: Any) -> Environment[Any]:
-    """Makes the environment that a Space's declaration names.
-
-    Raises:
-        ValueError: the declaration names no environment of this library, another version, or code or a file.
-    """
+    """The environment that a Space's declaration names, of this library and version and without code and files."""
     values = block if isinstance(block, dict) else {}
     name, options, version = (values.get(key) for key in ("environment", "options", "version"))
     if name not in ENVIRONMENTS or not isinstance(options, dict):

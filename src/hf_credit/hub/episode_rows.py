@@ -1,7 +1,4 @@
-"""Converts episodes to rows of tables and back to equal values, which can be replayed from any decision.
-
-Of `extras` the tables hold only the results of an auditor.
-"""
+"""Converts episodes to rows of tables and back to equal values; of `extras`, only the results of an auditor."""
 
 from __future__ import annotations
 

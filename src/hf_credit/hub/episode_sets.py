@@ -1,10 +1,5 @@
-"""Datasets of episodes with their decisions, which any client can read.
-
-    episodes   one row per episode, with its conversation
-    decisions  one row per decision: state, context and reply in tokens, log-probabilities, verdict, credit
-
-Loaded episodes equal the published ones: `replay_from` can start at any decision.
-"""
+"""Datasets of a row per episode and a row per decision, which any client can read. Loaded episodes equal the published
+ones: `replay_from` can start at any decision."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Publishes metrics as Spaces, which `evaluate.load("owner/name")` loads, and loads them with consent.
-
-`evaluate.load` runs the current code of a Space. `load_metric` loads one commit, and runs code of others only with
-consent.
-"""
+"""Publishes metrics as Spaces, of which `evaluate.load("owner/name")` runs the current code, and `load_metric` that of
+one commit, with consent."""
 
 from __future__ import annotations
 

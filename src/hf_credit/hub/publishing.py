@@ -1,8 +1,5 @@
-"""Publishes files: checks and uploads them, makes one commit, compares a download of it, and then makes it public.
-
-An interrupted call leaves the repository unchanged or with the whole commit, and private if it is new. A second call
-continues: it does not send large files again, and finds its commit by the digest in the description.
-"""
+"""Publishes files: checks and uploads them, makes one commit, compares a download of it, and then makes it public. A
+second call after an interruption finds the commit by its digest, and sends no large file again."""
 
 from __future__ import annotations
 
@@ -300,11 +297,7 @@ class Repository:
     def _settled(
         self, before: str, now: str, description: str, contents: list[_Content], stale: Collection[str]
     ) -> str:
-        """Returns the commit of a publication whose response was lost, or that lost a race.
-
-        Raises:
-            Conflict: the head has other contents.
-        """
+        """The commit of a publication whose response was lost, or that lost a race to the same contents."""
         for entry in self.history():
             if entry.commit_id == before:
                 break
@@ -362,7 +355,6 @@ def _all_of(listing: Callable[..., Iterable[T]]) -> Callable[..., list[T]]:
 
 
 def _checked(files: Mapping[str, Path | bytes], tokens: Collection[str], last: Collection[str]) -> list[_Content]:
-    """Checks all files and returns their contents, sorted by path."""
     missing = [name for name in last if name not in files]
     if missing or len(files) == len(last):
         raise ValueError(
@@ -377,7 +369,6 @@ def _checked(files: Mapping[str, Path | bytes], tokens: Collection[str], last: C
 
 
 def _tokens(api: HfApi) -> list[str]:
-    """Returns the tokens of this machine, which must not be published."""
     tokens = [api.token, os.environ.get("HF_TOKEN"), get_token()]
     return [token for token in tokens if isinstance(token, str) and token]
 

@@ -1,8 +1,5 @@
-"""Retries of requests to a Hub after transient failures.
-
-The client of huggingface_hub retries uploads, but not creations, queries, commits and downloads. `publishing` retries
-commits itself, since a commit may succeed although its response is lost.
-"""
+"""Retries of requests to a Hub after transient failures, which huggingface_hub does for uploads only. `publishing`
+retries commits itself, since a commit may succeed although its response is lost."""
 
 from __future__ import annotations
 

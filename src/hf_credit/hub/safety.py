@@ -1,7 +1,4 @@
-"""Rules for published and loaded files: names, formats, sizes, contents and secrets.
-
-The same rules apply to publishing and loading.
-"""
+"""Rules for published and loaded files: names, formats, sizes, contents and secrets."""
 
 from __future__ import annotations
 

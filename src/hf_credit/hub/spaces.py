@@ -115,11 +115,7 @@ def write_space(folder: str | Path, name: str, options: Mapping[str, Any] | None
 
 
 class _OracleEpisode:
-    """An episode in which the environment's oracle earns the highest reward.
-
-    Raises:
-        ValueError: the environment has no oracle or no reward range, or no tried seed gives such an episode.
-    """
+    """An episode in which the environment's oracle earns the highest reward."""
 
     def __init__(self, environment: Environment[Any]) -> None:
         oracle, rewards = default_oracle(environment), environment.reward_range
@@ -160,7 +156,6 @@ class _OracleEpisode:
 
 
 def _fields(environment: Environment[Any], options: Mapping[str, Any], played: _OracleEpisode) -> dict[str, str]:
-    """Returns the values of the templates' fields."""
     assert environment.reward_range is not None
     low, high = environment.reward_range
     opening = environment.observe(environment.initial_state(environment.sample_task(0), 0))
@@ -182,7 +177,6 @@ def _fields(environment: Environment[Any], options: Mapping[str, Any], played: _
 
 
 def _declaration(environment: Environment[Any], options: Mapping[str, Any]) -> str:
-    """Returns `openenv.yaml`, which OpenEnv and `load_environment` read."""
     fields = {
         "name": environment.name,
         "version": json.dumps(__version__),

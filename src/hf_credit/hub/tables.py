@@ -1,8 +1,5 @@
-"""Tables of tasks, episodes and decisions: columns with types, parquet files, and a description of the dataset.
-
-Types inferred from values can differ between splits, for example if one has no errors, and such splits cannot be
-loaded together. So types are fixed here, or inferred over all rows at once.
-"""
+"""Tables of tasks, episodes and decisions, and the description of a dataset. Types are fixed, or inferred over all
+rows at once: types that differ between splits, such as one without errors, cannot be loaded together."""
 
 from __future__ import annotations
 

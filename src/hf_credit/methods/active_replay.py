@@ -53,9 +53,6 @@ class PlannedBranches(Options):
         plan_below: branches are planned if the ratio rho of the start (`replay_ratio`) is below this.
         branches: the number of branches at each decision, in place of a plan; the first must be 1. A fractional number
             is rounded up or down at random, unbiased.
-
-    Raises:
-        ValueError: an option is out of range.
     """
 
     gives: ClassVar[frozenset[str]] = frozenset({"branches"})
@@ -108,7 +105,7 @@ class PlannedBranches(Options):
         return collected
 
     def _growth(self, plan: Plan, memory: ReplayMemory) -> float:
-        """The expected tokens of a start with branches, divided by those without; 1 without earlier updates."""
+        """The expected tokens of a start with branches, divided by those without."""
         if self.branches is not None or self.state_key == "depth":
             return plan.growth(memory.profiles.get(START, Profile()).tokens)
         return memory.generated / memory.unbranched if memory.unbranched else 1.0
@@ -162,27 +159,16 @@ def _observed(step: Sequence[Decision]) -> bool:
 
 @dataclass(kw_only=True)
 class _Vertex:
-    """A step, or the root of an instance, with the state after it.
+    """A step, or the root of an instance, with the state after it."""
 
-    Attributes:
-        step: its decisions; empty for a root.
-        reward: the reward of the step.
-        depth: number of steps up to the state.
-        squared_gradient: the sum of |grad log pi|^2 over the path, including the step.
-        children: the steps from the state.
-        value: V of the state; 0 at the end.
-        residual: U of the state.
-        weight: the product of 1 / n over the path.
-    """
-
-    step: tuple[Decision, ...] = ()
+    step: tuple[Decision, ...] = ()  # empty for a root
     reward: float = 0.0
-    depth: int = 0
-    squared_gradient: float = 0.0
+    depth: int = 0  # steps up to the state
+    squared_gradient: float = 0.0  # the sum of |grad log pi|^2 over the path, including the step
     children: list[_Vertex] = field(default_factory=list)
-    value: float = 0.0
-    residual: float = 0.0
-    weight: float = 1.0
+    value: float = 0.0  # V of the state; 0 at the end
+    residual: float = 0.0  # U of the state
+    weight: float = 1.0  # the product of 1 / n over the path
 
     @property
     def observed(self) -> bool:
@@ -312,7 +298,6 @@ class BranchAdvantages(Options):
         return memory.plus(profiles, generated, unbranched, self.forgetting)
 
     def _noise_and_tokens(self, vertex: _Vertex, later: Mapping[int, tuple[Sums, Sums]]) -> tuple[Sums, Sums]:
-        """Noise and tokens by depth from a state; means over its branches."""
         noise, tokens = [], []
         for one in vertex.children:
             delta = one.reward + one.value - vertex.value
@@ -327,7 +312,6 @@ def _mean_by_depth(rows: Sequence[Sums]) -> Sums:
 
 
 def _step_trees(collected: RolloutBatch) -> list[_Vertex]:
-    """The trees of all instances, parents before children."""
     trees = StepTrees(collected)
     vertices = [_Vertex() for _ in trees.parents]
     for row, end in zip(trees.rows, trees.ends, strict=True):
@@ -346,7 +330,6 @@ def _step_trees(collected: RolloutBatch) -> list[_Vertex]:
 
 
 def _set_squared_gradients(vertices: Sequence[_Vertex], context: MethodContext) -> None:
-    """Sums |grad log pi|^2 over the path to each step."""
     steps = [(vertex, one) for vertex in vertices for one in vertex.children]
     decisions = [decision for _, one in steps for decision in one.step if not decision.observed]
     logprobs = [decision.logprobs for decision in decisions if decision.logprobs is not None]

@@ -14,6 +14,7 @@ from torch import Tensor
 from hf_credit import oracles
 from hf_credit.collectors import Collector, RolloutBatch, Single
 from hf_credit.collectors.base import gives_of
+from hf_credit.credit import whitened
 from hf_credit.critics.specs import CriticSpec
 from hf_credit.oracles import Oracle
 from hf_credit.oracles.auditing import Auditor, Interventions
@@ -355,6 +356,13 @@ def all_gather_with_slice(items: Sequence[Any], context: MethodContext) -> tuple
     of_processes = context.gather([list(items)])
     before = sum(map(len, of_processes[: context.process]))
     return [item for of_process in of_processes for item in of_process], slice(before, before + len(items))
+
+
+def whitened_over_processes(values: Sequence[float], weights: Sequence[float], context: MethodContext) -> Tensor:
+    """Returns the values of this process, `whitened` with those of all others."""
+    pairs, local = all_gather_with_slice(list(zip(values, weights, strict=True)), context)
+    table = torch.tensor(pairs, dtype=torch.float64).reshape(-1, 2)
+    return whitened(table[:, 0], table[:, 1])[local]
 
 
 def outcomes_of(collected: RolloutBatch, rows: Sequence[int]) -> tuple[Tensor, Tensor]:

@@ -336,7 +336,6 @@ def _matched(collected: RolloutBatch, kind: str) -> list[Pair]:
 
 
 def _with_all_roles(pairs: Mapping[str, Sequence[Pair]]) -> dict[str, list[Pair]]:
-    """The pairs of rollouts that have one for every role."""
     rows = set.intersection(*({one.row for one in of_role} for of_role in pairs.values()))
     return {role: [one for one in of_role if one.row in rows] for role, of_role in pairs.items()}
 

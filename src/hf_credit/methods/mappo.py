@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hf_credit.collectors import Group, RolloutBatch
-from hf_credit.credit import generalized_advantages
 from hf_credit.critics.inputs import context_inputs, joint_histories
 from hf_credit.methods.base import Credit, CriticTargets, Method, mean_by_decision, without_errors
-from hf_credit.methods.turns import pad_to_matrix
+from hf_credit.methods.turns import ragged_advantages
 from hf_credit.options import GroupSize, Options, Positive, Share, with_parts
 from hf_credit.rollouts.method_context import MethodContext
 
@@ -64,12 +63,8 @@ def decision_advantages(
         values: the critic's prediction before each decision of each episode, in the unit of the reward.
         gamma, lam: as in `DecisionAdvantages`.
     """
-    table, mask = pad_to_matrix(values)
-    rewards, _ = pad_to_matrix(
-        [[*[0.0] * (len(row) - 1), outcome][: len(row)] for row, outcome in zip(values, outcomes, strict=True)]
-    )
-    advantages = generalized_advantages(rewards, table, mask, gamma, lam).tolist()
-    return [row[: len(of_episode)] for row, of_episode in zip(advantages, values, strict=True)]
+    rewards = [[*[0.0] * (len(row) - 1), outcome][: len(row)] for row, outcome in zip(values, outcomes, strict=True)]
+    return ragged_advantages(rewards, values, gamma, lam)
 
 
 @with_parts

@@ -7,22 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-import torch
-
 from hf_credit.collectors import RolloutBatch, single_or_group
-from hf_credit.credit import generalized_advantages, whitened
 from hf_credit.critics.inputs import Places, policy_inputs
 from hf_credit.methods.base import (
     Credit,
     CriticTargets,
     DecisionCredit,
     Method,
-    all_gather_with_slice,
     mean_by_decision,
     paper,
+    whitened_over_processes,
     without_errors,
 )
-from hf_credit.methods.turns import pad_to_matrix, step_rewards
+from hf_credit.methods.turns import ragged_advantages, step_rewards
 from hf_credit.options import Count, Options, Share, with_parts
 from hf_credit.rollouts import Decision, Episode
 from hf_credit.rollouts.method_context import CriticInput, MethodContext
@@ -46,9 +43,6 @@ class TokenAdvantages(Options):
         whiten: whether advantages are normalised to mean 0 and variance 1 over the trained tokens of all processes.
         cut_value: the value after the last action of a cut episode (`Ending.CUT`): `"zero"`, or `"bootstrap"`, the
             critic's prediction for the next context, as in paper T3, Corollary 1.
-
-    Raises:
-        ValueError: an option is out of range.
     """
 
     gamma: Share = 1.0
@@ -66,10 +60,13 @@ class TokenAdvantages(Options):
             _actions(episode, places, values, self.gamma)
             for episode, (_, places), values in zip(episodes, inputs, predictions, strict=True)
         ]
-        advantages = _advantages(actions, self.gamma, self.lam)
+        rewards, values = [one.rewards for one in actions], [one.values for one in actions]
+        advantages = ragged_advantages(rewards, values, self.gamma, self.lam)
         targets = _critic_targets(inputs, predictions, advantages)
         if self.whiten:
-            advantages = _whitened(actions, advantages, context)
+            flat, tokens = itertools.chain(*advantages), itertools.chain(*(one.tokens for one in actions))
+            rest = iter(whitened_over_processes([*flat], [*tokens], context).tolist())
+            advantages = [[next(rest) for _ in row] for row in advantages]
         pairs: list[tuple[Decision, DecisionCredit]] = []
         for episode, of_episode, row in zip(episodes, actions, advantages, strict=True):
             for number, group in itertools.groupby(
@@ -83,19 +80,12 @@ class TokenAdvantages(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class _Actions:
-    """The actions of an episode, in order: lists of one entry for each.
+    """The actions of an episode, in order: lists of one entry for each."""
 
-    Attributes:
-        decisions: the index of its decision.
-        values: the critic's prediction before it.
-        rewards: its reward.
-        tokens: its number of trained tokens.
-    """
-
-    decisions: list[int] = field(default_factory=list)
-    values: list[float] = field(default_factory=list)
+    decisions: list[int] = field(default_factory=list)  # indices
+    values: list[float] = field(default_factory=list)  # the critic's predictions before them
     rewards: list[float] = field(default_factory=list)
-    tokens: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)  # numbers of trained ones
 
 
 def _actions(episode: Episode, places: Places, predictions: Sequence[Sequence[float]], gamma: float) -> _Actions:
@@ -115,23 +105,6 @@ def _actions(episode: Episode, places: Places, predictions: Sequence[Sequence[fl
         text, index = places.beyond
         actions.rewards[-1] += gamma * predictions[text][index]
     return actions
-
-
-def _advantages(actions: Sequence[_Actions], gamma: float, lam: float) -> list[list[float]]:
-    values, mask = pad_to_matrix([one.values for one in actions])
-    rewards, _ = pad_to_matrix([one.rewards for one in actions])
-    advantages = generalized_advantages(rewards, values, mask, gamma, lam).tolist()
-    return [row[: len(one.values)] for row, one in zip(advantages, actions, strict=True)]
-
-
-def _whitened(
-    actions: Sequence[_Actions], advantages: Sequence[Sequence[float]], context: MethodContext
-) -> list[list[float]]:
-    pairs = [pair for one, row in zip(actions, advantages, strict=True) for pair in zip(row, one.tokens, strict=True)]
-    all_pairs, local = all_gather_with_slice(pairs, context)
-    table = torch.tensor(all_pairs, dtype=torch.float64).reshape(-1, 2)
-    rest = iter(whitened(table[:, 0], table[:, 1])[local].tolist())
-    return [[next(rest) for _ in row] for row in advantages]
 
 
 def _critic_targets(

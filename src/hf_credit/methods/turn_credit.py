@@ -8,7 +8,7 @@ from typing import Literal
 from hf_credit import credit
 from hf_credit.collectors import RolloutBatch
 from hf_credit.methods.base import Credit, Method, outcomes_of, without_errors
-from hf_credit.methods.turns import pad_to_matrix, scored_group, scores, turn_to_decision_credit
+from hf_credit.methods.turns import pad_to_matrix, scored_group, scores, step_tokens, turn_to_decision_credit
 from hf_credit.options import GroupSize, NotNegative, Options, Share, with_parts
 from hf_credit.rollouts.method_context import MethodContext
 
@@ -38,10 +38,7 @@ class SpreadDeltas(Options):
         rows = without_errors(collected)
         outcomes, groups = outcomes_of(collected, rows)
         turn_scores, scored = pad_to_matrix([scores(collected.episodes[row], self.turn_scores) for row in rows])
-        steps = [collected.episodes[row].steps for row in rows]
-        tokens, active = pad_to_matrix(
-            [[sum(len(one.action_ids) for one in step) for step in episode] for episode in steps]
-        )
+        tokens, active = step_tokens(collected, rows)
         deltas = credit.score_deltas(turn_scores, scored)
         advantages = credit.turn_credit(deltas, outcomes, active, tokens, groups, self.gamma, self.beta)
         return Credit(decisions=turn_to_decision_credit(collected, rows, advantages))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from hf_credit.collectors import Collector, Group, RolloutBatch, Single, Verified, continuation_values
+from hf_credit.credit import generalized_advantages
 from hf_credit.methods.base import DecisionCredit, mean_by_decision
 from hf_credit.rollouts import Decision, Episode
 from hf_credit.rollouts.method_context import MethodContext
@@ -36,6 +37,12 @@ def scores(episode: Episode, source: str) -> list[float | None]:
     return [sum(of_step) / len(of_step) if of_step else None for of_step in verdicts]
 
 
+def step_tokens(collected: RolloutBatch, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Returns the number of tokens of the replies in each step of some trained rollouts, as `pad_to_matrix`."""
+    episodes = [collected.episodes[row].steps for row in rows]
+    return pad_to_matrix([[sum(len(one.action_ids) for one in step) for step in steps] for steps in episodes])
+
+
 def pad_to_matrix(rows: Sequence[Sequence[float | None]]) -> tuple[Tensor, Tensor]:
     """Returns ragged rows as a float64 matrix of shape (rows, longest row), and the mask of its values.
 
@@ -46,6 +53,15 @@ def pad_to_matrix(rows: Sequence[Sequence[float | None]]) -> tuple[Tensor, Tenso
     values = torch.tensor([0.0 if value is None else value for value in padded], dtype=torch.float64)
     mask = torch.tensor([value is not None for value in padded], dtype=torch.bool)
     return values.view(len(rows), width), mask.view(len(rows), width)
+
+
+def ragged_advantages(
+    rewards: Sequence[Sequence[float]], values: Sequence[Sequence[float]], gamma: float, lam: float
+) -> list[list[float]]:
+    """Returns `generalized_advantages` of ragged rows."""
+    table, mask = pad_to_matrix(values)
+    advantages = generalized_advantages(pad_to_matrix(rewards)[0], table, mask, gamma, lam).tolist()
+    return [row[: len(own)] for row, own in zip(advantages, values, strict=True)]
 
 
 def step_values(collected: RolloutBatch, rows: Sequence[int]) -> tuple[Tensor, Tensor]:

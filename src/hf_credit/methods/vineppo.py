@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
-
 from hf_credit.collectors import Continuations, RolloutBatch, single_or_group
-from hf_credit.credit import value_differences, whitened
-from hf_credit.methods.base import Credit, Method, all_gather_with_slice, outcomes_of, paper, without_errors
-from hf_credit.methods.turns import pad_to_matrix, step_values, turn_to_decision_credit
+from hf_credit.credit import value_differences
+from hf_credit.methods.base import Credit, Method, outcomes_of, paper, whitened_over_processes, without_errors
+from hf_credit.methods.turns import step_tokens, step_values, turn_to_decision_credit
 from hf_credit.options import Count, Options, with_parts
 from hf_credit.rollouts.method_context import MethodContext
 
@@ -39,14 +37,9 @@ class VineValues(Options):
         advantages = value_differences(values, outcomes_of(collected, rows)[0], active)
         if self.whiten:
             known = active & ~advantages.isnan()
-            steps = [collected.episodes[row].steps for row in rows]
-            tokens, _ = pad_to_matrix(
-                [[sum(len(one.action_ids) for one in step) for step in episode] for episode in steps]
-            )
-            pairs = torch.stack([advantages[known], tokens[known]], dim=1).tolist()
-            all_pairs, local = all_gather_with_slice(pairs, context)
-            table = torch.tensor(all_pairs, dtype=torch.float64).reshape(-1, 2)
-            advantages[known] = whitened(table[:, 0], table[:, 1])[local]
+            tokens, _ = step_tokens(collected, rows)
+            pair = advantages[known].tolist(), tokens[known].tolist()
+            advantages[known] = whitened_over_processes(*pair, context)
         return Credit(decisions=turn_to_decision_credit(collected, rows, advantages))
 
 

@@ -1,9 +1,5 @@
-"""A process for untrusted checkpoints: without a token and a network, and with limits on memory and time.
-
-The process runs this package's code and reads the files of its request. Where the kernel supports it, namespaces hide
-network devices and other processes, whose environment may hold a token; seccomp refuses sockets; Landlock refuses
-other files and TCP. The record of an entry lists the restrictions that held.
-"""
+"""A process for untrusted checkpoints: without a token, with limits on memory and time, and, where the kernel can, no
+network (namespaces, seccomp), other processes (namespaces) or other files (Landlock)."""
 
 from __future__ import annotations
 
@@ -102,7 +98,7 @@ def confined_play(request: Mapping[str, Any], readable: Sequence[Path], limits: 
 
 
 def _environment(folder: str) -> dict[str, str]:
-    """Returns the variables of the process: the machine's own only for threads and libraries, hence no token."""
+    """The variables of the process: the machine's own only for threads and libraries, hence no token."""
     return {
         **{name: os.environ[name] for name in ("OMP_NUM_THREADS", "LD_LIBRARY_PATH") if name in os.environ},
         **dict.fromkeys(("HOME", "HF_HOME", "TMPDIR"), folder),

@@ -1,8 +1,5 @@
-"""Credit boards: how close an estimator's credit is to the exact advantages of decisions, and its cost in tokens.
-
-A pinned policy plays the same task rows in several updates, each with the method's own collector, and the method's
-estimator credits the decisions. The exact advantages are enumerated, not estimated.
-"""
+"""Credit boards: a pinned policy plays the same task rows in several updates with a method's collector, and the credit
+of its estimator is compared with the exact advantages, which are enumerated."""
 
 from __future__ import annotations
 
@@ -147,7 +144,6 @@ class PinnedPolicy:
         return plain if plain in self._play.environment.legal_actions(world) else _UNREADABLE
 
     def _enumerated(self, state: Any) -> dict[tuple[str, str], float]:
-        """Returns the advantages of all replies to a state's requests, by (event, reply)."""
         interaction = self.interaction
         if isinstance(interaction, Voting):
             answers, scores = answer_probabilities(interaction, self.chat, self.network, state, **self._limits)
@@ -292,7 +288,6 @@ def _warmed_up(bound: Method, pinned: PinnedPolicy, seed: int) -> tuple[dict[str
 def _by_decision(
     pinned: PinnedPolicy, decisions: Sequence[tuple[Decision, float, float]]
 ) -> dict[Any, tuple[float, float]]:
-    """Returns the mean credit and the exact advantage of each distinct decision of a repeat."""
     credits: dict[Any, list[float]] = {}
     advantages: dict[Any, float] = {}
     for decision, credit, advantage in decisions:

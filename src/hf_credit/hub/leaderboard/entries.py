@@ -47,24 +47,9 @@ _MOST_TEXT = 4_000  # characters of a command, or of a note
 _MOST_ERROR = 500
 _MOST_SAMPLING = {"max_new_tokens": 2**17, "temperature": 10, "top_k": 2**20}
 _WORD = re.compile(r"[A-Za-z0-9_.-]{1,40}")
-_OF_RENDERING = frozenset(
-    {
-        "add_generation_prompt",
-        "chat_template",
-        "continue_final_message",
-        "conversation",
-        "documents",
-        "max_length",
-        "messages",
-        "padding",
-        "return_assistant_tokens_mask",
-        "return_dict",
-        "return_tensors",
-        "tokenize",
-        "tokenizer_kwargs",
-        "tools",
-        "truncation",
-    }
+_OF_RENDERING = (
+    "add_generation_prompt chat_template continue_final_message conversation documents max_length messages padding "
+    "return_assistant_tokens_mask return_dict return_tensors tokenize tokenizer_kwargs tools truncation"
 )
 """Parameters of `apply_chat_template` itself, which are no switches of a template."""
 
@@ -176,7 +161,7 @@ class Entry:
             raise ValueError("instructions must be true or false, got another value; correct it.")
         for name, value in mapping(shown.get("chat_template_kwargs", {}), "chat_template_kwargs").items():
             plain = isinstance(value, bool | int) or (isinstance(value, str) and _WORD.fullmatch(value))
-            if name in _OF_RENDERING or not plain:
+            if name in _OF_RENDERING.split() or not plain:
                 raise ValueError(
                     "chat_template_kwargs must be switches of the template, such as enable_thinking, each true, "
                     f"false, a number or a word, got {name[:80]!r}; remove it, since a custom template could play."

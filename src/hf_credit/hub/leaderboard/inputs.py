@@ -1,8 +1,5 @@
-"""Reads untrusted JSON, names, repositories and commits within limits, and writes the canonical form of all files.
-
-JSON is UTF-8, at most 256 KiB and 32 levels deep, with unique keys and finite numbers. Names are printable and in
-Unicode's normal form C, so that no name reverses the text around it, is invisible or breaks a line.
-"""
+"""Reads untrusted JSON, names (which no invisible character or line break can make look like others), repositories and
+commits within limits, and writes the canonical form of all files."""
 
 from __future__ import annotations
 

@@ -1,10 +1,5 @@
-"""The page of a leaderboard, as a Gradio app: board, credit, comparison, entry, submission form and explanations.
-
-All parts are stock Gradio components, except four for which Gradio has none, or none that is safe for untrusted text:
-sentences and headings with names of entries (escaped HTML, since Markdown would render links), the table as CSV (a
-link that contains it, since a download button leaves a file per visitor on the disk), intervals of means (a figure),
-and pages of episodes (frames without scripts).
-"""
+"""The page of a leaderboard, as a Gradio app. Texts of entries are escaped HTML, since Markdown would render links;
+the CSV is a link that contains it, since a download button leaves a file per visitor on the disk."""
 
 from __future__ import annotations
 
@@ -341,7 +336,6 @@ def _entries_of(results: Results | None, board: str | None, query: dict[str, str
 
 
 def _facts_of(season: Season) -> list[list[str]]:
-    """Returns the names and values of a season."""
     return [
         *(["board", line] for line in board_lines(season)),
         ["season", f"{season.name} ({'open' if season.open else 'over'})"],
@@ -368,7 +362,6 @@ def _sent(
 
 
 def _board_parts(name: str) -> list[Any]:
-    """Makes a sentence, a table with search, filters and sorting, a plot and a link."""
     return [
         gr.HTML(_sentence("Loading the results ..."), elem_id=f"{name}-text"),
         gr.Dataframe(
@@ -386,7 +379,6 @@ def _board_parts(name: str) -> list[Any]:
 
 
 def _facts(elem_id: str) -> Any:
-    """Makes a table of names and values."""
     return gr.Dataframe(
         headers=["what", "value"],
         interactive=False,

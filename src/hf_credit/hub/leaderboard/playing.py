@@ -1,8 +1,5 @@
-"""Plays the instances of a board with a checkpoint: for a submission, and again in the verifier's confined process.
-
-The random stream of each reply depends on the instance, so that a second play gives the same replies, up to the
-arithmetic of another machine.
-"""
+"""Plays the instances of a board with a checkpoint: for a submission, and again in the verifier's confined process,
+with the same random stream for each instance, and so the same replies up to another machine's arithmetic."""
 
 from __future__ import annotations
 
@@ -148,7 +145,6 @@ def _load(
 
 
 def _template(chat: Chat) -> str:
-    """Returns the chat template that the tokenizer loaded, from whichever file."""
     template = chat.tokenizer.chat_template
     text = template if isinstance(template, str) else json.dumps(template, indent=1, sort_keys=True)
     if len(text) > _LONGEST_TEMPLATE:
@@ -160,11 +156,7 @@ def _template(chat: Chat) -> str:
 
 @torch.inference_mode()
 def _logprobs(network: Any, chat: Chat, interaction: Interaction[Any], seeds: Sequence[int]) -> list[float]:
-    """Returns log-probabilities of some next tokens at the first contexts of some instances, in nats.
-
-    Policies of separate training runs differ here by nats even if both always succeed. A copy has the same numbers,
-    even with a little noise on its weights.
-    """
+    """As `Played.logprobs`: separate training runs differ by nats even if both always succeed, copies do not."""
     probes: list[float] = []
     network.eval()
     has_roles = hasattr(network, "active_adapter") and hasattr(network, "peft_config")

@@ -46,11 +46,7 @@ B = TypeVar("B", bound="Board")
 
 @dataclass(frozen=True, kw_only=True)
 class Board:
-    """The fields shared by policy and credit boards: a name, unique in the season, and a task.
-
-    Raises:
-        ValueError: a field is invalid.
-    """
+    """The fields shared by policy and credit boards: a name, unique in the season, and a task."""
 
     name: str
     spec: Mapping[str, Any]
@@ -69,13 +65,9 @@ class SeasonTask(Board):
     """A policy board: a task, and how many public and secret instances of it are played.
 
     Attributes:
-        name: the name of the board, unique in the season.
         spec: the environment or the collaboration, its options and limits, as in `hf_credit.tasks.TaskSpec`.
         public, secret: the number of instances of each kind, at least 2, since paired tests need two.
         size: "micro" for policies that train on a CPU in minutes, "full" for language models.
-
-    Raises:
-        ValueError: a field is invalid.
     """
 
     public: int = 64
@@ -98,7 +90,6 @@ class CreditTask(Board):
     """A credit board: decisions of a pinned policy, whose exact advantages the verifier enumerates.
 
     Attributes:
-        name: the name of the board.
         spec: a collaboration whose replies can be enumerated, or an environment with `history="current"`.
         policy: the folder of the policy in the benchmark.
         policy_digest: the digest of the policy's tensors.
@@ -134,11 +125,9 @@ class Season:
     """The public part of a season.
 
     Attributes:
-        name: the name of the season.
         benchmark: the dataset repository that holds the season.
         results: the dataset repository that receives entries.
-        tasks: the policy boards.
-        credit: the credit boards.
+        tasks, credit: the policy boards and the credit boards.
         salt_sha256: the SHA-256 of the secret salt, in hexadecimal.
         public_key: the Ed25519 key that verifies records, in hexadecimal.
         open: whether the season accepts entries.

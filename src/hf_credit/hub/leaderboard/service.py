@@ -1,8 +1,5 @@
-"""The verifier: checks each open pull request, and merges it with a signed record or closes it with a reason.
-
-Every step is idempotent. After a crash, the verifier starts open pull requests again, and merged entries at their
-record.
-"""
+"""The verifier: checks each open pull request, and merges it with a signed record or closes it with a reason. Every
+step is idempotent: after a crash, it starts open pull requests again, and merged entries at their record."""
 
 from __future__ import annotations
 
@@ -50,10 +47,10 @@ class Verdict:
     """The result of a pull request.
 
     Attributes:
-        number: the number of the pull request; 0 for an entry that was merged before.
+        number: that of the pull request; 0 for an entry that was merged before.
         entry: the id of the entry, if it has one.
-        listed: whether the entry is listed.
-        reason: the reason for a refusal, or the verification result.
+        listed: whether it is listed.
+        reason: of a refusal, or the verification result.
     """
 
     number: int
@@ -226,7 +223,6 @@ class Verifier:
         return entry, read_episodes(replies, entry, self.season)
 
     def _checkpoint(self, repo: str, commit: str, most_bytes: int) -> Path:
-        """Fetches a checkpoint, whose commit must still exist."""
         try:
             return self.hub.checkpoint(repo, commit, most_bytes)
         except TooLarge:

@@ -1,8 +1,5 @@
-"""Verification: replays every reply of an entry, then plays its checkpoints, or measures its method's credit, again.
-
-This process reads untrusted files only as values. A confined process (`hf_credit.hub.leaderboard.confined`) loads and
-plays checkpoints, after a check of their files.
-"""
+"""Verification: replays every reply of an entry, then, in a confined process, plays its checkpoints, or measures its
+method's credit, again. This process reads untrusted files only as values."""
 
 from __future__ import annotations
 
@@ -191,7 +188,6 @@ def _credit_request(
 
 
 def _folders(one: Checkpoint, download: Download, limits: Limits) -> tuple[Path, Path | None]:
-    """Downloads a checkpoint and its base, and checks their files."""
     most_bytes = _WIDEST * limits.parameters + _OTHER_BYTES
     sources = [(one.repo, one.commit)] + ([] if one.base is None else [pinned(one.base, "a base model")])
     folders = []

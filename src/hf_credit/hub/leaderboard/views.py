@@ -1,7 +1,5 @@
-"""Contents of the page and the command line: tables, a plot and pages of episodes.
-
-No text of an entry becomes code: names and texts go into text cells, escaped HTML and plot labels only.
-"""
+"""Contents of the page and the command line, in which no text of an entry becomes code: names and texts go into text
+cells, escaped HTML and plot labels only."""
 
 from __future__ import annotations
 

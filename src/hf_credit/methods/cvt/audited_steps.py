@@ -93,9 +93,6 @@ class AuditedSteps(Options):
             if `None`.
         interventions: propose replacements: interventions, their name, or a mapping with `name` and `options`; those
             of the Interaction if `None`.
-
-    Raises:
-        ValueError: an option is out of range.
     """
 
     inner: Collector = filled_by_factory(make=Single)
@@ -190,7 +187,6 @@ class AuditedSteps(Options):
         selector: Scores | None,
         features: Mapping[str, Features],
     ) -> list[tuple[Rollout, int, float]]:
-        """The drawn steps: a rollout, the index of the decision, and its probability."""
         rollouts = [one for one in collected.trained if one.episode.ending != Ending.ERROR]
         drawn, lowered = [], 0
         for number, rollout in enumerate(rollouts):
@@ -290,10 +286,7 @@ class AuditedSteps(Options):
         current: Sequence[Episode],
         context: MethodContext,
     ) -> None:
-        """Logs the mean over steps and families of |mean success of the frozen policy - that of the current one|.
-
-        Both means are noisy, so it is above 0 without drift.
-        """
+        """Logs the mean over steps and families of |mean success of the frozen policy - that of the current one|."""
         means = []
         for episodes in (frozen, current):
             successes: dict[tuple[str, str], list[float]] = {}

@@ -54,11 +54,7 @@ def audited(
 
 
 def _checked(audit: Audit, auditor: Auditor[Any]) -> Audit:
-    """The audit, if the auditor declares all its names; `Audit` checks the values.
-
-    Raises:
-        ValueError: a name is not declared, or the size of a belief differs from that of its slot.
-    """
+    """The audit, if the auditor declares all its names; `Audit` checks the values."""
     declared = (
         ("cost", audit.costs, auditor.costs),
         ("hack", audit.hacks, auditor.categories),

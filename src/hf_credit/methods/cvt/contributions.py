@@ -140,10 +140,7 @@ class StepContributions:
         self, steps: Sequence[DrawnStep], episodes: Sequence[Episode], context: MethodContext
     ) -> tuple[Tensor, list[list[float]]]:
         """The ratio of the probabilities of what followed each step under the frozen policy and the current one (eq.
-        5), and that of each later decision.
-
-        Both policies are evaluated by the same computation, which differs from that of a sampler.
-        """
+        5), and that of each later decision, both from forward passes and not from a sampler."""
         later = [episodes[step.row].decisions[step.turn + 1 :] for step in steps]
         if self.own_policy:
             return torch.ones(len(steps), dtype=torch.float64), [[1.0] * len(own) for own in later]

@@ -152,7 +152,6 @@ def is_audited(episode: Episode) -> bool:
 
 
 def _on_policy(ratios: Sequence[float]) -> bool:
-    """Whether both policies continue with the same probability."""
     return all(math.isclose(ratio, 1) for ratio in ratios)
 
 

@@ -175,9 +175,7 @@ def _branch(
     proposal: Proposal,
     draws: random.Random,
 ) -> Branch | None:
-    """The branch of a proposal; `None` if its text does not parse to its action (syntax) or the task rejects it
-    (schema).
-    """
+    """The branch of a proposal; `None` if it does not parse to its action, or the task rejects it."""
     if proposal.state is not None:
         text, ids = decision.action_text, decision.action_ids
     else:
@@ -226,6 +224,5 @@ def word_overlap(history: str, proposal: str) -> float:
 
 
 def _words(text: str) -> list[str]:
-    """Words and numbers in lower case, without tags and stop words."""
     plain = re.sub(r"</?[A-Za-z_]+>", " ", text).lower()
     return [word for word in re.findall(r"[^\W_]+", plain) if word not in _STOP_WORDS.split()]

@@ -93,13 +93,7 @@ P = TypeVar("P", bound=Options)
 
 @dataclass(frozen=True, kw_only=True)
 class Constraints:
-    """The method's memory.
-
-    Attributes:
-        multipliers: name and lambda of each cost with a limit.
-        selector: predicts which steps are informative.
-        updates: number of updates so far.
-    """
+    """The method's memory: name and lambda of each cost with a limit, what predicts informative steps, and updates."""
 
     multipliers: tuple[tuple[str, float], ...] = ()
     selector: StepSelector = field(default_factory=StepSelector)
@@ -125,8 +119,7 @@ class ConstrainedCounterfactual(Options):
             `"none"`.
         families: the weight of each family of interventions, at least 0. `paraphrase` must keep the action: its
             outcomes also count for the original step, except with the estimators `"model"` and `"process"`.
-        ratio_low: the lower bound of the clip of eq. 5.
-        ratio_high: the upper bound of the clip of eq. 5.
+        ratio_low, ratio_high: the bounds of the clip of eq. 5.
         reward_scale: the factor inside the tanh of the reward, 2 in the paper.
         contribution_advantage: the weight of the contribution in eq. 7.
         hack_advantage: the weight of detected hacks in eq. 7.
@@ -222,25 +215,17 @@ class ConstrainedCounterfactual(Options):
     def _uses_contributions(self) -> bool:
         return self.rewards.contribution > 0 or self.contribution_advantage > 0
 
-    @property
-    def _step_contributions(self) -> StepContributions:
-        return StepContributions(
-            outcome=functools.partial(_result, which=self.contribution_to),
-            estimator=self.estimator,
-            selection=self.selection,
-            families=self.families,
-            ratio_low=self.ratio_low,
-            ratio_high=self.ratio_high,
-            own_policy=self.own_policy,
-        )
-
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: Constraints) -> Credit:
         rows = [row for row, one in enumerate(collected.episodes) if is_audited(one)]
         episodes = [collected.episodes[row] for row in rows]
         values = context_values(episodes, context)
 
         # Contributions of the drawn steps (eqs. 4 to 6)
-        step_contributions = self._step_contributions
+        shared = ("estimator", "selection", "families", "ratio_low", "ratio_high", "own_policy")
+        step_contributions = StepContributions(
+            outcome=functools.partial(_result, which=self.contribution_to),
+            **{name: getattr(self, name) for name in shared},
+        )
         steps = step_contributions.steps(collected, episodes)
         contributions, critic_targets = (
             step_contributions(steps, episodes, context) if self._uses_contributions else ({}, [])
@@ -289,8 +274,6 @@ class ConstrainedCounterfactual(Options):
             critic_targets=critic_targets,
         )
 
-    # Memory -----------------------------------------------------------------------------------------------------
-
     def _updated_selector(
         self, selector: StepSelector, steps: Sequence[DrawnStep], episodes: Sequence[Episode], context: MethodContext
     ) -> StepSelector:
@@ -304,8 +287,6 @@ class ConstrainedCounterfactual(Options):
                 changed = any(_results(one.episode, before) != results for one in without)
                 examples.append((features, float(changed)))
         return selector.updated(all_gather_with_slice(examples, context)[0])
-
-    # Reward and belief --------------------------------------------------------------------------------------------
 
     def _reward(
         self, episode: Episode, turn: int, contribution: float, belief: Mapping[str, Sequence[float]] | None
@@ -333,7 +314,6 @@ class ConstrainedCounterfactual(Options):
     def _by_slot(
         self, beliefs: Sequence[Sequence[tuple[float, ...]]] | None, row: int, turn: int
     ) -> dict[str, Sequence[float]] | None:
-        """The predictions of the belief head before a decision, by slot."""
         if beliefs is None:
             return None
         rest = iter(beliefs[row][turn])
@@ -354,15 +334,10 @@ class ConstrainedCounterfactual(Options):
         values = [belief for own in beliefs for belief in own]
         return CriticTargets(inputs=inputs, targets=targets, values=values, critic="belief")
 
-    # Constraints --------------------------------------------------------------------------------------------------
-
     def _constrained(
         self, episodes: Sequence[Episode], counted: Sequence[bool], multipliers: Multipliers, context: MethodContext
     ) -> tuple[Tensor, Multipliers]:
-        """The amount by which costs reduce each advantage, and the multipliers of the next update.
-
-        Mean costs are over episodes from the start, without continuations from drawn steps.
-        """
+        """The amount by which costs, as means over counted ones, reduce each advantage, and the next multipliers."""
         names = tuple(self.limits)
         own = [[[_cost(one, name) for name in names] for one in episode.decisions] for episode in episodes]
         gathered, local = all_gather_with_slice(own, context)
@@ -384,8 +359,6 @@ class ConstrainedCounterfactual(Options):
             context.log(f"multipliers/{name}", multipliers.values[name])
         return penalties[local], multipliers.updated(means)
 
-    # Metrics ------------------------------------------------------------------------------------------------------
-
     def _log(
         self,
         episodes: Sequence[Episode],
@@ -395,7 +368,7 @@ class ConstrainedCounterfactual(Options):
     ) -> None:
         audits = [[audit for audit in map(audit_of, episode.decisions) if audit] for episode in episodes]
         finals = [one.evidence for own in audits for one in own if one.evidence is not None]
-        hacked = [float(any(_is_hack(one) for one in episode.decisions)) for episode in episodes]
+        hacked = [float(any(_hack(one) >= 0.5 for one in episode.decisions)) for episode in episodes]
         true = [float(any(one.true_hacks for one in own)) for own in audits]
         lists = {
             "verified": [_result(episode, "verified") for episode in episodes],
@@ -487,10 +460,6 @@ def _hack(decision: Decision) -> float:
     """The maximum hack score of a decision over categories (section 3.1)."""
     audit = audit_of(decision)
     return 0.0 if audit is None else max(audit.hacks.values(), default=0.0)
-
-
-def _is_hack(decision: Decision) -> bool:
-    return _hack(decision) >= 0.5
 
 
 def _cost(decision: Decision, name: str) -> float:

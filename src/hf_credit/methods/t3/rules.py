@@ -217,11 +217,7 @@ class MetricRule(Rule):
 
 @dataclass(frozen=True, kw_only=True)
 class _TaskRule(Rule):
-    """A rule for the states of certain environments.
-
-    Class attributes:
-        tasks: the classes of the environments, as `"module:class"`.
-    """
+    """A rule for the states of certain environments, whose classes are `tasks`, as `"module:class"`."""
 
     tasks: ClassVar[tuple[str, ...]]
 
@@ -376,7 +372,6 @@ class SimilarQuestionRule(_TaskRule):
 
 
 def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
-    """The cosine of two vectors; 0 if one is zero."""
     norms = math.hypot(*one) * math.hypot(*other)
     return sum(map(operator.mul, one, other)) / norms if norms else 0.0
 

@@ -101,8 +101,6 @@ class Truncated(Wrapper[TruncatedState[S], S]):
         self._untrained = Learned(inner).untrained
         self._rule_metric = f"cut/{rule.name or type(rule).__name__}"
 
-    # Changed by a cut ---------------------------------------------------------------------------------------------
-
     def start(self, task: Mapping[str, Any], seed: int) -> TruncatedState[S]:
         return self._started(self.inner.start(task, seed), seed)
 
@@ -174,7 +172,6 @@ class Truncated(Wrapper[TruncatedState[S], S]):
         )
 
     def _only_untrained(self, pending: Sequence[Request]) -> bool:
-        """Whether only untrained roles have pending requests."""
         return bool(pending) and all(request.role in self._untrained for request in pending)
 
     def scores(self, state: TruncatedState[S]) -> int:
@@ -224,8 +221,6 @@ class Truncated(Wrapper[TruncatedState[S], S]):
         if self.cut != "soft" or state.cut is None or state.turns == state.cut:
             return False
         return self.ending(state) in (Ending.CUT, Ending.TURN_LIMIT)
-
-    # Other capabilities --------------------------------------------------------------------------------------------
 
     enumerable = False
     asks_for_answers = False  # an episode is cut at most once
