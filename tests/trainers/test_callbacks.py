@@ -106,7 +106,7 @@ def test_unreadable_replies_are_the_cause_before_equal_outcomes(caplog: pytest.L
     reply = Decision(role="agent", state=state, context_ids=(1,), action_ids=(2,), logprobs=None, action_text=said)
     lost = Episode(decisions=(reply,), outcome=0.0, ending=Ending.INVALID_ACTION)
     watch = WarnWithoutSignal()
-    trainer = SimpleNamespace(model=SimpleNamespace(training=True), engine=SimpleNamespace(interaction=interaction))
+    trainer = SimpleNamespace(model=SimpleNamespace(training=True), interaction=interaction)
     played = RolloutBatch(rollouts=tuple(Rollout(episode=lost, instance=place) for place in range(4)), rows=4)
     watch.on_episodes(trainer, played, [[0.0]] * 4)
     (warning,) = warnings_of({1: {**NOTHING, "endings/invalid_action": 1.0, "replies/cut": 0.25}}, caplog, watch)

@@ -98,7 +98,7 @@ class WarnWithoutSignal(EpisodeCallback):
         self, trainer: Any, collected: RolloutBatch, advantages: Sequence[Sequence[DecisionCredit]]
     ) -> None:
         if trainer.model.training:
-            self._played = trainer.engine.interaction, collected.episodes
+            self._played = trainer.interaction, collected.episodes
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._begun = self._last = state.global_step
