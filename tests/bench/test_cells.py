@@ -127,7 +127,7 @@ def test_a_killed_run_leaves_no_worker_behind(tmp_path: Path) -> None:
     ("arguments", "sentence"),
     [
         (["--dial", "horizon"], "name=value"),
-        (["--dial", "horizon=many"], "must be a number"),
+        (["--dial", "horizon=many"], "horizon must be a whole number from 0 to 256, got 'many'"),
         (["--problem", "kee"], "problem must be"),
         (["--method", "rlo"], "did you mean 'rloo'"),
         (["--policy", "best"], "policy"),

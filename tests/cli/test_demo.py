@@ -21,10 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Enough warm-up for some valid actions, without which nothing can be learned.
 TINY = DemoRecipe(
     blanks=2,
-    hidden_size=32,
-    scripted_episodes=400,
-    quality=1.0,
-    warm_up_epochs=2,
+    base={"hidden_size": 32, "layers": 1, "episodes": 400, "quality": 1.0, "epochs": 2, "learning_rate": 8e-3},
     updates=2,
     trajectories=32,
     gradient_steps=2,
@@ -96,7 +93,7 @@ def test_training_changed_the_policy(report: Any, output: Path) -> None:
 
 def test_a_recipe_out_of_range_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="quality must be in"):
-        run_demo(DemoRecipe(quality=2), tmp_path)
+        run_demo(DemoRecipe(base={"quality": 2}), tmp_path)
 
 
 def test_the_report_of_one_seed_explains_its_intervals(report: Any, output: Path) -> None:

@@ -23,9 +23,7 @@ from local_hub.running import serving
 TINY = BoardDemo(
     runs=DemoRecipe(
         blanks=2,
-        hidden_size=32,
-        scripted_episodes=200,
-        quality=1.0,
+        base={"hidden_size": 32, "layers": 1, "episodes": 200, "quality": 1.0, "epochs": 2, "learning_rate": 8e-3},
         updates=2,
         trajectories=16,
         gradient_steps=2,

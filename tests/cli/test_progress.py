@@ -4,7 +4,7 @@ import pytest
 from rich.table import Table
 
 from hf_credit.cli import progress as module
-from hf_credit.cli.progress import Progress, print_table
+from hf_credit.cli.progress import Progress, print_rows, print_table
 
 
 def test_outside_a_terminal_start_and_end_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,3 +49,8 @@ def test_a_table_outside_a_terminal_is_not_narrowed(capsys: pytest.CaptureFixtur
     out = capsys.readouterr().out
     assert "x" * 90 in out
     assert "[-0.068, 0.068]" * 8 in out
+
+
+def test_no_title_of_a_table_is_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    print_rows(["[b]a"], [["[b]b"]], title="[b]T[/]")
+    assert "[b]T[/]" in capsys.readouterr().out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
@@ -11,6 +10,7 @@ from typing import Annotated, Any, get_args
 
 import typer
 
+from hf_credit.cli.options import parse_options
 from hf_credit.files import write
 
 
@@ -62,7 +62,7 @@ def bench(
       hf-credit bench --method my_package:my_method --method ppo --problem chain
       hf-credit bench --output creditbench --guide docs/which-method.md
     """
-    from hf_credit.bench import cells, plots
+    from hf_credit.bench import cells
     from hf_credit.bench import guide as pages
     from hf_credit.bench.measures import POLICIES, make_problem
     from hf_credit.bench.play import REFERENCES, Critic
@@ -78,7 +78,7 @@ def bench(
     one_of("critic", critic, get_args(Critic))
     for name in policy or ():
         one_of("policy", name, tuple(POLICIES))
-    dials = dict(map(_dial, dial or ()))
+    dials = parse_options(dial)
     for name in problem or PROBLEMS:
         make_problem(name, **dials)
     for name in method or ():
@@ -87,21 +87,14 @@ def bench(
     if seeds > 1:  # a missing library is an error before the work
         require_matplotlib()
         mean_with_interval([0.0, 1.0])
-    todo = cells.jobs(
-        method or None,
-        problem or None,
-        dials,
-        tuple(policy or ("start", "solved")),
-        critic=critic,
-        seeds=seeds,
-        updates=updates,
-    )
+    policies, settings = tuple(policy or ("start", "solved")), {"critic": critic, "updates": updates}
+    todo = cells.jobs(method or None, problem or None, dials, policies, seeds=seeds, **settings)
     if along_dials is None:
         along_dials = not (method or problem or dials)
     if guide is not None and seeds < 2 and not along_dials:
         raise ValueError(f"--guide needs at least 2 seeds, got {seeds}; raise --seeds or omit --guide.")
     if along_dials:
-        todo += cells.along_dials(critic=critic, updates=updates)
+        todo += cells.along_dials(**settings)
     path = output / "cells.jsonl"
     cells.take_up(output)
     done, failed = cells.read(path), []
@@ -115,43 +108,31 @@ def bench(
     filled = [known[job.key] for job in todo if job.key in known]
     for cell in failed:
         typer.echo(f"{cell['method']} in {cell['problem']} failed:\n{cell['failed']}", err=True)
-    if failed and not filled:
-        raise _failed(failed)
-    shown = cells.with_earlier(filled, list(known.values()))
-    pages.write_parquet(list(known.values()), output / "cells.parquet")
-    write(output / "tables.md", pages.tables(shown))
-    if seeds > 1 or along_dials:
-        drawn = [file.stem for file in plots.draw(shown, output)]
-        command = f"hf-credit {shlex.join(sys.argv[1:])}"
-        for page, place in ((output / "index.md", ""), (guide, f"{output}/")):
-            if page is not None:
-                place = f"{os.path.relpath(output, page.parent)}/" if place else ""
-                write(page, pages.which_method(shown, command, place, drawn))
-    typer.echo(
-        pages.tables(filled)
-        if len(filled) <= 8
-        else f"{len(filled)} cells are in {output}; read {output / 'tables.md'}."
-    )
-    if push_to_hub is not None:
-        from hf_credit.hub.cell_sets import publish_cells
+    if filled:
+        shown = cells.with_earlier(filled, list(known.values()))
+        pages.write_parquet(list(known.values()), output / "cells.parquet")
+        write(output / "tables.md", pages.tables(shown))
+        if seeds > 1 or along_dials:
+            _write_pages(output, guide, shown)
+        listed = f"{len(filled)} cells are in {output}; read {output / 'tables.md'}."
+        typer.echo(pages.tables(filled) if len(filled) <= 8 else listed)
+        if push_to_hub is not None:
+            from hf_credit.hub.cell_sets import publish_cells
 
-        typer.echo(f"The cells are published: {publish_cells(output, push_to_hub).url}")
+            typer.echo(f"The cells are published: {publish_cells(output, push_to_hub).url}")
     if failed:
-        raise _failed(failed)
+        raise ValueError(
+            f"methods must run without errors, got {len(failed)} failed cells, the first {failed[0]['method']} in "
+            f"{failed[0]['problem']}; correct the errors above and run again: only failed cells are measured again."
+        )
 
 
-def _failed(cells: list[Any]) -> ValueError:
-    return ValueError(
-        f"methods must run without errors, got {len(cells)} failed cells, the first {cells[0]['method']} in "
-        f"{cells[0]['problem']}; correct the errors above and run again: only failed cells are measured again."
-    )
+def _write_pages(output: Path, guide: Path | None, cells: list[Any]) -> None:
+    from hf_credit.bench import plots
+    from hf_credit.bench.guide import which_method
 
-
-def _dial(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise ValueError(f"--dial must be name=value, got {text!r}; write for example horizon=32.")
-    try:
-        return name, json.loads(value)
-    except json.JSONDecodeError:
-        raise ValueError(f"the value of --dial must be a number, got {text!r}; write horizon=32.") from None
+    drawn = [file.stem for file in plots.draw(cells, output)]
+    command = f"hf-credit {shlex.join(sys.argv[1:])}"
+    write(output / "index.md", which_method(cells, command, "", drawn))
+    if guide is not None:
+        write(guide, which_method(cells, command, f"{os.path.relpath(output, guide.parent)}/", drawn))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,10 +29,7 @@ class DemoRecipe:
 
     Attributes:
         size, blanks, notation: options of the Sudoku environment.
-        hidden_size, layers: the size of the policy.
-        scripted_episodes: the number of episodes that the base policy imitates.
-        quality: the probability that an action in them is oracle-valid.
-        warm_up_epochs, warm_up_rows, warm_up_learning_rate: settings of this warm-up.
+        base: the size and the warm-up of the base policy, as for `MicroConfig`.
         updates: the number of updates of each training.
         trajectories: episodes per update.
         gradient_steps: optimizer steps per update, each on an equal part of its episodes.
@@ -46,13 +43,9 @@ class DemoRecipe:
     size: int = 4
     blanks: int = 8
     notation: str = "candidates"
-    hidden_size: int = 64
-    layers: int = 1
-    scripted_episodes: int = 2000
-    quality: float = 0.82
-    warm_up_epochs: int = 2
-    warm_up_rows: int = 32
-    warm_up_learning_rate: float = 8e-3
+    base: Mapping[str, Any] = field(
+        default_factory=lambda: {"layers": 1, "episodes": 2000, "quality": 0.82, "epochs": 2, "learning_rate": 8e-3}
+    )
     updates: int = 20
     trajectories: int = 128
     gradient_steps: int = 8
@@ -198,16 +191,7 @@ def make_base(recipe: DemoRecipe, output: Path, progress: Progress) -> None:
     from hf_credit.tasks import Sampling, TaskSpec
 
     sampling = Sampling(max_new_tokens=recipe.max_new_tokens, **recipe.sampling())
-    config = MicroConfig(
-        hidden_size=recipe.hidden_size,
-        layers=recipe.layers,
-        episodes=recipe.scripted_episodes,
-        epochs=recipe.warm_up_epochs,
-        batch_rows=recipe.warm_up_rows,
-        learning_rate=recipe.warm_up_learning_rate,
-        quality=recipe.quality,
-        seed=recipe.seed,
-    )
+    config = MicroConfig(**recipe.base, seed=recipe.seed)
     create(TaskSpec(**recipe.setup(), sampling=sampling), config, output / "base", progress)
 
 
@@ -255,11 +239,11 @@ def _report(recipe: DemoRecipe, output: Path, results: dict[str, Any]) -> Report
         title="Verifiable process rewards against outcome reward",
         introduction=(
             f"A micro policy for {recipe.size}x{recipe.size} Sudoku with {recipe.blanks} blanks, in the notation "
-            f"`{recipe.notation}`, was warmed up on {recipe.scripted_episodes} scripted episodes whose actions are "
-            f"oracle-valid with probability {recipe.quality:g} (*base*). It was then trained twice, with the oracle's "
-            f"verdict on each action (*{VPR}*) and with only the outcome of the episode (*{OUTCOME}*). Both trainings "
-            f"have the same number of episodes and the same settings, except the learning rate, which was chosen for "
-            f"each method by short runs on training tasks."
+            f"`{recipe.notation}`, was warmed up on {recipe.base['episodes']} scripted episodes whose actions are "
+            f"oracle-valid with probability {recipe.base['quality']:g} (*base*). It was then trained twice, with the "
+            f"oracle's verdict on each action (*{VPR}*) and with only the outcome of the episode (*{OUTCOME}*). Both "
+            "trainings have the same number of episodes and the same settings, except the learning rate, which was "
+            "chosen for each method by short runs on training tasks."
         ),
         runs=runs,
         results=results,

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hf_credit.cli.progress import print_table
+from hf_credit.cli.played import AsJson
+from hf_credit.cli.progress import print_rows
 from hf_credit.cli.submit import EndpointOption
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ def template(
 @leaderboard.command(short_help="Print the ranks.")
 def rank(
     benchmark: BenchmarkArgument,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+    as_json: AsJson = False,
     endpoint: EndpointOption = None,
 ) -> None:
     """Prints the ranks of every board with an entry.
@@ -205,10 +206,6 @@ def rank(
 
 def print_boards(results: Results) -> None:
     """Prints a table for every board with an entry."""
-    from rich import box
-    from rich.markup import escape
-    from rich.table import Table
-
     from hf_credit.hub.leaderboard import views
 
     policies = ("rank", "name", "method", "mean", "95 % interval", "seeds", "badge")
@@ -216,17 +213,10 @@ def print_boards(results: Results) -> None:
     for task in results.season.boards:
         columns, rows = views.board_table(results, task.name)
         kept = [place for place, (name, _, _) in enumerate(columns) if name in wanted]
-        table = Table(
-            *(columns[place][0] for place in kept),
-            title=escape(task.name),
-            title_justify="left",
-            box=box.SIMPLE_HEAD,
-        )
-        for row in rows:
-            texts = views.cells(columns, row)
-            table.add_row(*(escape(texts[place]) for place in kept))
+        texts = [views.cells(columns, row) for row in rows]
         if rows:
-            print_table(table)
+            header = [columns[place][0] for place in kept]
+            print_rows(header, [[row[place] for place in kept] for row in texts], task.name)
 
 
 @leaderboard.command(short_help="Serve the page of a season.")

@@ -146,7 +146,8 @@ def print_table(table: RenderableType) -> None:
 
 def print_rows(header: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
     """Prints a table of plain texts with `print_table`."""
-    table = Table(*map(escape, header), title=title, box=box.SIMPLE_HEAD, title_justify="left")
+    shown = None if title is None else escape(title)
+    table = Table(*map(escape, header), title=shown, box=box.SIMPLE_HEAD, title_justify="left")
     for row in rows:
         table.add_row(*map(escape, row))
     print_table(table)

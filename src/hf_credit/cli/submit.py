@@ -77,21 +77,18 @@ def submit(
             hub, benchmark, board, method, parse_options(method_option), name=name, command=command
         )
     else:
-        named = []
         for place, run in enumerate(runs):
             if Path(run).is_dir():
                 if publish_as is None:
                     raise ValueError(f"a folder must be published to be verified, got {run!r}; add --publish-as.")
                 repo = publish_as if len(runs) == 1 else f"{publish_as}-{place}"
-                named.append(f"{repo}@{publish_run(hub, Path(run), repo)}")
-            else:
-                named.append(run)
+                runs[place] = f"{repo}@{publish_run(hub, Path(run), repo)}"
         with Progress() as progress, progress.replies("replies") as counted:
             submission = make_submission(
                 hub,
                 benchmark,
                 board,
-                named,
+                runs,
                 name=name,
                 base=base,
                 seeds=seed or (),

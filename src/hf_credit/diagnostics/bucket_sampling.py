@@ -28,6 +28,7 @@ from hf_credit.rollouts import (
     verify,
 )
 from hf_credit.rollouts.samplers import sample
+from hf_credit.validators import whole_number
 
 _Judge = Callable[[Sequence[Episode]], list[Episode]]
 
@@ -63,9 +64,7 @@ class BucketPlan:
 
     def __post_init__(self) -> None:
         for name, least in (("buckets", 1), ("candidates", 1), ("replays", 1), ("value_actions", 0), ("draws", 0)):
-            value = getattr(self, name)
-            if value < least:
-                raise ValueError(f"{name} of a bucket plan must be at least {least}, got {value}; raise it.")
+            whole_number(f"{name} of a bucket plan", getattr(self, name), least)
 
 
 @dataclass(kw_only=True)
@@ -127,8 +126,7 @@ def diagnostic_buckets(
     plan = plan or BucketPlan()
     references, cost = _references(engine, starts, plan)
     drafts = list(_drafts(engine, references, plan))
-    cost += _draw_value_only(engine, drafts, plan)
-    cost += _draw_candidates(engine, drafts, plan)
+    cost += _draw_value_only(engine, drafts, plan) + _draw_candidates(engine, drafts, plan)
     buckets, replay_cost = _replayed(engine, drafts, plan, oracle)
     return buckets, cost + replay_cost
 
@@ -312,22 +310,20 @@ def _replay(engine: Engine[Any], drafts: Sequence[_Draft], plan: BucketPlan) -> 
                 )
     episodes = engine.run(starts)
     events = (draft.decision.event for draft in drafts for _ in range(len(draft.actions()) * plan.replays))
-    cost = Ledger.of(
-        replace(episode, decisions=_sampled(episode, event)) for episode, event in zip(episodes, events, strict=True)
-    )
+    cost = Ledger.of(_sampled(*pair) for pair in zip(episodes, events, strict=True))
     groups = (episodes[first : first + plan.replays] for first in range(0, len(episodes), plan.replays))
     return groups, cost
 
 
-def _sampled(episode: Episode, event: str) -> tuple[Decision, ...]:
-    """Returns the decisions of a replay except the forced one."""
-    place = _forced(episode, event)
-    return tuple(decision for other, decision in enumerate(episode.decisions) if other != place)
+def _sampled(episode: Episode, event: str) -> Episode:
+    """Returns a replay without its forced decision."""
+    forced = _forced(episode, event)
+    return replace(episode, decisions=tuple(one for one in episode.decisions if one is not forced))
 
 
-def _forced(episode: Episode, event: str) -> int | None:
-    """Returns the index of the forced decision in a replay, which is the first of its event type."""
-    return next((place for place, decision in enumerate(episode.decisions) if decision.event == event), None)
+def _forced(episode: Episode, event: str) -> Decision | None:
+    """Returns the forced decision of a replay, which is the first of its event type."""
+    return next((one for one in episode.decisions if one.event == event), None)
 
 
 def _bucket(draft: _Draft, replays: Sequence[Sequence[Episode]], judge: _Judge | None) -> Bucket:
@@ -356,8 +352,8 @@ def _bucket(draft: _Draft, replays: Sequence[Sequence[Episode]], judge: _Judge |
 def _action(text: str, event: str, episodes: Sequence[Episode], draws: int) -> Action:
     # A replay with a NaN or infinite outcome counts as failed.
     sound = [one for one in episodes if one.ending != Ending.ERROR and math.isfinite(one.outcome)]
-    forced = [episode.decisions[place] for episode in episodes if (place := _forced(episode, event)) is not None]
-    verdict = next((one.verdict for one in forced if one.verdict is not None), None)
+    verdicts = (one.verdict for episode in episodes if (one := _forced(episode, event)) is not None)
+    verdict = next(filter(None, verdicts), None)
     return Action(
         text=text,
         returns=tuple(episode.outcome for episode in sound),
@@ -389,8 +385,5 @@ def _stream(engine: Engine[Any], plan: BucketPlan, *parts: int | str) -> str | N
 
 
 def _seed(engine: Engine[Any], plan: BucketPlan, purpose: str, draft: _Draft, number: int) -> int | None:
-    return (
-        derive(plan.seed, "diagnosis", purpose, draft.decision.event, draft.key, number)
-        if engine.honours_seeds
-        else None
-    )
+    parts = ("diagnosis", purpose, draft.decision.event, draft.key, number)
+    return derive(plan.seed, *parts) if engine.honours_seeds else None

@@ -19,6 +19,7 @@ from hf_credit.files import write
 from hf_credit.rollouts import Decision, Ending, Episode, Verdict
 from hf_credit.safe_io import parse_json, read_text
 
+_KEPT = ("role", "event", "step", "action_ids", "logprobs", "action_text", "reward")
 _MAX_BYTES = 2**32  # of a file of buckets with replays
 _MAX_TOKENS = 2**26  # of all contexts of a bucket; a file contains only the new tokens of each
 
@@ -117,7 +118,7 @@ class Bucket:
 
     def to_json(self) -> str:
         """Writes the bucket as one line of JSON, without states; `from_json` returns an equal bucket."""
-        values = {one.name: getattr(self, one.name) for one in dataclasses.fields(self) if one.name != "state"}
+        values = {name: value for name, value in vars(self).items() if name != "state"}
         for name in ("candidates", "value_only"):
             values[name] = [_action_values(action, self.before) for action in values[name]]
         values["before"] = _decision_values(self.before, ())
@@ -170,17 +171,16 @@ def load_buckets(path: str | Path) -> list[Bucket]:
 
 
 def _action_values(action: Action, before: Sequence[Decision]) -> dict[str, Any]:
-    values = {one.name: getattr(action, one.name) for one in dataclasses.fields(action)}
-    values["replays"] = [
+    replays = [
         {
-            "outcome": episode.outcome,
-            "ending": episode.ending,
-            "metrics": dict(episode.metrics),
-            "decisions": _decision_values(episode.decisions, before),
+            "outcome": one.outcome,
+            "ending": one.ending,
+            "metrics": dict(one.metrics),
+            "decisions": _decision_values(one.decisions, before),
         }
-        for episode in action.replays
+        for one in action.replays
     ]
-    return values
+    return {**vars(action), "replays": replays}
 
 
 class _Tokens:
@@ -221,20 +221,12 @@ def _decision_values(decisions: Sequence[Decision], before: Sequence[Decision]) 
             earlier, one = last[decision.event]
             known = one.context_ids + one.action_ids
             continues = earlier if decision.context_ids[: len(known)] == known else None
-        written.append(
-            {
-                "role": decision.role,
-                "event": decision.event,
-                "step": decision.step,
-                "continues": continues,
-                "context_ids": decision.context_ids if continues is None else decision.context_ids[len(known) :],
-                "action_ids": decision.action_ids,
-                "logprobs": decision.logprobs,
-                "action_text": decision.action_text,
-                "reward": decision.reward,
-                "verdict": None if decision.verdict is None else dataclasses.asdict(decision.verdict),
-            }
-        )
+        own = {
+            "continues": continues,
+            "context_ids": decision.context_ids if continues is None else decision.context_ids[len(known) :],
+            "verdict": None if decision.verdict is None else dataclasses.asdict(decision.verdict),
+        }
+        written.append({**{name: getattr(decision, name) for name in _KEPT}, **own})
         last[decision.event] = place, decision
     return written
 
@@ -247,18 +239,12 @@ def _decisions(values: Iterable[Mapping[str, Any]], before: Sequence[Decision], 
             earlier = [*before, *found][one["continues"]]
             context = earlier.context_ids + earlier.action_ids + context
         read.add(context)
-        found.append(
-            Decision(
-                role=one["role"],
-                event=one["event"],
-                step=one.get("step"),  # files of earlier releases have none
-                state=None,
-                context_ids=context,
-                action_ids=tuple(one["action_ids"]),
-                logprobs=None if one["logprobs"] is None else tuple(one["logprobs"]),
-                action_text=one["action_text"],
-                reward=one["reward"],
-                verdict=None if one["verdict"] is None else Verdict(**one["verdict"]),
-            )
-        )
+        own = {
+            "context_ids": context,
+            "action_ids": tuple(one["action_ids"]),
+            "logprobs": None if one["logprobs"] is None else tuple(one["logprobs"]),
+            "verdict": None if one["verdict"] is None else Verdict(**one["verdict"]),
+        }
+        # Files of earlier releases have no step.
+        found.append(Decision(state=None, **{**{name: one.get(name) for name in _KEPT}, **own}))
     return tuple(found)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from hf_credit.diagnostics.bucket_credit import (
     OnlyInTrainingError,
@@ -25,6 +25,8 @@ from hf_credit.evaluation.statistics import Interval, mean_with_interval
 from hf_credit.methods import Method
 from hf_credit.rollouts import Ledger
 from hf_credit.rollouts.method_context import MethodContext
+
+T = TypeVar("T")
 
 TRUTHS = {
     "shared": "same returns",
@@ -126,7 +128,7 @@ def diagnose(
     The batch of methods that compare across contexts (VPR, outcome reward) is the buckets of an event type.
 
     Args:
-        name: the name of the policy.
+        name: of the policy.
         buckets: as sampled, or from a file.
         methods: the methods to measure, by the name to show; by default those of `standard_methods`.
         context: as in `assigned_credit`; wrap a critic in `RememberedValues`, since its inputs repeat.
@@ -138,9 +140,7 @@ def diagnose(
     """
     if not buckets:
         raise ValueError("a diagnosis needs at least 1 bucket, got none; sample more episodes or other events.")
-    events = list(dict.fromkeys(bucket.event for bucket in buckets))
-    groups = {ALL: list(buckets)} if len(events) > 1 else {}
-    groups |= {event: [bucket for bucket in buckets if bucket.event == event] for event in events}
+    groups = grouped(buckets, lambda bucket: bucket.event)
     found: dict[str, list[CreditQuality]] = {event: [] for event in groups}
     not_measured = {}
     for label, method in (standard_methods(buckets) if methods is None else methods).items():
@@ -162,8 +162,16 @@ def diagnose(
     )
 
 
+def grouped(items: Sequence[T], event: Callable[[T], str]) -> dict[str, list[T]]:
+    """Returns the items by event type, and before these as `ALL` all of them, unless there is one event type."""
+    groups: dict[str, list[T]] = {}
+    for item in items:
+        groups.setdefault(event(item), []).append(item)
+    return groups if len(groups) == 1 else {ALL: list(items), **groups}
+
+
 def _event(event: str, buckets: list[Bucket], credits: Sequence[CreditQuality]) -> EventDiagnosis:
-    answered = [bucket for bucket in buckets if any(_responses(bucket))]
+    answered = [one for one in buckets if any(any(action.responses) for action in one.candidates)]
     responses = [[action.responses for action in bucket.candidates] for bucket in answered]
     found = influence(responses) if answered else None
     every = [action for bucket in buckets for action in (*bucket.candidates, *bucket.value_only)]
@@ -180,10 +188,6 @@ def _event(event: str, buckets: list[Bucket], credits: Sequence[CreditQuality]) 
         chance=influence_by_chance(responses) if answered else math.nan,
         failures=dict(Counter(bucket.failure for bucket in buckets)),
     )
-
-
-def _responses(bucket: Bucket) -> list[str]:
-    return [response for action in bucket.candidates for response in action.responses if response is not None]
 
 
 def _credit(

@@ -19,7 +19,7 @@ from hf_credit.collectors import RolloutBatch
 from hf_credit.collectors.base import TaskRow
 from hf_credit.diagnostics.bucket_credit import bucket_targets
 from hf_credit.diagnostics.bucket_sampling import BucketPlan, decision_buckets
-from hf_credit.diagnostics.diagnosis import ALL
+from hf_credit.diagnostics.diagnosis import grouped
 from hf_credit.diagnostics.fidelity import credit_fidelity, rank_correlations
 from hf_credit.diagnostics.variance import ContextVariance, context_variance
 from hf_credit.environments.randomness import stream
@@ -168,41 +168,31 @@ def training_credit(
         )
     found = [one for one in found if not plan.events or one.decision.event in plan.events]
     drawn = sorted(stream(plan.seed, "training credit").sample(range(len(found)), min(plan.buckets, len(found))))
-    targets = [math.nan] * len(found)
-    unreplayed = 0
-    cost = Ledger()
+    cost, sound = Ledger(), drawn
     if exact is not None:
-        for place, value in zip(drawn, exact([found[place] for place in drawn]), strict=True):
-            targets[place] = value
+        values = exact([found[place] for place in drawn])
     else:
         sound = [place for place in drawn if _can_be_replayed(context.engine, found[place])]
-        unreplayed = len(drawn) - len(sound)
         values, cost = replayed_advantages(context.engine, [found[place] for place in sound], plan)
-        for place, value in zip(sound, values, strict=True):
-            targets[place] = value
+    known = dict(zip(sound, values, strict=True))
+    targets = [known.get(place, math.nan) for place in range(len(found))]
     return TrainingDiagnosis(
         name=name,
         method=method.name,
         events=by_event(found, targets),
         decisions=len({decision.id for episode in collected.episodes for decision in episode.decisions}),
-        unreplayed=unreplayed,
+        unreplayed=len(drawn) - len(sound),
         cost=_difference(context.ledger, spent) + cost,
         about=dict(about or {}),
     )
 
 
 def by_event(decisions: Sequence[TrainedDecision], targets: Sequence[float]) -> tuple[TrainingCredit, ...]:
-    """Computes `credit_quality` for all decisions together, if there are several event types, and for each event type.
-
-    Args:
-        decisions, targets: as in `credit_quality`.
-    """
-    events = list(dict.fromkeys(one.decision.event for one in decisions))
+    """Computes `credit_quality` for all decisions together, if several event types occur, and for each of these."""
     pairs = list(zip(decisions, targets, strict=True))
-    groups = {ALL: pairs} if len(events) != 1 else {}
-    groups |= {event: [pair for pair in pairs if pair[0].decision.event == event] for event in events}
     return tuple(
-        credit_quality(event, [one for one, _ in own], [target for _, target in own]) for event, own in groups.items()
+        credit_quality(event, [one for one, _ in own], [target for _, target in own])
+        for event, own in grouped(pairs, lambda pair: pair[0].decision.event).items()
     )
 
 
@@ -252,7 +242,6 @@ def replayed_advantages(
 
     Args:
         engine: plays with the policy that made the decisions.
-        decisions: the decisions.
         plan: as in `decision_buckets`.
 
     Returns:
@@ -281,7 +270,6 @@ def exact_advantages(
     Args:
         interaction, chat, model: as in `hf_credit.collaborations.exact_values.exact_values`. The model keeps its
             training or evaluation mode.
-        decisions: the decisions.
         max_new_tokens, **options: the limit, `temperature` and `floor` of `exact_values`.
 
     Returns:
@@ -290,18 +278,15 @@ def exact_advantages(
     Raises:
         ValueError: as `exact_values`.
     """
-    states = list(dict.fromkeys(one.decision.state for one in decisions))
+    own = [one.decision for one in decisions]
+    states = list(dict.fromkeys(one.state for one in own))
     was_training = model.training
     options["max_new_tokens"] = max_new_tokens
     values = exact_values(interaction, chat, model, states, **options) if states else []
     found = dict(zip(states, values, strict=True))
     model.train(was_training)
-    return [
-        found[one.decision.state].advantage(one.decision.action_text)
-        if one.decision.action_text in found[one.decision.state].values
-        else math.nan
-        for one in decisions
-    ]
+    known = [(found[one.state], one.action_text) for one in own]
+    return [value.advantage(text) if text in value.values else math.nan for value, text in known]
 
 
 def _can_be_replayed(engine: Engine[Any], one: TrainedDecision) -> bool:
@@ -314,14 +299,12 @@ def _can_be_replayed(engine: Engine[Any], one: TrainedDecision) -> bool:
 
 
 def _difference(after: Ledger, before: Ledger) -> Ledger:
-    return Ledger(
-        scoring_events=after.scoring_events - before.scoring_events,
-        prompt_tokens=after.prompt_tokens - before.prompt_tokens,
-        completion_tokens=after.completion_tokens - before.completion_tokens,
-        decisions={role: count - before.decisions.get(role, 0) for role, count in after.decisions.items()},
-        role_tokens={role: count - before.role_tokens.get(role, 0) for role, count in after.role_tokens.items()},
-        counterfactual_tokens=after.counterfactual_tokens - before.counterfactual_tokens,
-    )
+    def less(more: Any, earlier: Any) -> Any:
+        if isinstance(more, Mapping):
+            return {role: count - earlier.get(role, 0) for role, count in more.items()}
+        return more - earlier
+
+    return Ledger(**{name: less(value, getattr(before, name)) for name, value in vars(after).items()})
 
 
 def _squared_errors(pairs: np.ndarray[Any, Any], counts: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
