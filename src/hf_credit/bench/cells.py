@@ -53,10 +53,8 @@ class Job:
     Attributes:
         method: a name, that of a reference, or `"module:factory"`.
         problem: a name, or `"module:factory"`.
-        dials: of the problem.
         options: of the method, beside `SETTINGS`.
         policy: for the score.
-        critic: the predictions of critics.
         seeds: the number of seeds of learning; 0 for no learning.
         updates: the number of updates for the score.
     """
@@ -89,7 +87,6 @@ def jobs(
     Args:
         names: of methods; all and the references if `None`.
         problems: all but `NAMED_ALONE` if `None`.
-        dials: of the problems.
         policies: from `POLICIES`.
         settings: further fields of `Job`.
     """
@@ -188,7 +185,6 @@ def run(todo: Sequence[Job], path: Path, processes: int | None = None) -> Iterat
     """Computes the cells that a file lacks, in several processes, and yields each once it is written.
 
     Args:
-        todo: the cells.
         path: of JSON lines; cells of incomplete lines and cells that failed are computed again.
         processes: their number; one per core if `None`.
     """
@@ -410,7 +406,6 @@ def learned(job: Job, seeds: Iterable[int], instances: int | None = None) -> Lea
 
     Args:
         job: with the policy `"start"`.
-        seeds: of the curves.
         instances: task rows of an update; those of `instances_of` if `None`.
     """
     start, end, length = _ends(job.problem, json.dumps(job.dials))

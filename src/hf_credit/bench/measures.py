@@ -45,7 +45,6 @@ class Score:
             less the mean of its state, over that of the exact advantages; sampling error is subtracted. NaN if no
             state occurred often enough.
         tokens: of an update.
-        updates: the number of updates.
         seconds: of an update, for collection and credit.
     """
 
@@ -113,7 +112,6 @@ def score(
         critic: the predictions of critics, if the method has any.
         updates: the number of updates, at least 8.
         instances: task rows of an update.
-        seed: of all draws.
 
     Raises:
         ValueError: the method does not fit the problem, or an argument is out of range.
@@ -276,9 +274,7 @@ def learning(
 
     Args:
         method, problem, critic, instances: as in `score`.
-        seed: of all draws.
         step: the norm of an update, as one of `STEPS`.
-        tokens: the budget.
     """
     world = make_problem(problem)
     player = Player(make_method(method), world, TablePolicy(world), critic, instances, derive(seed, "learning"))
@@ -298,7 +294,6 @@ def area(curve: Sequence[tuple[int, float]], tokens: int, start: float, end: flo
 
     Args:
         curve: from `learning`.
-        tokens: the budget.
         start, end: values of J.
     """
     pairs = itertools.pairwise(curve)

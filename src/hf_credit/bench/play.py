@@ -170,11 +170,9 @@ class Player:
 
     Args:
         method: as `hf_credit.methods.make` returns it.
-        problem: to play.
         policy: of the first update.
         critic: the predictions of every critic of the method.
         instances: task rows of an update.
-        seed: of all draws.
         ways: draws instead of the seed.
         truth: of the policy, if already computed.
 

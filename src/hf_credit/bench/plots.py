@@ -28,12 +28,7 @@ WIDTHS = {"": 1300, "_narrow": 390}
 
 
 def draw(cells: Cells, folder: Path) -> list[Path]:
-    """Draws every plot that the cells have data for, for each of `WIDTHS`; returns the files.
-
-    Args:
-        cells: of a run.
-        folder: of the files.
-    """
+    """Draws every plot that the cells have data for, for each of `WIDTHS`; returns the files."""
     import matplotlib
 
     files = []
@@ -52,7 +47,6 @@ def learning(cells: Cells, path: Path, width: int) -> Path:
 
     Args:
         cells: with learning.
-        path: of the PNG.
         width: of the page, in pixels.
     """
     groups = [
@@ -86,7 +80,6 @@ def cost(cells: Cells, path: Path, width: int) -> Path:
 
     Args:
         cells: along dials, from jobs of `hf_credit.bench.cells.along_dials`.
-        path: of the PNG.
         width: of the page, in pixels.
     """
     lines = by_dial(cells)

@@ -33,8 +33,6 @@ class Way:
 
     Attributes:
         probability: of this transition; those of a step sum to 1.
-        node: the next node.
-        reward: of the transition.
         worth: its true value, where the reward is not that.
     """
 

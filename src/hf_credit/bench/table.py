@@ -23,7 +23,6 @@ class TablePolicy:
     """pi(a | v) = softmax of the view's row of logits.
 
     Args:
-        problem: with the views and actions.
         logits: of shape (views, actions); -inf where a view has fewer actions. The problem's initial ones if `None`.
     """
 
@@ -47,7 +46,6 @@ class TablePolicy:
         """Returns the policy after a step.
 
         Args:
-            step: the change of the logits.
             most: the largest change of a logit; a longer step is scaled down as a whole.
         """
         longest = float(np.abs(step).max(initial=0.0))
@@ -61,11 +59,7 @@ class TablePolicy:
 
 
 class TableChat:
-    """Renders each view and each action as one token: token i is view i, and the actions follow.
-
-    Args:
-        problem: with the views and actions.
-    """
+    """Renders each view and each action as one token: token i is view i, and the actions follow."""
 
     template_kwargs: Mapping[str, Any] = {}
 
@@ -108,8 +102,6 @@ class TableSampler:
     """Draws actions from a table.
 
     Args:
-        policy: the table.
-        seed: of the draws.
         choose: draws instead of random numbers: takes probabilities and returns an index.
     """
 

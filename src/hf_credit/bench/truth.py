@@ -30,7 +30,6 @@ class Truth:
     an episode.
 
     Args:
-        policy: a table, with its problem.
         paid: whether r is the reward, which critics learn, instead of the true value.
     """
 
@@ -212,9 +211,7 @@ def solved(policy: TablePolicy, share: float, tolerance: float = 1e-4) -> TableP
     size. Upwards the share is a fraction of the possible gain in J, downwards of the possible loss.
 
     Args:
-        policy: the start.
         share: in (0, 1), or in (-1, 0) downwards.
-        tolerance: of the share.
     """
     start = Truth(policy).start
     end = Truth(_climbed(policy, 400, np.sign(share))).start

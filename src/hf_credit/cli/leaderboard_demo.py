@@ -101,11 +101,6 @@ def run_leaderboard_demo(
     verified in the same manner, the others in this process, which has already enumerated the exact values; they
     contain neither weights nor code.
 
-    Args:
-        what: the settings.
-        folder: a new folder for all files.
-        say: receives lines about the progress.
-
     Raises:
         ValueError: the folder has files, a training failed, or uploads would go through Xet.
     """

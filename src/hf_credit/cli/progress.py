@@ -26,8 +26,6 @@ class Task:
     """A task whose progress is shown.
 
     Args:
-        progress: shows it.
-        name: the label.
         total: the number of steps, or its upper bound.
     """
 

@@ -12,12 +12,7 @@ from hf_credit.trainers.callbacks import headlines
 
 
 class ShowProgress(TrainerCallback):
-    """Shows the number of the update and a few of the latest metrics.
-
-    Args:
-        progress: shows them.
-        name: what is counted.
-    """
+    """Shows the number of the update and a few of the latest metrics."""
 
     def __init__(self, progress: Progress, name: str = "updates") -> None:
         self.progress = progress

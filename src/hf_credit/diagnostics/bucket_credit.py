@@ -176,7 +176,6 @@ def bucket_targets(buckets: Sequence[Bucket], truth: Truth = "estimated", skip: 
     """Returns the target advantage Q(h, a) - V(h) of each `replayed` candidate (paper C3, Appendix I; eq. 20).
 
     Args:
-        buckets: with the candidates.
         truth: `"estimated"` from replays and value-only actions, or `"exact"` as enumerated by `with_exact_values`.
         skip: the number of first replays of each candidate to omit, since credit was computed from them. Value-only
             actions keep all replays.

@@ -29,7 +29,6 @@ class Action:
     """A reply at the context of a bucket, and the results of its replays.
 
     Attributes:
-        text: the reply.
         returns: the outcome of each replay without error, in order.
         responses: for the same replays, the first message of the teammate downstream, that is, the next message of
             another event type; `None` if the episode ended before.
@@ -66,9 +65,7 @@ class Bucket:
 
     Attributes:
         event: the event type of the decision.
-        role: the role that decides.
         key: the key of the context (Appendix C).
-        context: the context as text.
         task: the index of its task among the starts.
         turn: the number of earlier decisions in its episode.
         candidates: different replies, each drawn from the policy; the first is the real one.
@@ -221,7 +218,7 @@ def _decision_values(decisions: Sequence[Decision], before: Sequence[Decision]) 
             earlier, one = last[decision.event]
             known = one.context_ids + one.action_ids
             continues = earlier if decision.context_ids[: len(known)] == known else None
-        own = {
+        own: dict[str, Any] = {
             "continues": continues,
             "context_ids": decision.context_ids if continues is None else decision.context_ids[len(known) :],
             "verdict": None if decision.verdict is None else dataclasses.asdict(decision.verdict),
@@ -239,7 +236,7 @@ def _decisions(values: Iterable[Mapping[str, Any]], before: Sequence[Decision], 
             earlier = [*before, *found][one["continues"]]
             context = earlier.context_ids + earlier.action_ids + context
         read.add(context)
-        own = {
+        own: dict[str, Any] = {
             "context_ids": context,
             "action_ids": tuple(one["action_ids"]),
             "logprobs": None if one["logprobs"] is None else tuple(one["logprobs"]),

@@ -44,10 +44,8 @@ class CreditQuality:
     """How accurate the credit of one method is.
 
     Attributes:
-        method: its name.
         fidelity: Spearman's correlation with each target of `TRUTHS`, with its interval over buckets; NaN if it is not
             defined, for the reason in `status`.
-        status: the status of each fidelity.
         variance: the variance of its credit, in squared units of the credit. VPR and outcome reward divide credit by a
             standard deviation.
     """
@@ -94,11 +92,9 @@ class Diagnosis:
     """The results for one policy.
 
     Attributes:
-        name: the name of the policy.
         events: all event types together if there are several, then each event type in order of occurrence.
         buckets: the buckets that were measured.
         success: greedy success and pass@k with intervals over tasks; empty if no attempts were played.
-        cost: the total cost.
         about: settings as plain values: the model, the task, the plan.
         not_measured: methods that cannot credit buckets, each with the reason in one sentence.
     """
@@ -128,7 +124,6 @@ def diagnose(
     The batch of methods that compare across contexts (VPR, outcome reward) is the buckets of an event type.
 
     Args:
-        name: of the policy.
         buckets: as sampled, or from a file.
         methods: the methods to measure, by the name to show; by default those of `standard_methods`.
         context: as in `assigned_credit`; wrap a critic in `RememberedValues`, since its inputs repeat.

@@ -23,7 +23,6 @@ def draw(diagnoses: Sequence[Diagnosis], path: str | Path) -> Path:
 
     Args:
         diagnoses: at least one.
-        path: the PNG file.
 
     Raises:
         ImportError: matplotlib is missing.

@@ -129,7 +129,6 @@ def fidelity_interval(
         credits, targets: as in `credit_fidelity`.
         confidence: the level of the interval, in (0, 1).
         resamples: the number of resamples, at least 1.
-        seed: of the resampling.
 
     Returns:
         The interval, with `n` the number of buckets. Its ends are NaN with fewer than two buckets or without a

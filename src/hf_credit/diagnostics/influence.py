@@ -99,7 +99,6 @@ def influence_by_chance(
     Args:
         responses, vocabulary, alpha: as in `influence`.
         shuffles: the number of shuffles, at least 1.
-        seed: of the shuffles.
 
     Returns:
         The bias in nats; NaN if no bucket can be measured.

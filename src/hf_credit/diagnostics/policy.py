@@ -31,7 +31,6 @@ class Subject:
     """A policy to diagnose.
 
     Attributes:
-        name: the name of the policy.
         engine: plays with the policy.
         greedy: plays with the policy at temperature 0, for `attempts`.
         trained: the method that it was trained with, if known.
@@ -39,7 +38,6 @@ class Subject:
         logprobs: computes log-probabilities of its tokens for methods that need them; by default those of the sampler.
         end_tokens: the tokens that end its replies; by default that of the tokenizer.
         exact: the arguments of `exact_values` besides interaction, chat and states; `None` computes no exact values.
-        about: settings as plain values.
     """
 
     name: str
@@ -71,7 +69,6 @@ def diagnose_policy(
     """Samples buckets of a policy and diagnoses them, and measures greedy success and pass@k if `attempts` is not 0.
 
     Args:
-        subject: the policy.
         starts: the tasks, one start each.
         plan: the numbers of buckets, candidates and replays.
         methods: methods to measure besides those of `standard_methods`, by the name to show.
@@ -117,7 +114,6 @@ def diagnose_training(
     """Measures the credit of a training update with each method.
 
     Args:
-        subject: the policy.
         starts: the tasks of the update, one start each; their seeds become those of the task rows.
         plan: as in `training_credit`.
         methods: the methods to measure, by the name to show; by default the method that the policy was trained with.

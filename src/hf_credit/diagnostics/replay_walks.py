@@ -30,12 +30,9 @@ class ReplayDiagnosis:
     """The possible gain of replays for one policy.
 
     Attributes:
-        name: the name of the policy.
         gain: the maximum gain, and where to branch.
         critic: the source of the values, `"critic"` or `"means"`.
         explained: the share of the variance of returns that the values explain, at most 1; NaN for equal returns.
-        cost: the cost of the episodes.
-        about: settings as plain values.
     """
 
     name: str
@@ -68,7 +65,6 @@ def diagnose_replays(
 
     Args:
         subject: the policy; its critic provides the values if it was trained by `ppo` or `active_replay`.
-        starts: the tasks.
         most, seed: as in `replay_gain`.
 
     Raises:

@@ -79,7 +79,6 @@ def replay_gain(
         most: the maximum number of live branches per start, for `capped` and `branches`.
         confidence: the level of the interval, which is from a bootstrap over episodes.
         resamples: the number of resamples of the bootstrap.
-        seed: of the bootstrap.
 
     Raises:
         ValueError: there are fewer than 2 episodes, the lists differ in length, or a number is out of range.

@@ -124,7 +124,6 @@ def replies_at_most(episodes: int, most: int, plan: BucketPlan, attempts: int) -
     """Returns the maximum number of replies of a diagnosis, for a progress bar.
 
     Args:
-        episodes: the number of tasks.
         most: the maximum number of replies per episode.
         plan, attempts: as in `diagnose_policy`.
     """

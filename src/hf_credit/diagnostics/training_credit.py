@@ -35,8 +35,6 @@ class TrainedDecision:
     """A decision with credit.
 
     Attributes:
-        episode: its episode.
-        index: its index in the episode.
         instance: the index of its task among the rows.
         credit: its credit; the mean over tokens if tokens have their own.
     """
@@ -77,7 +75,6 @@ class TrainingCredit:
         zeros: the share of credits that are 0, from which nothing is learned.
         fidelity: Spearman's correlation of credit and advantage over all measured decisions, with its interval over
             instances; NaN if it is not defined, for the reason in `status`.
-        status: the status of the fidelity.
         squared_error: the mean of (credit - advantage)^2, with its interval over instances. Credit that is divided by
             a standard deviation has another unit. An estimated advantage adds the noise of its replays.
         variance: the variance of credits of decisions at the same context.
@@ -98,14 +95,11 @@ class TrainingDiagnosis:
     """The results for the credit of one method in one update of one policy.
 
     Attributes:
-        name: the name of the policy.
-        method: the name of the method.
         events: all event types together if there are several, then each event type.
         decisions: the number of decisions of the update.
         unreplayed: the number of drawn decisions that could not be replayed, since their episode does not contain the
             start of their conversation.
         cost: the cost of the update and of the replays.
-        about: settings as plain values.
     """
 
     name: str
@@ -141,10 +135,8 @@ def training_credit(
             `instances_per_update` in training.
         plan: the number of decisions to draw (`buckets`) and their `events`, the replays of each (`replays`), and the
             further replies at its context for the baseline (`value_actions`), each replayed as often.
-        name: the name of the policy.
         exact: computes exact advantages instead of replays: see `exact_advantages`.
         memory: the method's memory; by default that before the first update.
-        about: stored in the result.
 
     Raises:
         ValueError: the method does not fit the Interaction or needs a trainer, there are no value-only actions, or no
@@ -202,7 +194,6 @@ def credit_quality(
     """Compares the credit of decisions with their advantages.
 
     Args:
-        event: the label of the result.
         decisions: the decisions with their credit.
         targets: the advantage of each; NaN if it is not known.
         resamples: the number of bootstrap resamples of the intervals; 0 computes none.

@@ -34,7 +34,6 @@ def recorded_demonstrations(
 
     Args:
         source: a file of JSON lines, which may be untrusted.
-        chat: of the policy.
         interaction: the task; without it, only traces can be read.
 
     Returns:
@@ -53,9 +52,6 @@ def replayed(
     """Plays recorded replies again.
 
     Args:
-        chat: of the policy.
-        state: the first state.
-        replies: in order.
         outcome: the recorded one; `None` if it is not known.
 
     Raises:

@@ -167,7 +167,6 @@ def hold_out(
 
     Args:
         share: of the tasks that are held out, in [0, 1); at least one if above 0, and never all.
-        seed: of their choice.
     """
     tasks = sorted({one.task for one in found})
     count = min(max(1, round(share * len(tasks))), len(tasks) - 1) if share else 0

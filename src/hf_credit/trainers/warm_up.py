@@ -50,7 +50,6 @@ class WarmUpTrainer(SFTTrainer):
         model, args, **others: as for `SFTTrainer`. A sequence longer than `max_length` is an error; `None` allows any.
         demonstrations: to learn from, at least one; rendered with the tokenizer of the model.
         held_out: of other tasks, for the held-out loss.
-        processing_class: the tokenizer of the model.
 
     Raises:
         ValueError: there is no demonstration, one is too long, or a setting would change the tokens.
