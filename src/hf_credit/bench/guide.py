@@ -33,7 +33,9 @@ KINDS: Mapping[str, tuple[str, str]] = {
 
 _NEEDS = {"audits": "auditor", "verdicts": "oracle", "removals": "team"}
 
-_GUIDE = """\
+_PAGE = """\
+# Which method?
+
 Find the row of what you have. If several rows apply, the tables below compare them.
 
 {kinds}
@@ -41,10 +43,9 @@ Find the row of what you have. If several rows apply, the tables below compare t
 The table names the method that was most often the best among those with the same requirements. It is ahead or behind
 on a problem if the 95 % intervals of the areas do not overlap, and among the best if its interval overlaps that of the
 best method. Measure on a problem like yours: `hf-credit bench --method rloo --method ppo --problem chain`. A
-name is the `method` of `CreditTrainer` or of a recipe, and `hf-credit methods NAME` describes it with its options."""
+name is the `method` of `CreditTrainer` or of a recipe, and `hf-credit methods NAME` describes it with its options.
 
-_TASKS = """\
-## For a task like yours
+{pictures}## For a task like yours
 
 {tasks}
 
@@ -57,12 +58,17 @@ Critics are {critic} here. With `exact` critics, which return the exact value, `
 with `noisy`, `taught` or `untaught` ones (`--critic`) they are not. The oracle makes errors only in `verdict` and
 `hack`, and judges actions, not their consequences. Policies are tables, which do not generalise between states as
 networks do.
-All numbers are in `tables.md` beside the cells."""
+All numbers are in `tables.md` beside the cells.
 
-_AGREEMENT = """\
+## Does a cheaper signal learn faster?
+
 This is the rank correlation, over methods, of the signal per token at the start (along the true gradient) with the
-area under the learning curve. Near 1 the cost of signal predicts the best method, near 0 it does not."""
+area under the learning curve. Near 1 the cost of signal predicts the best method, near 0 it does not.
 
+{agreement}
+
+{command} writes this page from the cells.
+"""
 
 _COLUMNS = [
     "method",
@@ -245,40 +251,20 @@ def which_method(cells: Cells, command: str, place: str = "", pictures: Sequence
         ]
         for (problem, dials, policy), order in groups.items()
     ]
-    agreement = prediction(of_defaults(cells))
-    return "\n".join(
-        [
-            "# Which method?",
-            "",
-            _GUIDE.format(
-                kinds=table(
-                    ["You have", "use", "compared with only an outcome", "among the best in"],
-                    [_of_kind(kind, kinds, list(groups.values())) for kind in present],
-                )
-            ),
-            "",
-            *(
-                _PICTURE.format(place=place, name=name, title=title, caption=textwrap.fill(caption, 119))
-                for name, (title, caption) in PICTURES.items()
-                if name in pictures
-            ),
-            _TASKS.format(
-                tasks=table(["Your task", "problem", *(KINDS[kind][1] for kind in present), "exact"], tasks),
-                seeds=max(len(cell.get("areas") or ()) for cell in cells),
-                critic=cells[0]["critic"],
-            ),
-            "",
-            "## Does a cheaper signal learn faster?",
-            "",
-            _AGREEMENT,
-            "",
-            table(
-                ["problem", "methods", "rank correlation"], [[name, str(n), f"{r:.2f}"] for name, n, r in agreement]
-            ),
-            "",
-            f"{code(command)} writes this page from the cells.",
-            "",
-        ]
+    kinds_table = [_of_kind(kind, kinds, list(groups.values())) for kind in present]
+    agreement = [[name, str(n), f"{r:.2f}"] for name, n, r in prediction(of_defaults(cells))]
+    return _PAGE.format(
+        kinds=table(["You have", "use", "compared with only an outcome", "among the best in"], kinds_table),
+        pictures="".join(
+            _PICTURE.format(place=place, name=name, title=title, caption=textwrap.fill(caption, 119)) + "\n"
+            for name, (title, caption) in PICTURES.items()
+            if name in pictures
+        ),
+        tasks=table(["Your task", "problem", *(KINDS[kind][1] for kind in present), "exact"], tasks),
+        seeds=max(len(cell.get("areas") or ()) for cell in cells),
+        critic=cells[0]["critic"],
+        agreement=table(["problem", "methods", "rank correlation"], agreement),
+        command=code(command),
     )
 
 

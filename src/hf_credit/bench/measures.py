@@ -156,14 +156,7 @@ def _at(problem: str | Problem, policy: str | TablePolicy) -> tuple[Problem, Tab
 
 
 def _measured(truth: Truth, played: Sequence[Update], shares: Vector | None, seconds: float) -> Score:
-    """Returns the measures of updates.
-
-    Args:
-        truth: of the policy.
-        played: the updates.
-        shares: their probabilities, if they are all possible ones; `None` for a sample, which has errors.
-        seconds: of all updates together.
-    """
+    """Returns the measures of a sample of updates, which have errors, or of all possible ones with their `shares`."""
     count = len(played)
     # The degrees of freedom; all possible updates are not a sample.
     free = count - 1 if shares is None else math.inf

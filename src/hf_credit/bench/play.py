@@ -108,12 +108,10 @@ class _Drawn(random.Random):
         self._ways = ways
 
     def sample(self, population: Sequence[Any], k: int, *, counts: Any = None) -> list[Any]:
-        """Returns `k` members of a population, in the population's order."""
         every = list(itertools.combinations(population, k))
         return list(every[self._ways.choose([1 / len(every)] * len(every))])
 
     def choices(self, population: Any, weights: Any = None, *, cum_weights: Any = None, k: int = 1) -> list[Any]:
-        """Draws `k` members of a population by their weights, with replacement."""
         shares = [one / sum(weights) for one in weights] if weights else [1 / len(population)] * len(population)
         return [population[self._ways.choose(shares)] for _ in range(k)]
 
@@ -330,7 +328,6 @@ class BenchContext(LocalContext):
         return [(math.log(max(table.probabilities[place], 1e-300)),) for place in places]
 
     def draws(self, *purpose: int | str) -> random.Random:
-        """Returns random numbers, or enumerated ones."""
         draws = super().draws(*purpose)
         return draws if self.ways is None else _Drawn(self.ways, draws.getrandbits(63))
 

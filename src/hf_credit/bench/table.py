@@ -69,15 +69,12 @@ class TableChat:
         self._of = {repr(view): (place,) for place, view in enumerate(problem.views)}
 
     def contexts(self, asked: Sequence[tuple[Any, Any]]) -> list[Any]:
-        """Returns the token of each view."""
         return [self._of[request.messages[-1]["content"]] for request, _ in asked]
 
     def context(self, messages: Sequence[Any], thread: Any = None, tools: Sequence[Any] = ()) -> tuple[int, ...]:
-        """Returns the token of a view."""
         return self._of[messages[-1]["content"]]
 
     def texts(self, replies: Sequence[Sequence[int]], contexts: Sequence[Sequence[int]] = ()) -> list[str]:
-        """Returns the number of each action."""
         return [str(ids[0] - self.first_action) for ids in replies]
 
     def opened(self, context: Sequence[int]) -> str:
@@ -89,7 +86,6 @@ class TableChat:
         return ()
 
     def reply_ids(self, text: str, context: Sequence[int] = (), tools: Sequence[Any] = ()) -> tuple[int, ...]:
-        """Returns the token of an action."""
         return (self.first_action + int(text),)
 
     @property

@@ -163,21 +163,13 @@ class Truth:
 
 @dataclass(frozen=True)
 class _Place:
-    """The policy-independent data of a node.
-
-    Attributes:
-        node: itself.
-        views: for each speaker the index of its view among the problem's views.
-        counts: for each speaker the number of actions.
-        before: the possible actions of first speakers, the shortest first.
-        joint: the transitions by the actions of all speakers; empty at the end.
-    """
+    """The policy-independent data of a node."""
 
     node: Node
-    views: tuple[int, ...]
-    counts: tuple[int, ...]
-    before: tuple[tuple[int, ...], ...]
-    joint: Mapping[tuple[int, ...], Sequence[Way]]
+    views: tuple[int, ...]  # for each speaker the index of its view among the problem's views
+    counts: tuple[int, ...]  # for each speaker the number of actions
+    before: tuple[tuple[int, ...], ...]  # the possible actions of first speakers, the shortest first
+    joint: Mapping[tuple[int, ...], Sequence[Way]]  # by the actions of all speakers; empty at the end
 
 
 @functools.lru_cache(maxsize=64)
