@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -67,15 +68,20 @@ def init_policy(
     typer.echo(f"Wrote {output}. Try: hf-credit evaluate {output}")
 
 
-def create(spec: TaskSpec, config: MicroConfig, output: Path, progress: Progress) -> None:
+def create(
+    spec: TaskSpec, config: MicroConfig, output: Path, progress: Progress, rows: Iterable[Any] | None = None
+) -> None:
     """Builds a policy, warms it up and saves it with its task in the folder `output`.
+
+    Args:
+        rows: the tasks of the scripted play; by default training tasks.
 
     Raises:
         ValueError: a setting is invalid, or the task has neither an oracle nor a scripted player.
     """
     from hf_credit.cli.training_progress import ShowProgress
-    from hf_credit.rollouts.capabilities import Scripted
-    from hf_credit.tasks.rows import own_starts
+    from hf_credit.rollouts.capabilities import Scripted, TaskSource
+    from hf_credit.tasks.rows import starts_of
     from hf_credit.trainers.micro import init_scripted_policy
 
     interaction = spec.build()
@@ -85,6 +91,7 @@ def create(spec: TaskSpec, config: MicroConfig, output: Path, progress: Progress
             f"scripted play needs a task with an oracle or a scripted player, got {spec.name!r} without; choose "
             "another task."
         )
-    starts = progress.over(own_starts(interaction, "train", config.episodes), "scripted play")
+    rows = TaskSource(interaction).tasks("train", config.episodes) if rows is None else rows
+    starts = progress.over(starts_of(rows, "train"), "scripted play")
     init_scripted_policy(interaction, player, starts, output, config, [ShowProgress(progress, "warm-up")])
     spec.complete().save(output)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hf_credit.cli.demo import DemoRecipe, few_threads, folders, make_base, train_both
 from hf_credit.cli.progress import Progress
-from hf_credit.rollouts.capabilities import Scripted, TaskSource
+from hf_credit.rollouts.capabilities import TaskSource
 
 if TYPE_CHECKING:
     from hf_credit.hub.leaderboard.credit_board import PinnedPolicy
@@ -203,26 +203,19 @@ def _credit_policy(folder: Path, board: CreditBoardRecipe) -> Path:
 
     For a collaboration half of the episodes are held-out tasks, as the policy only serves to measure credit.
     """
-    from hf_credit.environments.tasks import task_seed
+    from hf_credit.cli.init_policy import create
     from hf_credit.policies.micro import MicroConfig
-    from hf_credit.rollouts import RolloutRequest
     from hf_credit.tasks.spec import Sampling, TaskSpec
-    from hf_credit.trainers.micro import init_scripted_policy
 
     sampling = Sampling(max_new_tokens=2, temperature=1.0, top_p=1.0, top_k=0)
     shown = {"history": "current", "instructions": False}
     spec = TaskSpec.of_name(board.task, board.options, sampling=sampling, **shown)
-    interaction = spec.build()
-    player = Scripted(interaction).scripted_player(board.quality)
-    assert player is not None
-    count = board.episodes
-    rows = [*TaskSource(interaction).tasks("train", count)]
+    count, rows = board.episodes, None
     if spec.collaboration:
-        rows = [*rows[: count // 2], *TaskSource(interaction).tasks("held_out", count // 2)]
-    starts: list[RolloutRequest[Any]] = [
-        RolloutRequest(task=row, seed=task_seed("train", place)) for place, row in enumerate(rows)
-    ]
-    config = MicroConfig(hidden_size=32, layers=1, heads=2, episodes=count, epochs=5, batch_rows=16)
-    init_scripted_policy(interaction, player, starts, folder, config)
-    spec.complete().save(folder)
+        tasks = TaskSource(spec.build()).tasks
+        rows = [*tasks("train", count // 2), *tasks("held_out", count // 2)]
+    size: dict[str, Any] = {"hidden_size": 32, "layers": 1, "heads": 2}
+    config = MicroConfig(**size, quality=board.quality, episodes=count, epochs=5, batch_rows=16)
+    with Progress() as progress:
+        create(spec, config, folder, progress, rows)
     return folder

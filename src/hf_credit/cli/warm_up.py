@@ -176,7 +176,8 @@ def _starts(
 ) -> list[RolloutRequest[Any]]:
     """The tasks to play: rows of a dataset, or the first of the task's own training tasks."""
     from hf_credit.rollouts import RolloutRequest
-    from hf_credit.tasks.rows import evaluation_starts, own_starts
+    from hf_credit.rollouts.capabilities import TaskSource
+    from hf_credit.tasks.rows import evaluation_starts, starts_of
     from hf_credit.trainers.training import load_rows
 
     if dataset is not None:
@@ -184,7 +185,7 @@ def _starts(
     if job is not None and (job.game.dataset_name or job.game.problem_sets):
         rows = itertools.islice(load_rows(job).train, episodes)
         return [RolloutRequest(task=row, seed=row.get("seed", place)) for place, row in enumerate(rows)]
-    return own_starts(interaction, "train", episodes or _EPISODES)
+    return starts_of(TaskSource(interaction).tasks("train", episodes or _EPISODES), "train")
 
 
 def _walks(

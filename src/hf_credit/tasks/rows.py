@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -72,15 +72,8 @@ def held_out_starts(episodes: int, first: int = 0) -> list[RolloutRequest[Any]]:
     return [RolloutRequest(task={}, seed=seed) for seed in seeds]
 
 
-def own_starts(
-    interaction: Interaction[Any], split: Split, episodes: int, first: int = 0
-) -> list[RolloutRequest[Any]]:
-    """Starts of the tasks `first` to `first + episodes - 1` that the interaction itself generates for a split.
-
-    Raises:
-        ValueError: as for `TaskSource.tasks`.
-    """
-    rows = TaskSource(interaction).tasks(split, episodes, first)
+def starts_of(rows: Iterable[Mapping[str, Any]], split: Split, first: int = 0) -> list[RolloutRequest[Any]]:
+    """Starts of task rows with the seeds of the tasks of a split from index `first` on."""
     return [RolloutRequest(task=row, seed=task_seed(split, first + place)) for place, row in enumerate(rows)]
 
 
@@ -104,7 +97,8 @@ def evaluation_starts(
         ValueError: there are too few tasks, or their columns do not fit.
     """
     if dataset is None:
-        return own_starts(interaction, "held_out", 256 if episodes is None else episodes, first)
+        rows = TaskSource(interaction).tasks("held_out", 256 if episodes is None else episodes, first)
+        return starts_of(rows, "held_out", first)
     if is_problem_set(dataset):
         found = load_problems(dataset).rows
     else:
