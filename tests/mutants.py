@@ -445,8 +445,8 @@ MUTANTS = [
     Mutant(
         "a metric is of the process that recorded it",
         "src/hf_credit/trainers/method_context.py",
-        "everyone = self.gather([(self._values, self._totals)])",
-        "everyone = [(self._values, self._totals)]",
+        "everyone = self.gather([(self._values, self._totals, None if latest is None else in_one_line(latest))])",
+        "everyone = [(self._values, self._totals, None if latest is None else in_one_line(latest))]",
         ["tests/trainers/test_method_context.py::test_a_metric_covers_all_processes_even_if_only_one_recorded_it"],
     ),
     Mutant(
@@ -585,8 +585,8 @@ MUTANTS = [
     Mutant(
         "the Hub sweeps objects of uploads under way",
         f"{_SERVER}objects.py",
-        "if path.name not in used and path.stat().st_mtime < oldest:",
-        "if path.name not in used:",
+        "if SHA256.fullmatch(path.name) and path.name not in used and path.stat().st_mtime < oldest:",
+        "if SHA256.fullmatch(path.name) and path.name not in used:",
         [f"{_TEST_SERVER}test_upkeep.py::test_what_no_commit_has_goes_after_a_day"],
     ),
     Mutant(
@@ -886,10 +886,10 @@ MUTANTS = [
         ],
     ),
     Mutant(
-        "weights get their name before they are whole",
+        "weights of a transfer that broke stay",
         f"{_ASYNC}weights.py",
-        "unfinished = whole.with_suffix(_UNFINISHED)",
-        "unfinished = whole.with_suffix('.safe')",
+        "                new.remove()\n                raise",
+        "                raise",
         [f"{_TEST_ASYNC}test_weights.py::test_a_transfer_that_breaks_leaves_nothing_that_a_server_would_read"],
     ),
 ]

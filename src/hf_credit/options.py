@@ -22,7 +22,7 @@ GroupSize = Annotated[int, Range(2)]
 Share = Annotated[float, Range(0, 1)]
 Positive = Annotated[float, Range(above=0)]
 NotNegative = Annotated[float, Range(0)]
-_OF_EVERY_FACTORY = "Args:\n    group_size: number of episodes per task row."
+_OF_EVERY_FACTORY = "\nArgs:\n    group_size: number of episodes per task row."
 
 
 class Options:

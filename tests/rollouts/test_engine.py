@@ -57,8 +57,8 @@ class TaleInteraction(Interaction[Tale]):
             messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": f"{number}."}]
         if state.fails == "template" and len(state.replies) == state.fails_after:
             messages[-1]["role"] = "nobody"
-        if state.fails == "tokenizer" and len(state.replies) == state.fails_after:
-            messages[-1]["content"] = "\ud800"
+        if state.fails == "content" and len(state.replies) == state.fails_after:
+            messages[-1]["content"] = 5
         return (Request(role="teller", messages=messages),)
 
     def advance(self, state, replies):
@@ -242,8 +242,8 @@ def test_replies_are_not_encoded_again(chat):
         ("pending", 2, 2),
         ("template", 0, 0),
         ("template", 1, 1),
-        ("tokenizer", 0, 0),
-        ("tokenizer", 1, 1),
+        ("content", 0, 0),
+        ("content", 1, 1),
         ("advance", 0, 1),
         ("advance", 1, 2),
         ("reward", 2, 2),
@@ -266,7 +266,7 @@ def test_an_episode_that_fails_ends_in_an_error_and_changes_no_other(chat, metho
     assert len(b.decisions) == kept
     assert b.error
     assert "\n" not in b.error
-    if method not in ("template", "tokenizer"):
+    if method not in ("template", "content"):
         assert b.error == f"RuntimeError: {method} of b"
 
 
