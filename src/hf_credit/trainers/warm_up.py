@@ -73,6 +73,7 @@ class WarmUpTrainer(SFTTrainer):
                 raise ValueError(f"{name} must be {value} for a warm-up, got {getattr(args, name)!r}, {reason}.")
         args = copy.copy(args)
         args.dataset_kwargs, args.remove_unused_columns = {"skip_prepare_dataset": True}, False
+        args.use_cache = True  # transformers writes it into the settings that are saved with the model
         train, evaluated = (dataset_of(one, args.max_length) for one in (demonstrations, held_out))
         if train is None:
             raise ValueError("a warm-up must have a demonstration to learn from, got none; give more episodes.")
