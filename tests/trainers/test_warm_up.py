@@ -105,6 +105,7 @@ def test_it_lowers_the_held_out_loss(tokenizer, tmp_path, shown):
     assert before == pytest.approx(expected_loss(model, shown[18:]), rel=1e-4)
     trainer.train()
     assert trainer.evaluate()["eval_loss"] < before / 2
+    assert model.config.use_cache  # which generation needs, and is saved with the model
 
 
 def test_every_row_is_used_once_per_epoch(tokenizer, tmp_path, shown):
