@@ -163,7 +163,7 @@ def test_a_run_killed_at_random_points_ends_with_bitwise_the_policy_of_an_uninte
 def test_the_last_complete_checkpoint_survives_an_incomplete_one(start: Callable[..., Any], tmp_path: Path) -> None:
     settings = {"max_steps": 2, "save_total_limit": 1}
     touches = end_of(start(tmp_path / "whole", **settings), tmp_path / "whole")["touches"]
-    # Everything of the second checkpoint is written, and its manifest, the file renamed last, is about to get its name.
+    # Everything of the second checkpoint is written, and its manifest, renamed last, is about to get its name.
     last = max(place for place, touch in enumerate(touches) if touch.startswith("os.rename checkpoint-2/"))
     output = tmp_path / "killed"
     process = start(output, deadly=last + 1, **settings)
