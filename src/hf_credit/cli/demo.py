@@ -127,15 +127,12 @@ def demo(
 
 
 def run_demo(recipe: DemoRecipe, output: Path, seeds: int = 1) -> list[Report]:
-    """Runs the demo, prints the results and writes them to `output`.
+    """Runs the demo, prints the results and writes them to `output`; returns the report of each seed.
 
     Args:
         recipe: the settings; its seed is the first.
         output: the folder. Each of several seeds has a subfolder.
         seeds: the number of repetitions, each with a new base policy.
-
-    Returns:
-        The report of each seed.
 
     Raises:
         ValueError: a setting is invalid, or a training failed.

@@ -201,7 +201,7 @@ def bucket_fidelity(
     replays: int | None = None,
     context: MethodContext | None = None,
 ) -> Fidelity:
-    """Computes the `credit_fidelity` of a method on buckets.
+    """Computes the `credit_fidelity` of a method on buckets, over the candidates with a credit and a target.
 
     By default credit and targets use the same returns, as in paper C3, Appendix I. A baseline that the candidates of a
     bucket share does not change their order, so the result measures how well the baselines of different contexts
@@ -211,9 +211,6 @@ def bucket_fidelity(
     Args:
         buckets, method, replays, context: as in `assigned_credit`.
         truth: as in `bucket_targets`.
-
-    Returns:
-        The fidelity over the candidates with a credit and a target.
 
     Raises:
         ValueError: as `assigned_credit` and `bucket_targets`.

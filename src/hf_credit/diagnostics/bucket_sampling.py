@@ -137,14 +137,12 @@ def decision_buckets(
     """Builds buckets of given decisions, by replays of each decision and of value-only actions.
 
     Decisions with the same event type, context and state share a bucket. Its candidates are only their replies.
+    Returns the buckets, the index of the bucket of each decision, and the cost.
 
     Args:
         engine: plays with the policy that made the decisions.
         decisions: pairs of an episode and the index of a decision in it.
         plan: only `replays`, `value_actions`, `common_random_numbers` and `seed` are used.
-
-    Returns:
-        The buckets, the index of the bucket of each decision, and the cost.
 
     Raises:
         ValueError: the recorded state of a decision does not give its context.

@@ -14,16 +14,13 @@ from hf_credit.collaborations.votes import plurality, require_ties
 def free_rider_index(credits: Sequence[float], contributions: Sequence[float]) -> float:
     """Returns the share of positive credit for decisions that contributed nothing to the team's outcome.
 
-        sum max(A, 0) [c <= 0] / sum max(A, 0)
+        sum max(A, 0) [c <= 0] / sum max(A, 0),   in [0, 1]; NaN if no credit is positive
 
     Args:
         credits: the credit A of each decision, in any unit.
         contributions: the contribution c of each decision, in the unit of the outcome: exact
             (`hf_credit.collaborations.exact_coalitions`) or from held-out replays. It must be independent of the
             episodes from which the credit was computed.
-
-    Returns:
-        A number in [0, 1]; NaN if no credit is positive.
 
     Raises:
         ValueError: the lengths differ, or a number is not finite.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from hf_credit.diagnostics.bucket_credit import assigned_credit, bucket_targets
+from hf_credit.diagnostics.bucket_credit import assigned_credit, bucket_targets, known_pairs
 from hf_credit.diagnostics.diagnosis import ALL, TRUTHS, Diagnosis, EventDiagnosis
 from hf_credit.diagnostics.taxonomy import Failure
 from hf_credit.evaluation.plots import require_matplotlib
@@ -61,16 +62,10 @@ def _scatter(axis: Any, one: Diagnosis, event: str) -> None:
     """Plots C3's credit of the candidates against their exact targets, or estimated ones if there are none."""
     buckets = [bucket for bucket in one.buckets if bucket.event == event]
     exact = any(bucket.exact is not None for bucket in buckets)
-    credits = assigned_credit(buckets, "replay_loo")
-    targets = bucket_targets(buckets, "exact" if exact else "estimated")
-    pairs = [
-        pair
-        for own, theirs in zip(credits, targets, strict=True)
-        if len(own) > 1
-        for pair in zip(theirs, own, strict=True)
-        if not any(map(math.isnan, pair))
-    ]
-    axis.scatter([x for x, _ in pairs], [y for _, y in pairs], s=12, alpha=0.4, color=_COLOURS[0])
+    compared = [bucket for bucket in buckets if len(bucket.replayed) > 1]
+    targets = bucket_targets(compared, "exact" if exact else "estimated")
+    pairs = known_pairs(targets, assigned_credit(compared, "replay_loo"))
+    axis.scatter(*(list(chain.from_iterable(side)) for side in pairs), s=12, alpha=0.4, color=_COLOURS[0])
     axis.set_xlabel(f"target advantage ({'exact' if exact else 'estimated from the same returns'})")
     axis.set_ylabel("C3's credit")
     axis.set_title(_label(one.name), fontsize="medium")
@@ -82,8 +77,7 @@ def _fidelities(axis: Any, found: Mapping[str, EventDiagnosis]) -> None:
     values = {
         name: {credit.method: credit.fidelity.get(kind) for credit in own.credits} for name, own in found.items()
     }
-    _bars(axis, values)
-    axis.set_ylabel("credit fidelity")
+    _bars(axis, "credit fidelity", values)
     axis.set_title(f"target: {TRUTHS[kind]}", fontsize="medium")
 
 
@@ -92,8 +86,7 @@ def _variances(axis: Any, found: Mapping[str, EventDiagnosis]) -> None:
         name: {credit.method: credit.variance.within for credit in own.credits if credit.method in _RAW}
         for name, own in found.items()
     }
-    _bars(axis, values)
-    axis.set_ylabel("within-context variance")
+    _bars(axis, "within-context variance", values)
 
 
 _RAW = ("replay_loo", "magrpo", "mappo")  # their credit is in the unit of the reward
@@ -101,8 +94,8 @@ _RAW = ("replay_loo", "magrpo", "mappo")  # their credit is in the unit of the r
 
 def _influences(axis: Any, found: Mapping[str, EventDiagnosis]) -> None:
     known = {name: own for name, own in found.items() if own.influence is not None}
-    _bars(axis, {name: {"influence": own.influence_interval, "by chance": own.chance} for name, own in known.items()})
-    axis.set_ylabel("influence (nats)")
+    values = {name: {"influence": own.influence_interval, "by chance": own.chance} for name, own in known.items()}
+    _bars(axis, "influence (nats)", values)
     axis.set_visible(bool(known))
 
 
@@ -119,8 +112,9 @@ def _failures(axis: Any, found: Mapping[str, EventDiagnosis]) -> None:
     axis.legend(fontsize="x-small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)  # beside the bars
 
 
-def _bars(axis: Any, values: Mapping[str, Mapping[str, Any]]) -> None:
+def _bars(axis: Any, measure: str, values: Mapping[str, Mapping[str, Any]]) -> None:
     """Draws a group of bars per inner name, with a bar per policy, and whiskers for intervals."""
+    axis.set_ylabel(measure)
     groups = list(dict.fromkeys(group for own in values.values() for group in own))
     width = 0.8 / max(1, len(values))
     for number, (policy, own) in enumerate(values.items()):

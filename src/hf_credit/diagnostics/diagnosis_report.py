@@ -59,15 +59,12 @@ _LEGEND = """\
 
 
 def write_diagnosis(diagnoses: Sequence[Diagnosis], folder: str | Path, examples: int = 12) -> Path:
-    """Writes `diagnosis.md`, `diagnosis.json`, `diagnosis.png`, `examples.md` and the buckets of each policy.
+    """Writes `diagnosis.md`, whose path it returns, its numbers, plots and examples, and the buckets of each policy.
 
     Args:
         diagnoses: at least one, with different names.
         folder: created if it does not exist; files of these names are overwritten.
         examples: the number of example buckets per policy.
-
-    Returns:
-        The path of `diagnosis.md`.
 
     Raises:
         ImportError: matplotlib is missing.
@@ -81,14 +78,11 @@ def write_diagnosis(diagnoses: Sequence[Diagnosis], folder: str | Path, examples
 
 
 def write_training_credit(found: Sequence[TrainingDiagnosis], folder: str | Path) -> Path:
-    """Writes `training_credit.md` and `training_credit.json`.
+    """Writes `training_credit.md`, whose path it returns, and `training_credit.json`.
 
     Args:
         found: at least one.
         folder: created if it does not exist; files of these names are overwritten.
-
-    Returns:
-        The path of `training_credit.md`.
     """
     parts = ["# Credit of training", table(*training_table(found)), _TRAINING_LEGEND, *_settings(found)]
     return _write(folder, "training_credit", parts, found)

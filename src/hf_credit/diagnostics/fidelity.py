@@ -50,7 +50,7 @@ class Fidelity:
 
 
 def target_advantages(returns: Sequence[Sequence[float]], value_returns: Sequence[Sequence[float]]) -> Array:
-    """Computes the target advantage of each candidate of a bucket (paper C3, Appendix I).
+    """Computes the target advantage of each candidate of a bucket, in the unit of the reward (paper C3, Appendix I).
 
         Q[j] = mean_t R[j, t],    V = sum over value-only actions of c R / sum of c,    Delta[j] = Q[j] - V
 
@@ -62,9 +62,6 @@ def target_advantages(returns: Sequence[Sequence[float]], value_returns: Sequenc
     Args:
         returns: for each candidate, its returns, at least one, in the unit of the reward.
         value_returns: for each value-only action, drawn from the policy with repetition, its returns.
-
-    Returns:
-        Delta of each candidate, in the unit of the reward.
 
     Raises:
         ValueError: there is no value-only action, an action has no return, or a return is not finite.
@@ -182,27 +179,20 @@ def _pairs(
 
 
 def rank_correlation(first: Sequence[float] | Array, second: Sequence[float] | Array) -> float:
-    """Returns Spearman's rank correlation; values that differ only by rounding are tied.
+    """Returns Spearman's rank correlation of paired numbers, in [-1, 1]; NaN without any or if a side is constant.
 
-    Args:
-        first, second: paired numbers, of equal length.
-
-    Returns:
-        A number in [-1, 1]; NaN without numbers or if either side is constant.
+    Values that differ only by rounding are tied.
     """
     pairs = np.stack([np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)], axis=1)
     return float(rank_correlations(pairs, np.ones((1, len(pairs))))[0])
 
 
 def rank_correlations(pairs: Array, counts: Array) -> Array:
-    """Computes `rank_correlation` of many resamples of pairs at once.
+    """Computes the `rank_correlation` of each of many resamples of pairs.
 
     Args:
         pairs: n x 2 numbers.
         counts: resamples x n, the number of times that each resample contains each pair.
-
-    Returns:
-        The correlation of each resample, in [-1, 1], or NaN.
     """
     middle = (counts.sum(axis=1, keepdims=True) + 1) / 2  # the mean of any ranks
     first, second = (_ranks(column, counts) - middle for column in pairs.T)

@@ -67,16 +67,13 @@ def influence(responses: Responses, vocabulary: int = 64, alpha: float = 1e-2) -
 
     With few replays the estimate is too high: if almost all messages differ, it is near ln J. Compare it with
     `influence_by_chance`. Common random numbers reduce this bias, since a teammate that ignores the message then
-    responds equally to all candidates.
+    responds equally to all candidates. A bucket with one candidate is only counted in `alone`; one without responses
+    has influence 0.
 
     Args:
         responses: see `Responses`. A candidate without replays is omitted.
         vocabulary: the number of distinct symbols, at least 1.
         alpha: the pseudo-count of every active symbol, above 0.
-
-    Returns:
-        The influence. A bucket with one candidate is only counted in `alone`. A bucket without responses
-        has influence 0.
 
     Raises:
         ValueError: an option is out of range.
@@ -91,17 +88,14 @@ def influence(responses: Responses, vocabulary: int = 64, alpha: float = 1e-2) -
 def influence_by_chance(
     responses: Responses, vocabulary: int = 64, alpha: float = 1e-2, shuffles: int = 20, seed: int = 0
 ) -> float:
-    """Estimates the bias of `influence`: its mean after the responses of each bucket are shuffled.
+    """Estimates the bias of `influence`, in nats: its mean after the responses of each bucket are shuffled.
 
     Each shuffle permutes the responses of a bucket among its candidates and keeps the number of each. An influence
-    above this value indicates dependence. The paper reports no such number.
+    above this value indicates dependence. It is NaN if no bucket can be measured. The paper reports no such number.
 
     Args:
         responses, vocabulary, alpha: as in `influence`.
         shuffles: the number of shuffles, at least 1.
-
-    Returns:
-        The bias in nats; NaN if no bucket can be measured.
 
     Raises:
         ValueError: an option is out of range.

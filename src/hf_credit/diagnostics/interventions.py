@@ -39,7 +39,7 @@ def intervention_validity(
     sampled_logprobs: Sequence[float] = (),
     quantile: float = 0.05,
 ) -> dict[str, InterventionValidity]:
-    """Computes the shares of invalid and of out-of-distribution proposals, by family.
+    """Computes the shares of invalid and of out-of-distribution proposals, by family in order of appearance.
 
     A proposal is out of distribution if its mean log-probability per token, under the policy that continues, is below
     the `quantile` of the replies of the same kind that this policy sampled. The paper does not define the term.
@@ -51,9 +51,6 @@ def intervention_validity(
         logprobs: the mean log-probability per token of each proposal, in nats; `None` if it was not scored.
         sampled_kinds, sampled_logprobs: the same for sampled replies.
         quantile: in (0, 1).
-
-    Returns:
-        The result for each family, in order of appearance.
 
     Raises:
         ValueError: lengths differ, or the quantile is out of range.

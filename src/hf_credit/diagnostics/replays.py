@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from torch.nn.utils.rnn import pad_sequence
 
 from hf_credit.credit import replay_blocks, replay_branches, replay_ratio
 from hf_credit.evaluation.statistics import Interval
@@ -94,57 +93,45 @@ def replay_gain(
             "all three for every step."
         )
     noise = _table(
-        [
-            [delta**2 * before for delta, before in zip(own, itertools.accumulate(spread), strict=True)]
-            for own, spread in zip(deltas, spreads, strict=True)
-        ]
+        [delta**2 * before for delta, before in zip(own, itertools.accumulate(spread), strict=True)]
+        for own, spread in zip(deltas, spreads, strict=True)
     )
     spent = _table(tokens)
-    b, c = torch.from_numpy(noise.mean(axis=0)), torch.from_numpy(spent.mean(axis=0))
+    b, c = noise.mean(dim=0), spent.mean(dim=0)
     draws, count = np.random.default_rng(seed), len(noise)
     ratios = []
     for _ in range(resamples):
-        drawn = np.bincount(draws.integers(count, size=count), minlength=count) / count
-        ratios.append(replay_ratio(torch.from_numpy(drawn @ noise), torch.from_numpy(drawn @ spent)))
+        drawn = torch.from_numpy(np.bincount(draws.integers(count, size=count), minlength=count) / count)
+        ratios.append(replay_ratio(drawn @ noise, drawn @ spent))
     low, high = np.quantile(ratios, [(1 - confidence) / 2, (1 + confidence) / 2])
     alive = replay_branches(b, c)
     held = alive.clamp(max=most)
     whole = float(b.sum() * c.sum())
-    numbers = held.tolist()
     return ReplayGain(
         ratio=Interval(mean=replay_ratio(b, c), low=float(low), high=float(high), confidence=confidence, n=count),
         capped=float((b / held).sum() * (c * held).sum()) / whole if whole else 1.0,
         most=most,
-        branches=tuple(after / before for before, after in itertools.pairwise([1.0, *numbers])),
+        branches=tuple(after / before for before, after in itertools.pairwise([1.0, *held.tolist()])),
         blocks=tuple(_blocks(b, c, alive)),
     )
 
 
 def _blocks(b: torch.Tensor, c: torch.Tensor, alive: torch.Tensor) -> list[ReplayBlock]:
-    found, first = [], 0
-    for size in replay_blocks(b, c):
-        last = first + size
-        found.append(
-            ReplayBlock(
-                first=first + 1,
-                last=last,
-                branches=float(alive[first]),
-                noise=_share(b, first, last),
-                tokens=_share(c, first, last),
-            )
+    def share(values: torch.Tensor, first: int, last: int) -> float:
+        return float(values[first:last].sum() / values.sum())
+
+    return [
+        ReplayBlock(
+            first=first + 1,
+            last=last,
+            branches=float(alive[first]),
+            noise=share(b, first, last),
+            tokens=share(c, first, last),
         )
-        first = last
-    return found
+        for first, last in itertools.pairwise(itertools.accumulate(replay_blocks(b, c), initial=0))
+    ]
 
 
-def _share(values: torch.Tensor, first: int, last: int) -> float:
-    whole = float(values.sum())
-    return float(values[first:last].sum()) / whole if whole else math.nan
-
-
-def _table(rows: Sequence[Sequence[float]]) -> NDArray[np.float64]:
+def _table(rows: Iterable[Sequence[float]]) -> torch.Tensor:
     """Returns ragged rows as a matrix, padded with 0."""
-    table = np.zeros((len(rows), max(map(len, rows))))
-    for place, row in enumerate(rows):
-        table[place, : len(row)] = row
-    return table
+    return pad_sequence([torch.tensor(row, dtype=torch.float64) for row in rows], batch_first=True)

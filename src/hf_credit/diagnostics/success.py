@@ -23,9 +23,6 @@ def pass_at_k(samples: int, correct: int, k: int) -> float:
         correct: c, in [0, n].
         k: the number of attempts, in [1, n].
 
-    Returns:
-        A number in [0, 1].
-
     Raises:
         ValueError: a number is out of range.
     """
@@ -42,7 +39,7 @@ def pass_at_k(samples: int, correct: int, k: int) -> float:
 
 
 def mean_pass_at_k(scores: Sequence[Sequence[float | None]], k: int, threshold: float = 1.0) -> float:
-    """Returns the mean of `pass_at_k` over instances.
+    """Returns the mean of `pass_at_k` over instances, in [0, 1].
 
     With one greedy attempt per instance and k = 1 this is the paper's greedy metric, with one sampled attempt pass@1,
     with ten and k = 10 pass@10 (Table 11). Instances may have different numbers of attempts.
@@ -52,9 +49,6 @@ def mean_pass_at_k(scores: Sequence[Sequence[float | None]], k: int, threshold: 
             incorrect ("invalid artifacts, sandbox timeouts and harness errors", Appendix G).
         k: at least 1, and at most the number of attempts at each instance.
         threshold: the minimum score of a correct attempt.
-
-    Returns:
-        A number in [0, 1].
 
     Raises:
         ValueError: there is no instance, or k is out of range.
@@ -100,7 +94,7 @@ def seed_averaged_difference(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> Interval:
-    """Computes the difference of two methods, averaged over seeds, with its paired interval (paper C3, Appendix G).
+    """Computes the mean of a - b over seeds, with its paired interval over all `n` pairs (paper C3, Appendix G).
 
     Each bootstrap resample draws the same instances for both methods, separately for each training seed, and averages
     the mean differences of the seeds. With few instances the interval is Student's. It covers other instances, but not
@@ -109,9 +103,6 @@ def seed_averaged_difference(
     Args:
         a, b: for each training seed, the score of each instance, finite; all seeds have the same instances.
         confidence, resamples, seed: as in `hf_credit.evaluation.statistics.mean_interval`.
-
-    Returns:
-        The interval of the mean of a - b, with `n` the number of pairs.
 
     Raises:
         ValueError: the seeds or instances of a and b do not match, there are fewer than two instances, or a score is

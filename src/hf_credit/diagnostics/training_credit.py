@@ -229,14 +229,13 @@ def credit_quality(
 def replayed_advantages(
     engine: Engine[Any], decisions: Sequence[TrainedDecision], plan: BucketPlan
 ) -> tuple[list[float], Ledger]:
-    """Estimates the advantages of decisions by replays of them and of value-only actions at their contexts.
+    """Estimates the advantages of decisions, and the cost, by replays of them and of value-only actions.
+
+    An advantage is NaN if every replay failed.
 
     Args:
         engine: plays with the policy that made the decisions.
         plan: as in `decision_buckets`.
-
-    Returns:
-        The advantages, NaN if every replay failed, and the cost of the replays.
     """
     buckets, places, cost = decision_buckets(engine, [(one.episode, one.index) for one in decisions], plan)
     values = [
@@ -256,15 +255,14 @@ def exact_advantages(
     max_new_tokens: int,
     **options: Any,
 ) -> list[float]:
-    """Computes exact advantages of decisions by enumeration of all replies, for small policies and short replies.
+    """Computes exact advantages (paper C3, eq. 20) by enumeration, for small policies and short replies.
+
+    The advantage of a reply with a probability below the floor is NaN.
 
     Args:
         interaction, chat, model: as in `hf_credit.collaborations.exact_values.exact_values`. The model keeps its
             training or evaluation mode.
         max_new_tokens, **options: the limit, `temperature` and `floor` of `exact_values`.
-
-    Returns:
-        The advantages (paper C3, eq. 20); NaN for a reply with a probability below the floor.
 
     Raises:
         ValueError: as `exact_values`.
