@@ -10,7 +10,7 @@ from typing import Any
 from hf_credit.bench.cells import DRAWN, Cells, by_dial, grouped, of_defaults
 from hf_credit.bench.guide import LIMIT, limit, ranked
 from hf_credit.bench.play import REFERENCES
-from hf_credit.files import replaced
+from hf_credit.evaluation.plots import require_matplotlib, save
 
 FEATURED = DRAWN[1:]
 """The methods with a colour of their own in plots of more than seven methods."""
@@ -72,7 +72,7 @@ def learning(cells: Cells, path: Path, width: int) -> Path:
     axis.spines[["top", "right", "left"]].set_visible(False)
     axis.tick_params(axis="y", length=0)
     _legend(figure, coloured, width, "exact advantage", bar=True)
-    return _saved(figure, path)
+    return save(figure, path)
 
 
 def cost(cells: Cells, path: Path, width: int) -> Path:
@@ -108,7 +108,7 @@ def cost(cells: Cells, path: Path, width: int) -> Path:
         axis.minorticks_off()
     figure.supylabel("tokens until signal-to-noise is 1 (log scale)", fontsize=9)
     _legend(figure, coloured, width, "exact advantage: the limit", bar=False)
-    return _saved(figure, path)
+    return save(figure, path)
 
 
 def _coloured(methods: set[str]) -> dict[str, dict[str, Any]]:
@@ -121,9 +121,7 @@ def _coloured(methods: set[str]) -> dict[str, dict[str, Any]]:
 
 
 def _figure(width: int, height: float) -> Any:
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width / _INCH, height), dpi=2 * _INCH, layout="constrained")
+    return require_matplotlib()(figsize=(width / _INCH, height), dpi=2 * _INCH, layout="constrained")
 
 
 def _legend(figure: Any, coloured: Mapping[str, Mapping[str, Any]], width: int, limit: str, bar: bool) -> None:
@@ -138,9 +136,3 @@ def _legend(figure: Any, coloured: Mapping[str, Mapping[str, Any]], width: int, 
     if bar:
         handles.append(Line2D([], [], linestyle="", marker=".", color="#bbbbbb", label="other methods"))
     figure.legend(handles=handles, loc="outside upper center", ncols=2 if width < 600 else 5, frameon=False)
-
-
-def _saved(figure: Any, path: Path) -> Path:
-    with replaced(path) as beside:
-        figure.savefig(beside)
-    return path

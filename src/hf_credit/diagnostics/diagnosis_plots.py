@@ -11,10 +11,8 @@ from typing import Any
 from hf_credit.diagnostics.bucket_credit import assigned_credit, bucket_targets, known_pairs
 from hf_credit.diagnostics.diagnosis import ALL, TRUTHS, Diagnosis, EventDiagnosis
 from hf_credit.diagnostics.taxonomy import Failure
-from hf_credit.evaluation.plots import require_matplotlib
-from hf_credit.files import replaced
+from hf_credit.evaluation.plots import COLOURS, require_matplotlib, save
 
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")  # distinct for colour-blind readers
 _CATEGORIES = dict(zip(Failure, ("#009e73", "#d55e00", "#999999", "#cc79a7", "#0072b2", "#dddddd"), strict=True))
 _SLANTED: Mapping[str, Any] = {"rotation": 15, "ha": "right", "rotation_mode": "anchor"}  # for long names
 
@@ -28,13 +26,10 @@ def draw(diagnoses: Sequence[Diagnosis], path: str | Path) -> Path:
     Raises:
         ImportError: matplotlib is missing.
     """
-    require_matplotlib()
-    from matplotlib.figure import Figure
-
     events = [name for name in dict.fromkeys(event.event for one in diagnoses for event in one.events) if name != ALL]
     answered = any(own.influence is not None for one in diagnoses for own in one.events)
     columns = 5 if answered else 4
-    figure = Figure(figsize=(4.2 * columns, 3.8 * len(events)), dpi=100, layout="constrained")
+    figure = require_matplotlib()(figsize=(4.2 * columns, 3.8 * len(events)), dpi=100, layout="constrained")
     rows = figure.subplots(len(events), columns, squeeze=False)
     for event, axes in zip(events, rows, strict=True):
         found = {_label(one.name): own for one in diagnoses for own in one.events if own.event == event}
@@ -48,9 +43,7 @@ def draw(diagnoses: Sequence[Diagnosis], path: str | Path) -> Path:
         for axis in axes:
             axis.grid(alpha=0.25)
             axis.spines[["top", "right"]].set_visible(False)
-    with replaced(path) as beside:
-        figure.savefig(beside)
-    return Path(path)
+    return save(figure, path)
 
 
 def _label(name: str) -> str:
@@ -65,7 +58,7 @@ def _scatter(axis: Any, one: Diagnosis, event: str) -> None:
     compared = [bucket for bucket in buckets if len(bucket.replayed) > 1]
     targets = bucket_targets(compared, "exact" if exact else "estimated")
     pairs = known_pairs(targets, assigned_credit(compared, "replay_loo"))
-    axis.scatter(*(list(chain.from_iterable(side)) for side in pairs), s=12, alpha=0.4, color=_COLOURS[0])
+    axis.scatter(*(list(chain.from_iterable(side)) for side in pairs), s=12, alpha=0.4, color=COLOURS[0])
     axis.set_xlabel(f"target advantage ({'exact' if exact else 'estimated from the same returns'})")
     axis.set_ylabel("C3's credit")
     axis.set_title(_label(one.name), fontsize="medium")
@@ -125,7 +118,7 @@ def _bars(axis: Any, measure: str, values: Mapping[str, Mapping[str, Any]]) -> N
                 continue
             where = place + (number - (len(values) - 1) / 2) * width
             label = policy if place == 0 else None
-            axis.bar(where, mean, width * 0.9, color=_COLOURS[number % len(_COLOURS)], label=label)
+            axis.bar(where, mean, width * 0.9, color=COLOURS[number % len(COLOURS)], label=label)
             low, high = getattr(value, "low", math.nan), getattr(value, "high", math.nan)
             if not math.isnan(low):
                 axis.vlines(where, low, high, color="black", linewidth=1)

@@ -28,7 +28,7 @@ _AS_SHARES = {"reward": "success", "process_reward/mean": "oracle/valid"}
 
 LINES = "Thin lines: logged values. Thick lines: moving averages over a tenth of the updates."
 
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")  # distinct for colour-blind readers
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")  # distinct for colour-blind readers
 
 
 def learning_curves(runs: Sequence[Run], path: str | Path, names: Sequence[str] | None = None) -> Path:
@@ -46,7 +46,7 @@ def learning_curves(runs: Sequence[Run], path: str | Path, names: Sequence[str] 
         ValueError: no run logged any of them.
         ImportError: matplotlib is missing.
     """
-    figure_class = _figure_class()
+    figure_class = require_matplotlib()
     logged = {name for run in runs for entry in run.log for name in entry}
     panels = [panel for panel in PANELS if panel[0] in logged and (names is None or panel[0] in names)]
     if not panels:
@@ -67,9 +67,7 @@ def learning_curves(runs: Sequence[Run], path: str | Path, names: Sequence[str] 
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper center", ncols=len(runs), frameon=False)
     figure.supxlabel(LINES, fontsize=9, color="#555555")
-    with replaced(path) as beside:
-        figure.savefig(beside)
-    return Path(path)
+    return save(figure, path)
 
 
 def _shown_again(runs: Sequence[Run], name: str) -> bool:
@@ -81,7 +79,7 @@ def _shown_again(runs: Sequence[Run], name: str) -> bool:
 def _draw(axis: Any, runs: Sequence[Run], name: str, label: str, is_share: bool) -> None:
     for number, run in enumerate(runs):
         steps, values = run.curve(name)
-        colour = _COLOURS[number % len(_COLOURS)]
+        colour = COLOURS[number % len(COLOURS)]
         axis.plot(steps, values, color=colour, linewidth=0.8, alpha=0.35)
         axis.plot(steps, smoothed(values, max(1, len(values) // 10)), color=colour, linewidth=2, label=run.name)
     axis.set_xlabel("update")
@@ -99,12 +97,15 @@ def smoothed(values: Sequence[float], window: int) -> list[float]:
     return [sum(part) / len(part) for part in parts]
 
 
-def require_matplotlib() -> None:
-    """Checks that matplotlib is installed, before a long computation."""
-    _figure_class()
+def save(figure: Any, path: str | Path) -> Path:
+    """Writes a figure to a PNG file, whole or not at all; returns its path."""
+    with replaced(path) as beside:
+        figure.savefig(beside)
+    return Path(path)
 
 
-def _figure_class() -> Any:
+def require_matplotlib() -> Any:
+    """Returns the class of figures; called before a long computation, to check that matplotlib is installed."""
     try:
         from matplotlib.figure import Figure  # draws without a display, and without pyplot's global state
     except ImportError:
