@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_credit.rollouts import Ending, Engine, Generation, Interaction, Request, RolloutRequest
+from hf_credit.rollouts.samplers import BadReplyError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +168,19 @@ def test_an_exception_of_the_sampler_is_raised_and_other_requests_are_cancelled(
     with pytest.raises(ConnectionError, match="the server is gone"):
         Engine(Tales(), chat, Breaks()).run([RolloutRequest(task={"name": "x", "turns": 1})] * 3)
     assert [one.cancelled() for one in asked] == [True, False, True]
+
+
+def test_a_reply_that_cannot_be_ends_its_own_episode_in_an_error(chat):
+    def reply(context, seed):
+        if chat.tokenizer.decode([context[1]]) == "y":
+            raise BadReplyError("the answer of http://a.b has -7 in its tokens")
+        return babble(context, seed)
+
+    tales = [RolloutRequest(task={"name": name, "turns": 2}) for name in "xyz"]
+    x, y, z = Engine(Tales(), chat, Singles(reply=reply)).run(tales)
+    assert (x.ending, y.ending, z.ending) == (Ending.FINISHED, Ending.ERROR, Ending.FINISHED)
+    assert y.decisions == ()
+    assert "http://a.b" in y.error
 
 
 class Slow(Tales):

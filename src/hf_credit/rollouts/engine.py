@@ -22,6 +22,7 @@ from hf_credit.rollouts.episode import Decision, Ending, Episode
 from hf_credit.rollouts.failures import FailureLog, in_one_line
 from hf_credit.rollouts.interaction import Interaction, Request
 from hf_credit.rollouts.samplers import (
+    BadReplyError,
     GenerateFn,
     Generation,
     SubmittingSampler,
@@ -98,6 +99,7 @@ class _Walk(Generic[S]):
     request_contexts: list[tuple[int, ...]] = field(default_factory=list)  # the context of each request
     replies: list[Generation | None] = field(default_factory=list)
     coming: int = 0  # number of replies or steps that it waits for
+    refused: BadReplyError | None = None  # with which it ends
     step: list[Decision] = field(default_factory=list)
     result: list[S | Exception] = field(default_factory=list)  # the next state or an exception, once it is known
     siblings: Counter[tuple[tuple[int, ...], ...]] | None = None  # replies so far at the fork before this step
@@ -255,6 +257,10 @@ class Engine(Generic[S]):
                 moved = [walk for walk in ready if not walk.coming]
                 # If walks have just ended, others start before the engine waits.
                 moved += arrivals.take(wait=live > 0 and not moved)
+                for walk in moved:
+                    if walk.refused is not None:
+                        with self._errors_end(walk):
+                            raise walk.refused
                 self._act([walk for walk in moved if walk.episode is None and not walk.step], arrivals)
                 for walk in moved:
                     if walk.result:
@@ -511,7 +517,7 @@ class _Arrivals:
             The walks that have all their results.
 
         Raises:
-            Exception: the exception of a future.
+            Exception: the exception of a future, but for a bad reply, with which its walk ends.
         """
         if wait and self._arrived.empty():
             with released(self.lock):
@@ -523,7 +529,10 @@ class _Arrivals:
         complete = []
         for future, walk, take in arrived:
             self._expected.discard(future)
-            take(future.result())
+            try:
+                take(future.result())
+            except BadReplyError as error:
+                walk.refused = error
             walk.coming -= 1
             if not walk.coming:
                 complete.append(walk)

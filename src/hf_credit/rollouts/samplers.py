@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from hf_credit.rollouts.interaction import Interaction
 
 
+class BadReplyError(ConnectionError):
+    """A sampler's reply cannot be one of the policy: the episode that asked for it ends in an error."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Generation:
     """The tokens of a reply.

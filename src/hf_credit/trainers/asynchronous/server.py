@@ -16,6 +16,7 @@ import aiohttp
 
 from hf_credit.boundary import Range, read
 from hf_credit.rollouts import Generation
+from hf_credit.rollouts.samplers import BadReplyError
 from hf_credit.safe_io import parse_json
 from hf_credit.validators import finite_number, whole_number
 
@@ -276,7 +277,7 @@ class Server:
         choice = self._first(self._choice, answer, "choices", "/v1/completions")
         ids, logprobs = choice["token_ids"], choice["logprobs"]["token_logprobs"]
         if len(ids) != len(logprobs):
-            raise ConnectionError(
+            raise BadReplyError(
                 f"a server must give a log-probability for each token of a reply, got {len(logprobs)} for {len(ids)} "
                 f"from {self.url}; serve the policy with vLLM 0.22 or later."
             )
@@ -303,7 +304,7 @@ class Server:
         try:
             return read(kind, answer, f"the answer of the vLLM server at {self.url}{path}")
         except ValueError as error:
-            raise ConnectionError(f"{error} Serve the policy with vLLM 0.22 or later.") from None
+            raise BadReplyError(f"{error} Serve the policy with vLLM 0.22 or later.") from None
 
     async def _asked(self, kind: str, path: str, asked: Mapping[str, Any] | None, replies: bool = False) -> Any:
         """The answer to a request, repeated where that may help.
