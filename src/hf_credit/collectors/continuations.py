@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from hf_credit.collectors.base import Collector, Rollout, RolloutBatch, Single, TaskRow, bound, gives_of
 from hf_credit.options import Count, Options
-from hf_credit.rollouts import Decision, Ending, Interaction, RolloutRequest
+from hf_credit.rollouts import Ending, Interaction, RolloutRequest
 from hf_credit.rollouts.method_context import MethodContext
 
 CONTINUATION = "continuation"
@@ -51,22 +51,20 @@ class Continuations(Options):
             if rollout.episode.ending != Ending.ERROR
             for decision in rollout.episode.decisions
         ]
-        starts = [self._start(decision, seed) for _, decision in origins for seed in range(self.rollouts)]
+        recorded = self.template_kwargs is None
+        starts: list[RolloutRequest[Any]] = [
+            RolloutRequest(state=one.state, seed=seed, contexts={one.event: one.context_ids} if recorded else {})
+            for _, one in origins
+            for seed in range(self.rollouts)
+        ]
         played = context.play(starts, template_kwargs=self.template_kwargs)
         context.total("tokens/continuations", sum(episode.generated_tokens for episode in played))
-        rollouts = []
-        for index, episode in enumerate(played):
-            origin, decision = origins[index // self.rollouts]
-            rollouts.append(
-                Rollout(
-                    episode=episode, instance=origin.instance, trained=False, kind=CONTINUATION, source=decision.id
-                )
-            )
+        rollouts = [
+            Rollout(episode=episode, instance=origin.instance, trained=False, kind=CONTINUATION, source=decision.id)
+            for index, episode in enumerate(played)
+            for origin, decision in [origins[index // self.rollouts]]
+        ]
         return replace(collected, rollouts=(*collected.rollouts, *rollouts))
-
-    def _start(self, decision: Decision, seed: int) -> RolloutRequest[Any]:
-        contexts = {decision.event: decision.context_ids} if self.template_kwargs is None else {}
-        return RolloutRequest(state=decision.state, seed=seed, contexts=contexts)
 
 
 def continuation_values(collected: RolloutBatch) -> list[list[float] | None]:

@@ -92,7 +92,11 @@ class SavedCritic:
         policy, backbone = self.policy, cast(Any, self.model or str(self.folder))
         if self._is_adapter():
             # transformers loads an adapter without a PeftModel, which a second adapter needs.
-            policy = policy if isinstance(policy, PeftModel) else self._peft_policy()
+            if not isinstance(policy, PeftModel):
+                base = load_model(
+                    str(PeftConfig.from_pretrained(str(self.folder)).base_model_name_or_path), dtype="auto"
+                )
+                policy = load_adapter(base.to(policy.device), self.folder)
             backbone = policy.peft_config[policy.active_adapter]
         config = CriticConfig(gradient_checkpointing=False)
         critic = make_critic(self.kind, self.name, backbone, policy, self.tokenizer, config, self.max_tokens)
@@ -105,10 +109,6 @@ class SavedCritic:
         of_adapter = re.compile(rf"\.{re.escape(self.name)}(\.|$)")
         with safe_open(weights_file(self.folder, self.name), "pt") as weights:  # type: ignore[no-untyped-call]
             return any(of_adapter.search(key) for key in weights.keys())  # noqa: SIM118 (not a mapping)
-
-    def _peft_policy(self) -> PeftModel:
-        base = load_model(str(PeftConfig.from_pretrained(str(self.folder)).base_model_name_or_path), dtype="auto")
-        return load_adapter(base.to(self.policy.device), self.folder)
 
 
 def has_critic(folder: str | Path, name: str = "critic") -> bool:

@@ -176,13 +176,10 @@ def _split(card: str) -> tuple[dict[str, Any], str]:
 def _card(template: str, front: Mapping[str, Any], **values: Any) -> str:
     """Renders a template of `card_templates` with `front` as its metadata."""
     text = (importlib.resources.files("hf_credit.hub") / "card_templates" / f"{template}.md").read_text("utf-8")
-    helpers: dict[str, Any] = {"version": __version__, "indented": _indented, "fenced": _fenced, "redacted": redacted}
+    helpers: dict[str, Any] = {"version": __version__, "fenced": _fenced, "redacted": redacted}
+    helpers["indented"] = lambda value: _fenced(json.dumps(redacted(value), indent=1, default=str))
     helpers |= {"escaped": lambda text: escaped(str(text)), "code": lambda text: code(str(text))}
     return f"{RepoCard.from_template(CardData(**front), template_str=text, **helpers, **values)}\n"
-
-
-def _indented(value: Any) -> str:
-    return _fenced(json.dumps(redacted(value), indent=1, default=str))
 
 
 def _fenced(text: str) -> str:

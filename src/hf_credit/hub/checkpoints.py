@@ -75,14 +75,10 @@ def publish_checkpoint(folder: str | Path, repo: str, *, resumable: bool = True,
     url = repo_url(connect(where.get("endpoint"), where.get("token")), repo, "model")
     with OwnFolder() as work:
         files = collect(Path(folder), repo, url, work, resumable)
-        return publish(
-            files,
-            repo,
-            repo_type="model",
-            message=f"Publish {Path(folder).resolve().name}",
-            replaces=_replaced(files),
-            **where,
-        )
+        # An earlier publication may have had more files with these beginnings.
+        folders = {name.rpartition("/")[0] + "/" for name in files if "/" in name and not name.startswith(".eval")}
+        replaces, message = ("model-", "trainer_state-", *folders), f"Publish {Path(folder).resolve().name}"
+        return publish(files, repo, repo_type="model", message=message, replaces=replaces, **where)
 
 
 def collect(folder: Path, repo: str, url: str, work: Path, resumable: bool = True) -> dict[str, Path | bytes]:
@@ -339,9 +335,3 @@ def _base_model(checkpoint: Path, run: Run | None) -> str | None:
     if isinstance(named, str) and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", named) and not Path(named).exists():
         return named
     return None
-
-
-def _replaced(files: Mapping[str, Path | bytes]) -> tuple[str, ...]:
-    """Returns path prefixes under which an earlier publication may have had more files."""
-    folders = {name.rpartition("/")[0] + "/" for name in files if "/" in name and not name.startswith(".eval")}
-    return ("model-", "trainer_state-", *sorted(folders))

@@ -33,8 +33,10 @@ def episode_row(
     """
     spec = facts["task"]
     has_final = episode.final_state is not None
+    replies = [list(decision.action_ids) for decision in episode.decisions]
+    identity = compact_json([place, start.seed, replies, list(episode.branch)])
     return {
-        "id": _episode_id(place, episode, start),
+        "id": hashlib.sha256(identity.encode()).hexdigest()[:24],
         "environment": spec.get("environment") or spec.get("collaboration"),
         "options": compact_json(spec.get("environment_options") or spec.get("collaboration_options") or {}),
         "task": compact_json(dict(start.task or {})),
@@ -79,7 +81,7 @@ def decision_rows(
     steps = {id(decision): step for step, made in enumerate(episode.steps) for decision in made}
     write = Replayable(interaction).state_to_json
     for index, decision in enumerate(episode.decisions):
-        text = _unicode(decision.action_text)
+        text, audit = _unicode(decision.action_text), decision.extras.get(AUDIT)
         yield {
             "episode_id": episode_id,
             "index": index,
@@ -96,7 +98,7 @@ def decision_rows(
             "broken_text": None if text == decision.action_text else json.dumps(decision.action_text),
             "reward": decision.reward,
             "verdict": None if decision.verdict is None else vars(decision.verdict),
-            "audit": _audit_text(decision.extras[AUDIT]) if AUDIT in decision.extras else None,
+            "audit": None if audit is None else compact_json({**vars(audit), "true_hacks": sorted(audit.true_hacks)}),
             "trained": decision.trained,
             "credits": [
                 {"estimator": estimator, "values": _listed(by_id[decision.id])}
@@ -165,7 +167,8 @@ def credits_of(decisions: Iterable[Mapping[str, Any]]) -> Credits:
     credits: dict[str, dict[str, float | Sequence[float] | None]] = {}
     for row in decisions:
         for credit in row["credits"] or ():
-            credits.setdefault(credit["estimator"], {})[row["id"]] = _values(credit["values"])
+            first, *rest = credit["values"] or [None]
+            credits.setdefault(credit["estimator"], {})[row["id"]] = (first, *rest) if rest else first
     return credits
 
 
@@ -192,16 +195,6 @@ def trace(row: Mapping[str, Any]) -> bytes:
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()
 
 
-def _episode_id(place: int, episode: Episode, start: RolloutRequest[Any]) -> str:
-    replies = [list(decision.action_ids) for decision in episode.decisions]
-    identity = compact_json([place, start.seed, replies, list(episode.branch)])
-    return hashlib.sha256(identity.encode()).hexdigest()[:24]
-
-
-def _audit_text(audit: Audit) -> str:
-    return compact_json({**vars(audit), "true_hacks": sorted(audit.true_hacks)})
-
-
 def _audit_of(text: str) -> Audit:
     values = parse_json(text, broken_text=True)
     try:
@@ -217,12 +210,6 @@ def _listed(credit: float | Sequence[float] | None) -> list[float]:
     if credit is None:
         return []
     return [float(credit)] if isinstance(credit, int | float) else [float(value) for value in credit]
-
-
-def _values(values: Sequence[float]) -> float | Sequence[float] | None:
-    if not values:
-        return None
-    return values[0] if len(values) == 1 else tuple(values)
 
 
 def _unicode(text: str) -> str:

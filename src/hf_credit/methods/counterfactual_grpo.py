@@ -183,9 +183,9 @@ class CounterfactualAdvantages(Options):
         pairs = {role: _matched(collected, without(self._removed_for(role))) for role in self.roles}
 
         # Running moments over all processes (eqs. 2 and 3)
-        batch = _of_all_processes(
-            {name: values for role in self.roles for name, values in self._streams(role, pairs[role])}, context
-        )
+        own = dict(stream for role in self.roles for stream in self._streams(role, pairs[role]))
+        gathered = context.gather([own])
+        batch = {name: [value for of_process in gathered for value in of_process[name]] for name in own}
         updated = memory.updated(batch, self.decay)
         moments = updated if self.order == "current" else memory
         self._log(batch, moments, context)
@@ -200,7 +200,8 @@ class CounterfactualAdvantages(Options):
             eps = None if self.reward == "bonus" else self.eps
             advantages = {role: _within_prompt(rewards[role], pairs[role], eps) for role in self.roles}
         else:  # or its share of the team's advantage (Appendix B.3)
-            pairs = _with_all_roles(pairs)
+            rows = set.intersection(*({one.row for one in of_role} for of_role in pairs.values()))
+            pairs = {role: [one for one in of_role if one.row in rows] for role, of_role in pairs.items()}
             advantages = self._allocated(pairs)
         credits = _by_decision(collected, pairs, advantages)
         if self.train_solo:
@@ -333,16 +334,6 @@ def _matched(collected: RolloutBatch, kind: str) -> list[Pair]:
         if others:
             pairs.append(one._replace(other=sum(others) / len(others)))
     return pairs
-
-
-def _with_all_roles(pairs: Mapping[str, Sequence[Pair]]) -> dict[str, list[Pair]]:
-    rows = set.intersection(*({one.row for one in of_role} for of_role in pairs.values()))
-    return {role: [one for one in of_role if one.row in rows] for role, of_role in pairs.items()}
-
-
-def _of_all_processes(streams: Mapping[str, list[float]], context: MethodContext) -> dict[str, list[float]]:
-    of_processes = context.gather([streams])
-    return {name: [value for of_process in of_processes for value in of_process[name]] for name in streams}
 
 
 def _within_prompt(rewards: Sequence[float], pairs: Sequence[Pair], eps: float | None) -> list[float | None]:

@@ -14,12 +14,12 @@ import torch
 from hf_credit.boundary import Range
 from hf_credit.collectors import Collector, RolloutBatch, Tree, VisitedContexts
 from hf_credit.credit import full_mean, group_scaled, leave_one_out, value_assisted
-from hf_credit.critics.inputs import joint_histories
+from hf_credit.critics.inputs import context_inputs, joint_histories
 from hf_credit.methods.base import Credit, CriticTargets, Method, paper
 from hf_credit.methods.trees import step_weights
 from hf_credit.options import Count, Options, Positive, Share, with_parts
 from hf_credit.rollouts.buckets import Alternative, alternatives
-from hf_credit.rollouts.method_context import CriticInput, MethodContext
+from hf_credit.rollouts.method_context import MethodContext
 
 PAPER = paper(
     "Contextual Counterfactual Credit Assignment for Multi-Agent Reinforcement Learning in LLM Collaboration",
@@ -66,14 +66,21 @@ class LeaveOneOut(Options):
         critic_targets = []
         predicted: list[float] | None = None
         if self.value_assistance:
-            inputs = [_critic_input(collected, alternative) for alternative in compared]
+            places = (one.place for one in compared)
+            histories = [joint_histories(collected.episodes[row])[turn] for row, turn in places]
+            messages = (one.decision.action_ids for one in compared)
+            inputs = context_inputs([one + message for one, message in zip(histories, messages, strict=True)])
             values = context.values(inputs)
             critic_targets.append(
                 CriticTargets(inputs=inputs, targets=[(one.mean_outcome,) for one in compared], values=values)
             )
             predicted = [value for (value,) in values]
         credits = self._credits(compared, predicted)
-        _log_buckets(compared, credits, context)
+        if compared:
+            sizes = list(Counter(one.bucket for one in compared).values())
+            context.total("buckets/count", len(sizes))
+            context.mean("buckets/alternatives", sizes)
+            context.mean("buckets/alone", [float(credit is None) for credit in credits])
         return Credit(
             decisions={one.decision.id: credit for one, credit in zip(compared, credits, strict=True)},
             weights=step_weights(collected) if self.equal_steps else {},
@@ -165,18 +172,3 @@ def _refuse_impossible_layout(
         )
     if scores != budget:
         raise ValueError(f"budget must equal {layout} = {scores}, got {budget}; change one of them.")
-
-
-def _critic_input(collected: RolloutBatch, alternative: Alternative) -> CriticInput:
-    """All messages up to that of an alternative, including it."""
-    row, turn = alternative.place
-    ids = joint_histories(collected.episodes[row])[turn] + alternative.decision.action_ids
-    return CriticInput(ids=ids, at=(len(ids),))
-
-
-def _log_buckets(compared: Sequence[Alternative], credits: Sequence[float | None], context: MethodContext) -> None:
-    if compared:
-        sizes = list(Counter(alternative.bucket for alternative in compared).values())
-        context.total("buckets/count", len(sizes))
-        context.mean("buckets/alternatives", sizes)
-        context.mean("buckets/alone", [float(credit is None) for credit in credits])

@@ -75,7 +75,10 @@ def rank(outcomes: Mapping[str, Outcomes], alpha: float = ALPHA, resamples: int 
     means = {name: table.mean(axis=0) for name, table in tables.items()}
     pairs = list(itertools.combinations(means, 2))
     drawn = max(resamples, round(4 * len(pairs) / alpha))
-    p_values = [_p_value(means[a], means[b], drawn) for a, b in pairs]
+    p_values = [
+        1.0 if np.array_equal(means[a], means[b]) else permutation_test(means[a], means[b], resamples=drawn).p_value
+        for a, b in pairs
+    ]
     worse: dict[str, set[str]] = {name: set() for name in means}
     better: dict[str, set[str]] = {name: set() for name in means}
     for (a, b), p in zip(pairs, holm(p_values) if pairs else (), strict=True):
@@ -129,7 +132,3 @@ def score_interval(
         means.append(((checkpoints @ table) * tasks).sum(axis=1))
     low, high = np.quantile(np.concatenate(means), [(1 - confidence) / 2, (1 + confidence) / 2])
     return Interval(mean=float(table.mean()), low=float(low), high=float(high), confidence=confidence, n=columns)
-
-
-def _p_value(a: NDArray[np.float64], b: NDArray[np.float64], resamples: int) -> float:
-    return 1.0 if np.array_equal(a, b) else permutation_test(a, b, resamples=resamples).p_value

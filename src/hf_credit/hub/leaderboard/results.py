@@ -15,12 +15,12 @@ from hf_credit.hub.leaderboard.entries import Entry, read_entry
 from hf_credit.hub.leaderboard.ranking import Ranked, rank
 from hf_credit.hub.leaderboard.records import SELF_REPORTED, Record, record_path
 from hf_credit.hub.leaderboard.seasons import Season
+from hf_credit.safe_io import read_text
 
 GAMES = {"relay": "number_relay", **{name: name for name in ("sum_vote", "tic_tac_toe", "evidence")}}
 """The benchmark problem that equals the task of a board, by the name of the task."""
 
 RANKINGS_FILE = "rankings.parquet"
-_MOST_RECORD = 64 * 2**20  # bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +120,7 @@ def read_results(folder: str | Path, season: Season) -> Results:
             if path.stem != name:
                 raise ValueError("an entry must have its digest as its name, got another name.")
             record_file = folder / record_path(name)
-            record = Record.read(_bounded(record_file), season) if record_file.is_file() else None
+            record = Record.read(read_text(record_file).encode(), season) if record_file.is_file() else None
             if record is not None and (record.entry, record.board) != (name, entry.board):
                 raise ValueError("a record must be that of the entry in its file name, got another entry's.")
             rows.append(Row(id=name, entry=entry, record=record))
@@ -226,13 +226,3 @@ def _ranks(results: Results, board: str) -> list[Ranked]:
         if row.record and row.record.ranked_in(results.season)
     }
     return rank(verified) if verified else []
-
-
-def _bounded(path: Path) -> bytes:
-    with path.open("rb") as file:
-        content = file.read(_MOST_RECORD + 1)
-    if len(content) > _MOST_RECORD:
-        raise ValueError(
-            f"a record must have at most {_MOST_RECORD} bytes, got more in {path.name[:80]!r}; verify it again."
-        )
-    return content
