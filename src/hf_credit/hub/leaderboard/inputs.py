@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import re
 import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
-from hf_credit.hub.safety import check_json
+from hf_credit.hub.safety import MOST_JSON_DEPTH
+from hf_credit.safe_io import parse_json
 
 MOST_BYTES = 256 * 2**10
 """The maximum size of an entry, a season or a season's secret."""
@@ -36,14 +36,9 @@ def strict_json(content: bytes, what: str = "an entry") -> Any:
     if len(content) > MOST_BYTES:
         raise ValueError(f"{what} must have at most {MOST_BYTES} bytes, got {len(content)}; shorten it.")
     try:
-        check_json(content)
-        return json.loads(
-            content.decode("utf-8"),
-            parse_constant=_finite,
-            parse_float=_finite,
-            parse_int=_whole,
-            object_pairs_hook=_unique,
-        )
+        text = content.decode("utf-8")
+        parse_json(text, most_depth=MOST_JSON_DEPTH, finite=True)
+        return json.loads(text, parse_int=_whole, object_pairs_hook=_unique)
     except ValueError as error:
         raise ValueError(f"{what} must be JSON with unique names and finite numbers: {str(error)[:300]}") from None
 
@@ -136,12 +131,6 @@ def mapping(value: Any, what: str, names: frozenset[str] | None = None) -> Mappi
             f"{what} must have the fields {', '.join(sorted(names))}, got {wrong[:80]!r} wrong; {remedy}."
         )
     return value
-
-
-def _finite(text: str) -> float:
-    if not math.isfinite(number := float(text)):
-        raise ValueError(f"a number must be finite, got {text[:100]}; correct it.")
-    return number
 
 
 def _whole(text: str) -> int:
