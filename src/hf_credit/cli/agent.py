@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from hf_credit.cli.options import parse_options
+from hf_credit.cli.quiet import be_quiet
 
 agent = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
@@ -41,7 +42,6 @@ def check(
     from hf_credit.agents.check import SETTLE
     from hf_credit.agents.check import check as checked
     from hf_credit.agents.interaction import AgentInteraction
-    from hf_credit.cli.quiet import be_quiet
     from hf_credit.rollouts.dry_run import first_rows
     from hf_credit.tasks.rows import load_splits, require_split
     from hf_credit.tasks.spec import agent_named

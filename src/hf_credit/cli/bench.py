@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from hf_credit.cli.options import parse_options
+from hf_credit.cli.progress import Progress
 from hf_credit.files import write
 
 
@@ -67,7 +68,6 @@ def bench(
     from hf_credit.bench.measures import POLICIES, make_problem
     from hf_credit.bench.play import REFERENCES, Critic
     from hf_credit.bench.problems import PROBLEMS
-    from hf_credit.cli.progress import Progress
     from hf_credit.evaluation.plots import require_matplotlib
     from hf_credit.evaluation.statistics import mean_with_interval
     from hf_credit.methods import METHODS

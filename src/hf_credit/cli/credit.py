@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from hf_credit.cli.options import MethodOptions, parse_options
+from hf_credit.cli.progress import print_rows
 from hf_credit.files import write
 
 _MAX_FAILURES_SHOWN = 10
@@ -42,7 +43,6 @@ def credit(
       hf-credit credit traces.jsonl --method mt_grpo --method-option turn_weight=0.5 --page trace.html
     """
     from hf_credit import methods
-    from hf_credit.cli.progress import print_rows
     from hf_credit.evaluation.credit_tables import in_one_line, short_reply
     from hf_credit.evaluation.episode_page import rounded, write_episode_page
     from hf_credit.evaluation.traces import credit_traces

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hf_credit.cli.progress import Progress, print_rows
+from hf_credit.cli.quiet import be_quiet
 from hf_credit.files import write
 
 if TYPE_CHECKING:
@@ -138,7 +139,6 @@ def run_demo(recipe: DemoRecipe, output: Path, seeds: int = 1) -> list[Report]:
         ValueError: a setting is invalid, or a training failed.
         ImportError: scipy or matplotlib is missing.
     """
-    from hf_credit.cli.quiet import be_quiet
     from hf_credit.evaluation.plots import require_matplotlib
     from hf_credit.evaluation.report import write_report
     from hf_credit.evaluation.statistics import mean_interval

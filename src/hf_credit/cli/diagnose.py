@@ -11,6 +11,7 @@ import typer
 from hf_credit.cli.options import parse_options, typed_code, with_options
 from hf_credit.cli.played import AsJson, ModelArgument, Played, warn_of_own_replies
 from hf_credit.cli.progress import Progress, print_rows
+from hf_credit.cli.quiet import be_quiet
 from hf_credit.trust import Consent
 from hf_credit.validators import one_of
 
@@ -105,8 +106,6 @@ def diagnose(
       hf-credit diagnose runs/relay_micro --protocol training --method magrpo --method-option group_size=4
       hf-credit diagnose runs/sudoku_micro --protocol replays --episodes 512
     """
-    from hf_credit.cli.quiet import be_quiet
-
     be_quiet()  # before the imports that print warnings
     from hf_credit.diagnostics import diagnosis_report as report
     from hf_credit.diagnostics.bucket_sampling import BucketPlan

@@ -11,6 +11,7 @@ import typer
 from hf_credit.cli.options import with_options
 from hf_credit.cli.played import AsJson, ModelArgument, Played, warn_of_own_replies
 from hf_credit.cli.progress import Progress, print_rows
+from hf_credit.cli.quiet import be_quiet
 from hf_credit.files import write
 
 if TYPE_CHECKING:
@@ -52,8 +53,6 @@ def evaluate(
       hf-credit evaluate runs/qwen3_4b_math --dataset math500/test --temperature 0
       hf-credit evaluate runs/tic_tac_toe_vpr --option opponent=mcts --option opponent_simulations=1000
     """
-    from hf_credit.cli.quiet import be_quiet
-
     be_quiet()  # before the imports that print warnings
     spec = played.spec(model)  # before seconds of imports, as it raises if the task cannot be played
     from hf_credit.evaluation.markdown import plain

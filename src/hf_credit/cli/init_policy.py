@@ -10,6 +10,7 @@ import typer
 
 from hf_credit.cli.options import EnvironmentOptions, TaskName, parse_options
 from hf_credit.cli.progress import Progress
+from hf_credit.cli.quiet import be_quiet
 
 if TYPE_CHECKING:
     from hf_credit.policies.micro import MicroConfig
@@ -44,8 +45,6 @@ def init_policy(
       hf-credit init-policy sudoku runs/sudoku_base --option size=4 --option blanks=8 --quality 0.8
       hf-credit init-policy relay runs/relay_base
     """
-    from hf_credit.cli.quiet import be_quiet
-
     be_quiet()  # before the imports that print warnings
     from hf_credit.policies.micro import MICRO_SAMPLING, MicroConfig
     from hf_credit.tasks import TaskSpec

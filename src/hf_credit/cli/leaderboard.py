@@ -13,6 +13,7 @@ import typer
 
 from hf_credit.cli.played import AsJson
 from hf_credit.cli.progress import print_rows
+from hf_credit.cli.quiet import be_quiet
 from hf_credit.cli.submit import EndpointOption
 
 if TYPE_CHECKING:
@@ -252,8 +253,6 @@ def demo(
     Example:
       hf-credit leaderboard demo
     """
-    from hf_credit.cli.quiet import be_quiet
-
     os.environ.setdefault("HF_HUB_DISABLE_XET", "1")  # not supported by local-hub; huggingface_hub reads it on import
     be_quiet()
     from hf_credit.cli.leaderboard_demo import SMALL, BoardDemo, run_leaderboard_demo
@@ -273,8 +272,6 @@ def demo(
 
 
 def _hub(endpoint: str | None) -> Hub:
-    from hf_credit.cli.quiet import be_quiet
-
     be_quiet()  # before the imports that print warnings
     from hf_credit.hub.leaderboard.sources import Hub
 

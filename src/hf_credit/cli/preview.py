@@ -6,6 +6,10 @@ from typing import Annotated
 
 import typer
 
+from hf_credit.cli.progress import Progress
+from hf_credit.cli.quiet import be_quiet
+from hf_credit.recipes import find
+
 
 def preview(
     context: typer.Context,
@@ -23,10 +27,6 @@ def preview(
       hf-credit preview sudoku_micro
       hf-credit preview recipe.yaml --model_name_or_path HuggingFaceTB/SmolLM2-135M-Instruct --tasks 16
     """
-    from hf_credit.cli.progress import Progress
-    from hf_credit.cli.quiet import be_quiet
-    from hf_credit.recipes import find
-
     be_quiet()
     from hf_credit.trainers.preview import preview as look
 

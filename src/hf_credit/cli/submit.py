@@ -11,6 +11,7 @@ import typer
 
 from hf_credit.cli.options import DeviceOption, MethodOptions, parse_options
 from hf_credit.cli.progress import Progress
+from hf_credit.cli.quiet import be_quiet
 from hf_credit.files import write
 
 BenchmarkOption = Annotated[str, typer.Option(help="The dataset of the season, as owner/name.")]
@@ -58,8 +59,6 @@ def submit(
       hf-credit submit runs/relay_micro relay --publish-as me/relay --benchmark them/benchmark
       hf-credit submit --method replay_loo "relay credit" --benchmark them/benchmark
     """
-    from hf_credit.cli.quiet import be_quiet
-
     be_quiet()  # before the imports that print warnings
     from hf_credit.hub.leaderboard.sources import Hub
     from hf_credit.hub.leaderboard.submission import make_credit_submission, make_submission, propose, publish_run

@@ -9,6 +9,10 @@ from typing import Annotated
 
 import typer
 
+from hf_credit.cli.progress import Progress
+from hf_credit.cli.quiet import be_quiet
+from hf_credit.recipes import find
+
 
 def train(
     context: typer.Context,
@@ -58,9 +62,6 @@ def train(
         raise ValueError(
             f"the first argument must be a recipe, got {recipe!r}; name a file, or a recipe of hf-credit recipes."
         )
-    from hf_credit.cli.quiet import be_quiet
-    from hf_credit.recipes import find
-
     arguments = [*(["--config", str(find(recipe))] if recipe else []), *fields]
     be_quiet()
     if helped:
@@ -68,7 +69,6 @@ def train(
 
         typer.echo(f"{context.get_help()}\n\n{describe_fields(arguments)}")
         return
-    from hf_credit.cli.progress import Progress
     from hf_credit.cli.training_progress import ShowProgress
     from hf_credit.evaluation.credited import EPISODES_FILE
     from hf_credit.trainers.recipes import read_job

@@ -14,6 +14,7 @@ from hf_credit.cli.credit import say_skipped
 from hf_credit.cli.options import DatasetOption, OracleOptions, SplitOption, named_oracle, with_options
 from hf_credit.cli.played import ModelArgument, Prompted
 from hf_credit.cli.progress import Progress, print_rows
+from hf_credit.cli.quiet import be_quiet
 from hf_credit.files import write
 
 if TYPE_CHECKING:
@@ -77,8 +78,6 @@ def warm_up(
       hf-credit warm-up runs/warm --traces runs/trained/episodes.jsonl --output runs/warmer
       hf-credit warm-up Qwen/Qwen3-0.6B --traces logs.jsonl --output runs/from_logs
     """
-    from hf_credit.cli.quiet import be_quiet
-
     be_quiet()
     if traces and (script or oracle or dataset or episodes):
         raise ValueError("--traces are learned as they are, got a player or tasks beside them; leave these out.")
