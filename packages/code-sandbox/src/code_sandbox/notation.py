@@ -14,7 +14,7 @@ import re
 from typing import Any
 
 COMMANDS = frozenset({
-    "frac", "sqrt", "int", "pi", "infty", "cdot", "times", "div", "pm", "mp", "binom", "left", "right",
+    "frac", "sqrt", "pi", "infty", "cdot", "times", "div", "pm", "mp", "binom", "left", "right",
     "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "log", "ln", "exp",
     "lfloor", "rfloor", "lceil", "rceil", "lvert", "rvert", "vert", "max", "min", "gcd", "lcm", "mod",
     "cup", "cap", "setminus", "emptyset", "varnothing", "in", "le", "ge", "leq", "geq", "lt", "gt", "ne", "neq",
@@ -98,6 +98,8 @@ def refusal_of_tree(tree: Any) -> str | None:
                 return "a function has a long name"
         elif kind.__name__ not in _NODES or kind.__module__.partition(".")[0] not in _PACKAGES:
             return f"it has a part of kind {kind.__name__[:40]}"
+        if kind.__name__ == "Integral" and any(len(bounds) != 3 for bounds in node.limits):
+            return "an integral has no bounds"
         if kind.__name__ == "Symbol" and not NAME.fullmatch(node.name):
             return "a symbol has a long name"
         waiting += node.flat() if kind.__name__.endswith("DenseMatrix") else node.args
