@@ -93,7 +93,7 @@ class Preview:
         for number, text in enumerate(self.transcripts, 1):
             yield f"Episode {number} of {self.tasks} tasks\n{text}"
         yield f"Tasks played: {self.tasks} (an update of the recipe has {self.full_tasks})"
-        yield f"Outcome: mean {self.metrics['reward']:.3f}" + (
+        yield f"Outcome: mean {self.metrics.get('reward', math.nan):.3f}" + (
             f", success {self.metrics['success']:.0%}" if "success" in self.metrics else ""
         )
         ended = {ending: self.metrics[f"endings/{ending}"] for ending in Ending}
