@@ -87,7 +87,7 @@ def test_prompts_that_differ_from_training_cause_a_warning(command: Callable[...
         (("--environment", "sudoku", "--oracle", "mcts"), "must be made for the environment 'sudoku'"),
         (("--environment", "sudoku", "--oracle-option", "seed=1"), "--oracle-option needs --oracle"),
         (("--environment", "sudoku", "--temperature", "-1"), "temperature must be at least 0, got -1"),
-        (("--environment", "sudoku", "--history", "none"), "history must be 'append' or 'current'"),
+        (("--environment", "sudoku", "--history", "none"), "history must be one of append, rendered, current"),
         (("--task", "sudoku", "--device", "gpu"), "device must be one that torch finds here, such as cpu or cuda:0"),
         (("--task", "relay", "--history", "current"), "history, instructions and max_turns need an env"),
         (

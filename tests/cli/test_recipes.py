@@ -138,7 +138,7 @@ def test_the_settings_hold_no_token(recipe: Callable[..., Path]) -> None:
         (("--oracle_options", '{"seed": 1}'), "oracle_options need an oracle"),
         (("--gamma", "2"), "gamma must be in [0, 1], got 2.0"),
         (("--method_options", '{"gamma": 1}'), "the options of 'verifiable_process' are fields of their own"),
-        (("--history", "all"), "history must be one of append, current, got 'all'"),
+        (("--history", "all"), "history must be one of append, rendered, current, got 'all'"),
         (("--per_device_train_batch_size", "3"), "must be a multiple of per_device_train_batch_size"),
         (("--dtype", "float7"), "invalid choice: 'float7'"),
     ],

@@ -99,7 +99,8 @@ def test_an_unreadable_reply_ends_the_game_as_invalid_and_keeps_the_state():
 
 def test_later_observations_are_feedback_so_the_current_one_is_not_enough():
     with pytest.raises(
-        ValueError, match="history must be 'append' for an environment whose observations are not complete"
+        ValueError,
+        match="history must be 'append' or 'rendered' for an environment whose observations are not",
     ):
         EnvironmentInteraction(GAME, history="current")
 

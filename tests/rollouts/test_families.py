@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -237,6 +239,67 @@ def test_what_a_model_samples_calls_the_tool_and_its_answer_is_in_the_next_conte
     assert added.count("ink in the box") == 1
     assert first.action_ids[-1] in chat.telling_of(interaction.environment.tools).end_tokens
     assert read_reply(first.action_text).thoughts in ("hm", "")
+
+
+# Of templates that show no calls, these stay in the content; some show one call in a turn.
+NO_CALLS, ONE_CALL = {"lfm2"}, {"llama3_1", "llama3_2"}
+EOS = "\ue010"  # stands for the text <eos> in a message, which is no token
+
+
+def ids_as_served(chat: Chat, messages: list[dict[str, Any]], **kwargs: Any) -> tuple[int, ...]:
+    text: Any = chat.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **kwargs)
+    pieces = [chat.tokenizer(piece, add_special_tokens=False)["input_ids"] for piece in text.split(EOS)]
+    return tuple(pieces[0] + [token for piece in pieces[1:] for token in (*chat.encode("<eos>"), *piece)])
+
+
+def require_served_contexts(chat: Chat, calls: tuple[str, ...] = (), **kwargs: Any) -> None:
+    """Plays three turns with thoughts, and compares each context with what the template writes of the messages."""
+    name, tools = family(chat.tokenizer.name_or_path), TOOLS if calls else ()
+    offered = {"tools": TOOLS} if calls else {}
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "Q <eos>"}]
+    served: list[dict[str, Any]] = [{"role": "user", "content": f"Q {EOS}"}]
+    thread, number = None, 0
+    for turn in range(4):
+        request = Request(role="r", messages=messages, tools=tools, rendered=True)
+        (context,) = chat.contexts([(request, thread)])
+        assert context == ids_as_served(chat, served, **offered, **kwargs)
+        made = [{"name": one, "arguments": {"at": f"b{turn}"}} for one in calls]
+        written = "".join(f"<tool_call>{json.dumps(call)}</tool_call>" for call in made) or f"A{turn} <eos>"
+        opened = "" if chat.opened(context) else "<think>"
+        ids = chat.reply_ids(f"{opened}T{turn} <eos></think>{written}", context, tools)
+        thread = Thread.after(request, *chat.texts([ids], [context]), context + ids)
+        said: dict[str, Any] = {"role": "assistant", "content": written.replace("<eos>", EOS)}
+        said["reasoning_content"] = f"T{turn} {EOS}"
+        if calls and name not in NO_CALLS:
+            shown = made[:1] if name in ONE_CALL else made
+            said["tool_calls"] = [
+                {"id": f"call{number + at:05d}", "type": "function", "function": one} for at, one in enumerate(shown)
+            ]
+            said["content"] = ""
+        answers = [tool(f"R{turn} {one} <eos>") for one in calls] or [user(f"Q{turn} <eos>")]
+        numbered = [
+            answer | ({"tool_call_id": call["id"], "name": call["function"]["name"]} if call else {})
+            for answer, call in itertools.zip_longest(answers, said.get("tool_calls", []))
+        ]
+        number += len(said.get("tool_calls", []))
+        messages = [*thread.messages, *answers]
+        served = [*served, said, *({**one, "content": one["content"].replace("<eos>", EOS)} for one in numbered)]
+
+
+@pytest.mark.parametrize("name", sorted(one for one in FILES if family(one) not in NO_TEXT))
+def test_a_rendered_history_is_what_the_template_writes_when_the_model_is_served(name: str) -> None:
+    require_served_contexts(Chat(tokenizer_of(name)))
+
+
+@pytest.mark.parametrize("name", sorted(one for one in FILES if family(one) not in NO_TOOLS))
+def test_a_rendered_history_with_tools_is_as_served(name: str) -> None:
+    require_served_contexts(Chat(tokenizer_of(name)), ("look", "peek"))
+
+
+@pytest.mark.parametrize("thinking", [True, False])
+def test_a_rendered_history_has_the_arguments_of_the_template(thinking: bool) -> None:
+    chat = Chat(tokenizer_of("qwen3"), {"enable_thinking": thinking})
+    require_served_contexts(chat, enable_thinking=thinking)
 
 
 def test_the_table_knows_no_template_that_is_gone() -> None:

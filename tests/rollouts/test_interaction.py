@@ -213,7 +213,7 @@ def test_pending_changes_no_state(name, history):
 
 
 def test_an_unknown_history_is_refused():
-    with pytest.raises(ValueError, match=r"history must be 'append' or 'current', got 'last'; pick one\."):
+    with pytest.raises(ValueError, match=r"history must be one of append, rendered, current, got 'last'; pick one\."):
         EnvironmentInteraction(SUDOKU, history="last")
 
 

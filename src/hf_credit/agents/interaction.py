@@ -343,6 +343,7 @@ class AgentInteraction(Interaction[AgentState]):
             messages=messages,
             tools=asked["tools"],
             max_tokens=asked["max_tokens"],
+            rendered=self.settings.history == "rendered",
         )
 
 

@@ -9,10 +9,10 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from hf_credit.trust import is_code
-from hf_credit.validators import finite_number, whole_number
+from hf_credit.validators import finite_number, one_of, whole_number
 
 DEFAULT_ROLE = "policy"
 
@@ -78,6 +78,8 @@ class Settings:
             methods with an oracle. Imported in the training process.
         canonical: `"module:function"` that takes a call, as plain values, and returns the part that is compared when a
             run is restored, without times and addresses. Imported in the training process.
+        history: what a context has of earlier replies that return unchanged: with `"append"` their tokens, with
+            `"rendered"` what the chat template writes of them when the model is served, mostly without thoughts.
         environment: names of variables for the program, beside those that every program gets. Those of a run, such as
             `HOME`, its folder, come before them.
     """
@@ -93,6 +95,7 @@ class Settings:
     close: str | None = None
     judge: str | None = None
     canonical: str | None = None
+    history: Literal["append", "rendered"] = "append"
     environment: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -100,6 +103,7 @@ class Settings:
         finite_number("settle", self.settle, least=0)
         finite_number("seconds", self.seconds, above=0)
         finite_number("failure", self.failure)
+        one_of("history", self.history, ("append", "rendered"))
         for name in ("columns", "roles", "environment"):
             value = getattr(self, name)
             if isinstance(value, str) or not all(isinstance(one, str) for one in value):

@@ -22,7 +22,11 @@ def init_policy(
     output: Annotated[Path, typer.Argument(help="Output folder; `from_pretrained` loads it.")],
     option: EnvironmentOptions = None,
     history: Annotated[
-        str, typer.Option(help="append: prompts contain all earlier turns; current: only the current observation.")
+        str,
+        typer.Option(
+            help="append: prompts contain all earlier turns; rendered: what the chat template keeps of them; current: "
+            "only the current observation."
+        ),
     ] = "current",
     instructions: Annotated[bool, typer.Option(help="Start prompts with the instructions.")] = False,
     hidden_size: Annotated[int, typer.Option(help="Hidden size of the model.")] = 64,

@@ -46,8 +46,8 @@ class Prompted:
     history: Annotated[
         str | None,
         typer.Option(
-            help="append: prompts contain all earlier turns; current: only the current observation. By default as in "
-            "training."
+            help="append: prompts contain all earlier turns; rendered: what the chat template keeps of them; current: "
+            "only the current observation. By default as in training."
         ),
     ] = None
     instructions: Annotated[

@@ -463,11 +463,11 @@ def token_credit(
 
 
 def new_context(before: Sequence[Decision], decision: Decision) -> tuple[int, ...]:
-    """Returns the tokens of a context after those of an earlier decision and its reply."""
+    """Returns the tokens of a context after an earlier decision's context and, if they keep it, its reply."""
     for earlier in reversed(before):
-        known = earlier.context_ids + earlier.action_ids
-        if decision.context_ids[: len(known)] == known:
-            return decision.context_ids[len(known) :]
+        for known in (earlier.context_ids + earlier.action_ids, earlier.context_ids):
+            if len(known) < len(decision.context_ids) and decision.context_ids[: len(known)] == known:
+                return decision.context_ids[len(known) :]
     return decision.context_ids
 
 

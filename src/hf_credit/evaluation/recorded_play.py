@@ -18,7 +18,7 @@ from hf_credit.policies.demonstrations import Demonstration
 from hf_credit.policies.scripted import Step, recorded, walk
 from hf_credit.replies import read_reply
 from hf_credit.rollouts import Chat, EnvironmentInteraction, Interaction, RolloutRequest
-from hf_credit.rollouts.capabilities import Replayable, require_replayable
+from hf_credit.rollouts.capabilities import Replayable, Shown, require_replayable
 from hf_credit.rollouts.failures import in_one_line
 
 
@@ -98,10 +98,11 @@ def _demonstration(chat: Chat, interaction: Interaction[Any] | None, row: Any, n
 def _of_trace(chat: Chat, interaction: Interaction[Any] | None, row: Any, number: int) -> Demonstration:
     trace = trace_of(row, number, scored=False)
     tools = interaction.environment.tools if isinstance(interaction, EnvironmentInteraction) else ()
+    rendered = interaction is not None and Shown(interaction).history == "rendered"
     steps: list[Step] = []
     for decision in trace.episode.decisions:
         (request,) = RecordedTraces().pending(decision.state)
-        request = replace(request, tools=tools or request.tools)
+        request = replace(request, tools=tools or request.tools, rendered=rendered)
         if any("parameters" not in tool.get("function", {}) for tool in request.tools):
             raise ValueError(
                 "a trace with calls must say which tools were offered, got none; add tools, or name a task with tools."

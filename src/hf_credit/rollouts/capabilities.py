@@ -33,7 +33,8 @@ class Shown(Capability):
     """The content of contexts.
 
     Attributes:
-        history: `"current"` if a context has only the current observation, `"append"` if it has all messages.
+        history: `"current"` if a context has only the current observation; if it has all messages, `"append"`, or
+            `"rendered"` as in `Request`.
     """
 
     history: str = "append"

@@ -36,17 +36,20 @@ class Thread:
         messages: the rendered messages, including the last reply.
         ids: the tokens of the last reply's context and of the reply, as the model read and generated them.
         tools: the tools at its beginning.
+        rendered: as in `Request`: the next context does not continue its tokens.
     """
 
     messages: tuple[Message, ...]
     ids: tuple[int, ...]
     tools: tuple[Mapping[str, Any], ...] = ()
+    rendered: bool = False
 
     @classmethod
     def after(cls, request: Request, text: str, ids: tuple[int, ...]) -> Thread:
         """Returns the thread after the reply `text` to `request`, with all tokens up to its end."""
         reply = {"role": "assistant", "content": text}
-        return cls(messages=(*request.messages, reply), ids=ids, tools=tuple(request.tools))
+        messages = (*request.messages, reply)
+        return cls(messages=messages, ids=ids, tools=tuple(request.tools), rendered=request.rendered)
 
 
 class Chat:
@@ -101,9 +104,10 @@ class Chat:
         names = [str(tool.get("function", tool).get("name")) for tool in self.tools]
         self._calls_end = templates.calls_end(self._render, added, names[0] if names else "tool")
         self._special = SpecialTokens(tokenizer, skeleton + self._turn_end + self._calls_end)
-        self._several_calls = False  # in a turn
+        self._most_calls: int | None = 1 if self._calls_end else 0  # in a turn
         with suppress(TemplateError):
-            self._several_calls = bool(self._calls_end) and REPLY in self._render([USER, templates.called(["a", "b"])])
+            if self._calls_end and REPLY in self._render([USER, templates.called(["a", "b"])]):
+                self._most_calls = None
         own = [self._id(name) for name in (self._turn_end, self._calls_end) if name]
         self._ends: set[int] = set()
         for some in (cast("int | None", tokenizer.eos_token_id), own, ends):
@@ -346,10 +350,7 @@ class Chat:
 
     def _whole(self, messages: Sequence[Message]) -> Sequence[Message]:
         """A conversation from its beginning, in the form of the template."""
-        messages = _joined(messages)
-        if self._shown:  # marks of thoughts that only the template writes
-            messages = [_with_thoughts(message) if message["role"] == "assistant" else message for message in messages]
-        return templates.answered(messages, self.tools) if self._calls_end else messages
+        return templates.as_served(_joined(messages), self.tools, self._most_calls)
 
     def _turn(self, added: Sequence[Message], said: str) -> list[Message]:
         """A placeholder of a reply with the text `said`, and the messages behind it, in the form of the template."""
@@ -357,9 +358,8 @@ class Chat:
         answers = list(itertools.takewhile(lambda message: message["role"] == "tool", added))
         if not answers or not self._calls_end:
             return [SAID, *added]
-        names = templates.names_of(said, answers, self.tools)
-        turn = templates.called(names if self._several_calls else names[:1])
-        return templates.answered([turn, *added], self.tools)
+        turn = templates.called(templates.names_of(said, answers, self.tools)[: self._most_calls])
+        return templates.as_served([turn, *added], self.tools, self._most_calls)
 
     def _render(self, messages: Sequence[Message], prompt: bool = True) -> str:
         return str(self._rendered(list(messages), prompt))
@@ -393,11 +393,6 @@ class Chat:
         if not found:
             raise self._refused("keep earlier replies unchanged", "that does not")
         return rest[rest.index(self._calls_end) :] if "tool_calls" in turn else rest
-
-
-def _with_thoughts(message: Message) -> Message:
-    said = read_reply(message["content"])
-    return {**message, "content": said.spoken, "reasoning_content": said.thoughts} if said.thoughts else message
 
 
 def _key(messages: Sequence[Message]) -> tuple[Any, ...]:
@@ -466,7 +461,7 @@ def _if_same_tools(thread: Thread | None, tools: Sequence[Mapping[str, Any]]) ->
 
 def _continuation(messages: Sequence[Message], thread: Thread | None) -> Sequence[Message] | None:
     """The messages that `messages` adds to `thread`, or `None` if it does not continue it."""
-    if thread is None or len(messages) <= len(thread.messages):
+    if thread is None or thread.rendered or len(messages) <= len(thread.messages):
         return None
     length = len(thread.messages)
     return messages[length:] if tuple(messages[:length]) == thread.messages else None

@@ -23,9 +23,14 @@ from hf_credit.rollouts.episode import Ending
 from hf_credit.rollouts.interaction import Interaction, Request, readable_state
 from hf_credit.rollouts.scripts import OraclePlayer, Script, random_texts
 from hf_credit.safe_io import parse_json
+from hf_credit.validators import one_of
 
 if TYPE_CHECKING:
     from datasets import Dataset
+
+
+HISTORIES = ("append", "rendered", "current")
+"""What a context shows of earlier turns, as the argument `history` of an `EnvironmentInteraction`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +54,10 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
     """One agent that plays an environment.
 
     Args:
-        history: with `"append"` the context has all messages and grows turn by turn; with `"current"` it has only the
-            current observation, for fully observable environments.
+        history: with `"append"` the context has all messages and grows turn by turn, with the thoughts in earlier
+            replies; with `"rendered"` it has what the chat template writes of all messages when the model is served,
+            mostly without earlier thoughts; with `"current"` it has only the current observation, for fully
+            observable environments.
         instructions: whether a prompt begins with the environment's instructions, which only a policy trained on the
             environment can do without.
         max_turns: maximum number of actions of an episode; that of the environment if `None`.
@@ -71,14 +78,13 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
         instructions: bool = True,
         max_turns: int | None = None,
     ) -> None:
-        if history not in ("append", "current"):
-            raise ValueError(f"history must be 'append' or 'current', got {history!r}; pick one.")
+        one_of("history", history, HISTORIES)
         if max_turns is not None and max_turns < 1:
             raise ValueError(f"max_turns must be at least 1, got {max_turns}; raise it or leave it out.")
         if history == "current" and not environment.self_contained:
             raise ValueError(
-                f"history must be 'append' for an environment whose observations are not complete, got 'current' for "
-                f"{environment.name!r}; leave the default."
+                f"history must be 'append' or 'rendered' for an environment whose observations are not complete, got "
+                f"'current' for {environment.name!r}; leave the default."
             )
         self.environment = environment
         self.history = history
@@ -172,14 +178,15 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
         if state.world.status != "active" or state.turns >= self.max_turns:
             return ()
         messages = [{"role": role, "content": content} for role, content in state.transcript]
-        return (Request(role="agent", messages=messages, tools=self.environment.tools),)
+        tools, rendered = self.environment.tools, self.history == "rendered"
+        return (Request(role="agent", messages=messages, tools=tools, rendered=rendered),)
 
     def advance(self, state: EnvironmentState, replies: Sequence[str]) -> EnvironmentState:
         (reply,) = replies
         # An unreadable reply has the empty action.
         action = self.environment.read_action(reply)
         transition = self.environment.step(state.world, action)
-        if self.history == "append":
+        if self.history != "current":
             answer = self.environment.answers_as(action)
             transcript = (*state.transcript, ("assistant", reply), (answer, transition.observation))
         else:
@@ -231,7 +238,7 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
 
     def with_world(self, state: EnvironmentState, world: State) -> EnvironmentState:
         observation, (role, _) = self.environment.observe(world), state.transcript[-1]
-        follows = self.history == "append" and state.turns > 0
+        follows = self.history != "current" and state.turns > 0
         shown = (role, observation if follows else self._prompt(observation))
         return dataclasses.replace(state, world=world, transcript=(*state.transcript[:-1], shown))
 

@@ -30,6 +30,8 @@ class Request:
         tools: the tools for this reply, as in chat templates: JSON schemas of functions.
         max_tokens: maximum length of the reply, if below the sampler's limit. A longer reply is cut to its first
             tokens, which have the distribution of a sampler with this limit.
+        rendered: whether the next context of the conversation is rendered anew, as a server does, so that the chat
+            template decides what is left of the reply's thoughts; otherwise it continues the tokens of the reply.
     """
 
     role: str
@@ -37,6 +39,7 @@ class Request:
     event: str = ""
     tools: Sequence[Mapping[str, Any]] = ()
     max_tokens: int | None = None
+    rendered: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "event", self.event or self.role)

@@ -39,15 +39,21 @@ def called(names: Sequence[str], first: int = 0) -> Message:
     return _with_calls([*((name, {"x": "?"}) for name in names[:-1]), (names[-1], {"x": REPLY})], "", first)
 
 
-def answered(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], first: int = 0) -> list[Message]:
-    """Returns messages in which turns that tools answer have calls, and calls and answers have ids and names.
+def as_served(
+    messages: Sequence[Message],
+    tools: Sequence[Mapping[str, Any]] = (),
+    most_calls: int | None = None,
+    first: int = 0,
+) -> list[Message]:
+    """Returns messages as a server gives them to a template: thoughts and calls apart from content, calls with ids.
 
-    Some templates show an answer only behind a call, and look up its name by its id. The calls of a reply are read
-    from its text.
+    They are read from the text of a reply. Some templates show the answer of a tool only behind a call, and look up
+    its name by its id; so a turn that tools answer always has a call.
 
     Args:
         messages: of a conversation.
-        tools: the offered tools.
+        tools: the offered tools; without any, only a turn that tools answer has calls.
+        most_calls: the most calls of a turn that the template shows; any number if `None`.
         first: the number of the first call in it.
     """
     found: list[Message] = []
@@ -59,9 +65,9 @@ def answered(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], fi
             found.append({**message, **extra})
             continue
         answers = list(itertools.takewhile(lambda one: one["role"] == "tool", messages[index + 1 :]))
-        if message["role"] == "assistant" and (answers or message.get("tool_calls")):
-            message = _turn(message, answers, tools, first)
-            waiting = [(call["id"], call["function"]["name"]) for call in message["tool_calls"]]
+        if message["role"] == "assistant":
+            message = _turn(message, answers, tools, first, most_calls)
+            waiting = [(call["id"], call["function"]["name"]) for call in message.get("tool_calls", ())]
             first += len(waiting)
         found.append(message)
     return found
@@ -75,15 +81,19 @@ def names_of(text: str, answers: Sequence[Message], tools: Sequence[Mapping[str,
     return [name or str(answer.get("name") or known[0]) for answer, name in zip(answers, made, strict=False)]
 
 
-def _turn(message: Message, answers: Sequence[Message], tools: Sequence[Mapping[str, Any]], first: int) -> Message:
+def _turn(
+    message: Message, answers: Sequence[Message], tools: Sequence[Mapping[str, Any]], first: int, most: int | None
+) -> Message:
     if message.get("tool_calls"):
         calls = [{**call, "id": _id(first + at)} for at, call in enumerate(message["tool_calls"])]
         return {**message, "tool_calls": calls}
     said = read_reply(message["content"], tools)
+    thoughts = {"reasoning_content": said.thoughts} if said.thoughts else {}
+    if most == 0 or not (answers or (tools and said.calls and not said.bad_calls)):
+        return {**message, "content": said.spoken, **thoughts} if thoughts else message
     arguments = [*(call.arguments for call in said.made), *[{}] * len(answers)]
-    names = names_of(message["content"], answers, tools)
-    turn = _with_calls(list(zip(names, arguments, strict=False)), said.content, first)
-    return {**turn, "reasoning_content": said.thoughts} if said.thoughts else turn
+    names = names_of(message["content"], answers, tools) if answers else [call.name for call in said.made]
+    return {**_with_calls(list(zip(names, arguments, strict=False))[:most], said.content, first), **thoughts}
 
 
 def _with_calls(calls: Sequence[tuple[str, Mapping[str, Any]]], content: str, first: int) -> Message:
@@ -112,7 +122,7 @@ def calls_end(render: Render, added_tokens: Find, tool: str) -> str:
         render, added_tokens: as for `turn_end`.
         tool: the name of a tool.
     """
-    answer = answered([called([tool]), {"role": "tool", "content": "?"}], ())
+    answer = as_served([called([tool]), {"role": "tool", "content": "?"}])
     with suppress(TemplateError, TypeError, AttributeError):  # of calls that the template does not expect
         alone = render([USER, called([tool])], False).partition(REPLY)[2].rstrip()
         followed = render([USER, *answer], True).partition(REPLY)[2]

@@ -15,6 +15,7 @@ from torch import Tensor
 from hf_credit.credit.surrogate import TokenLosses
 from hf_credit.methods import DecisionCredit
 from hf_credit.methods.base import one_number
+from hf_credit.replies import read_reply
 from hf_credit.rollouts import Ending, Episode
 from hf_credit.rollouts.reply_ends import was_cut
 
@@ -49,6 +50,8 @@ class EpisodeSummary:
         turns: number of decisions of trained roles.
         generated: number of tokens that the policy generated.
         context: number of tokens in the contexts of all its own decisions.
+        earlier_thoughts: number of these that are the thoughts in earlier replies; of a reply, in the share that they
+            have of its characters.
         cut: number of replies of trained roles that reached the length limit.
         advantages: of the decisions with credit, the mean if the tokens of a decision have one each.
         decisions: those that no earlier episode holds.
@@ -65,6 +68,7 @@ class EpisodeSummary:
     advantages: tuple[float, ...]
     decisions: tuple[DecisionSummary, ...] = ()
     verdicts: tuple[bool, ...] = ()
+    earlier_thoughts: float = 0.0
 
 
 def summarise(episode: Episode, advantages: Sequence[DecisionCredit], end_tokens: Collection[int]) -> EpisodeSummary:
@@ -92,7 +96,20 @@ def summarise(episode: Episode, advantages: Sequence[DecisionCredit], end_tokens
             for decision, number in zip(own, numbers[episode.prefix_length :], strict=True)
         ),
         verdicts=tuple(one.verdict.valid for one in own if one.verdict is not None),
+        earlier_thoughts=_earlier_thoughts(episode),
     )
+
+
+def _earlier_thoughts(episode: Episode) -> float:
+    total, last = 0.0, dict[str, tuple[tuple[int, ...], float]]()
+    for place, one in enumerate(episode.decisions):
+        known, thoughts = last.get(one.event, ((), 0.0))
+        if one.context_ids[: len(known)] != known:
+            thoughts = 0.0
+        total += thoughts if place >= episode.prefix_length else 0.0
+        thoughts += len(one.action_ids) * len(read_reply(one.action_text).thoughts) / max(len(one.action_text), 1)
+        last[one.event] = one.context_ids + one.action_ids, thoughts
+    return total
 
 
 def without_cut_replies(
@@ -132,6 +149,7 @@ def update_metrics(summaries: Sequence[EpisodeSummary]) -> dict[str, float]:
             metrics[name].append(value)
     advantages = torch.tensor([value for summary in summaries for value in summary.advantages], dtype=torch.float64)
     verdicts = [valid for summary in summaries for valid in summary.verdicts]
+    context, thoughts = (sum(getattr(one, name) for one in summaries) for name in ("context", "earlier_thoughts"))
     return {
         "reward": mean([summary.outcome for summary in summaries if not math.isnan(summary.outcome)]),
         **{f"endings/{ending}": endings[ending] / len(summaries) for ending in Ending},
@@ -139,7 +157,8 @@ def update_metrics(summaries: Sequence[EpisodeSummary]) -> dict[str, float]:
         "turns/mean": decisions / len(summaries),
         "replies/cut": sum(summary.cut for summary in summaries) / max(decisions, 1),
         "tokens/generated": sum(summary.generated for summary in summaries),
-        "tokens/context": sum(summary.context for summary in summaries),
+        "tokens/context": context,
+        **({"context/earlier_thoughts": thoughts / context} if thoughts else {}),
         **({"oracle/valid": mean(verdicts)} if verdicts else {}),
         **_spread("advantages", advantages),
         **_decision_metrics([one for summary in summaries for one in summary.decisions]),

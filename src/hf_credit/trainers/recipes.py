@@ -86,8 +86,9 @@ class GameArguments(ScriptArguments):
         collaboration_options: options of the collaboration, a mapping.
         agent: or your own program that calls a model, as `module:name` or a command; it is run. Short for the
             collaboration `agent` with this option; its other options are `collaboration_options`.
-        history: `"append"` shows the policy all turns, `"current"` the last one. For environments, as the next two;
-            see `EnvironmentInteraction`.
+        history: `"append"` shows the policy all turns, `"rendered"` what the chat template keeps of them (mostly no
+            earlier thoughts), `"current"` the last one. For environments, as the next two; see
+            `EnvironmentInteraction`.
         instructions: whether prompts open with the instructions.
         max_turns: maximum number of actions of an episode; the environment's limit if `None`.
         oracle: verifies the actions; the environment's own oracle if `None`. As for `hf_credit.oracles.make`.

@@ -19,8 +19,8 @@ def require_one_row(interaction: Interaction[Any], args: Any) -> None:
     learning = [role for role in interaction.roles if role not in untrained]
     if len(learning) > 1:
         raise ValueError(f"{_ONE_ROW}, got the roles {', '.join(learning)}; take 'token'.")
-    if Shown(interaction).history == "current":
-        raise ValueError(f"{_ONE_ROW}, got history='current'; take history='append', or 'token'.")
+    if (history := Shown(interaction).history) != "append":
+        raise ValueError(f"{_ONE_ROW}, got history={history!r}; take history='append', or 'token'.")
 
 
 def refuse_several_rows(rows_of: Sequence[Sequence[Row]]) -> None:

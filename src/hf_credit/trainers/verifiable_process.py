@@ -13,6 +13,7 @@ from hf_credit.methods import Method, make
 from hf_credit.methods.verifiable_process import PAPER
 from hf_credit.oracles import OracleLike
 from hf_credit.rollouts import EnvironmentInteraction
+from hf_credit.rollouts.environment_interaction import HISTORIES
 from hf_credit.trainers import arguments
 from hf_credit.trainers.credit import CreditTrainer
 from hf_credit.trainers.preset import OPTION, PresetConfig
@@ -26,7 +27,8 @@ class VerifiableProcessConfig(PresetConfig, method="verifiable_process"):
     Fields with the default `OPTION` are options of `hf_credit.methods.verifiable_process.verifiable_process`.
 
     Args:
-        history: `"append"` shows the policy the whole conversation, `"current"` the current observation only.
+        history: `"append"` shows the policy the whole conversation, `"rendered"` what the chat template keeps of it
+            (mostly no earlier thoughts), `"current"` the current observation only.
         instructions: whether prompts open with the environment's instructions.
         max_turns: maximum number of actions of an episode; the environment's limit if `None`.
     """
@@ -47,7 +49,7 @@ class VerifiableProcessConfig(PresetConfig, method="verifiable_process"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of("history", self.history, ("append", "current"))
+        one_of("history", self.history, HISTORIES)
         if self.max_turns is not None:
             whole_number("max_turns", self.max_turns, 1)
 

@@ -28,6 +28,7 @@ from hf_credit.hub.leaderboard.inputs import (
 from hf_credit.hub.leaderboard.seasons import Season
 from hf_credit.parquet import read_rows
 from hf_credit.rollouts import Ending, Episode, Ledger
+from hf_credit.rollouts.environment_interaction import HISTORIES
 from hf_credit.tasks.spec import Sampling, TaskSpec
 from hf_credit.validators import finite_number, one_of, whole_number
 
@@ -156,7 +157,7 @@ class Entry:
         shown = mapping(self.shown, "how a task is shown")
         for name in shown.keys() - {"history", "instructions", "chat_template_kwargs"}:
             raise ValueError(f"a task is shown by history, instructions and chat_template_kwargs, got {name[:80]!r}.")
-        one_of("history", shown.get("history", "append"), ("append", "current"))
+        one_of("history", shown.get("history", "append"), HISTORIES)
         if not isinstance(shown.get("instructions", True), bool):
             raise ValueError("instructions must be true or false, got another value; correct it.")
         for name, value in mapping(shown.get("chat_template_kwargs", {}), "chat_template_kwargs").items():
