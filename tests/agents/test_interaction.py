@@ -132,6 +132,15 @@ def test_a_reply_that_returns_unchanged_is_shown_as_its_text_in_any_spelling(mad
     assert rewritten.kept == (0, 1)
 
 
+def test_a_program_is_trained_on_what_a_server_renders_if_it_says_so(made: Made) -> None:
+    for history in ("append", "rendered"):
+        first, *_ = walked(made("asks", history=history), {"number": 2}, "a")
+        (request,) = made("asks", history=history).pending(first)
+        assert request.rendered == (history == "rendered")
+    with pytest.raises(ValueError, match="history must be one of append, rendered, got 'current'"):
+        made("asks", history="current")
+
+
 def test_a_tool_call_in_plain_text_is_read_only_where_tools_are_offered(made: Made) -> None:
     looked = made("looks").advance(made("looks").start({"number": 1}, 0), [str(call(at="x"))])
     assert looked.waiting

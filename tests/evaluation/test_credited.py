@@ -20,12 +20,25 @@ from hf_credit.evaluation.credited import (
     choose_episode,
     credited_episode,
     credited_episodes,
+    new_context,
     read_episodes,
     token_credit,
     write_episodes,
 )
 from hf_credit.rollouts import Decision, Ending, Episode, Interaction, Request
 from hf_credit.rollouts.episode import Verdict
+
+
+@pytest.mark.parametrize(
+    ("context", "new"),
+    [((1, 2, 3, 4), (4,)), ((1, 2, 9, 4), (9, 4)), ((1, 5, 6), (1, 5, 6)), ((1, 2), (1, 2))],
+    ids=["appended", "rendered anew", "another", "the same"],
+)
+def test_a_context_is_written_from_what_is_new(context: tuple[int, ...], new: tuple[int, ...]) -> None:
+    def one(context: tuple[int, ...]) -> Decision:
+        return Decision(role="r", state=None, context_ids=context, action_ids=(3,), logprobs=None, action_text="")
+
+    assert new_context([one((1, 2))], one(context)) == new
 
 
 def decision(tokenizer: Any, context: str, reply: str, name: str = "", **other: Any) -> Decision:

@@ -163,6 +163,15 @@ def test_a_trace_with_calls_has_the_rows_of_an_episode_of_its_task(tool_chat: Ch
         assert [(decision.context_ids, decision.action_ids) for decision in one.episode.decisions] == expected
 
 
+def test_a_trace_has_the_rows_of_the_history_of_its_task(tool_chat: Chat, tmp_path: Path) -> None:
+    rows = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "<think>17</think>98"}] * 2
+    path = written(tmp_path, {"messages": rows, "reward": 1.0})
+    for history, contexts in (("append", [[], [98, 17]]), ("rendered", [[], [98]]), ("current", [[], [98, 17]])):
+        (found,), _ = recorded_demonstrations(path, tool_chat, EnvironmentInteraction(SUDOKU.environment, history))
+        read = [tool_chat.tokenizer.decode(one.context_ids) for one in found.episode.decisions]
+        assert [[number for number in (98, 17) if str(number) in text] for text in read] == contexts
+
+
 def test_a_trace_is_read_with_its_own_tools_without_a_task(tool_chat: Chat, tmp_path: Path) -> None:
     (found,), _ = recorded_demonstrations(written(tmp_path, TRACE), tool_chat)
     (row,) = supervised_rows(found)

@@ -296,6 +296,15 @@ def test_a_rendered_history_with_tools_is_as_served(name: str) -> None:
     require_served_contexts(Chat(tokenizer_of(name)), ("look", "peek"))
 
 
+@pytest.mark.parametrize("name", ["qwen3", "qwen2_5", "deepseek_r1_distill"])
+def test_messages_that_an_agent_has_trimmed_are_rendered_as_served(name: str) -> None:
+    chat = Chat(tokenizer_of(name))
+    thread, _ = reply_of(chat, [user("long"), user("Q0")], "<think>T0</think>A0")
+    context = chat.context([user("short"), thread.messages[-1], user("Q1")], thread)
+    said = {"role": "assistant", "content": "A0", "reasoning_content": "T0"}
+    assert context == ids_as_served(chat, [user("short"), said, user("Q1")])
+
+
 @pytest.mark.parametrize("thinking", [True, False])
 def test_a_rendered_history_has_the_arguments_of_the_template(thinking: bool) -> None:
     chat = Chat(tokenizer_of("qwen3"), {"enable_thinking": thinking})

@@ -142,6 +142,21 @@ def test_the_metrics_of_an_update_are_those_of_all_its_episodes():
     )
 
 
+def test_the_share_of_earlier_thoughts_in_contexts_is_logged():
+    def decision(context, ids, text, event="agent"):
+        return Decision(
+            role="agent", event=event, state=None, context_ids=context, action_ids=ids, logprobs=None, action_text=text
+        )
+
+    first = decision((1, 2), (3, 4, 5, 6), "<think>" + "ab" * 15 + "</think>" + "a" * 15)  # half of it is thought
+    later = decision((1, 2, 3, 4, 5, 6, 7, 8), (9,), "a")
+    anew = decision((1, 2, 6, 7, 8, 9), (9,), "a")
+    for second, share in ((later, 2 / 10), (anew, None)):
+        episode = Episode(decisions=(first, second), outcome=1.0, ending=Ending.FINISHED)
+        logged = update_metrics([summarise(episode, [1.0, 1.0], {9})])
+        assert logged.get("context/earlier_thoughts") == share
+
+
 def test_an_update_of_failed_episodes_has_metrics():
     metrics = update_metrics([summary(outcome=0.0, ending=Ending.ERROR, turns=0, generated=0, context=0)] * 2)
     assert metrics["endings/error"] == 1
