@@ -16,26 +16,10 @@ from hf_credit.options import check_options
 from hf_credit.registry import find, name_and_options, refuse_options
 
 __all__ = [
-    "COLLECTORS",
-    "Collector",
-    "Continuations",
-    "Group",
-    "RandomForks",
-    "Removals",
-    "Rollout",
-    "RolloutBatch",
-    "Single",
-    "Tree",
-    "UncertainForks",
-    "Verified",
-    "VisitedContexts",
-    "continuation_values",
-    "fork",
-    "make",
-    "name_and_options",
-    "single_or_group",
-    "tree_numbers",
-]
+    "COLLECTORS", "Collector", "Continuations", "Group", "RandomForks", "Removals", "Rollout", "RolloutBatch",
+    "Single", "Tree", "UncertainForks", "Verified", "VisitedContexts", "continuation_values", "fork", "make",
+    "name_and_options", "single_or_group", "tree_numbers",
+]  # fmt: skip
 
 
 COLLECTORS = {

@@ -5,14 +5,6 @@ from hf_credit.data.overlap import OverlapError, drop_overlap, normal_form, refu
 from hf_credit.data.problem_sets import PROBLEM_SETS, Problems, is_problem_set, load_problems
 
 __all__ = [
-    "PROBLEM_SETS",
-    "OverlapError",
-    "Problems",
-    "drop_overlap",
-    "fingerprint",
-    "is_problem_set",
-    "load_problems",
-    "normal_form",
-    "refuse_overlap",
-    "uid_sha",
-]
+    "PROBLEM_SETS", "OverlapError", "Problems", "drop_overlap", "fingerprint", "is_problem_set", "load_problems",
+    "normal_form", "refuse_overlap", "uid_sha",
+]  # fmt: skip

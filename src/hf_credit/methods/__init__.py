@@ -15,18 +15,9 @@ from hf_credit.registry import find as find_named
 from hf_credit.registry import names, refuse_options
 
 __all__ = [
-    "METHODS",
-    "Credit",
-    "CriticTargets",
-    "DecisionCredit",
-    "Estimator",
-    "Method",
-    "composed",
-    "find",
-    "known",
-    "make",
+    "METHODS", "Credit", "CriticTargets", "DecisionCredit", "Estimator", "Method", "composed", "find", "known", "make",
     "summary",
-]
+]  # fmt: skip
 
 
 METHODS = {

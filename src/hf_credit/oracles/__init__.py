@@ -10,17 +10,9 @@ from hf_credit.oracles.base import Oracle, ValidSetOracle, first_move
 from hf_credit.registry import build, described, name_and_options, names
 
 __all__ = [
-    "ORACLES",
-    "Oracle",
-    "OracleLike",
-    "ValidSetOracle",
-    "default_oracle",
-    "known",
-    "make",
-    "require_fit",
-    "resolve",
+    "ORACLES", "Oracle", "OracleLike", "ValidSetOracle", "default_oracle", "known", "make", "require_fit", "resolve",
     "spec",
-]
+]  # fmt: skip
 
 OracleLike = Oracle[Any] | str | Mapping[str, Any]
 """The argument of `resolve`: an oracle, its name, or a mapping of its `name` and `options`."""

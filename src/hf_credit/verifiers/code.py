@@ -16,17 +16,9 @@ from code_sandbox.unit_tests import Limits, Outcome, TestRun, run_tests
 from hf_credit.replies import spoken
 
 __all__ = [
-    "IsolationError",
-    "Limits",
-    "Outcome",
-    "SandboxError",
-    "TestRun",
-    "extract_code",
-    "isolation",
-    "run_tests",
-    "score",
-    "verbatim_score",
-]
+    "IsolationError", "Limits", "Outcome", "SandboxError", "TestRun", "extract_code", "isolation", "run_tests",
+    "score", "verbatim_score",
+]  # fmt: skip
 
 _FENCE = r"^[ \t]*(`{3,}|~{3,})%s\n(.*?)(?:^[ \t]*\1|\Z)"
 _PYTHON_FENCE = re.compile(_FENCE % r"[ \t]*(?:python|py)3?[ \t]*\r?", re.I | re.M | re.S)

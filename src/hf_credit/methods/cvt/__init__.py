@@ -10,21 +10,16 @@ from hf_credit.methods.cvt.audited_steps import (
     REPLACEMENT,
     AuditedSteps,
     Replacement,
-    context_values,
     counterfactual,
     replacement_of,
     step_features,
 )
 from hf_credit.methods.cvt.audits import audit_of, audited, verified_success
-from hf_credit.methods.cvt.contributions import StepContributions
-from hf_credit.methods.cvt.drawn_steps import DrawnStep, is_audited
-from hf_credit.methods.cvt.interventions import Branch, Branches, Gate, branches
+from hf_credit.methods.cvt.interventions import Branches, Gate, branches
 from hf_credit.methods.cvt.method import (
     BASELINES,
-    ESTIMATORS,
     FAMILIES,
     LIMITS,
-    OUTCOMES,
     PAPER,
     ConstrainedCounterfactual,
     Constraints,
@@ -32,30 +27,7 @@ from hf_credit.methods.cvt.method import (
 )
 
 __all__ = [
-    "BASELINES",
-    "ESTIMATORS",
-    "FAMILIES",
-    "LIMITS",
-    "OUTCOMES",
-    "PAPER",
-    "REPLACEMENT",
-    "AuditedSteps",
-    "Branch",
-    "Branches",
-    "ConstrainedCounterfactual",
-    "Constraints",
-    "DrawnStep",
-    "Gate",
-    "Replacement",
-    "StepContributions",
-    "audit_of",
-    "audited",
-    "branches",
-    "constrained_counterfactual",
-    "context_values",
-    "counterfactual",
-    "is_audited",
-    "replacement_of",
-    "step_features",
-    "verified_success",
-]
+    "BASELINES", "FAMILIES", "LIMITS", "PAPER", "REPLACEMENT", "AuditedSteps", "Branches", "ConstrainedCounterfactual",
+    "Constraints", "Gate", "Replacement", "audit_of", "audited", "branches", "constrained_counterfactual",
+    "counterfactual", "replacement_of", "step_features", "verified_success",
+]  # fmt: skip

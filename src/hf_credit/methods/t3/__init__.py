@@ -8,15 +8,6 @@ from hf_credit.methods.t3.rules import RULES, Rule, Step, first_cut, hypotheses_
 from hf_credit.methods.t3.truncated import CUTS, Truncated, TruncatedState, Truncation, truncation
 
 __all__ = [
-    "CUTS",
-    "RULES",
-    "Rule",
-    "Step",
-    "Truncated",
-    "TruncatedState",
-    "Truncation",
-    "first_cut",
-    "hypotheses_left",
-    "make_rule",
-    "truncation",
-]
+    "CUTS", "RULES", "Rule", "Step", "Truncated", "TruncatedState", "Truncation", "first_cut", "hypotheses_left",
+    "make_rule", "truncation",
+]  # fmt: skip
