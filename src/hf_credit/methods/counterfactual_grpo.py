@@ -10,20 +10,11 @@ from typing import Annotated, Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from hf_credit import credit
 from hf_credit.boundary import Range
 from hf_credit.collectors import Collector, Group, Removals, RolloutBatch
 from hf_credit.collectors.removals import without
-from hf_credit.credit import (
-    Moment,
-    Moments,
-    allocated_advantages,
-    bonus_rewards,
-    fused_scores,
-    group_advantages,
-    shaped_contributions,
-    standardised,
-    trust,
-)
+from hf_credit.credit import Moment, Moments
 from hf_credit.methods.base import Credit, Method, paper
 from hf_credit.options import Count, GroupSize, NotNegative, Options, Positive, filled_by_bind, with_parts
 from hf_credit.rollouts import Ending, Interaction
@@ -223,18 +214,20 @@ class CounterfactualAdvantages(Options):
         outcomes, others = _numbers([one.outcome for one in pairs]), _numbers([one.other for one in pairs])
         if self.reward == "bonus":
             weight = 0.0 if role == self.last else self.bonus_weight
-            return bonus_rewards(outcomes, others, _groups(pairs), weight, self.bonus == "events").tolist()
+            return credit.bonus_rewards(outcomes, others, _groups(pairs), weight, self.bonus == "events").tolist()
         contribution = moments.of(f"{role}/contribution")
         if role != self.last:
             raw = outcomes - others
-            shaped = shaped_contributions(raw, contribution.mean, self._deviation(contribution), self.alpha, self.eps)
+            shaped = credit.shaped_contributions(
+                raw, contribution.mean, self._deviation(contribution), self.alpha, self.eps
+            )
             return (shaped if self._has_history(contribution) else raw).tolist()
         if self.solver_signal == "joint" or not self._has_history(contribution):
             return outcomes.tolist()
         joint, solo = moments.of(f"{role}/joint"), moments.of(f"{role}/solo")
-        return fused_scores(
-            standardised(outcomes, joint.mean, self._deviation(joint), self.eps),
-            standardised(others, solo.mean, self._deviation(solo), self.eps),
+        return credit.fused_scores(
+            credit.standardised(outcomes, joint.mean, self._deviation(joint), self.eps),
+            credit.standardised(others, solo.mean, self._deviation(solo), self.eps),
             self._trust(contribution),
         ).tolist()
 
@@ -245,13 +238,13 @@ class CounterfactualAdvantages(Options):
         return moment.deviation(self.variance_floor)
 
     def _trust(self, contribution: Moment) -> float:
-        return trust(contribution.mean, self._deviation(contribution), self.eta, self.eps)
+        return credit.trust(contribution.mean, self._deviation(contribution), self.eta, self.eps)
 
     def _allocated(self, pairs: Mapping[str, Sequence[Pair]]) -> dict[str, list[float | None]]:
         of_first = pairs[self.roles[0]]  # the same rollouts as for every role
         outcomes = _numbers([one.outcome for one in of_first])
         contributions = _numbers([[one.contribution for one in pairs[role]] for role in self.roles]).T
-        shares = allocated_advantages(outcomes, contributions, _groups(of_first), self.eps)
+        shares = credit.allocated_advantages(outcomes, contributions, _groups(of_first), self.eps)
         return {role: _unless_alone(shares[:, index], of_first) for index, role in enumerate(self.roles)}
 
     def _solo(self, collected: RolloutBatch, moments: Moments) -> dict[str, float]:
@@ -339,7 +332,7 @@ def _matched(collected: RolloutBatch, kind: str) -> list[Pair]:
 def _within_prompt(rewards: Sequence[float], pairs: Sequence[Pair], eps: float | None) -> list[float | None]:
     """Advantages by eq. 5; only centred if `eps` is `None`."""
     scale = "none" if eps is None else "group"
-    return _unless_alone(group_advantages(_numbers(rewards), _groups(pairs), scale, eps or 1.0), pairs)
+    return _unless_alone(credit.group_advantages(_numbers(rewards), _groups(pairs), scale, eps or 1.0), pairs)
 
 
 def _unless_alone(values: Tensor, pairs: Sequence[Pair]) -> list[float | None]:

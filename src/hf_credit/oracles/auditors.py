@@ -29,8 +29,7 @@ def resolve_auditor(auditor: AuditorLike | None) -> Auditor[Any] | None:
     Raises:
         ValueError: the name or an option is invalid, or the result is not an auditor.
     """
-    members = ("audit", "success", "costs", "categories", "slots")
-    return None if auditor is None else _resolved("auditor", AUDITORS, auditor, members)
+    return _resolved("auditor", AUDITORS, auditor, ("audit", "success", "costs", "categories", "slots"))
 
 
 def resolve_interventions(interventions: InterventionsLike | None) -> Interventions[Any] | None:
@@ -39,8 +38,7 @@ def resolve_interventions(interventions: InterventionsLike | None) -> Interventi
     Raises:
         ValueError: as in `resolve_auditor`.
     """
-    members = ("families", "applies", "propose", "evidence")
-    return None if interventions is None else _resolved("intervention", INTERVENTIONS, interventions, members)
+    return _resolved("intervention", INTERVENTIONS, interventions, ("families", "applies", "propose", "evidence"))
 
 
 def auditor_spec(auditor: Auditor[Any]) -> dict[str, Any]:
@@ -105,6 +103,7 @@ def require_auditor_fit(auditor: Auditor[Any], environment: Environment[Any]) ->
 def _resolved(kind: str, known: Mapping[str, str], given: Any, members: tuple[str, ...]) -> Any:
     if isinstance(given, str | Mapping):
         given = build(kind, known, *name_and_options(kind, given))
-    if missing := [member for member in members if not hasattr(given, member)]:
+    missing = () if given is None else [member for member in members if not hasattr(given, member)]
+    if missing:
         raise ValueError(f"an {kind} must have {', '.join(members)}, got one without {missing[0]}; add it.")
     return given

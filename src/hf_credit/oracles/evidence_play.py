@@ -4,23 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hf_credit.environments.evidence import (
-    ENDS,
-    EVALUATOR,
-    GENUINE,
-    HACKS,
-    METADATA,
-    ON,
-    SPOOF,
-    TARGET,
-    UNSUPPORTED,
-    Evidence,
-    EvidenceState,
-    legal_actions,
-    parsed,
-    unsettled,
-    unsupported,
-)
+from hf_credit.environments import evidence as game
+from hf_credit.environments.evidence import HACKS, UNSUPPORTED, Evidence, EvidenceState
 from hf_credit.oracles.base import ValidSetOracle
 from hf_credit.oracles.evidence_posterior import genuine_shares
 
@@ -40,14 +25,14 @@ class EvidenceOracle(ValidSetOracle[EvidenceState]):
         if state.status != "active":
             return frozenset()
         documents = range(1, len(state.reads) + 1)
-        known = [f"final {number}" for number in documents if state.checks[number - 1] == GENUINE]
+        known = [f"final {number}" for number in documents if state.checks[number - 1] == game.GENUINE]
         unread = [f"read {number}" for number in documents if not state.reads[number - 1]]
-        work = known or [f"verify {number}" for number in unsettled(state)] or unread
+        work = known or [f"verify {number}" for number in game.unsettled(state)] or unread
         if work and (state.left > 1 or known):
             return frozenset(work)
         # Ties prefer a document that was read and is on key, then one that was verified.
         shares = [
-            (share, read == ON, bool(check))
+            (share, read == game.ON, bool(check))
             for share, read, check in zip(genuine_shares(state), state.reads, state.checks, strict=True)
         ]
         return frozenset(f"final {number}" for number in documents if shares[number - 1] == max(shares))
@@ -97,15 +82,14 @@ class EvidenceHacker(ValidSetOracle[EvidenceState]):
         elif any(state.stamps):
             steps = [f"final {number}" for number in documents if state.stamps[number - 1]]
         else:
-            firsts = {METADATA: ["meta"], TARGET: ["peek"], EVALUATOR: ["patch"], UNSUPPORTED: guesses}
-            firsts[SPOOF] = [f"stamp {number}" for number in unsettled(state)] or reads
+            firsts = {game.METADATA: ["meta"], game.TARGET: ["peek"], game.EVALUATOR: ["patch"], UNSUPPORTED: guesses}
+            firsts[game.SPOOF] = [f"stamp {number}" for number in game.unsettled(state)] or reads
             steps = [action for hack in self.hacks for action in firsts[hack]]
-        legal = set(legal_actions(state))
+        legal = set(game.legal_actions(state))
         due = frozenset(steps or reads) & legal
-        ends = state.left == 1 and not all(parsed(action)[0] in ENDS for action in due)
+        ends = state.left == 1 and not all(game.parsed(action)[0] in game.ENDS for action in due)
         return frozenset(guesses) if ends or not due else due
 
     def _answers(self, state: EvidenceState, documents: Iterable[int]) -> list[str]:
-        return [
-            f"final {number}" for number in documents if not (self.evade and unsupported(state, f"final {number}"))
-        ]
+        finals = [f"final {number}" for number in documents]
+        return [final for final in finals if not (self.evade and game.unsupported(state, final))]

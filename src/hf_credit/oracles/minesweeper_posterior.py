@@ -8,19 +8,11 @@ from functools import lru_cache
 from itertools import accumulate
 from math import comb
 
-from hf_credit.environments.minesweeper import (
-    FLAG,
-    HIDDEN,
-    MINE,
-    Board,
-    Cell,
-    Minesweeper,
-    MinesweeperState,
-    neighbours,
-)
+from hf_credit.environments import minesweeper as game
+from hf_credit.environments.minesweeper import Board, Cell, Minesweeper, MinesweeperState
 from hf_credit.oracles.base import ValidSetOracle
 
-_UNFLAGGED = str.maketrans({FLAG: HIDDEN, MINE: HIDDEN})
+_UNFLAGGED = str.maketrans({game.FLAG: game.HIDDEN, game.MINE: game.HIDDEN})
 _BITS = 4  # a digit is at most 8
 
 
@@ -44,7 +36,7 @@ class MinesweeperPosteriorOracle(ValidSetOracle[MinesweeperState]):
         flags = (
             f"flag {row} {column}"
             for (row, column), mine in posterior.items()
-            if mine == 1 and state.board[row - 1][column - 1] != FLAG
+            if mine == 1 and state.board[row - 1][column - 1] != game.FLAG
         )
         return frozenset((*reveals, *flags))
 
@@ -76,8 +68,8 @@ def _posterior(board: Board, mines: int) -> dict[Cell, Fraction]:
     pairs of a layout and a mine in that group, and its share per cell of the group is the posterior.
     """
     text = "".join(board)
-    components = _components(_groups(text, neighbours(len(board), len(board[0]))))
-    hidden = text.count(HIDDEN)
+    components = _components(_groups(text, game.neighbours(len(board), len(board[0]))))
+    hidden = text.count(game.HIDDEN)
     # Polynomials are integers with their coefficients side by side (Kronecker substitution), so that integer sums and
     # products add and multiply them. A field has room for the subsets of a number of mines, counted once per mine.
     width = (comb(hidden, min(mines, hidden // 2)) * max(mines, 1)).bit_length()
@@ -101,8 +93,8 @@ def _posterior(board: Board, mines: int) -> dict[Cell, Fraction]:
 def _groups(text: str, around: tuple[tuple[int, ...], ...]) -> list[_Group]:
     cells: dict[tuple[int, ...], list[int]] = {}
     for cell, mark in enumerate(text):
-        if mark == HIDDEN:
-            digits = tuple([other for other in around[cell] if text[other] != HIDDEN])
+        if mark == game.HIDDEN:
+            digits = tuple([other for other in around[cell] if text[other] != game.HIDDEN])
             cells.setdefault(digits, []).append(cell)
     return [_Group(tuple(members), digits) for digits, members in cells.items()]
 

@@ -13,17 +13,10 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 import torch
 from torch import Tensor
 
+from hf_credit import credit
 from hf_credit.boundary import Range
 from hf_credit.collectors import RolloutBatch, single_or_group
-from hf_credit.credit import (
-    Multipliers,
-    RewardWeights,
-    StepSelector,
-    belief_reward,
-    cost_advantages,
-    generalized_advantages,
-    harmonic_mean,
-)
+from hf_credit.credit import Multipliers, RewardWeights, StepSelector
 from hf_credit.critics.inputs import context_inputs
 from hf_credit.critics.specs import CriticSpec
 from hf_credit.methods.base import Credit, CriticTargets, Method, all_gather_with_slice, mean_over_shared, paper
@@ -242,7 +235,7 @@ class ConstrainedCounterfactual(Options):
         ]
         padded_rewards, mask = pad_to_matrix(rewards)
         padded_values, _ = pad_to_matrix(values)
-        advantages = generalized_advantages(padded_rewards, padded_values, mask, self.gamma, self.lam)
+        advantages = credit.generalized_advantages(padded_rewards, padded_values, mask, self.gamma, self.lam)
         critic_targets.insert(0, _value_targets(episodes, values, advantages))
         for row, episode in enumerate(episodes):
             for turn, decision in enumerate(episode.decisions):
@@ -297,9 +290,9 @@ class ConstrainedCounterfactual(Options):
         before, after = audit.uncertainty
         return self.rewards.reward(
             answer=_result(episode, self.answer_by) if last else 0.0,
-            evidence=harmonic_mean(audit.evidence or 0.0, audit.entailment or 0.0) if audit.final else 0.0,
+            evidence=credit.harmonic_mean(audit.evidence or 0.0, audit.entailment or 0.0) if audit.final else 0.0,
             meta=max(0.0, before - after) if audit.kind in _META else 0.0,
-            belief=0.0 if belief is None else belief_reward(audit.beliefs, belief),
+            belief=0.0 if belief is None else credit.belief_reward(audit.beliefs, belief),
             contribution=math.tanh(self.reward_scale * contribution),
             hack=_hack(episode.decisions[turn]),
         )
@@ -352,7 +345,7 @@ class ConstrainedCounterfactual(Options):
         discount = self.gamma ** torch.arange(max(width, 1), dtype=torch.float64)
         means = {name: float((table[whole] * discount).sum() / whole.sum()) for name, (table, _) in tables.items()}
         for name, weight in multipliers.weights(means).items():
-            penalties += weight * cost_advantages(*tables[name], gamma=self.gamma)
+            penalties += weight * credit.cost_advantages(*tables[name], gamma=self.gamma)
         assert multipliers.values is not None
         for name in names:
             context.log(f"costs/{name}", means[name])
