@@ -185,7 +185,7 @@ class Collaboration(Interaction[CollaborationState]):
             raise ValueError(
                 f"a task row must contain JSON values, got another value ({error}); convert it or remove its column."
             ) from None
-        return CollaborationState(task=row, loops=(0,) * len(self.graph.loops))
+        return self.state_type(task=row, loops=(0,) * len(self.graph.loops))
 
     def pending(self, state: CollaborationState) -> tuple[Request, ...]:
         due = self.graph.due({*state.done})

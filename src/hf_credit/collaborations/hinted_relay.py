@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from hf_credit.collaborations.base import CollaborationState
 from hf_credit.collaborations.number_tasks import NumberTasks, of_split
+from hf_credit.collaborations.relay import relay_score as hinted_relay_score
 from hf_credit.collaborations.think_solve import ThinkSolve
 from hf_credit.environments.tasks import Split
 from hf_credit.registry import remembers_its_call
@@ -55,11 +55,6 @@ class _HintedRelay(NumberTasks, ThinkSolve):
 
     def scripted_player(self, quality: float) -> Script:
         return lazy_player(quality)
-
-
-def hinted_relay_score(task: Mapping[str, Any], text: str) -> float:
-    """Returns 1 if `text` equals the answer, 0 otherwise."""
-    return float(text == task["answer"])
 
 
 def hinted_relay_pairs(split: Split, size: int = 8) -> list[tuple[int, ...]]:

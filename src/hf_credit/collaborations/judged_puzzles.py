@@ -70,7 +70,7 @@ class JudgedPuzzles(EnvironmentInteraction):
         return None
 
     def pending(self, state: EnvironmentState) -> tuple[Request, ...]:
-        question = _question(state)
+        question = getattr(state, "asked", None)
         if question is None:
             return super().pending(state)
         world: Any = state.world
@@ -79,7 +79,7 @@ class JudgedPuzzles(EnvironmentInteraction):
 
     def advance(self, state: EnvironmentState, replies: Sequence[str]) -> EnvironmentState:
         (reply,) = replies
-        question = _question(state)
+        question = getattr(state, "asked", None)
         environment: Any = self.environment
         if question is not None:
             world = environment.judged(state.world, question, read_verdict(reply))
@@ -112,7 +112,3 @@ def judged_puzzles(
     """
     environment = SituationPuzzles(path, slots, values, None, reward, turns, wording)
     return JudgedPuzzles(environment, instructions)
-
-
-def _question(state: EnvironmentState) -> str | None:
-    return state.asked if isinstance(state, JudgedTurn) else None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from hf_credit.collaborations.base import CollaborationState
 from hf_credit.collaborations.number_tasks import NumberTasks, of_split
+from hf_credit.collaborations.relay import relay_score as sum_score
 from hf_credit.collaborations.voting import Voting
 from hf_credit.environments.tasks import Split
 from hf_credit.registry import remembers_its_call
@@ -62,11 +62,6 @@ class _SumVote(NumberTasks, Voting):
 def number_key(text: str) -> str | None:
     """Returns the vote of a reply that consists only of a number."""
     return text if text.isdecimal() and text.isascii() else None
-
-
-def sum_score(task: Mapping[str, Any], text: str) -> float:
-    """Returns 1 if `text` equals the answer, 0 otherwise."""
-    return float(text == task["answer"])
 
 
 def sum_pairs(split: Split, size: int = 6) -> list[tuple[int, ...]]:

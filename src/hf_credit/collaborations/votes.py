@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from hf_credit.validators import one_of
+
 TIES = ("expected", "first", "none")
 """The score of a tie: the mean of the tied answers' scores, the score of the first voter's tied answer, or 0."""
 
@@ -27,7 +29,7 @@ def vote_score(votes: Sequence[str | None], scores: Mapping[str, float], ties: s
     Raises:
         ValueError: `ties` is unknown.
     """
-    require_ties(ties)
+    one_of("ties", ties, TIES)
     winners = plurality(votes)
     if not winners or (ties == "none" and len(winners) > 1):
         return 0.0
@@ -43,13 +45,3 @@ def scores_without(votes: Sequence[str | None], scores: Mapping[str, float], tie
     """
     others = ([*votes[:voter], *votes[voter + 1 :]] for voter in range(len(votes)))
     return [vote_score(rest, scores, ties) for rest in others]
-
-
-def require_ties(ties: str) -> None:
-    """Refuses an unknown rule for ties.
-
-    Raises:
-        ValueError: `ties` is not one of `TIES`.
-    """
-    if ties not in TIES:
-        raise ValueError(f"ties must be one of {', '.join(TIES)}, got {ties!r}; pick one.")

@@ -9,8 +9,9 @@ from typing import Any
 from hf_credit.collaborations.base import Collaboration, CollaborationState
 from hf_credit.collaborations.graph import Event
 from hf_credit.collaborations.scorers import Scorer, check_score
-from hf_credit.collaborations.votes import plurality, require_ties, vote_score
+from hf_credit.collaborations.votes import TIES, plurality, vote_score
 from hf_credit.registry import find, remembers_its_call
+from hf_credit.validators import one_of
 
 Extractor = Callable[[str], str | None]
 """Returns the canonical form of a reply's answer, equal for equal answers; `None` if it has no answer."""
@@ -64,7 +65,7 @@ class Voting(Collaboration):
         columns: Mapping[str, str],
         ties: str = "expected",
     ) -> None:
-        require_ties(ties)
+        self.ties = one_of("ties", ties, TIES)
         if not roles:
             raise ValueError("a vote must have a voter, got none; name one or more.")
         events = [Event(name, role=name, column=columns[name]) for name in roles]
@@ -75,7 +76,6 @@ class Voting(Collaboration):
                 "score(task, text), since answers are scored once, with or without a voter."
             )
         self.extract: Extractor = find("function", {}, extract) if isinstance(extract, str) else extract
-        self.ties = ties
 
     @property
     def removable(self) -> tuple[str, ...]:
@@ -84,13 +84,8 @@ class Voting(Collaboration):
     def show(self, problem: str, heard: Sequence[tuple[str, str]]) -> str:
         return problem
 
-    def start(self, task: Mapping[str, Any], seed: int) -> VotingState:
-        state = super().start(task, seed)
-        return VotingState(task=state.task, loops=state.loops)
-
     def advance(self, state: CollaborationState, replies: Sequence[str]) -> VotingState:
-        after = super().advance(state, replies)
-        assert isinstance(after, VotingState)
+        after: Any = super().advance(state, replies)
         ballots = tuple((role, self.answer(reply)) for role, reply in after.transcript)
         row, grades = after.row, dict[str, float]()
         for (_, answer), (_, reply) in zip(ballots, after.transcript, strict=True):
@@ -114,21 +109,17 @@ class Voting(Collaboration):
         return answer or None
 
     def without(self, state: CollaborationState, role: str) -> VotingState:
-        rest = super().without(state, role)
-        assert isinstance(rest, VotingState)
+        rest: Any = super().without(state, role)
         return replace(rest, ballots=tuple(ballot for ballot in rest.ballots if ballot[0] != role), asked=0)
 
-    def outcome(self, state: CollaborationState) -> float:
-        assert isinstance(state, VotingState)
+    def outcome(self, state: Any) -> float:
         return vote_score([answer for _, answer in state.ballots], dict(state.grades), self.ties)
 
-    def scores(self, state: CollaborationState) -> int:
-        assert isinstance(state, VotingState)
-        return state.asked
+    def scores(self, state: Any) -> int:
+        return int(state.asked)
 
-    def metrics(self, state: CollaborationState) -> Mapping[str, float]:
+    def metrics(self, state: Any) -> Mapping[str, float]:
         """Returns whether the vote is tied, the share of abstentions, and the score of each voter's answer."""
-        assert isinstance(state, VotingState)
         if not state.ballots:
             return {}
         answers, grades = [answer for _, answer in state.ballots], dict(state.grades)

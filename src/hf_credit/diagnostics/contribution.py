@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from hf_credit.collaborations.exact_coalitions import vote_values
-from hf_credit.collaborations.votes import plurality, require_ties
+from hf_credit.collaborations.votes import TIES, plurality
+from hf_credit.validators import one_of
 
 
 def free_rider_index(credits: Sequence[float], contributions: Sequence[float]) -> float:
@@ -72,7 +73,7 @@ def vote_contribution(
     Raises:
         ValueError: there is no instance, numbers of answers differ, or `ties` is unknown.
     """
-    require_ties(ties)
+    one_of("ties", ties, TIES)
     voters = {len(own) for own in answers}
     if len(answers) != len(golds) or len(voters) != 1 or 0 in voters:
         raise ValueError(

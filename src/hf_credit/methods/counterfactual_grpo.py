@@ -251,11 +251,7 @@ class CounterfactualAdvantages(Options):
         """Credit of the last speaker's replies without the others: their advantage times 1 - trust."""
         assert self.last is not None
         contribution = moments.of(f"{self.last}/contribution")
-        pairs = [
-            Pair(row, rollout.instance, rollout.episode.outcome, 0.0)
-            for row, rollout in enumerate(collected.trained)
-            if not rollout.counted and rollout.episode.ending != Ending.ERROR
-        ]
+        pairs = _whole(collected, counted=False)
         if not self._has_history(contribution):
             return {}  # without moments there is no trust, and the last speaker has the team's outcome
         advantages = _within_prompt([one.outcome for one in pairs], pairs, self.eps)
@@ -305,12 +301,12 @@ def counterfactual_grpo(
     return Method(name="counterfactual_grpo", collector=collector, estimator=estimator, memory=Moments(), paper=PAPER)
 
 
-def _whole(collected: RolloutBatch) -> list[Pair]:
-    """The whole episodes that did not fail, without other outcomes."""
+def _whole(collected: RolloutBatch, counted: bool = True) -> list[Pair]:
+    """The whole episodes that did not fail, or those without the others, without other outcomes."""
     return [
         Pair(row, rollout.instance, rollout.episode.outcome, 0.0)
         for row, rollout in enumerate(collected.trained)
-        if rollout.counted and rollout.episode.ending != Ending.ERROR
+        if rollout.counted == counted and rollout.episode.ending != Ending.ERROR
     ]
 
 

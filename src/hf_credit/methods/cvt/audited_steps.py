@@ -6,12 +6,12 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 from hf_credit.boundary import Range
 from hf_credit.collectors.base import Collector, Rollout, RolloutBatch, Single, TaskRow, bound, gives_of
 from hf_credit.collectors.forks import fork
-from hf_credit.credit import inclusion_probabilities, systematic_sample
+from hf_credit.credit import StepSelector, inclusion_probabilities, systematic_sample
 from hf_credit.critics.inputs import context_inputs
 from hf_credit.methods.cvt.audits import audit_of, audited, verified_success
 from hf_credit.methods.cvt.interventions import Branch, Branches, Gate, branches
@@ -51,19 +51,7 @@ class Replacement:
 
 def replacement_of(rollout: Rollout) -> Replacement:
     """Returns the `Replacement` of a rollout of kind `counterfactual`; the default if its collector stored none."""
-    replacement: Replacement = rollout.extras.get(REPLACEMENT, Replacement())
-    return replacement
-
-
-class Scores(Protocol):
-    """Predicts the probability that a step is informative."""
-
-    @property
-    def fitted(self) -> bool:
-        """Whether it has been fitted to examples."""
-
-    def scores(self, features: Sequence[Sequence[float]]) -> list[float]:
-        """Returns the probability of each step, from its features."""
+    return rollout.extras.get(REPLACEMENT, Replacement())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +172,7 @@ class AuditedSteps(Options):
         self,
         collected: RolloutBatch,
         context: MethodContext,
-        selector: Scores | None,
+        selector: StepSelector | None,
         features: Mapping[str, Features],
     ) -> list[tuple[Rollout, int, float]]:
         rollouts = [one for one in collected.trained if one.episode.ending != Ending.ERROR]
@@ -193,9 +181,8 @@ class AuditedSteps(Options):
             count = len(rollout.episode.decisions)
             if not count:
                 continue
-            scores = [1.0] * count
-            if selector is not None and selector.fitted:
-                scores = selector.scores([features[one.id] for one in rollout.episode.decisions])
+            own = [features.get(one.id, ()) for one in rollout.episode.decisions]
+            scores = [1.0] * count if selector is None else selector.scores(own)
             probabilities = inclusion_probabilities(scores, float(self.steps), self.floor)
             lowered += self.floor * count > self.steps
             uniform = context.draws("steps", number).random()

@@ -15,14 +15,12 @@ from hf_credit.rollouts.verification import judged
 
 def audit_of(decision: Decision) -> Audit | None:
     """Returns the audit of a decision; `None` without an auditor or if it failed."""
-    audit: Audit | None = decision.extras.get(AUDIT)
-    return audit
+    return decision.extras.get(AUDIT)
 
 
 def verified_success(episode: Episode) -> float | None:
     """Returns Y, the verified success of an episode, in [0, 1]; `None` without an auditor or if it failed."""
-    success: float | None = episode.extras.get(VERIFIED)
-    return success
+    return episode.extras.get(VERIFIED)
 
 
 def audited(

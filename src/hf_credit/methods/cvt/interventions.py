@@ -8,8 +8,10 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+from hf_credit.boundary import Range
+from hf_credit.options import Options, Share
 from hf_credit.oracles.auditing import Interventions, Proposal
 from hf_credit.rollouts.capabilities import Acting
 from hf_credit.rollouts.chat import Chat, Thread
@@ -17,6 +19,7 @@ from hf_credit.rollouts.engine import RolloutRequest
 from hf_credit.rollouts.episode import Decision, Ending
 from hf_credit.rollouts.failures import FailureLog
 from hf_credit.rollouts.interaction import Interaction, Request
+from hf_credit.validators import one_of, whole_number
 
 # Words without content, which any paraphrase may add.
 _STOP_WORDS = (
@@ -26,7 +29,7 @@ _STOP_WORDS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gate:
+class Gate(Options):
     """The validity gate of proposals: nu = syntax and schema and s_sup >= support and s_ent >= entailment.
 
     `branches` checks syntax and schema, which depend on the task.
@@ -42,18 +45,11 @@ class Gate:
         ValueError: a threshold is outside [0, 1], or `redraws` is negative.
     """
 
-    support: float = 0.35
-    entailment: float = 0.55
-    redraws: int = 2
+    support: Share = 0.35
+    entailment: Share = 0.55
+    redraws: Annotated[int, Range(0)] = 2
     entails: Callable[[str, str], float] = lambda history, proposal: word_overlap(history, proposal)
     unscored: frozenset[str] = frozenset({"deletion"})
-
-    def __post_init__(self) -> None:
-        for name, minimum in (("support", self.support), ("entailment", self.entailment)):
-            if not 0 <= minimum <= 1:
-                raise ValueError(f"{name} must be in [0, 1], got {minimum!r}; the paper's are 0.35 and 0.55.")
-        if self.redraws < 0:
-            raise ValueError(f"redraws must be at least 0, got {self.redraws}; raise it.")
 
     def admits(self, family: str, text: str, history: str, evidence: str) -> bool:
         """Returns whether a proposal is supported by the evidence and entailed by the history.
@@ -126,10 +122,8 @@ def branches(
     Raises:
         ValueError: the family is unknown, `count` is below 1, or several roles decided in the step.
     """
-    if family not in interventions.families:
-        raise ValueError(f"family must be one of {', '.join(interventions.families)}, got {family!r}; pick one.")
-    if count < 1:
-        raise ValueError(f"count must be at least 1, got {count}; raise it.")
+    one_of("family", family, interventions.families)
+    whole_number("count", count, 1)
     gate, failures = gate or Gate(), failures or FailureLog()
     world, action = Acting(interaction).action_of(decision.state, decision.action_text)
     if not action or not interventions.applies(world, action, family):

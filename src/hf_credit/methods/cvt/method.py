@@ -39,7 +39,7 @@ from hf_credit.oracles.auditors import AuditorLike, resolve_auditor
 from hf_credit.rollouts import Decision, Episode, Interaction
 from hf_credit.rollouts.capabilities import Auditable
 from hf_credit.rollouts.method_context import MethodContext
-from hf_credit.validators import finite_number, one_of
+from hf_credit.validators import one_of
 
 PAPER = paper(
     "Policy-Conditioned Counterfactual Credit for Verifiable Reinforcement Learning of Long-Horizon Language Agents",
@@ -139,7 +139,7 @@ class ConstrainedCounterfactual(Options):
     contribution_to: Outcome = "verified"
     estimator: Contrast = "dr"
     selection: Literal["inverse", "augmented", "none"] = "inverse"
-    families: Mapping[str, float] = filled_by_factory(make=lambda: dict(FAMILIES))
+    families: Mapping[str, NotNegative] = filled_by_factory(make=lambda: dict(FAMILIES))
     ratio_low: Share = 0.2
     ratio_high: Annotated[float, Range(1)] = 5.0
     reward_scale: Positive = filled_by_factory(2.0)
@@ -160,16 +160,13 @@ class ConstrainedCounterfactual(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "auditor", resolve_auditor(self.auditor))
-        weights = [finite_number(f"the weight of {name}", weight, 0) for name, weight in self.families.items()]
-        if not any(weights):
+        if not any(self.families.values()):
             raise ValueError(
                 f"the weights of families must not all be 0, got {dict(self.families)}; the paper's sum to 1."
             )
         if self.estimator == "process" and self.selection == "augmented":
             raise ValueError("estimator='process' excludes selection='augmented', got both; use selection='inverse'.")
-        for name, limit in self.limits.items():
-            finite_number(f"the limit of {name}", limit, 0)
-        self.multipliers(())  # validates penalty and rate
+        self.multipliers(())  # validates the limits
 
     def bind(self, interaction: Interaction[Any]) -> ConstrainedCounterfactual:
         """Returns the estimator for the belief slots of its auditor, by default the Interaction's.

@@ -9,15 +9,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
 
-from hf_credit.environments.preference_estimation import SCALE
+from hf_credit.boundary import Range
+from hf_credit.environments.circuit_decoding import CircuitDecoding
+from hf_credit.environments.guess_numbers import GuessNumbers
+from hf_credit.environments.preference_estimation import SCALE, PreferenceEstimation
 from hf_credit.environments.randomness import stream
+from hf_credit.environments.situation_puzzles import SituationPuzzles
+from hf_credit.options import Count, Options, Share
 from hf_credit.oracles import hypotheses
 from hf_credit.registry import build, find
 from hf_credit.rollouts import Episode, Interaction
 from hf_credit.rollouts.capabilities import Acting
-from hf_credit.validators import finite_number, whole_number
+from hf_credit.validators import whole_number
 
 S = TypeVar("S")
 
@@ -98,7 +103,7 @@ class Step(Generic[S]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule(ABC):
+class Rule(Options, ABC):
     """Cuts an episode after too many steps with too little progress (paper T3, Def. 2).
 
     To define a rule, derive a frozen dataclass and implement `progress`. It must be deterministic: take random draws
@@ -121,6 +126,7 @@ class Rule(ABC):
 
     def __post_init__(self) -> None:
         _refuse_window(self.window, self.min_progress)
+        super().__post_init__()
 
     @abstractmethod
     def progress(self, step: Step[Any]) -> float | None:
@@ -184,11 +190,7 @@ class RandomRule(Rule):
     """
 
     name: ClassVar[str] = "random"
-    probability: float = 0.2
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        finite_number("probability", self.probability, 0, most=1)
+    probability: Share = 0.2
 
     def progress(self, step: Step[Any]) -> float:
         return float(stream(step.seed, "step", step.turn).random() >= self.probability)
@@ -217,26 +219,18 @@ class MetricRule(Rule):
 
 @dataclass(frozen=True, kw_only=True)
 class _TaskRule(Rule):
-    """A rule for the states of certain environments, whose classes are `tasks`, as `"module:class"`."""
+    """A rule for the states of certain environments, whose classes are `tasks`."""
 
-    tasks: ClassVar[tuple[str, ...]]
+    tasks: ClassVar[tuple[type, ...]]
 
     def bind(self, interaction: Interaction[Any]) -> Self:
-        environment = getattr(interaction, "environment", None)
-        classes = {f"{one.__module__}:{one.__qualname__}" for one in type(environment).__mro__}
-        if not classes & set(self.tasks):
-            known = ", ".join(one.rpartition(":")[2] for one in self.tasks)
+        if not isinstance(getattr(interaction, "environment", None), self.tasks):
+            known = ", ".join(one.__name__ for one in self.tasks)
             raise ValueError(
                 f"the rule {self.name!r} is for {known}, got {interaction.name!r}; use another rule, such as 'metric' "
                 "or 'random'."
             )
         return self
-
-
-_GUESSES = "hf_credit.environments.guess_numbers:GuessNumbers"
-_CIRCUITS = "hf_credit.environments.circuit_decoding:CircuitDecoding"
-_PREFERENCES = "hf_credit.environments.preference_estimation:PreferenceEstimation"
-_PUZZLES = "hf_credit.environments.situation_puzzles:SituationPuzzles"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,7 +242,7 @@ class OutsideRule(_TaskRule):
     """
 
     name: ClassVar[str] = "outside"
-    tasks: ClassVar[tuple[str, ...]] = (_GUESSES,)
+    tasks: ClassVar[tuple[type, ...]] = (GuessNumbers,)
 
     def progress(self, step: Step[Any]) -> float:
         return float(hypotheses.contains(step.world_before, step.world_after.queries[-1]))
@@ -262,7 +256,7 @@ class ShrinkRule(_TaskRule):
     """
 
     name: ClassVar[str] = "shrink"
-    tasks: ClassVar[tuple[str, ...]] = (_CIRCUITS, _GUESSES)
+    tasks: ClassVar[tuple[type, ...]] = (CircuitDecoding, GuessNumbers)
     window: int = 3
 
     def progress(self, step: Step[Any]) -> float:
@@ -277,7 +271,7 @@ class UnknownRule(_TaskRule):
     """
 
     name: ClassVar[str] = "unknown"
-    tasks: ClassVar[tuple[str, ...]] = (_PUZZLES,)
+    tasks: ClassVar[tuple[type, ...]] = (SituationPuzzles,)
     window: int = 5
 
     def progress(self, step: Step[Any]) -> float:
@@ -294,7 +288,7 @@ class SimilarityRule(_TaskRule):
     """
 
     name: ClassVar[str] = "similarity"
-    tasks: ClassVar[tuple[str, ...]] = (_PREFERENCES,)
+    tasks: ClassVar[tuple[type, ...]] = (PreferenceEstimation,)
     window: int = 2
     min_progress: float = 0.0
 
@@ -323,13 +317,9 @@ class MovementRule(_TaskRule):
     """
 
     name: ClassVar[str] = "movement"
-    tasks: ClassVar[tuple[str, ...]] = (_PREFERENCES,)
+    tasks: ClassVar[tuple[type, ...]] = (PreferenceEstimation,)
     min_progress: float = 0.28
-    over: int = 4
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        whole_number("over", self.over, 1)
+    over: Count = 4
 
     def progress(self, step: Step[Any]) -> float | None:
         guesses = step.world_after.guesses[-self.over - 1 :]
@@ -353,13 +343,12 @@ class SimilarQuestionRule(_TaskRule):
     """
 
     name: ClassVar[str] = "similar_question"
-    tasks: ClassVar[tuple[str, ...]] = (_PUZZLES,)
+    tasks: ClassVar[tuple[type, ...]] = (SituationPuzzles,)
     embedder: Embedder | str
-    alpha: float = 0.96
+    alpha: Annotated[float, Range(-1, 1)] = 0.96
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        finite_number("alpha", self.alpha, -1, most=1)
         if isinstance(self.embedder, str):
             object.__setattr__(self, "embedder", find("embedder", {}, self.embedder))
 

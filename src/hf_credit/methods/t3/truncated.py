@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from hf_credit.environments.randomness import derive
 from hf_credit.methods.t3.rules import Rule, Step, make_rule
@@ -27,9 +27,6 @@ from hf_credit.rollouts.interaction import Message, Wrapper, readable_state
 from hf_credit.rollouts.scripts import Script
 from hf_credit.safe_io import parse_json
 from hf_credit.validators import one_of
-
-if TYPE_CHECKING:
-    import random
 
 S = TypeVar("S")
 
@@ -245,13 +242,7 @@ class Truncated(Wrapper[TruncatedState[S], S]):
 
     def scripted_player(self, quality: float) -> Script | None:
         script = Scripted(self.inner).scripted_player(quality)
-        if script is None:
-            return None
-
-        def play(state: TruncatedState[S], request: Request, draws: random.Random) -> str:
-            return script(state.inner, request, draws)
-
-        return play
+        return script and (lambda state, request, draws: script(state.inner, request, draws))
 
 
 def _with_prompt(messages: Sequence[Message], prompt: str) -> list[Message]:
