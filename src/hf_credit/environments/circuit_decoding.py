@@ -69,6 +69,10 @@ class CircuitDecoding(QueryEnvironment[CircuitDecodingState]):
     name = "circuit_decoding"
     state_type = CircuitDecodingState
     task_columns = ("inputs", "candidates", "hidden")
+    rules = (
+        "Find which candidate each hidden circuit is. <interact>A101</interact> asks for the output of circuit A "
+        "on the inputs x0=1, x1=0, x2=1. <answer>13, 6</answer> says that A is candidate 13 and B is candidate 6."
+    )
 
     def __init__(
         self,
@@ -145,12 +149,6 @@ class CircuitDecoding(QueryEnvironment[CircuitDecodingState]):
         if state.status != "active":
             return ()
         return _actions(len(state.hidden), len(state.candidates), state.inputs, state.brief)
-
-    def _rules(self) -> str:
-        return (
-            "Find which candidate each hidden circuit is. <interact>A101</interact> asks for the output of circuit A "
-            "on the inputs x0=1, x1=0, x2=1. <answer>13, 6</answer> says that A is candidate 13 and B is candidate 6."
-        )
 
     def _opening(self, state: CircuitDecodingState) -> str:
         listed = "\n".join(f"{number}: {formula}" for number, formula in enumerate(state.candidates, start=1))

@@ -88,6 +88,11 @@ class GuessNumbers(QueryEnvironment[GuessNumbersState]):
     name = "guess_numbers"
     state_type = GuessNumbersState
     task_columns = ("digits", "symbols", "secret", "first_guess")
+    rules = (
+        "Find the secret number, whose digits all differ. A guess such as <interact>123</interact> is told how "
+        "many of its digits are in the right place (A) and how many are elsewhere in the number (B). Answer with "
+        "<answer>123</answer>."
+    )
 
     def __init__(
         self,
@@ -148,13 +153,6 @@ class GuessNumbers(QueryEnvironment[GuessNumbersState]):
 
     def legal_actions(self, state: GuessNumbersState) -> tuple[str, ...]:
         return _numbers(state.digits, state.symbols) if state.status == "active" else ()
-
-    def _rules(self) -> str:
-        return (
-            "Find the secret number, whose digits all differ. A guess such as <interact>123</interact> is told how "
-            "many of its digits are in the right place (A) and how many are elsewhere in the number (B). Answer with "
-            "<answer>123</answer>."
-        )
 
     def _opening(self, state: GuessNumbersState) -> str:
         symbols = alphabet(state.symbols)

@@ -37,6 +37,10 @@ class MovieRecommendation(PreferenceEstimation):
 
     name = "movie_recommendation"
     task_columns = ("levels", "weights", "names", "scores", "unseen_names", "unseen_scores")
+    rules = (
+        f"{RULES} With the last turn unseen movies are shown: <answer>Film1</answer> recommends the one that is "
+        "worth most. No earlier answer counts."
+    )
 
     def __init__(
         self,
@@ -90,12 +94,6 @@ class MovieRecommendation(PreferenceEstimation):
 
     def _example_answers(self, state: PreferenceState) -> tuple[str, ...]:
         return tuple(f"{ANSWER} {name}" for name in state.unseen_names) if state.left == 1 else ()
-
-    def _rules(self) -> str:
-        return (
-            f"{RULES} With the last turn unseen movies are shown: <answer>Film1</answer> recommends the one that is "
-            "worth most. No earlier answer counts."
-        )
 
     def _opening(self, state: PreferenceState) -> str:
         if self.wording == "brief":

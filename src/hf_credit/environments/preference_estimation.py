@@ -89,6 +89,7 @@ class PreferenceEstimation(QueryEnvironment[PreferenceState]):
     state_type = PreferenceState
     task_columns: ClassVar[tuple[str, ...]] = ("levels", "weights", "names", "scores")
     open_actions = True
+    rules = f"{RULES} <answer>0.5,1,0</answer> says what the weights are."
 
     def __init__(
         self,
@@ -156,9 +157,6 @@ class PreferenceEstimation(QueryEnvironment[PreferenceState]):
 
     def _example_answers(self, state: PreferenceState) -> tuple[str, ...]:
         return tuple(f"{ANSWER} {guess}" for guess in _examples(len(state.weights), state.levels))
-
-    def _rules(self) -> str:
-        return f"{RULES} <answer>0.5,1,0</answer> says what the weights are."
 
     def _opening(self, state: PreferenceState) -> str:
         listed = "\n".join(listing(state.names, state.scores, state.levels, brief=self.wording == "brief"))

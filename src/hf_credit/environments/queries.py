@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
 from hf_credit.environments.base import Environment, State, Transition
 from hf_credit.validators import one_of, whole_number
@@ -70,6 +70,7 @@ class QueryEnvironment(Environment[S]):
         ValueError: an option is outside its range.
     """
 
+    rules: ClassVar[str]  # in brief
     self_contained = False
     reward_range = (0.0, 1.0)
 
@@ -79,7 +80,7 @@ class QueryEnvironment(Environment[S]):
 
     @property
     def instructions(self) -> str:
-        return FORMAT if self.wording == "paper" else f"{self._rules()} {FORMAT}"
+        return FORMAT if self.wording == "paper" else f"{self.rules} {FORMAT}"
 
     @property
     def max_turns(self) -> int:
@@ -133,10 +134,6 @@ class QueryEnvironment(Environment[S]):
     def _spent(self, state: S) -> S:
         left = state.left - 1
         return replace(state, left=left, status="active" if left else "finished")
-
-    @abstractmethod
-    def _rules(self) -> str:
-        """The rules in brief."""
 
     @abstractmethod
     def _opening(self, state: S) -> str:

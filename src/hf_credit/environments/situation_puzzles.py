@@ -92,6 +92,10 @@ class SituationPuzzles(QueryEnvironment[SituationPuzzlesState]):
     state_type = SituationPuzzlesState
     task_columns = ("surface", "bottom", "questions", "verdicts", "slots")
     open_actions = True
+    rules = (
+        "Find out what happened by yes-or-no questions such as <interact>Was it cold?</interact>, each answered "
+        "Yes, No or Unknown. Tell it with <answer>...</answer>."
+    )
 
     def __init__(
         self,
@@ -180,12 +184,6 @@ class SituationPuzzles(QueryEnvironment[SituationPuzzlesState]):
         blank = sum(reply not in (YES, NO) for reply in state.replies) / max(len(state.replies), 1)
         common = {**super().metrics(state), "success": float(words == 1)}
         return {**common, "f1_word": words, "f1_character": characters, "unknown": blank}
-
-    def _rules(self) -> str:
-        return (
-            "Find out what happened by yes-or-no questions such as <interact>Was it cold?</interact>, each answered "
-            "Yes, No or Unknown. Tell it with <answer>...</answer>."
-        )
 
     def _opening(self, state: SituationPuzzlesState) -> str:
         return state.surface if self.wording == "brief" else _PROMPT.replace("{puzzle}", state.surface)
