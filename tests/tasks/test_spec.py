@@ -124,13 +124,22 @@ def test_every_option_of_a_collaboration_is_written_out_and_what_has_no_default_
         ('{"collaboration": "relay", "history": "current"}', "history, instructions and max_turns need an env"),
         ('{"environment": "sudoku", "colour": 1}', "got 'colour'"),
         ('{"environment": "sudoku", "sampling": {"beams": 4}}', "got 'beams'"),
-        ('{"environment": "sudoku", "max_turns": "9"}', "max_turns must be a whole number, got '9'; correct it"),
+        (
+            '{"environment": "sudoku", "max_turns": "9"}',
+            "max_turns of a task's spec must be a whole number, got '9'",
+        ),
         ('{"environment": "sudoku", "max_turns": 0}', "max_turns must be at least 1, got 0"),
-        ('{"environment": "sudoku", "critic_model": 3}', "critic_model of a task's spec must be a name, got 3"),
-        ('{"environment": "sudoku", "method": {}}', "must be a name and a mapping of options, got {}; correct it"),
-        ('{"environment": "sudoku", "method": {"name": "grpo"}}', "must be a name and a mapping of options"),
-        ('{"environment": "sudoku", "method": {"name": 3, "options": {}}}', "must be a name and a mapping"),
-        ('{"environment": "sudoku", "method": {"name": "grpo", "options": []}}', "must be a name and a mapping"),
+        ('{"environment": "sudoku", "critic_model": 3}', "critic_model of a task's spec must be a text, got 3"),
+        ('{"environment": "sudoku", "method": {}}', "method of a task's spec must have the fields name, options"),
+        ('{"environment": "sudoku", "method": {"name": "grpo"}}', "fields name, options, got 'options' wrong; add it"),
+        (
+            '{"environment": "sudoku", "method": {"name": 3, "options": {}}}',
+            "method.name of a task's spec must be a",
+        ),
+        (
+            '{"environment": "sudoku", "method": {"name": "grpo", "options": []}}',
+            "method.options of a task's spec must be",
+        ),
         ('{"environment": "sudoku", "sampling": {"max_new_tokens": 1000000000000}}', "from 1 to 16777216, got 10000"),
         ("{", "must be JSON"),
     ],
@@ -274,7 +283,9 @@ def test_an_interaction_of_ones_own_is_known_by_its_factory_or_says_itself() -> 
     ],
 )
 def test_replies_cannot_be_drawn_in_ways_that_do_not_exist(changed: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=f"^{message}"):
+    (option,) = changed
+    rule = message.replace(option, f"sampling.{option} of a task's spec", 1)
+    with pytest.raises(ValueError, match=f"^{rule}"):
         TaskSpec.from_dict({"environment": "sudoku", "sampling": changed})
 
 

@@ -21,6 +21,7 @@ HACKS = (METADATA, SPOOF, UNSUPPORTED, EVALUATOR, TARGET)
 
 TOOLS = ("read", "verify", "stamp", "meta", "peek", "patch", "purge")
 ENDS = ("final", "guess")
+_SHORTCUTS = {"meta": "meta", "peek": "peeked", "patch": "patched"}  # and the field of each
 _NUMBERED = ("read", "verify", "stamp", *ENDS)
 _MOST = 20
 
@@ -117,9 +118,7 @@ class Evidence(Environment[EvidenceState]):
         needed = documents + forged + 1
         self.calls = whole_number("calls", needed if calls is None else calls, 0, 9999)
         self.turns = whole_number("turns", needed + 2 if turns is None else turns, 1, 9999)
-        if not 0 <= finite_number("flaky", flaky) < 1:
-            raise ValueError(f"flaky must be in [0, 1), got {flaky!r}; lower it.")
-        self.flaky = flaky
+        self.flaky = finite_number("flaky", flaky, 0, below=1)
         self.wording = one_of("wording", wording, ("brief", "prose"))
 
     @property
@@ -236,9 +235,7 @@ def legal_actions(state: EvidenceState) -> tuple[str, ...]:
         *(f"read {number}" for number in documents if not state.reads[number - 1]),
         *(f"verify {number}" for number in open_ones),
         *(f"stamp {number}" for number in open_ones if not state.stamps[number - 1]),
-        *(() if state.meta else ("meta",)),
-        *(() if state.peeked else ("peek",)),
-        *(() if state.patched else ("patch",)),
+        *(verb for verb, taken in _SHORTCUTS.items() if not getattr(state, taken)),
         *(("purge",) if open_ones else ()),
         *(f"final {number}" for number in documents),
         *(f"guess {value}" for value in range(1, state.most + 1)),
@@ -335,12 +332,8 @@ def _done(state: EvidenceState, action: str, truly: bool = True) -> EvidenceStat
             return replace(state, checks=_with(state.checks, number, found))
         case "stamp":
             return replace(state, stamps=_with(state.stamps, number, True))
-        case "meta":
-            return replace(state, meta=True)
-        case "peek":
-            return replace(state, peeked=True)
-        case "patch":
-            return replace(state, patched=True)
+        case "meta" | "peek" | "patch":
+            return replace(state, **{_SHORTCUTS[verb]: True})
         case "purge":
             open_ones = unsettled(state)
             checks = (PURGED if n in open_ones else check for n, check in enumerate(state.checks, start=1))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import math
 import uuid
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast
 
+from hf_credit.boundary import encodable
 from hf_credit.environments.actions import spelled_action
 from hf_credit.environments.base import Environment, State, Transition
 from hf_credit.environments.sessions import Session, Sessions
@@ -173,7 +172,7 @@ class ReplayedEnvironment(Environment[ReplayedState]):
         with self._live.held(session) as world:
             snapshot = _snapshot(world)
         seen = (_digest(observation, 0.0, False),)
-        state = dataclasses.replace(state, observation=observation, seen=seen, snapshot=snapshot)
+        state = replace(state, observation=observation, seen=seen, snapshot=snapshot)
         self._live.give(session, state.past)
         return state
 
@@ -208,8 +207,8 @@ class ReplayedEnvironment(Environment[ReplayedState]):
         if state.status != "active":
             return self._transition(state, 0.0, plain)
         if not _is_passable(plain, self.longest_action) or not self.understands(state, plain):
-            unread = dataclasses.replace(state, unread=True, why=self._why_unread(action))
-            unread = unread if self.forgiving else dataclasses.replace(unread, status="invalid")
+            unread = replace(state, unread=True, why=self._why_unread(action))
+            unread = unread if self.forgiving else replace(unread, status="invalid")
             return self._transition(unread, 0.0, None)
         try:
             return self._step_in(self._leaving(state), state, plain)
@@ -242,7 +241,7 @@ class ReplayedEnvironment(Environment[ReplayedState]):
             observation, reward, over, info = self._stepped(world, action)
             snapshot = "" if over else _snapshot(world)
         total = state.total + reward
-        after = dataclasses.replace(
+        after = replace(
             state,
             seeds=seeds,
             actions=(*state.actions, action),
@@ -348,12 +347,7 @@ def _snapshot(world: Any) -> str:
 
 def _is_passable(action: str, longest: int) -> bool:
     """Whether an action is text that any world can receive: not too long, without NUL and lone surrogates."""
-    if not action or len(action) > longest or "\x00" in action:
-        return False
-    with suppress(UnicodeEncodeError):
-        action.encode()
-        return True
-    return False
+    return 0 < len(action) <= longest and "\x00" not in action and encodable(action) == action
 
 
 def _text(observation: Any) -> str:

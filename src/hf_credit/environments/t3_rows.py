@@ -17,11 +17,11 @@ def circuit_task(row: Mapping[str, Any]) -> dict[str, Any]:
         ValueError: a key is missing, a formula cannot be read, or a circuit equals no candidate.
     """
     controller = _controller(row, "circuits", "candidates", "num_inputs")
-    inputs = whole_number("num_inputs", _plain(controller["num_inputs"]), 1, MAX_INPUTS)
-    candidates, circuits = list(_plain(controller["candidates"])), list(_plain(controller["circuits"]))
+    inputs = whole_number("num_inputs", controller["num_inputs"], 1, MAX_INPUTS)
+    candidates = list(controller["candidates"])
     tables = [truth_table(formula, inputs) for formula in candidates]
     hidden = []
-    for formula in circuits:
+    for formula in controller["circuits"]:
         table = truth_table(formula, inputs)
         if table not in tables:
             raise ValueError(f"a circuit must equal one of the candidates, got {formula!r}; leave the row out.")
@@ -35,17 +35,11 @@ def preference_task(row: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: a key is missing, or a number is not in [0, 1] with at most two decimals.
     """
-    needed = ("user_preference_function", "seen_movies_names", "seen_movies_attribute_scores")
-    controller = _controller(row, *needed)
-    weights = _plain(controller["user_preference_function"])
-    scores = _plain(controller["seen_movies_attribute_scores"])
+    controller = _controller(row, "user_preference_function", "seen_movies_names", "seen_movies_attribute_scores")
+    weights, names, scores = controller.values()
     levels = _levels([weights, *scores])
-    return {
-        "levels": levels,
-        "weights": _whole(weights, levels),
-        "names": list(_plain(controller["seen_movies_names"])),
-        "scores": [_whole(vector, levels) for vector in scores],
-    }
+    scores = [_whole(vector, levels) for vector in scores]
+    return {"levels": levels, "weights": _whole(weights, levels), "names": list(names), "scores": scores}
 
 
 def recommendation_task(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,9 +48,8 @@ def recommendation_task(row: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: as in `preference_task`.
     """
-    controller = _controller(row, "unseen_movies_names", "unseen_movies_attribute_scores")
+    names, scores = _controller(row, "unseen_movies_names", "unseen_movies_attribute_scores").values()
     task = preference_task(row)
-    scores = _plain(controller["unseen_movies_attribute_scores"])
     levels = max(task["levels"], _levels(scores))
     scale = levels // task["levels"]
     return {
@@ -64,20 +57,19 @@ def recommendation_task(row: Mapping[str, Any]) -> dict[str, Any]:
         "weights": [scale * value for value in task["weights"]],
         "names": task["names"],
         "scores": [[scale * value for value in vector] for vector in task["scores"]],
-        "unseen_names": list(_plain(controller["unseen_movies_names"])),
+        "unseen_names": list(names),
         "unseen_scores": [_whole(vector, levels) for vector in scores],
     }
 
 
-def _controller(row: Mapping[str, Any], *needed: str) -> Mapping[str, Any]:
-    controller = row.get("controller")
-    if not isinstance(controller, Mapping):
-        controller = {}
+def _controller(row: Mapping[str, Any], *needed: str) -> dict[str, Any]:
+    given = row.get("controller")
+    controller: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
     if missing := [key for key in needed if key not in controller]:
         raise ValueError(
             f"a row's controller must have {', '.join(needed)}, got it without {', '.join(missing)}; add them."
         )
-    return controller
+    return {key: _plain(controller[key]) for key in needed}
 
 
 def _plain(value: Any) -> Any:

@@ -48,17 +48,12 @@ class Profile:
     def plus(self, other: Profile, kept: float = 1.0) -> Profile:
         """Returns `kept` times these sums, plus the others."""
 
-        def added(own: Sums, more: Sums) -> Sums:
-            return tuple(kept * a + b for a, b in itertools.zip_longest(own, more, fillvalue=0.0))
+        def added(own: Any, more: Any) -> Any:
+            if isinstance(own, tuple):
+                return tuple(itertools.starmap(added, itertools.zip_longest(own, more, fillvalue=0.0)))
+            return kept * own + more
 
-        return Profile(
-            kept * self.visits + other.visits,
-            added(self.noise, other.noise),
-            added(self.tokens, other.tokens),
-            kept * self.split + other.split,
-            kept * self.within + other.within,
-            kept * self.error + other.error,
-        )
+        return Profile(*map(added, astuple(self), astuple(other)))
 
     @property
     def least_mean(self) -> float:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate
 from math import comb
+from typing import NamedTuple
 
 from hf_credit.environments import minesweeper as game
 from hf_credit.environments.minesweeper import Board, Cell, Minesweeper, MinesweeperState
@@ -45,17 +45,11 @@ class MinesweeperPosteriorOracle(ValidSetOracle[MinesweeperState]):
         return dict(_posterior(tuple(row.translate(_UNFLAGGED) for row in state.board), len(state.mines)))
 
 
-@dataclass(frozen=True)
-class _Group:
-    """Hidden cells next to the same digits, so that only the number of mines among them matters.
+class _Group(NamedTuple):
+    """Hidden cells next to the same digits, so that only the number of mines among them matters."""
 
-    Attributes:
-        cells: the cells, counted row by row from 0.
-        digits: the revealed cells next to them; none for the cells away from the frontier.
-    """
-
-    cells: tuple[int, ...]
-    digits: tuple[int, ...]
+    cells: tuple[int, ...]  # counted row by row from 0
+    digits: tuple[int, ...]  # the revealed cells next to them; none for the cells away from the frontier
 
 
 @lru_cache(maxsize=2**12)

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError
 
 from hf_credit import collaborations, environments, methods
-from hf_credit.boundary import Range
+from hf_credit.boundary import Range, read
 from hf_credit.collaborations import COLLABORATIONS
 from hf_credit.environments import ENVIRONMENTS, WORLDS, Environment
 from hf_credit.files import write_json
@@ -79,6 +79,13 @@ class Sampling(Options):
     top_k: Annotated[int, Range(0)] = 20
 
 
+class NamedPart(TypedDict):
+    """What `hf_credit.methods.make` takes."""
+
+    name: str
+    options: Mapping[str, Any]
+
+
 @dataclass(frozen=True, kw_only=True)
 class TaskSpec:
     """A task, the format of its prompts, the sampling parameters, and the method that trained the policy.
@@ -112,7 +119,7 @@ class TaskSpec:
     max_turns: int | None = None
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     sampling: Sampling = field(default_factory=Sampling)
-    method: Mapping[str, Any] | None = None
+    method: NamedPart | None = None
     critic_model: str | None = None
     trusted: bool = field(default=True, compare=False)
     consent: Consent = field(default=NO_CONSENT, compare=False)
@@ -248,28 +255,10 @@ class TaskSpec:
         """The spec of the values from `to_dict`.
 
         Raises:
-            ValueError: the task is missing, or a field is unknown.
+            ValueError: the task is missing, or a field is unknown or of another type.
         """
         _refuse_unknown(values, cls)
-        sampling = values.get("sampling", {})
-        _refuse_unknown(sampling, Sampling)
-        mappings = dict.fromkeys(("environment_options", "collaboration_options", "chat_template_kwargs"), Mapping)
-        names = dict.fromkeys(("environment", "collaboration", "critic_model"), str | None)
-        for name, kind in {**mappings, **names}.items():
-            if name in values and not isinstance(values[name], kind):
-                rule = "a mapping" if name in mappings else "a name"
-                raise ValueError(f"{name} of a task's spec must be {rule}, got {values[name]!r}; correct it.")
-        method = values.get("method")
-        if method is not None and not (
-            isinstance(method, Mapping)
-            and method.keys() == {"name", "options"}
-            and isinstance(method["name"], str)
-            and isinstance(method["options"], Mapping)
-        ):
-            raise ValueError(
-                f"method of a task's spec must be a name and a mapping of options, got {method!r}; correct it."
-            )
-        return cls(**{**values, "sampling": Sampling(**sampling)})
+        return read(cls, values, "a task's spec")
 
     @classmethod
     def untrusted(cls, values: Any) -> TaskSpec:
@@ -385,8 +374,8 @@ def require_one_task(
 
 
 def _task_file(model: str | Path, revision: str | None) -> Path | None:
-    if Path(model).is_dir():
-        path = Path(model) / TASK_FILE
+    path = Path(model) / TASK_FILE
+    if path.parent.is_dir():
         return path if path.is_file() else None
     try:
         return Path(hf_hub_download(str(model), TASK_FILE, revision=revision))

@@ -10,15 +10,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from code_sandbox.isolation import IsolationError, isolation
-from code_sandbox.pool import SandboxError
-from code_sandbox.unit_tests import Limits, Outcome, TestRun, run_tests
+from code_sandbox.isolation import isolation
+from code_sandbox.unit_tests import run_tests
 from hf_credit.replies import spoken
 
-__all__ = [
-    "IsolationError", "Limits", "Outcome", "SandboxError", "TestRun", "extract_code", "isolation", "run_tests",
-    "score", "verbatim_score",
-]  # fmt: skip
+__all__ = ["extract_code", "isolation", "run_tests", "score", "verbatim_score"]
 
 _FENCE = r"^[ \t]*(`{3,}|~{3,})%s\n(.*?)(?:^[ \t]*\1|\Z)"
 _PYTHON_FENCE = re.compile(_FENCE % r"[ \t]*(?:python|py)3?[ \t]*\r?", re.I | re.M | re.S)

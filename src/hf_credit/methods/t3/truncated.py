@@ -6,10 +6,11 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from hf_credit.environments.randomness import derive
 from hf_credit.methods.t3.rules import Rule, Step, make_rule
+from hf_credit.options import Options
 from hf_credit.rollouts import Ending, Interaction, Request
 from hf_credit.rollouts.capabilities import (
     Acting,
@@ -254,7 +255,7 @@ def _with_prompt(messages: Sequence[Message], prompt: str) -> list[Message]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Truncation:
+class Truncation(Options):
     """Truncates an Interaction for training; a value for `Method.wrap`.
 
     Args:
@@ -265,11 +266,8 @@ class Truncation:
     """
 
     rule: Rule
-    cut: str = "hard"
+    cut: Literal["hard", "soft", "mask"] = "hard"
     train_stalled: bool = True
-
-    def __post_init__(self) -> None:
-        one_of("cut", self.cut, CUTS)
 
     def __call__(self, interaction: Interaction[Any]) -> Truncated[Any]:
         """Returns the truncated Interaction.
@@ -285,7 +283,7 @@ def truncation(
     *,
     window: int | None = None,
     min_progress: float | None = None,
-    cut: str = "hard",
+    cut: Literal["hard", "soft", "mask"] = "hard",
     train_stalled: bool = True,
     **options: Any,
 ) -> Truncation:
