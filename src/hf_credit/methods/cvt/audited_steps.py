@@ -19,7 +19,7 @@ from hf_credit.options import Count, Options, Positive, filled_by_factory
 from hf_credit.oracles.auditors import AuditorLike, InterventionsLike, resolve_auditor, resolve_interventions
 from hf_credit.rollouts import Decision, Ending, Episode, Interaction
 from hf_credit.rollouts.capabilities import Acting, Auditable
-from hf_credit.rollouts.method_context import MethodContext, Policy
+from hf_credit.rollouts.method_context import CriticInput, MethodContext, Policy
 
 COUNTERFACTUAL = "counterfactual"
 REPLACEMENT = "cvt.replacement"
@@ -159,7 +159,7 @@ class AuditedSteps(Options):
     def _features(self, collected: RolloutBatch, context: MethodContext) -> dict[str, Features]:
         """The features of each decision, by id, from forward passes of the policy and the critic."""
         episodes = [one.episode for one in collected.trained if one.episode.ending != Ending.ERROR]
-        values = context_values(episodes, context)
+        values = [[value for (value,) in own] for own in context_values(episodes, context)]
         of_decisions = iter(context.logprobs([decision for episode in episodes for decision in episode.decisions]))
         logprobs = [[next(of_decisions) for _ in episode.decisions] for episode in episodes]
         return {
@@ -286,11 +286,17 @@ class AuditedSteps(Options):
         context.mean("contribution/drift", [abs(mean - now[key]) for key, mean in before.items() if key in now])
 
 
-def context_values(episodes: Sequence[Episode], context: MethodContext) -> list[list[float]]:
-    """Returns the critic's value of each decision's context, by episode; call it on all processes at the same time."""
-    contexts = [decision.context_ids for episode in episodes for decision in episode.decisions]
-    values = iter(context.values(context_inputs(contexts)))
-    return [[next(values)[0] for _ in episode.decisions] for episode in episodes]
+def decision_inputs(episodes: Sequence[Episode]) -> list[CriticInput]:
+    """Returns a critic's input for the context of each decision, in order."""
+    return context_inputs([decision.context_ids for episode in episodes for decision in episode.decisions])
+
+
+def context_values(
+    episodes: Sequence[Episode], context: MethodContext, critic: str = "critic"
+) -> list[list[tuple[float, ...]]]:
+    """Returns a critic's output for each decision's context, by episode; call it on all processes at the same time."""
+    values = iter(context.values(decision_inputs(episodes), critic))
+    return [[next(values) for _ in episode.decisions] for episode in episodes]
 
 
 def step_features(episode: Episode, values: Sequence[float], logprobs: Sequence[Sequence[float]]) -> list[Features]:

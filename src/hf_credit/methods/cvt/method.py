@@ -17,10 +17,9 @@ from hf_credit import credit
 from hf_credit.boundary import Range
 from hf_credit.collectors import RolloutBatch, single_or_group
 from hf_credit.credit import Multipliers, RewardWeights, StepSelector
-from hf_credit.critics.inputs import context_inputs
 from hf_credit.critics.specs import CriticSpec
 from hf_credit.methods.base import Credit, CriticTargets, Method, all_gather_with_slice, mean_over_shared, paper
-from hf_credit.methods.cvt.audited_steps import AuditedSteps, context_values, replacement_of
+from hf_credit.methods.cvt.audited_steps import AuditedSteps, context_values, decision_inputs, replacement_of
 from hf_credit.methods.cvt.audits import audit_of, verified_success
 from hf_credit.methods.cvt.contributions import StepContributions
 from hf_credit.methods.cvt.drawn_steps import DrawnStep, is_audited
@@ -208,7 +207,7 @@ class ConstrainedCounterfactual(Options):
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: Constraints) -> Credit:
         rows = [row for row, one in enumerate(collected.episodes) if is_audited(one)]
         episodes = [collected.episodes[row] for row in rows]
-        values = context_values(episodes, context)
+        values = [[value for (value,) in own] for own in context_values(episodes, context)]
 
         # Contributions of the drawn steps (eqs. 4 to 6)
         shared = ("estimator", "selection", "families", "ratio_low", "ratio_high", "own_policy")
@@ -295,11 +294,7 @@ class ConstrainedCounterfactual(Options):
         )
 
     def _beliefs(self, episodes: Sequence[Episode], context: MethodContext) -> list[list[tuple[float, ...]]] | None:
-        if not (self.believes and self.slots):
-            return None
-        contexts = [decision.context_ids for episode in episodes for decision in episode.decisions]
-        beliefs = iter(context.values(context_inputs(contexts), "belief"))
-        return [[next(beliefs) for _ in episode.decisions] for episode in episodes]
+        return context_values(episodes, context, "belief") if self.believes and self.slots else None
 
     def _by_slot(
         self, beliefs: Sequence[Sequence[tuple[float, ...]]] | None, row: int, turn: int
@@ -320,9 +315,8 @@ class ConstrainedCounterfactual(Options):
                 assert audit is not None
                 slots = (audit.beliefs.get(name, (math.nan,) * size) for name, size in self.slots)
                 targets.append(tuple(itertools.chain.from_iterable(slots)))
-        inputs = context_inputs([decision.context_ids for episode in episodes for decision in episode.decisions])
         values = [belief for own in beliefs for belief in own]
-        return CriticTargets(inputs=inputs, targets=targets, values=values, critic="belief")
+        return CriticTargets(inputs=decision_inputs(episodes), targets=targets, values=values, critic="belief")
 
     def _constrained(
         self, episodes: Sequence[Episode], counted: Sequence[bool], multipliers: Multipliers, context: MethodContext
@@ -471,7 +465,7 @@ def _value_targets(
     """The critic's target before each decision: the advantage plus its prediction."""
     pairs = zip(values, advantages.tolist(), strict=True)
     return CriticTargets(
-        inputs=context_inputs([one.context_ids for episode in episodes for one in episode.decisions]),
+        inputs=decision_inputs(episodes),
         targets=[(value + credit,) for own, credits in pairs for value, credit in zip(own, credits, strict=False)],
         values=[(value,) for own in values for value in own],
     )
