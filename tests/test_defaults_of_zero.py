@@ -47,7 +47,7 @@ EXCEPTIONS = {
     },
     "oracles/evidence_audit.py": {
         "max((share for document, share in enumerate(genuine_shares(state), start=1) if state.reads[document - 1] == "
-        "ON and number == (document if verb == 'final' else state.values[document - 1])), default=0.0)": (
+        "game.ON and number == (document if verb == 'final' else state.values[document - 1])), default=0.0)": (
             "without a document there is no evidence"
         ),
     },

@@ -7,13 +7,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from hf_credit.boundary import Range
 from hf_credit.environments.formulas import MAX_INPUTS, draw_formulas, truth_table
 from hf_credit.environments.queries import ANSWER, INTERACT, QueryEnvironment, QueryState
 from hf_credit.environments.randomness import stream
 from hf_credit.environments.tasks import split_of
-from hf_credit.validators import one_of, whole_number
+from hf_credit.options import Count
+from hf_credit.validators import whole_number
 
 TASKS = {"train": 1000, "held_out": 300}
 """Table 5: the number of rows."""
@@ -45,6 +47,7 @@ class CircuitDecodingState(QueryState):
     brief: bool = False
 
 
+@dataclass(eq=False, repr=False)
 class CircuitDecoding(QueryEnvironment[CircuitDecodingState]):
     """The agent identifies hidden circuits by their outputs. Reward 1 if all are right, else 0.
 
@@ -74,34 +77,29 @@ class CircuitDecoding(QueryEnvironment[CircuitDecodingState]):
         "on the inputs x0=1, x1=0, x2=1. <answer>13, 6</answer> says that A is candidate 13 and B is candidate 6."
     )
 
-    def __init__(
-        self,
-        circuits: int = 2,
-        candidates: int = 10,
-        inputs: int = 3,
-        distinct: bool = False,
-        fixed: bool = False,
-        reward: Literal["exact", "share"] = "exact",
-        turns: int = 10,
-        wording: Literal["paper", "brief"] = "paper",
-    ) -> None:
-        super().__init__(turns, wording)
-        self.inputs = whole_number("inputs", inputs, 1, MAX_INPUTS)
-        self.circuits = whole_number("circuits", circuits, 1, len(LABELS))
-        different = 2 ** (2**inputs) - 2
-        if type(candidates) is not int or not max(2, circuits if distinct else 2) <= candidates <= different:
+    circuits: Annotated[int, Range(1, len(LABELS))] = 2
+    candidates: int = 10
+    inputs: Annotated[int, Range(1, MAX_INPUTS)] = 3
+    distinct: bool = False
+    fixed: bool = False
+    reward: Literal["exact", "share"] = "exact"
+    turns: Count = 10
+    wording: Literal["paper", "brief"] = "paper"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        least, different = self.circuits if self.distinct else 2, 2 ** (2**self.inputs) - 2
+        if not max(2, least) <= self.candidates <= different:
             raise ValueError(
-                f"candidates must be from 2 to the {different} formulas of {inputs} inputs that differ and are not "
-                f"constant, and as many as distinct circuits, got {candidates!r}; change it, or take more inputs."
+                f"candidates must be from 2 to the {different} formulas of {self.inputs} inputs that differ and are "
+                f"not constant, and as many as distinct circuits, got {self.candidates!r}; change it, or take more "
+                "inputs."
             )
-        if candidates**circuits > MAX_ANSWERS:
+        if self.candidates**self.circuits > MAX_ANSWERS:
             raise ValueError(
-                f"candidates ** circuits must be at most {MAX_ANSWERS}, got {candidates} ** {circuits}; lower one."
+                f"candidates ** circuits must be at most {MAX_ANSWERS}, got {self.candidates} ** {self.circuits}; "
+                "lower one."
             )
-        self.reward = one_of("reward", reward, ("exact", "share"))
-        self.candidates = candidates
-        self.distinct = distinct
-        self.fixed = fixed
 
     def sample_task(self, seed: int) -> dict[str, Any]:
         split, index = split_of(seed)

@@ -11,7 +11,8 @@ from typing import Any, Literal
 from hf_credit.environments.queries import ANSWER, INTERACT, QueryEnvironment, QueryState
 from hf_credit.environments.randomness import stream
 from hf_credit.environments.tasks import split_of
-from hf_credit.validators import one_of, whole_number
+from hf_credit.options import Count
+from hf_credit.validators import whole_number
 
 SUBGROUPS = (
     (3, 4, 0, 3),
@@ -65,6 +66,7 @@ def feedback(guess: str, secret: str) -> tuple[int, int]:
     return right, sum(min(guess.count(digit), secret.count(digit)) for digit in set(guess)) - right
 
 
+@dataclass(eq=False, repr=False)
 class GuessNumbers(QueryEnvironment[GuessNumbersState]):
     """The agent finds a number with distinct digits by guessing. Reward 1 for the right answer, else 0.
 
@@ -94,26 +96,22 @@ class GuessNumbers(QueryEnvironment[GuessNumbersState]):
         "<answer>123</answer>."
     )
 
-    def __init__(
-        self,
-        source: Literal["t3", "ar_bench"] = "t3",
-        digits: int | None = None,
-        symbols: int | None = None,
-        turns: int = 10,
-        wording: Literal["paper", "brief"] = "paper",
-    ) -> None:
-        super().__init__(turns, wording)
-        self.source = one_of("source", source, ("t3", "ar_bench"))
-        if source == "t3" and (digits not in (None, 3, 4) or symbols is not None):
+    source: Literal["t3", "ar_bench"] = "t3"
+    digits: int | None = None
+    symbols: int | None = None
+    turns: Count = 10
+    wording: Literal["paper", "brief"] = "paper"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.source == "ar_bench":
+            self.symbols = whole_number("symbols", 10 if self.symbols is None else self.symbols, 2, 10)
+            self.digits = whole_number("digits", 4 if self.digits is None else self.digits, 1, self.symbols)
+        elif self.digits not in (None, 3, 4) or self.symbols is not None:
             raise ValueError(
-                f"digits must be 3 or 4 in the paper's set, and symbols left out, got {digits!r} and {symbols!r}; "
-                "leave both out for all tasks, or take source='ar_bench'."
+                f"digits must be 3 or 4 in the paper's set, and symbols left out, got {self.digits!r} and "
+                f"{self.symbols!r}; leave both out for all tasks, or take source='ar_bench'."
             )
-        if source == "ar_bench":
-            symbols = whole_number("symbols", 10 if symbols is None else symbols, 2, 10)
-            digits = whole_number("digits", 4 if digits is None else digits, 1, symbols)
-        self.digits = digits
-        self.symbols = symbols
 
     def sample_task(self, seed: int) -> dict[str, Any]:
         if self.digits is not None and self.symbols is not None:

@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import permutations
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
+from hf_credit.boundary import Range
 from hf_credit.environments.queries import ANSWER, INTERACT, QueryEnvironment, QueryState
 from hf_credit.environments.randomness import stream
 from hf_credit.environments.tasks import split_of
-from hf_credit.validators import one_of, whole_number
+from hf_credit.options import Count
+from hf_credit.validators import whole_number
 from hf_credit.verifiers.vectors import cosine_exceeds
 
 TASKS = {"train": 700, "held_out": 300}
@@ -64,6 +66,7 @@ class PreferenceState(QueryState):
     unseen_scores: tuple[Vector, ...] = ()
 
 
+@dataclass(eq=False, repr=False)
 class PreferenceEstimation(QueryEnvironment[PreferenceState]):
     """The agent estimates a user's weights by asking which of two movies the user prefers.
 
@@ -91,24 +94,19 @@ class PreferenceEstimation(QueryEnvironment[PreferenceState]):
     open_actions = True
     rules = f"{RULES} <answer>0.5,1,0</answer> says what the weights are."
 
-    def __init__(
-        self,
-        attributes: int = 8,
-        movies: int = 10,
-        levels: int = 10,
-        sampling: Literal["uniform", "min_max", "max"] = "uniform",
-        turns: int = 10,
-        wording: Literal["paper", "brief"] = "paper",
-    ) -> None:
-        super().__init__(turns, wording)
-        self.attributes = whole_number("attributes", attributes, 2, MAX_ATTRIBUTES)
-        self.movies = whole_number("movies", movies, 2, MAX_MOVIES)
-        self.levels = whole_number("levels", levels, 2, MAX_LEVELS)
-        if 100 % levels:
+    attributes: Annotated[int, Range(2, MAX_ATTRIBUTES)] = 8
+    movies: Annotated[int, Range(2, MAX_MOVIES)] = 10
+    levels: Annotated[int, Range(2, MAX_LEVELS)] = 10
+    sampling: Literal["uniform", "min_max", "max"] = "uniform"
+    turns: Count = 10
+    wording: Literal["paper", "brief"] = "paper"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if 100 % self.levels:
             raise ValueError(
-                f"levels must divide 100, so that weights are short decimals, got {levels}; take 4 or 10."
+                f"levels must divide 100, so that weights are short decimals, got {self.levels}; take 4 or 10."
             )
-        self.sampling = one_of("sampling", sampling, ("uniform", "min_max", "max"))
 
     def sample_task(self, seed: int) -> dict[str, Any]:
         """Draws a task from the split of the seed: weights that are not all 0, and reference movies."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, TypeVar
 
 from hf_credit.environments.base import Environment, State, Transition
-from hf_credit.validators import one_of, whole_number
+from hf_credit.options import Options
 
 INTERACT, ANSWER = "interact", "answer"
 
@@ -54,12 +54,12 @@ def parse(action: str) -> tuple[str, str] | None:
     return (verb, content) if verb in (INTERACT, ANSWER) else None
 
 
-class QueryEnvironment(Environment[S]):
+class QueryEnvironment(Options, Environment[S]):
     """The base of paper T3's environments. The reward is that of the answer, 0 without one.
 
     An episode ends with the answer, with the last of `turns` replies, or with an unreadable reply, which is invalid.
     The first observation holds everything that depends on the task, later ones only the feedback, so an agent needs
-    the whole conversation.
+    the whole conversation. Subclasses are dataclasses of their options.
 
     Args:
         turns: the most replies of an episode, the answer included.
@@ -70,13 +70,11 @@ class QueryEnvironment(Environment[S]):
         ValueError: an option is outside its range.
     """
 
+    turns: int
+    wording: Literal["paper", "brief"]
     rules: ClassVar[str]  # in brief
     self_contained = False
     reward_range = (0.0, 1.0)
-
-    def __init__(self, turns: int, wording: Literal["paper", "brief"]) -> None:
-        self.turns = whole_number("turns", turns, 1)
-        self.wording = one_of("wording", wording, ("paper", "brief"))
 
     @property
     def instructions(self) -> str:

@@ -6,14 +6,15 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
+from hf_credit.boundary import Range
 from hf_credit.environments.queries import ANSWER, INTERACT, QueryEnvironment, QueryState
 from hf_credit.environments.randomness import stream
 from hf_credit.environments.tasks import split_of
+from hf_credit.options import Count
 from hf_credit.registry import find
 from hf_credit.safe_io import read_json
-from hf_credit.validators import one_of, whole_number
 from hf_credit.verifiers.judges import NO, UNKNOWN, VERDICTS, YES, FactJudge, Judge
 from hf_credit.verifiers.text_overlap import token_f1
 
@@ -65,6 +66,7 @@ class SituationPuzzlesState(QueryState):
     replies: tuple[str, ...] = ()
 
 
+@dataclass(eq=False, repr=False)
 class SituationPuzzles(QueryEnvironment[SituationPuzzlesState]):
     """The agent finds out a story from its puzzling surface. Reward: F1 of the answer's words and the true story's.
 
@@ -97,27 +99,21 @@ class SituationPuzzles(QueryEnvironment[SituationPuzzlesState]):
         "Yes, No or Unknown. Tell it with <answer>...</answer>."
     )
 
-    def __init__(
-        self,
-        path: str | None = None,
-        slots: int = 3,
-        values: int = 6,
-        judge: Judge | str | None = None,
-        reward: Literal["word", "character"] = "word",
-        turns: int = 15,
-        wording: Literal["paper", "brief"] = "paper",
-    ) -> None:
-        super().__init__(turns, wording)
-        if path is not None and not isinstance(path, str):
-            raise ValueError(f"path must be the path of a file, as text, got {path!r}; name a file.")
-        self.path = path
-        self.slots = whole_number("slots", slots, 1, len(SLOTS))
-        self.values = whole_number("values", values, 2, len(SLOTS[0]))
-        self.judge = judge
-        one_of("reward", reward, ("word", "character"))
-        self.reward = reward
+    path: str | None = None
+    slots: Annotated[int, Range(1, len(SLOTS))] = 3
+    values: Annotated[int, Range(2, len(SLOTS[0]))] = 6
+    judge: Judge | str | None = None
+    reward: Literal["word", "character"] = "word"
+    turns: Count = 15
+    wording: Literal["paper", "brief"] = "paper"
+
+    def __post_init__(self) -> None:
+        if self.path is not None and not isinstance(self.path, str):
+            raise ValueError(f"path must be the path of a file, as text, got {self.path!r}; name a file.")
+        super().__post_init__()
+        judge = self.judge
         self._judge = cast(Judge, find("judge", {}, judge)) if isinstance(judge, str) else judge
-        self._puzzles = () if path is None else read_puzzles(path)
+        self._puzzles = () if self.path is None else read_puzzles(self.path)
 
     @property
     def hypotheses_known(self) -> bool:

@@ -11,7 +11,8 @@ from hf_credit.environments.actions import numbers, plain_action, tag
 from hf_credit.environments.base import Environment, State, Transition
 from hf_credit.environments.randomness import derive, stream
 from hf_credit.environments.tree_search import MoveStatistics, best_moves, check_options, search
-from hf_credit.validators import finite_number, one_of
+from hf_credit.options import Count, NotNegative, Options, Share
+from hf_credit.validators import one_of
 
 EMPTY_BOARD = "." * 9
 _LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
@@ -66,7 +67,8 @@ class TicTacToeGame:
 GAME = TicTacToeGame()
 
 
-class TicTacToe(Environment[TicTacToeState]):
+@dataclass(eq=False, repr=False)
+class TicTacToe(Options, Environment[TicTacToeState]):
     """Tic-Tac-Toe: reward 1 for a win, 0 for a draw, -1 for a loss; an invalid action loses.
 
     A task row determines who moves first and the kind of opponent. The opponent's move depends on the board and the
@@ -100,27 +102,17 @@ class TicTacToe(Environment[TicTacToeState]):
         f"{tag('place ROW COLUMN')}, for example {tag('place 1 3')}."
     )
 
-    def __init__(
-        self,
-        opponent: str = "mixture",
-        opponent_simulations: int = 100,
-        opponent_exploration: float = 2.0,
-        opponent_rollouts: int = 10,
-        opponent_solve: bool = True,
-        mcts_share: float = 0.5,
-        agent: str = "either",
-    ) -> None:
-        check_options(
-            opponent_simulations, opponent_exploration, opponent_rollouts, opponent_solve, prefix="opponent_"
-        )
-        finite_number("mcts_share", mcts_share, 0, most=1)
-        self.opponent = one_of("opponent", opponent, ("mixture", "random", "mcts"))
-        self.opponent_simulations = opponent_simulations
-        self.opponent_exploration = opponent_exploration
-        self.opponent_rollouts = opponent_rollouts
-        self.opponent_solve = opponent_solve
-        self.mcts_share = mcts_share
-        self.agent = one_of("agent", agent, ("either", "first", "second"))
+    opponent: Literal["mixture", "random", "mcts"] = "mixture"
+    opponent_simulations: Count = 100
+    opponent_exploration: NotNegative = 2.0
+    opponent_rollouts: Count = 10
+    opponent_solve: bool = True
+    mcts_share: Share = 0.5
+    agent: Literal["either", "first", "second"] = "either"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_options(*self._search, prefix="opponent_")
 
     def sample_task(self, seed: int) -> dict[str, Any]:
         """A row with `agent`, `"first"` or `"second"`, and `opponent`, `"random"` or `"mcts"`."""
