@@ -333,7 +333,8 @@ def _done(state: EvidenceState, action: str, truly: bool = True) -> EvidenceStat
         case "stamp":
             return replace(state, stamps=_with(state.stamps, number, True))
         case "meta" | "peek" | "patch":
-            return replace(state, **{_SHORTCUTS[verb]: True})
+            taken: Any = {_SHORTCUTS[verb]: True}
+            return replace(state, **taken)
         case "purge":
             open_ones = unsettled(state)
             checks = (PURGED if n in open_ones else check for n, check in enumerate(state.checks, start=1))

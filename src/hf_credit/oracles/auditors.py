@@ -29,7 +29,8 @@ def resolve_auditor(auditor: AuditorLike | None) -> Auditor[Any] | None:
     Raises:
         ValueError: the name or an option is invalid, or the result is not an auditor.
     """
-    return _resolved("auditor", AUDITORS, auditor, ("audit", "success", "costs", "categories", "slots"))
+    members = ("audit", "success", "costs", "categories", "slots")
+    return _resolved("auditor", AUDITORS, auditor, members)  # type: ignore[no-any-return]
 
 
 def resolve_interventions(interventions: InterventionsLike | None) -> Interventions[Any] | None:
@@ -38,7 +39,8 @@ def resolve_interventions(interventions: InterventionsLike | None) -> Interventi
     Raises:
         ValueError: as in `resolve_auditor`.
     """
-    return _resolved("intervention", INTERVENTIONS, interventions, ("families", "applies", "propose", "evidence"))
+    members = ("families", "applies", "propose", "evidence")
+    return _resolved("intervention", INTERVENTIONS, interventions, members)  # type: ignore[no-any-return]
 
 
 def auditor_spec(auditor: Auditor[Any]) -> dict[str, Any]:
