@@ -840,7 +840,7 @@ MUTANTS = [
     Mutant(
         "forward passes of an update count as much as each other",
         f"{_ASYNC}loader.py",
-        "share = update.trained / self.accumulation",
+        "share = update.trained / self.args.gradient_accumulation_steps",
         "share = collection and sum(len(one.targets) for one in update.rows[0])",
         [f"{_TEST_ASYNC}test_gradient.py::test_an_update_has_the_gradient_of_separate_rows"],
     ),
@@ -871,8 +871,8 @@ MUTANTS = [
     Mutant(
         "a collection that is too old by one is learned from",
         f"{_ASYNC}loader.py",
-        "if staleness <= self.max_staleness:",
-        "if staleness <= self.max_staleness + 1:",
+        "if staleness <= self.args.max_staleness:",
+        "if staleness <= self.args.max_staleness + 1:",
         [f"{_TEST_ASYNC}test_trainer.py::test_a_collection_that_is_too_old_is_dropped_whole_and_counted"],
     ),
     Mutant(

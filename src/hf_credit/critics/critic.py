@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
 from accelerate import Accelerator
@@ -15,15 +15,15 @@ from safetensors import safe_open
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from hf_credit.boundary import Range, check, types_of
 from hf_credit.credit import balance_log_odds, class_weights, clipped_value_errors
 from hf_credit.critics.backbone import ADAPTER, adapter_backbone, own_backbone, refuse_training_that
 from hf_credit.critics.weights import ReplicatedWeights, Saved, weights_file
+from hf_credit.options import Count, Positive
 from hf_credit.rollouts import Row
 from hf_credit.rollouts.batches import micro_batches, pad_rows
 from hf_credit.rollouts.method_context import CriticInput
-from hf_credit.validators import finite_number, one_of, whole_number
 
-LOSSES = ("squared", "cross_entropy")
 _NUMBERS = ("rate", "mean", "scale")
 _SEQUENCE_KEYS = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
 
@@ -56,35 +56,25 @@ class CriticConfig:
             gives both classes equal weight, and predictions are corrected for it.
     """
 
-    learning_rate: float = 1e-5
-    warmup_steps: int = 0
+    learning_rate: Positive = 1e-5
+    warmup_steps: Annotated[int, Range(0)] = 0
     betas: tuple[float, float] = (0.9, 0.95)
     weight_decay: float = 0.0
-    max_grad_norm: float | None = 1.0
-    clip: float | None = 0.2
-    passes: int = 1
-    past_updates: int = 0
-    held_out: float = 0.0
+    max_grad_norm: Positive | None = 1.0
+    clip: Positive | None = 0.2
+    passes: Count = 1
+    past_updates: Annotated[int, Range(0)] = 0
+    held_out: Annotated[float, Range(0, below=1)] = 0.0
     whiten: bool = False
-    mini_batch_rows: int | None = None
-    micro_batch_rows: int = 8
+    mini_batch_rows: Count | None = None
+    micro_batch_rows: Count = 8
     gradient_checkpointing: bool = True
     seed: int = 0
-    loss: str = "squared"
+    loss: Literal["squared", "cross_entropy"] = "squared"
 
     def __post_init__(self) -> None:
-        one_of("loss of a critic", self.loss, LOSSES)
-        finite_number("held_out of a critic", self.held_out, 0, below=1)
-        for name in ("warmup_steps", "past_updates"):
-            whole_number(f"{name} of a critic", getattr(self, name), 0)
-        for name in ("passes", "mini_batch_rows", "micro_batch_rows"):
-            value = getattr(self, name)
-            if value is not None:
-                whole_number(f"{name} of a critic", value, 1)
-        for name in ("learning_rate", "max_grad_norm", "clip"):
-            value = getattr(self, name)
-            if value is not None:
-                finite_number(f"{name} of a critic", value, above=0)
+        for name, kind in types_of(CriticConfig).items():
+            check(name, getattr(self, name), kind, sender="a critic")
 
 
 @dataclass(frozen=True)

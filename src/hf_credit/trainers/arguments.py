@@ -16,8 +16,9 @@ from trl import add_response_schema
 from hf_credit.environments import ENVIRONMENTS, Environment
 from hf_credit.extras import how_to_install
 from hf_credit.files import OwnFolder
+from hf_credit.loading import require_whole_files
 from hf_credit.rollouts import Chat, EnvironmentInteraction, EveryEpisodeFailedError, Interaction, RolloutRequest
-from hf_credit.rollouts.capabilities import ReadsTokens, TaskSource
+from hf_credit.rollouts.capabilities import ReadsTokens, TaskSource, evaluated
 from hf_credit.rollouts.dry_run import dry_run, first_rows, require_room
 from hf_credit.rollouts.samplers import require_untrained
 from hf_credit.trainers.config import refuse_short_dataset, tasks_per_generation
@@ -173,30 +174,41 @@ def require_vllm(args: Any) -> None:
         )
 
 
-def check_rows(
-    args: Any,
-    chat: Chat,
+def prepare(
+    trainer: Any,
+    model: Any,
     interaction: Interaction[Any],
+    args: Any,
     train_dataset: Any,
-    evaluated: Interaction[Any],
     eval_dataset: Any,
-) -> None:
-    """Plays the first task row of each dataset without the policy, by `hf_credit.rollouts.dry_run.dry_run`.
+    tokenizer: PreTrainedTokenizerBase | None,
+    evaluation_interaction: Interaction[Any] | None,
+) -> tuple[Any, Any]:
+    """Gives a trainer its Interactions and its `chat`, and checks its task rows and the files of its model.
 
-    Args:
-        args: the settings.
-        chat: renders the contexts.
-        interaction, train_dataset: of training.
-        evaluated, eval_dataset: of evaluation; several datasets are played each.
+    The first task row of each dataset is played without the policy, by `hf_credit.rollouts.dry_run.dry_run`.
+
+    Returns:
+        The task rows of the evaluation, and the config of a model that is loaded from files.
 
     Raises:
-        ValueError: the training rows are too few for an update.
+        ValueError: the training rows are too few for an update, or the files of the model lack a tensor.
         DryRunError: the task's own code raised an error.
     """
+    tokenizer = tokenizer_of(model, args) if tokenizer is None else tokenizer
+    read_calls_of(tokenizer, interaction)
+    trainer.interaction, trainer.chat = interaction, Chat(tokenizer, args.chat_template_kwargs)
+    evaluation = evaluated(interaction) if evaluation_interaction is None else evaluation_interaction
+    trainer.evaluation_interaction = evaluation
+    eval_dataset = held_out_tasks(evaluation, args) if eval_dataset is None else eval_dataset
     refuse_short_dataset(train_dataset, args)
-    for name, played, dataset in (("training", interaction, train_dataset), ("evaluation", evaluated, eval_dataset)):
+    for name, played, dataset in (("training", interaction, train_dataset), ("evaluation", evaluation, eval_dataset)):
         for row in first_rows(dataset):
-            dry_run(played, chat, RolloutRequest(task=row), f"the first task row of the {name} dataset")
+            dry_run(played, trainer.chat, RolloutRequest(task=row), f"the first task row of the {name} dataset")
+    if not isinstance(model, str):
+        return eval_dataset, None
+    loading = {"trust_remote_code": args.trust_remote_code, **(args.model_init_kwargs or {})}
+    return eval_dataset, require_whole_files(model, **loading)
 
 
 def require_room_for_rows(trainer: Any, dataset: Any) -> None:

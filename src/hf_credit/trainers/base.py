@@ -17,7 +17,7 @@ from typing import Any, cast
 import torch
 from accelerate.utils import DistributedType
 from datasets import Dataset, IterableDataset
-from peft import PeftConfig, PeftModel
+from peft import PeftConfig
 from torch import Tensor
 from transformers import (
     PreTrainedModel,
@@ -31,7 +31,6 @@ from trl.trainer.utils import use_adapter
 
 from hf_credit.collectors import RolloutBatch
 from hf_credit.credit import clipped_surrogate, next_entropy_coefficient, reference_divergence, sampling_ratio
-from hf_credit.loading import ADAPTER_CONFIG, require_whole_files
 from hf_credit.methods import DecisionCredit
 from hf_credit.policies.generation import can_continue, context_positions, evaluating, max_context_tokens
 from hf_credit.rollouts import (
@@ -48,11 +47,10 @@ from hf_credit.rollouts import (
     sequence_mean,
 )
 from hf_credit.rollouts.batches import map_micro_batches, micro_batches, pad_rows, padding_row
-from hf_credit.rollouts.capabilities import Metered, evaluated
+from hf_credit.rollouts.capabilities import Metered
 from hf_credit.rollouts.failures import refuse_total_failure
 from hf_credit.trainers import arguments
 from hf_credit.trainers.callbacks import EpisodeCallback, WarnWithoutSignal, show_headlines
-from hf_credit.trainers.cards import correct_card
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.generation import ContinuingReplies, generations
 from hf_credit.trainers.metrics import (
@@ -66,7 +64,7 @@ from hf_credit.trainers.metrics import (
 from hf_credit.trainers.ranks import SynchronizedSampler, accumulating, shards_weights
 from hf_credit.trainers.recording import CompletionsTable, EpisodeRecorder, completion_columns
 from hf_credit.trainers.resumption import ResumableTrainer
-from hf_credit.trainers.role_adapters import TRLS_OWN, RoleAdapters, prepare_roles, without_reference
+from hf_credit.trainers.role_adapters import RoleAdapters, prepare_roles, without_reference
 from hf_credit.trainers.scores import Scores, obstacle, packed_log_probs, separate_log_probs
 from hf_credit.trainers.sequences import refuse_several_rows, require_one_row
 from hf_credit.trainers.trust_region import Projection
@@ -142,19 +140,10 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         arguments.require_samplers(interaction, args, samplers or {})
         self.samplers = dict(samplers or {})
         require_one_row(interaction, args)
-        processing_class = arguments.tokenizer_of(model, args) if processing_class is None else processing_class
-        arguments.read_calls_of(processing_class, interaction)
-        self.interaction, self.args = interaction, args
-        self.chat = Chat(processing_class, cast(dict[str, Any] | None, args.chat_template_kwargs))
-        self.evaluation_interaction = (
-            evaluated(interaction) if evaluation_interaction is None else evaluation_interaction
+        self.args = args
+        eval_dataset, _ = arguments.prepare(
+            self, model, interaction, args, train_dataset, eval_dataset, processing_class, evaluation_interaction
         )
-        if eval_dataset is None:
-            eval_dataset = arguments.held_out_tasks(self.evaluation_interaction, args)
-        arguments.check_rows(args, self.chat, interaction, train_dataset, self.evaluation_interaction, eval_dataset)
-        if isinstance(model, str):
-            chosen = cast(dict[str, Any], args.model_init_kwargs or {})
-            require_whole_files(model, **{"trust_remote_code": args.trust_remote_code, **chosen})
         wait_for_server(args)
         arguments.require_vllm(args)
         adapted = peft_config is not None
@@ -166,7 +155,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
                 args=args,
                 train_dataset=train_dataset,
                 eval_dataset=eval_dataset,
-                processing_class=processing_class,
+                processing_class=self.chat.tokenizer,
                 callbacks=[*(callbacks or []), arguments.StopOnFailedEvaluation(self), WarnWithoutSignal()],
                 optimizers=optimizers,
                 quantization_config=quantization_config,
@@ -541,17 +530,6 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         self.save_complete(self._get_output_dir(trial), functools.partial(super()._save_checkpoint, model, trial))
 
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        super()._load_from_checkpoint(resume_from_checkpoint, model)
-        if self.adapters is not None:
-            self.adapters.unfreeze()  # transformers loads all adapters and freezes all but one
-            return
-        policy = self.model if model is None else model
-        whole = isinstance(policy, PeftModel) and not self.is_fsdp_enabled
-        if whole and len(policy.peft_config) > 1 and Path(resume_from_checkpoint, ADAPTER_CONFIG).is_file():
-            # transformers before 5.23 does not load the policy's adapter if the model also has a critic's.
-            policy.load_adapter(resume_from_checkpoint, TRLS_OWN, is_trainable=True)
-
     def _get_train_sampler(self, dataset: Dataset | None = None) -> Any:
         return self.from_this_pass(super()._get_train_sampler(dataset))
 
@@ -569,11 +547,6 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         """As in transformers; the prefix of the metrics also names them in the log."""
         self._evaluated_as = metric_key_prefix
         return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
-
-    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        super().create_model_card(*args, **kwargs)
-        if self.is_world_process_zero():
-            correct_card(Path(self.args.output_dir) / "README.md", self.hub_model_id)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         mode = "train" if self.model.training else "eval"

@@ -33,6 +33,13 @@ C = TypeVar("C", bound=type)
 # of processes changes. The other losses of TRL average over rows or over one slice.
 _TOKEN_MEAN_LOSSES = ("dapo", "cispo")
 
+# Whole numbers; those whose default is `None` may be left out.
+_LEAST = {
+    **dict.fromkeys(("num_generations", "max_concurrent_episodes", "concurrent_collections", "switch_every"), 1),
+    **dict.fromkeys(("max_context_tokens", "rows_per_forward", "instances_per_update", "token_budget"), 1),
+    **dict.fromkeys(("log_episodes", "critic_first_updates", "max_staleness"), 0),
+}
+
 # Settings of TRL whose only possible value here is this one, and why.
 _FIXED: Mapping[str, tuple[Any, str]] = {
     "off_policy_mask_threshold": (None, "which would mask whole rows"),
@@ -112,6 +119,15 @@ class RunSettings:
     role_adapters: list[str] | None = None
     role_schedule: str = "synchronous"
     switch_every: int = 10
+
+    def refuse_impossible(self) -> None:
+        """Refuses numbers out of range, and what no spec beside the policy can hold."""
+        for name in (one for one in _LEAST if hasattr(self, one)):
+            value = getattr(self, name)
+            if value is not None or getattr(type(self), name) is not None:
+                whole_number(name, value, _LEAST[name])
+        self.sampling()
+        self.parts()
 
     def parts(self) -> dict[str, Any]:
         """The collector and the truncation rule of these settings, as `hf_credit.methods.composed` takes them.
@@ -265,15 +281,8 @@ class CreditConfig(RunSettings, GRPOConfig):
     vllm_importance_sampling_mode: str = "token_truncate"
 
     def __post_init__(self) -> None:
-        for name in ("num_generations", "max_concurrent_episodes", "switch_every"):
-            whole_number(name, getattr(self, name), 1)
-        for name in ("max_context_tokens", "rows_per_forward", "instances_per_update"):
-            if getattr(self, name) is not None:
-                whole_number(name, getattr(self, name), 1)
-        for name in ("log_episodes", "critic_first_updates"):
-            whole_number(name, getattr(self, name), 0)
         finite_number("vllm_server_request_timeout", self.vllm_server_request_timeout, above=0)
-        self.sampling()  # refuses what no spec beside the policy can hold
+        self.refuse_impossible()
         for name, value in vars(self).items():
             if isinstance(value, float) and math.isnan(value):
                 raise ValueError(f"{name} must be a number, got NaN; correct it.")
@@ -286,24 +295,17 @@ class CreditConfig(RunSettings, GRPOConfig):
         super().__post_init__()
         self.num_generations = played
         self._refuse_what_depends_on_layout()
-        self.critic_config()  # refuses settings out of range, as do the next two
+        self.critic_config()  # refuses settings out of range, as does the next
         self.region()
-        self.parts()
 
     def critic_config(self) -> CriticConfig:
         """The settings of the method's critics."""
+        own = [one.name for one in dataclasses.fields(CriticConfig) if hasattr(self, f"critic_{one.name}")]
         return CriticConfig(
-            learning_rate=self.critic_learning_rate,
-            warmup_steps=self.critic_warmup_steps,
+            **{name: getattr(self, f"critic_{name}") for name in own},
             betas=(self.adam_beta1, self.adam_beta2),
             weight_decay=self.weight_decay,
             max_grad_norm=self.max_grad_norm,
-            clip=self.critic_clip,
-            passes=self.critic_passes,
-            mini_batch_rows=self.critic_mini_batch_rows,
-            past_updates=self.critic_past_updates,
-            held_out=self.critic_held_out,
-            whiten=self.critic_whiten,
             micro_batch_rows=self.micro_batch_rows,
             gradient_checkpointing=self.gradient_checkpointing,
             seed=self.seed,
@@ -317,15 +319,11 @@ class CreditConfig(RunSettings, GRPOConfig):
                     f"trust_region_tool needs trust_region, got {self.trust_region_tool} without; set both."
                 )
             return None
+        named = ("top", "wide", "coverage", "penalty", "projection", "regression")
         return TrustRegion(
             radius=self.trust_region,
             tool_radius=self.trust_region if self.trust_region_tool is None else self.trust_region_tool,
-            top=self.trust_region_top,
-            wide=self.trust_region_wide,
-            coverage=self.trust_region_coverage,
-            penalty=self.trust_region_penalty,
-            projection=self.trust_region_projection,
-            regression=self.trust_region_regression,
+            **{name: getattr(self, f"trust_region_{name}") for name in named},
         )
 
     @property

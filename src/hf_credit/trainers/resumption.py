@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from accelerate.utils import broadcast_object_list
 from datasets import IterableDataset
+from peft import PeftModel
 from transformers import Trainer, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy
@@ -28,11 +29,13 @@ from hf_credit.checkpoints import (
     write_manifest,
 )
 from hf_credit.files import replaced
-from hf_credit.loading import require_whole
+from hf_credit.loading import ADAPTER_CONFIG, require_whole
 from hf_credit.redaction import redacted
+from hf_credit.rollouts import Chat, Interaction
 from hf_credit.rollouts.capabilities import fingerprint
 from hf_credit.trainers.callbacks import CheckpointCallback, IntervalsOfThisRun
-from hf_credit.trainers.role_adapters import RoleAdapters
+from hf_credit.trainers.cards import correct_card
+from hf_credit.trainers.role_adapters import TRLS_OWN, RoleAdapters
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +93,9 @@ class ResumableTrainer(Trainer):
 
     args: Any
     hub_model_id: Any
+    interaction: Interaction[Any]
+    evaluation_interaction: Interaction[Any]
+    chat: Chat
     adapters: RoleAdapters | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -283,6 +289,22 @@ class ResumableTrainer(Trainer):
             self._load_from_checkpoint(best)  # transformers would load one adapter only
         else:
             super()._load_best_model()
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        if self.adapters is not None:
+            self.adapters.unfreeze()  # transformers loads all adapters and freezes all but one
+            return
+        policy: Any = self.model if model is None else model
+        whole = isinstance(policy, PeftModel) and not self.is_fsdp_enabled
+        if whole and len(policy.peft_config) > 1 and Path(resume_from_checkpoint, ADAPTER_CONFIG).is_file():
+            # transformers before 5.23 does not load the policy's adapter if the model also has a critic's.
+            policy.load_adapter(resume_from_checkpoint, TRLS_OWN, is_trainable=True)
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        super().create_model_card(*args, **kwargs)
+        if self.is_world_process_zero():
+            correct_card(Path(self.args.output_dir) / "README.md", self.hub_model_id)
 
     def _restore(self, folder: Path) -> None:
         state = TrainerState.load_from_json(str(folder / TRAINER_STATE_NAME))

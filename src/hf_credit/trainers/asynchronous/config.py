@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from hf_credit.trainers.asynchronous.trl_1_16 import AsyncGRPOConfig
-from hf_credit.trainers.config import RunSettings
-from hf_credit.validators import whole_number
+from hf_credit.trainers.config import RunSettings, documented
 
-TRANSFERS = ("trl", "folder")
-_OF_TRLS_WORKER = (
-    "fork_threshold_tokens",
-    "max_inflight_tasks",
-    "max_tool_calling_iterations",
-    "queue_maxsize",
-)
+_OF_TRLS_WORKER = ("fork_threshold_tokens", "max_inflight_tasks", "max_tool_calling_iterations", "queue_maxsize")
 
 
 @dataclass
+@documented
 class AsyncCreditConfig(RunSettings, AsyncGRPOConfig):
     """Settings of `AsyncCreditTrainer`: those of TRL's `AsyncGRPOConfig` and these.
 
@@ -49,28 +43,14 @@ class AsyncCreditConfig(RunSettings, AsyncGRPOConfig):
         ValueError: a setting is not possible.
     """
 
-    instances_per_update: int | None = field(
-        default=None, metadata={"help": "Task rows of one update over all processes; one collection."}
-    )
-    num_generations: int = field(default=1, metadata={"help": "Only 1: a method plays a task several times itself."})
-    shuffle_dataset: bool = field(
-        default=True, metadata={"help": "Whether each pass over the task rows has a new order."}
-    )
-    mask_truncated_completions: bool = field(
-        default=False, metadata={"help": "Whether replies that reached the length limit are left out of the loss."}
-    )
-    max_concurrent_episodes: int = field(
-        default=256, metadata={"help": "Maximum number of parallel requests to the server."}
-    )
-    concurrent_collections: int = field(
-        default=3, metadata={"help": "Number of collections that are played in parallel."}
-    )
-    weight_transfer: str = field(
-        default="trl", metadata={"help": "trl: NCCL, or an adapter by its path; folder: files that both sides read."}
-    )
-    weight_folder: str | None = field(
-        default=None, metadata={"help": "The folder of weight_transfer folder; in output_dir if left out."}
-    )
+    instances_per_update: int | None = None
+    num_generations: int = 1
+    shuffle_dataset: bool = True
+    mask_truncated_completions: bool = False
+    max_concurrent_episodes: int = 256
+    concurrent_collections: int = 3
+    weight_transfer: str = "trl"
+    weight_folder: str | None = None
 
     def __post_init__(self) -> None:
         if self.deepspeed is not None or os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
@@ -90,30 +70,20 @@ class AsyncCreditConfig(RunSettings, AsyncGRPOConfig):
                 f"num_generations must be 1, got {self.num_generations}: a method plays a task several times itself; "
                 "set the size of its groups in method_options."
             )
-        for name in ("max_concurrent_episodes", "concurrent_collections"):
-            whole_number(name, getattr(self, name), 1)
-        for name in ("instances_per_update", "max_context_tokens", "token_budget"):
-            if getattr(self, name) is not None:
-                whole_number(name, getattr(self, name), 1)
-        for name in ("log_episodes", "max_staleness"):
-            whole_number(name, getattr(self, name), 0)
+        self.refuse_impossible()
         if self.temperature != 1:
             raise ValueError(
                 f"temperature must be 1 where a server generates for training, got {self.temperature}: it returns "
                 "log-probabilities of given replies only at temperature 1; set it to 1, or train with CreditTrainer."
             )
-        if self.weight_transfer not in TRANSFERS:
-            raise ValueError(
-                f"weight_transfer must be {' or '.join(map(repr, TRANSFERS))}, got {self.weight_transfer!r}; pick one."
-            )
+        if self.weight_transfer not in ("trl", "folder"):
+            raise ValueError(f"weight_transfer must be 'trl' or 'folder', got {self.weight_transfer!r}; pick one.")
         if self.router_aux_loss_coef:
             raise ValueError(
                 f"router_aux_loss_coef must be 0, got {self.router_aux_loss_coef}: the balance of experts is measured "
                 "over one forward pass; leave it out."
             )
         self.router_aux_loss_coef = None  # TRL refuses a number for a model without experts
-        self.sampling()  # refuses what no spec beside the policy can hold
-        self.parts()
         super().__post_init__()
 
     @property

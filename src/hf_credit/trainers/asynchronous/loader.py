@@ -5,16 +5,20 @@ from __future__ import annotations
 import logging
 import queue
 import time
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
+from transformers import TrainerCallback
 
 from hf_credit.rollouts import Ledger
 from hf_credit.trainers.asynchronous.collection import Collection, CreditedRollouts
 from hf_credit.trainers.asynchronous.packing import Sample, TooManyPassesError, Update, pack, plan
 from hf_credit.trainers.callbacks import likely_cause
+
+if TYPE_CHECKING:
+    from hf_credit.trainers.asynchronous.trl_1_16 import UpdateTrainer
 
 logger = logging.getLogger(__name__)
 
@@ -45,57 +49,44 @@ class Supply(Protocol):
         """Takes back what `state` gave, before anything is played."""
 
 
-class Updates:
+class Updates(TrainerCallback):
     """The micro-batches of one update after the other, for each process its own.
 
     The main process draws a collection only when an update needs it, so its age is known: a collection older than
-    allowed is dropped completely. The main process divides the collection into `accumulation` x `processes` forward
-    passes and sends each process its share.
+    allowed is dropped completely. The main process divides the collection into `gradient_accumulation_steps` x
+    processes forward passes and sends each process its share. Where roles have adapters, each pass has rows of one
+    role only, and says which.
 
     Args:
-        supply: on the main process.
-        accumulation: forward passes of each process in an update.
-        processes: number of processes.
-        token_budget: maximum number of tokens of a pass.
-        max_staleness: maximum age of the policy of a reply, in versions.
-        per_token: as for `plan`.
-        stale_after_s: as for `Supply.check_health`.
-        metrics: receives lists of logged values, by name.
-        drawn: called on every process with the rollouts that its update learns from, before it learns.
-        roles: those with an adapter; each pass then has rows of one role only, and says which.
-        learning: the roles that learn in the next update, where roles have adapters.
+        trainer: of the policy; `drawn` of it is called on every process with the rollouts that its update learns from.
 
     Attributes:
+        supply: of collections, on the main process.
         version: of the policy that learns.
         number: of the collection that is learned from, `None` before the first.
         ledger: the cost of all collections so far, with those that were dropped.
         wait_s: seconds spent waiting for collections; reset to 0 when they are logged.
+        token_budget: maximum number of tokens of a pass.
     """
 
-    def __init__(
-        self,
-        supply: Supply | None,
-        *,
-        accumulation: int,
-        processes: int,
-        token_budget: int,
-        max_staleness: int,
-        per_token: float,
-        stale_after_s: float,
-        metrics: MutableMapping[str, list[Any]],
-        drawn: Callable[[CreditedRollouts], None],
-        roles: Sequence[str] = (),
-        learning: Callable[[], Sequence[str]] = tuple,
-    ) -> None:
-        self.supply = supply
-        self.accumulation, self.processes, self.token_budget = accumulation, processes, token_budget
-        self.max_staleness, self.per_token, self.stale_after_s = max_staleness, per_token, stale_after_s
-        self.metrics = metrics
-        self.drawn, self.roles, self.learning = drawn, roles, learning
+    def __init__(self, trainer: UpdateTrainer) -> None:
+        self.trainer, self.args, self.roles = trainer, trainer.args, trainer.roles
+        self.supply: Supply | None = trainer.rollout_worker
+        self.processes = trainer.accelerator.num_processes
+        self.token_budget = trainer.args.token_budget or 0
         self.version = 0
         self.number: int | None = None
         self.ledger = Ledger()
         self.wait_s = 0.0
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.supply is None:
+            return
+        assert self.number is not None
+        self.supply.trained(self.number)
+        state.num_input_tokens_seen = self.ledger.tokens
+        for name, total in {**self.ledger.metrics(), "num_tokens": self.ledger.tokens}.items():
+            self.trainer.log_total(name, total)
 
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
         while True:
@@ -126,7 +117,7 @@ class Updates:
         if refusal:
             raise RuntimeError(f"the main process stopped with {refusal}")
         if shown:
-            self.drawn(credited or CreditedRollouts())
+            self.trainer.drawn(credited or CreditedRollouts())
         return passes
 
     def _drawn(self) -> tuple[Collection, Update]:
@@ -139,7 +130,7 @@ class Updates:
         refusal = ""
         for _ in range(_PATIENCE):
             collection = self._fresh()
-            learning = self.learning()
+            learning = () if self.trainer.adapters is None else self.trainer.adapters.learning()
             rows = [row for row in collection.rows if not self.roles or row.role in learning]
             samples = [one for one in map(Sample.of, rows) if one is not None]
             fitting = [one for one in samples if one.read <= self.token_budget]
@@ -153,8 +144,9 @@ class Updates:
                 logger.warning("collection %d is trained on in part: %s", collection.number, refusal)
             if fitting:
                 try:
-                    passes = self.accumulation * self.processes
-                    update = plan(fitting, passes, self.token_budget, self.per_token, by_role=bool(self.roles))
+                    passes = self.args.gradient_accumulation_steps * self.processes
+                    cost = 6.0 * self.trainer.model.config.get_text_config().hidden_size
+                    update = plan(fitting, passes, self.token_budget, cost, by_role=bool(self.roles))
                 except TooManyPassesError as error:
                     refusal = str(error)
                     logger.warning("collection %d is not trained on: %s", collection.number, refusal)
@@ -181,13 +173,13 @@ class Updates:
             try:
                 collection = self.supply.collections.get(timeout=_POLL_SECONDS)
             except queue.Empty:
-                self.supply.check_health(self.stale_after_s)
+                self.supply.check_health(self.args.heartbeat_stale_after_s)
                 continue
             if isinstance(collection, Exception):
                 raise collection
             self.ledger += collection.ledger
             staleness = self.version - collection.version
-            if staleness <= self.max_staleness:
+            if staleness <= self.args.max_staleness:
                 self.wait_s += time.monotonic() - begun
                 self._log({"collections/staleness_mean": staleness, "collections/staleness_max": staleness})
                 return collection
@@ -202,7 +194,7 @@ class Updates:
         divided by the tokens of the update, so that each token has the same weight. TRL divides by at least one token
         a pass; with fewer, the advantages are scaled to compensate.
         """
-        share = update.trained / self.accumulation
+        share = update.trained / self.args.gradient_accumulation_steps
         counted = max(share, self.processes)
         found: list[Passes] = [[] for _ in range(self.processes)]
         read = []
@@ -233,6 +225,6 @@ class Updates:
         )
         return found
 
-    def _log(self, values: MutableMapping[str, Any]) -> None:
+    def _log(self, values: Mapping[str, Any]) -> None:
         for name, value in values.items():
-            self.metrics[name].append(value)
+            self.trainer.log_metric(name, value)

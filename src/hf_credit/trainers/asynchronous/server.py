@@ -223,10 +223,6 @@ class Server:
         """Makes the server load an adapter from a folder that it can read, under a new name."""
         self.post("/v1/load_lora_adapter", {"lora_name": name, "lora_path": path})
 
-    def unload_adapter(self, name: str) -> None:
-        """Makes the server unload an adapter."""
-        self.post("/v1/unload_lora_adapter", {"lora_name": name})
-
     def get(self, path: str) -> Any:
         """Returns the answer to a GET request, as `post`."""
         return self._future(self._asked("GET", path, None)).result()

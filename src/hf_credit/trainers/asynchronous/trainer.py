@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from accelerate.utils import broadcast_object_list
@@ -16,11 +16,9 @@ from transformers import PreTrainedTokenizerBase, TrainerCallback
 
 from hf_credit import methods
 from hf_credit.collectors import RolloutBatch
-from hf_credit.loading import require_whole_files
 from hf_credit.methods import DecisionCredit, Method
 from hf_credit.policies.generation import context_positions
-from hf_credit.rollouts import Chat, Engine, Interaction, Ledger, refuse_total_failure
-from hf_credit.rollouts.capabilities import evaluated
+from hf_credit.rollouts import Engine, Interaction, Ledger, refuse_total_failure
 from hf_credit.trainers import arguments
 from hf_credit.trainers.asynchronous.collection import CreditedRollouts
 from hf_credit.trainers.asynchronous.config import AsyncCreditConfig
@@ -34,7 +32,6 @@ from hf_credit.trainers.callbacks import (
     WarnWithoutSignal,
     show_headlines,
 )
-from hf_credit.trainers.cards import correct_card
 from hf_credit.trainers.metrics import summarise, update_metrics
 from hf_credit.trainers.ranks import Ranks
 from hf_credit.trainers.recording import CompletionsTable, EpisodeRecorder
@@ -125,18 +122,9 @@ class AsyncCreditTrainer(UpdateTrainer):
         refuse_other_models(method)
         bare, interaction = interaction, method.wrapped(interaction)
         self.method = method.bind(interaction)
-        self.interaction = interaction
-        self.evaluation_interaction = (
-            evaluated(interaction) if evaluation_interaction is None else evaluation_interaction
+        eval_dataset, config = arguments.prepare(
+            self, model, interaction, args, train_dataset, eval_dataset, processing_class, evaluation_interaction
         )
-        tokenizer = arguments.tokenizer_of(model, args) if processing_class is None else processing_class
-        arguments.read_calls_of(tokenizer, interaction)
-        self.chat = Chat(tokenizer, cast(dict[str, Any] | None, args.chat_template_kwargs))
-        if eval_dataset is None:
-            eval_dataset = arguments.held_out_tasks(self.evaluation_interaction, args)
-        arguments.check_rows(args, self.chat, interaction, train_dataset, self.evaluation_interaction, eval_dataset)
-        chosen = cast(dict[str, Any], args.model_init_kwargs or {})
-        config = require_whole_files(model, **{"trust_remote_code": args.trust_remote_code, **chosen})
         if isinstance(train_dataset, IterableDataset):
             raise ValueError(
                 "train_dataset must have a length, as a restart returns to rows, got a stream; load it "
@@ -178,21 +166,22 @@ class AsyncCreditTrainer(UpdateTrainer):
                 seed=args.seed,
             )
         if weight_transfer is None and args.weight_transfer == "folder":
-            weight_transfer = FolderTransfer(cast(Any, self.server), args.folder_of_weights)
+            weight_transfer = FolderTransfer(self.server, args.folder_of_weights)
             if self.server is not None:
                 self.server.restore = weight_transfer.restore
         if self.method.paper:
             self._paper = dict(self.method.paper)
+        tokenizer = self.chat.tokenizer
         super().__init__(
-            model,
-            args,
-            worker,
-            weight_transfer,
-            train_dataset,
-            tokenizer,
-            [*callbacks, EpisodeRecorder(tokenizer, args.log_episodes), WarnWithoutSignal()],
-            optimizers,
-            peft_config,
+            model=model,
+            args=args,
+            rollout_worker=worker,
+            weight_transfer=weight_transfer,
+            train_dataset=train_dataset,
+            processing_class=tokenizer,
+            callbacks=[*callbacks, EpisodeRecorder(tokenizer, args.log_episodes), WarnWithoutSignal()],
+            optimizers=optimizers,
+            peft_config=peft_config,
         )
         self.ranks = Ranks(self.accelerator)
         if args.log_completions:
@@ -213,15 +202,6 @@ class AsyncCreditTrainer(UpdateTrainer):
     def ledger(self) -> Ledger:
         """What training has cost so far."""
         return self.updates.ledger
-
-    def after_update(self) -> None:
-        if self.updates.supply is None:
-            return
-        assert self.updates.number is not None
-        self.updates.supply.trained(self.updates.number)
-        self.state.num_input_tokens_seen = self.ledger.tokens
-        for name, total in {**self.ledger.metrics(), "num_tokens": self.ledger.tokens}.items():
-            self.log_total(name, total)
 
     @property
     def engine(self) -> Engine[Any] | None:
@@ -352,8 +332,3 @@ class AsyncCreditTrainer(UpdateTrainer):
         if self.args.should_save:
             save_task(Path(output_dir or self.args.output_dir), self.evaluation_interaction, self.method, self.args)
         super().save_model(output_dir, _internal_call)
-
-    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        super().create_model_card(*args, **kwargs)
-        if self.is_world_process_zero():
-            correct_card(Path(self.args.output_dir) / "README.md", self.hub_model_id)

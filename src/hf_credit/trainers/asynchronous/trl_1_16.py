@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from peft import PeftConfig
-from transformers import AttentionInterface, PreTrainedTokenizerBase, TrainerCallback
+from transformers import AttentionInterface
 from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer, async_grpo_trainer, packing
 
 from hf_credit.files import replaced
@@ -38,11 +37,8 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
     loss is TRL's. With `roles`, each forward pass trains the adapter of its role.
 
     Args:
-        model: a model id or a folder.
         args: an `AsyncCreditConfig`.
-        worker: plays and credits on the main process; implements TRL's `RolloutWorkerProtocol` and `Supply`.
-        weight_transfer: transfers weights to the server; TRL's own transfer if `None`.
-        train_dataset, processing_class, callbacks, optimizers, peft_config: as in TRL.
+        **named: as for TRL's trainer. The `rollout_worker`, on the main process, also implements `Supply`.
     """
 
     # TRL's annotations also allow values that these never have after set-up.
@@ -53,56 +49,22 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
     _rollout_dataset: Any
     roles: Sequence[str] = ()  # with an adapter of their own
 
-    def __init__(
-        self,
-        model: str,
-        args: Any,
-        worker: Any,
-        weight_transfer: Any,
-        train_dataset: Any,
-        processing_class: PreTrainedTokenizerBase,
-        callbacks: list[TrainerCallback],
-        optimizers: tuple[Any, Any],
-        peft_config: PeftConfig | None,
-    ) -> None:
+    def __init__(self, *, args: Any, **named: Any) -> None:
         # Transformers would require a dataset of its own format.
         evaluated, args.eval_strategy = args.eval_strategy, "no"
         with _set_up():
-            super().__init__(
-                model=model,
-                args=args,
-                train_dataset=train_dataset,
-                processing_class=processing_class,
-                callbacks=callbacks,
-                optimizers=optimizers,
-                peft_config=peft_config,
-                rollout_worker=worker,
-                weight_transfer=weight_transfer,
-            )
+            super().__init__(args=args, **named)
         args.eval_strategy = evaluated
         if not kernel_at_hand():
             AttentionInterface.register(packing.TREE_ATTENTION, segment_attention)
         if self.roles:
             self.adapters = RoleAdapters(self)
             self.add_callback(self.adapters)
-        config = self.model.config.get_text_config()
-        self.updates = Updates(
-            self.rollout_worker,
-            accumulation=args.gradient_accumulation_steps,
-            processes=self.accelerator.num_processes,
-            token_budget=args.token_budget or 0,
-            max_staleness=args.max_staleness,
-            per_token=6.0 * config.hidden_size,
-            stale_after_s=args.heartbeat_stale_after_s,
-            metrics=self._metrics["train"],
-            drawn=self.drawn,
-            roles=self.roles,
-            learning=tuple if self.adapters is None else self.adapters.learning,
-        )
+        self.updates = Updates(self)
         self._rollout_dataset = self.updates  # TRL logs the time spent waiting for it
         self._arrived = False
         self._shown: dict[str, Any] | None = None  # the table of completions
-        self.add_callback(_AfterUpdate(self))
+        self.add_callback(self.updates)
 
     def get_train_dataloader(self) -> Any:
         if self.accelerator.is_main_process and not self.updates.token_budget:
@@ -135,9 +97,6 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
 
     def drawn(self, credited: CreditedRollouts) -> None:
         """Called on every process with what the main one drew for an update, before anything learns from it."""
-
-    def after_update(self) -> None:
-        """Called on every process after each optimizer step."""
 
     def weights_arrived(self) -> None:
         """Called on every process once the server has the first weights of this run, before anything is played."""
@@ -240,21 +199,8 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
             )
         return served
 
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        super()._load_from_checkpoint(resume_from_checkpoint, model)
-        if self.adapters is not None:
-            self.adapters.unfreeze()  # transformers loads all adapters and freezes all but one
-
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         self.save_complete(self._get_output_dir(trial), functools.partial(super()._save_checkpoint, model, trial))
-
-
-class _AfterUpdate(TrainerCallback):
-    def __init__(self, trainer: UpdateTrainer) -> None:
-        self.trainer = trainer
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.trainer.after_update()
 
 
 def kernel_at_hand() -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -21,22 +21,6 @@ _MOST_NATS = 1e-2  # rounding of float32 on both sides
 _MOST_NATS_ROUNDED = 0.2  # with fewer bits on either side
 
 
-class Reloading(Protocol):
-    """A server that can reload its weights."""
-
-    def wait(self) -> None:
-        """Returns once the server is up."""
-
-    def pause(self) -> None:
-        """Pauses its replies."""
-
-    def resume(self) -> None:
-        """Resumes its replies."""
-
-    def reload_weights(self, path: str) -> None:
-        """Loads its weights from a folder."""
-
-
 class FolderTransfer:
     """Transfers weights in files of a folder that trainer and server see under the same path.
 
@@ -44,11 +28,11 @@ class FolderTransfer:
     it is complete. The previous folder is removed once the server has loaded the new one; those of other runs stay.
 
     Args:
-        server: receives the weights.
+        server: receives the weights, as a `Server` does.
         folder: created if missing.
     """
 
-    def __init__(self, server: Reloading, folder: Path) -> None:
+    def __init__(self, server: Any, folder: Path) -> None:
         self.server = server
         self.folder = folder
         self._sent: list[OwnFolder] = []  # the last one is whole
