@@ -445,8 +445,8 @@ MUTANTS = [
     Mutant(
         "a metric is of the process that recorded it",
         "src/hf_credit/trainers/method_context.py",
-        "everyone = self.gather([(self._values, self._totals, None if latest is None else in_one_line(latest))])",
-        "everyone = [(self._values, self._totals, None if latest is None else in_one_line(latest))]",
+        "everyone = self.gather([(self.kept, self.totals, None if latest is None else in_one_line(latest))])",
+        "everyone = [(self.kept, self.totals, None if latest is None else in_one_line(latest))]",
         ["tests/trainers/test_method_context.py::test_a_metric_covers_all_processes_even_if_only_one_recorded_it"],
     ),
     Mutant(

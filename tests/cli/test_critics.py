@@ -109,7 +109,8 @@ def test_the_adapters_of_critic_and_policy_share_a_model(relay_policy, tmp_path)
     episodes = Engine(relay(4), Chat(tokenizer), sampler(policy, tokenizer, max_new_tokens=3)).run(
         [RolloutRequest(task=row) for row in relay_tasks("held_out", 2, 4)]
     )
-    expected = [critic.context_values(joint_histories(episode)).tolist() for episode in episodes]
+    histories = [context_inputs(joint_histories(episode)) for episode in episodes]
+    expected = [[value for (value,) in critic(inputs)] for inputs in histories]
 
     again, _ = loaded(folder)  # as the command loads it: transformers with an adapter in it
     values = predicted(SavedCritic(folder, again, tokenizer), episodes)

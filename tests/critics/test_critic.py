@@ -24,6 +24,17 @@ from hf_credit.rollouts.method_context import CriticInput
 SIZES = {"hidden_size": 16, "heads": 2}
 
 
+def context_values(critic, contexts):
+    """The value of each context."""
+    return critic.values(context_batch(contexts, critic.pad_token_id))[:, 0]
+
+
+def fit_contexts(critic, contexts, returns):
+    """A fit on one target for each context, at its end."""
+    batch, targets = context_batch(contexts, critic.pad_token_id), returns[:, None]
+    return critic.fit(batch, targets, torch.ones_like(targets))
+
+
 @pytest.fixture(scope="module")
 def tokenizer():
     return build_tokenizer(make("tic_tac_toe"), episodes=1)
@@ -128,10 +139,10 @@ def test_the_size_of_forward_passes_changes_no_value(build, batch, size):
 def test_the_value_of_a_context_is_that_of_the_first_token_after_it(build, batch):
     critic = disturbed(build())
     contexts = [sequence.prompt_ids for sequence in ROWS]
-    torch.testing.assert_close(critic.context_values(contexts), critic.values(batch)[:, 0])
+    torch.testing.assert_close(context_values(critic, contexts), critic.values(batch)[:, 0])
     later = [[*ROWS[1].prompt_ids, *ROWS[1].completion_ids[:3]]]
-    torch.testing.assert_close(critic.context_values(later)[0], critic.values(batch)[1, 3])
-    assert critic.context_values([]).shape == (0,)
+    torch.testing.assert_close(context_values(critic, later)[0], critic.values(batch)[1, 3])
+    assert context_values(critic, []).shape == (0,)
 
 
 def test_a_sequence_without_context_is_refused(build):
@@ -202,7 +213,7 @@ def test_without_targets_weights_do_not_change(build, batch):
     before = weights_of(critic)
     metrics = critic.fit(batch, RETURNS, torch.zeros_like(batch["tool_mask"]))
     assert set(metrics.values()) == {0.0}
-    assert critic.fit_contexts([], torch.zeros(0))["value_loss"] == 0
+    assert fit_contexts(critic, [], torch.zeros(0))["value_loss"] == 0
     assert same(before, weights_of(critic))
 
 
@@ -483,13 +494,13 @@ def test_warmup_steps_are_a_whole_number(value):
 
 def test_a_critic_with_cross_entropy_learns_the_probability_of_a_rare_event(build, tmp_path):
     critic = build(loss="cross_entropy", learning_rate=0.02)
-    assert critic.context_values([[5, 6]]).tolist() == [0.5]
+    assert context_values(critic, [[5, 6]]).tolist() == [0.5]
     contexts = [[5, 6, 7]] * 8
     rare = torch.tensor([1.0] + [0.0] * 7)
     for _ in range(60):
-        metrics = critic.fit_contexts(contexts, rare)
+        metrics = fit_contexts(critic, contexts, rare)
     assert critic.rate == pytest.approx(1 / 8)
-    assert critic.context_values([[5, 6, 7]]).item() == pytest.approx(1 / 8, abs=0.02)
+    assert context_values(critic, [[5, 6, 7]]).item() == pytest.approx(1 / 8, abs=0.02)
     assert metrics["value_loss"] == pytest.approx(math.log(2), abs=0.01)  # both classes weigh the same
 
     again = build(loss="cross_entropy")
@@ -499,7 +510,7 @@ def test_a_critic_with_cross_entropy_learns_the_probability_of_a_rare_event(buil
     loaded.load(tmp_path)
     for other in (again, loaded):
         assert other.rate == critic.rate
-        assert other.context_values(contexts).tolist() == critic.context_values(contexts).tolist()
+        assert context_values(other, contexts).tolist() == context_values(critic, contexts).tolist()
 
 
 def test_a_critic_with_cross_entropy_refuses_targets_outside_0_and_1(build):
@@ -507,6 +518,6 @@ def test_a_critic_with_cross_entropy_refuses_targets_outside_0_and_1(build):
     with pytest.raises(
         ValueError, match=r"targets of a critic with cross-entropy must be in \[0, 1\], got 0.5 to 2.0"
     ):
-        critic.fit_contexts([[5], [6]], torch.tensor([0.5, 2.0]))
+        fit_contexts(critic, [[5], [6]], torch.tensor([0.5, 2.0]))
     with pytest.raises(ValueError, match="loss of a critic must be one of squared, cross_entropy, got 'log'"):
         CriticConfig(loss="log")

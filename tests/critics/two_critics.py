@@ -10,11 +10,17 @@ import torch
 from accelerate import Accelerator
 
 from hf_credit import make
-from hf_credit.critics.critic import Critic, CriticConfig
+from hf_credit.critics.critic import Critic, CriticConfig, context_batch
 from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
 
 CONTEXTS = [[5, 6, 7], [8], [9, 10, 11, 12, 13], [6, 5], [7, 7, 7, 7], [12, 5, 9], [10, 11]]
 RETURNS = torch.tensor([1.0, 0.0, 0.5, -1.0, 2.0, 0.25, 1.5])
+
+
+def fit(critic: Critic, which: slice) -> dict[str, float]:
+    """A fit on one target for each context, at its end."""
+    batch, targets = context_batch(CONTEXTS[which], critic.pad_token_id), RETURNS[which, None]
+    return critic.fit(batch, targets, torch.ones_like(targets))
 
 
 def fitted(accelerator: Accelerator) -> dict[str, Any]:
@@ -34,10 +40,10 @@ def fitted(accelerator: Accelerator) -> dict[str, Any]:
         return slice(None) if processes == 1 else (slice(first, None) if rank else slice(first))
 
     first = critic(seed=0)
-    metrics = [first.fit_contexts(CONTEXTS[part(split)], RETURNS[part(split)]) for split in (5, 7)]
+    metrics = [fit(first, part(split)) for split in (5, 7)]
     second = critic(seed=5)
     second.load_state(first.state())
-    metrics.append(second.fit_contexts(CONTEXTS[part(1)], RETURNS[part(1)]))
+    metrics.append(fit(second, part(1)))
     return {
         "weights": {name: tensor.detach().clone() for name, tensor in second.weights.parameters.items()},
         "metrics": metrics,

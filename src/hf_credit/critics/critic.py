@@ -173,10 +173,6 @@ class Critic(Saved):
                 values[part["row"], :width] = torch.where(part["completion_mask"].bool(), predictions, 0)
         return values
 
-    def context_values(self, contexts: Sequence[Sequence[int]]) -> Tensor:
-        """Returns the value of each context, float32, of shape (contexts,)."""
-        return self.values(context_batch(contexts, self.pad_token_id))[:, 0]
-
     def __call__(self, inputs: Sequence[CriticInput]) -> list[tuple[float, ...]]:
         """Returns the values at the positions of each input."""
         if not inputs:
@@ -311,14 +307,6 @@ class Critic(Saved):
                 returns=returns[first:].to(device), mask=mask[first:].to(device), old_values=old[first:].to(device)
             )
         return metrics
-
-    def fit_contexts(
-        self, contexts: Sequence[Sequence[int]], returns: Tensor, old_values: Tensor | None = None
-    ) -> dict[str, float]:
-        """Trains the critic by `fit` on one target for each context, at its end."""
-        batch = context_batch(contexts, self.pad_token_id)
-        old = None if old_values is None else old_values[:, None]
-        return self.fit(batch, returns[:, None], torch.ones_like(returns[:, None]), old)
 
     def _mini_batches(self, rows: int) -> Iterator[list[Tensor]]:
         """For each pass the rows of this process in each step; all processes make equally many steps."""

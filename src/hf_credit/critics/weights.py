@@ -77,11 +77,7 @@ class ReplicatedWeights:
         return state
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restores a result of `state`; call it on all processes at the same time.
-
-        Raises:
-            ValueError: the names or shapes of the weights differ.
-        """
+        """Restores a result of `state`, as `Saved.load_state`."""
         self.steps = state["steps"]
         if self.accelerator.is_main_process:
             self._set(state["weights"], "a checkpoint")
@@ -96,11 +92,7 @@ class ReplicatedWeights:
                 save_file(_copied(self.parameters), beside, {"format": "pt", **numbers})
 
     def load(self, path: Path) -> None:
-        """Reads weights that `save` wrote, on every process, and resets the optimizer.
-
-        Raises:
-            ValueError: the file is missing, or the names or shapes of its weights differ.
-        """
+        """Reads weights that `save` wrote, as `Saved.load`."""
         if not path.is_file():
             raise ValueError(
                 f"a critic must be loaded from a folder with a saved critic, got {path.parent.parent} without "

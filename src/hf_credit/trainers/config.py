@@ -33,10 +33,11 @@ C = TypeVar("C", bound=type)
 # of processes changes. The other losses of TRL average over rows or over one slice.
 _TOKEN_MEAN_LOSSES = ("dapo", "cispo")
 
-# Whole numbers; those whose default is `None` may be left out.
+_OR_NONE = ("max_context_tokens", "rows_per_forward", "instances_per_update", "token_budget")
+# The least of whole numbers.
 _LEAST = {
     **dict.fromkeys(("num_generations", "max_concurrent_episodes", "concurrent_collections", "switch_every"), 1),
-    **dict.fromkeys(("max_context_tokens", "rows_per_forward", "instances_per_update", "token_budget"), 1),
+    **dict.fromkeys(_OR_NONE, 1),
     **dict.fromkeys(("log_episodes", "critic_first_updates", "max_staleness"), 0),
 }
 
@@ -124,7 +125,7 @@ class RunSettings:
         """Refuses numbers out of range, and what no spec beside the policy can hold."""
         for name in (one for one in _LEAST if hasattr(self, one)):
             value = getattr(self, name)
-            if value is not None or getattr(type(self), name) is not None:
+            if value is not None or name not in _OR_NONE:
                 whole_number(name, value, _LEAST[name])
         self.sampling()
         self.parts()

@@ -123,6 +123,7 @@ class CreditTrainer(EpisodeTrainer):
 
     def collect(self, rows: list[dict[str, Any]]) -> RolloutBatch:
         if not self.model.training:
+            self.evaluation_context.update = self.updates_collected
             return self.method.evaluation(rows, self.evaluation_context, self.memory)
         every = self.method.refresh_frozen_every
         if self.frozen is not None and every is not None:
@@ -131,6 +132,7 @@ class CreditTrainer(EpisodeTrainer):
             elif self.updates_collected % every == 0:
                 self.frozen.refresh()
         self.updates_collected += 1
+        self.context.update = self.updates_collected
         return self.method.collector(rows, self.context, self.memory)
 
     def credit(self, collected: RolloutBatch) -> Mapping[str, DecisionCredit]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from hf_credit.environments.randomness import stream
-from hf_credit.rollouts import Decision, Engine, Episode, Interaction, Ledger, RolloutRequest
+from hf_credit.rollouts import Decision, Engine, Episode, Ledger, LocalContext, RolloutRequest
 from hf_credit.rollouts.failures import (
     EveryEpisodeFailedError,
     check_replays,
@@ -17,36 +15,41 @@ from hf_credit.rollouts.failures import (
     refuse_total_failure,
 )
 from hf_credit.rollouts.method_context import CriticInput, Policy
+from hf_credit.trainers.metrics import mean
 
 if TYPE_CHECKING:
     from hf_credit.trainers.credit import CreditTrainer
 
 
-class TrainerContext:
-    """The `MethodContext` of a trainer."""
+class KeepingContext(LocalContext):
+    """A context that keeps what `mean` and `total` record of an update."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.kept: dict[str, list[float]] = {}
+        self.totals: dict[str, float] = {}
+
+    def mean(self, name: str, values: Sequence[float]) -> None:
+        self.kept.setdefault(name, []).extend(values)
+
+    def total(self, name: str, value: float) -> None:
+        self.totals[name] = self.totals.get(name, 0) + value
+
+    def logged(self) -> dict[str, float]:
+        """The metrics of the update."""
+        return {name: mean(some) for name, some in {**self.metrics, **self.kept}.items() if some} | self.totals
+
+
+class TrainerContext(KeepingContext):
+    """The `MethodContext` of a trainer, which sets `update`."""
+
+    engine: Engine[Any]
 
     def __init__(self, trainer: CreditTrainer, engine: Engine[Any]) -> None:
+        super().__init__(engine, seed=trainer.args.seed, end_tokens=trainer.chat.end_tokens)
         self.trainer = trainer
-        self.engine = engine
-        self.chat = engine.chat
-        self.interaction: Interaction[Any] = engine.interaction
-        self.failures = engine.failures
-        self._played_in = 0
-        self._values: dict[str, list[float]] = {}
-        self._totals: dict[str, float] = {}
+        self.update, self.process = trainer.updates_collected, int(trainer.accelerator.process_index)
         self._warned = not trainer.is_world_process_zero()
-
-    @property
-    def update(self) -> int:
-        return self.trainer.updates_collected
-
-    @property
-    def process(self) -> int:
-        return int(self.trainer.accelerator.process_index)
-
-    @property
-    def end_tokens(self) -> Collection[int]:
-        return self.trainer.chat.end_tokens
 
     def play(
         self,
@@ -85,12 +88,6 @@ class TrainerContext:
     def gather(self, items: Sequence[Any]) -> list[Any]:
         return self.trainer.ranks.gather(list(items))
 
-    def mean(self, name: str, values: Sequence[float]) -> None:
-        self._values.setdefault(name, []).extend(values)
-
-    def total(self, name: str, value: float) -> None:
-        self._totals[name] = self._totals.get(name, 0) + value
-
     def log(self, name: str, value: float) -> None:
         self.trainer.log_metric(name, value)
 
@@ -102,26 +99,14 @@ class TrainerContext:
             UnknownValuesError: most states that the method replayed have no value.
         """
         latest = self.failures.latest
-        everyone = self.gather([(self._values, self._totals, None if latest is None else in_one_line(latest))])
-        self._values, self._totals = {}, {}
+        everyone = self.gather([(self.kept, self.totals, None if latest is None else in_one_line(latest))])
+        self.kept, self.totals = {}, {}
         for values, totals, _ in everyone:
             for name, some in values.items():
                 self.mean(name, some)
             for name, value in totals.items():
                 self.total(name, value)
-        self._warned = check_replays(self._values, next(filter(None, (e for *_, e in everyone)), None), self._warned)
-        for name, some in self._values.items():
-            if some:
-                self.log(name, sum(some) / len(some))
-        for name, value in self._totals.items():
+        self._warned = check_replays(self.kept, next(filter(None, (e for *_, e in everyone)), None), self._warned)
+        for name, value in self.logged().items():
             self.log(name, value)
-        self._values, self._totals = {}, {}
-
-    def draws(self, *purpose: int | str) -> random.Random:
-        head, *rest = purpose or ("",)
-        return stream(self.trainer.args.seed, head, self.update, self.process, *rest)
-
-    def stream(self, *purpose: int | str) -> str | None:
-        if not self.engine.honours_seeds:
-            return None
-        return " ".join(map(str, (self.trainer.args.seed, self.update, self.process, *purpose)))
+        self.kept, self.totals = {}, {}

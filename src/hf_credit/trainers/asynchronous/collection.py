@@ -1,13 +1,23 @@
-"""What goes from the worker, which plays and credits, to the trainer."""
+"""Collections: while they are played, and as they go from the worker, which plays and credits, to the trainer."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from hf_credit.collectors import RolloutBatch
 from hf_credit.methods import Credit, DecisionCredit
-from hf_credit.rollouts import Ledger, Row
+from hf_credit.methods.memory import to_plain
+from hf_credit.rollouts import Decision, Engine, Ledger, Row
+from hf_credit.rollouts.engine import released
+from hf_credit.rollouts.method_context import Policy
+from hf_credit.trainers.asynchronous.requests import Known, Place
+from hf_credit.trainers.method_context import KeepingContext
+
+if TYPE_CHECKING:
+    from hf_credit.trainers.asynchronous.worker import Worker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,3 +54,74 @@ class Collection:
     metrics: Mapping[str, float]
     ledger: Ledger
     credited: CreditedRollouts | None = field(default=None, compare=False, repr=False)
+
+    def state(self) -> dict[str, Any]:
+        """Plain values, without what is for callbacks."""
+        values = {name: value for name, value in vars(self).items() if name != "credited"}
+        return {**values, "rows": [dict(vars(row)) for row in self.rows], "ledger": self.ledger.to_dict()}
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any]) -> Collection:
+        """The inverse of `state`."""
+        rows = tuple(Row(**row) for row in state["rows"])
+        return cls(**{**state, "rows": rows, "ledger": Ledger(**state["ledger"])})
+
+
+class CollectionContext(KeepingContext):
+    """The `MethodContext` of one collection, whose update is one more than its number, as in synchronous training."""
+
+    sampler: Any
+
+    def __init__(self, worker: Worker, engine: Engine[Any], number: int) -> None:
+        super().__init__(engine, seed=worker.seed, end_tokens=worker.end_tokens)
+        self.worker, self.sampler, self.update = worker, engine.generate, number + 1
+
+    def logprobs(self, decisions: Sequence[Decision], policy: Policy = "current") -> list[tuple[float, ...]]:
+        """The log-probabilities that the sampler reported; for replies that were not sampled, those of the server.
+
+        Raises:
+            ValueError: another policy is requested, or the server at a temperature other than 1.
+        """
+        missing = [one for one in decisions if one.logprobs is None]
+        ask = getattr(self.worker.sampler, "logprobs", None)
+        if policy != "current" or not missing or ask is None:
+            return super().logprobs(decisions, policy)
+        if self.worker.temperature != 1.0:
+            raise ValueError(
+                "log-probabilities of replies that were not sampled must be those of the policy, and a server gives "
+                f"them at temperature 1 alone, got a temperature of {self.worker.temperature}; set it to 1."
+            )
+        futures = [ask(one.role, one.context_ids, one.action_ids) for one in missing]
+        with released(self.worker.engine.lock):
+            found = iter([future.result() for future in futures])
+        return [next(found) if one.logprobs is None else one.logprobs for one in decisions]
+
+
+@dataclass(kw_only=True)
+class UnderWay:
+    """A collection that is not credited yet.
+
+    Attributes:
+        number: of the collection.
+        tasks: the positions of its tasks.
+        memory: the method's, which its collector reads.
+        known: the replies so far.
+        collected: its rollouts and context, once all are played.
+        seen: time of the last progress, in seconds of the monotonic clock.
+    """
+
+    number: int
+    tasks: tuple[int, ...]
+    memory: Any = None
+    known: dict[Place, Known] = field(default_factory=dict)
+    collected: tuple[RolloutBatch, CollectionContext] | None = None
+    begun: float = 0.0
+    seen: float = 0.0
+
+    def touch(self) -> None:
+        self.seen = time.monotonic()
+
+    def state(self) -> dict[str, Any]:
+        """Plain values, without rollouts."""
+        known = [[*place, *reply] for place, reply in self.known.items()]
+        return {"number": self.number, "tasks": list(self.tasks), "memory": to_plain(self.memory), "known": known}

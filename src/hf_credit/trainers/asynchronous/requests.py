@@ -8,11 +8,11 @@ import itertools
 import threading
 from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hf_credit.environments.randomness import derive
 from hf_credit.rollouts import Generation
@@ -47,11 +47,9 @@ class Known(NamedTuple):
 class _Request:
     collection: int
     order: int
-    role: str = field(compare=False)
-    context: Sequence[int] = field(compare=False)
-    seed: int = field(compare=False)
-    reply: Future[Generation] = field(compare=False)
+    request: tuple[str, Sequence[int], int] = field(compare=False)  # role, context and seed
     arrived: Callable[[Generation, int], None] = field(compare=False)
+    reply: Future[Generation] = field(default_factory=Future, compare=False)
     asked: Future[Generation] | None = field(default=None, compare=False)
 
 
@@ -81,29 +79,23 @@ class Desk:
             return {request.collection for request in (*self._passed_on.values(), *self._waiting)}
 
     def ask(
-        self,
-        collection: int,
-        role: str,
-        context: Sequence[int],
-        seed: int,
-        arrived: Callable[[Generation, int], None],
+        self, collection: int, asked: tuple[str, Sequence[int], int], arrived: Callable[[Generation, int], None]
     ) -> Future[Generation]:
         """Returns the future of a reply.
 
         Args:
             collection: the number of the collection that makes the request.
-            role, context, seed: as for the sampler.
+            asked: role, context and seed, as for the sampler.
             arrived: called with the reply and its version, before the future has a result.
         """
-        reply: Future[Generation] = Future()
+        request = _Request(collection, next(self._order), asked, arrived)
         with self._changing:
             if not self.stopped:
-                request = _Request(collection, next(self._order), role, context, seed, reply, arrived)
                 heapq.heappush(self._waiting, request)
         if self.stopped:
             raise Stopped
         self._pass_on()
-        return reply
+        return request.reply
 
     def stop(self) -> None:
         """Ends all waiting with `Stopped`."""
@@ -124,7 +116,7 @@ class Desk:
             while (request := self._next()) is not None:
                 version = self.version()
                 try:
-                    request.asked = self.sampler.submit(request.role, request.context, request.seed)
+                    request.asked = self.sampler.submit(*request.request)
                 except Exception as error:
                     request.asked = Future()
                     request.asked.set_exception(error)
@@ -153,6 +145,7 @@ class Desk:
         self._pass_on()
 
 
+@dataclass(eq=False, repr=False)
 class Recorded:
     """The sampler of one collection, which keeps its replies: known ones are returned again, not sampled.
 
@@ -165,22 +158,15 @@ class Recorded:
         seen: called at every request and every reply.
     """
 
-    def __init__(
-        self,
-        desk: Desk,
-        collection: int,
-        seed: int,
-        known: dict[Place, Known],
-        changing: threading.Lock,
-        seen: Callable[[], None],
-    ) -> None:
-        self.desk = desk
-        self.collection = collection
-        self.seed = seed
-        self.known = known
-        self.changing = changing
-        self.seen = seen
-        self.seeded = getattr(desk.sampler, "seeded", None)
+    desk: Desk
+    collection: int
+    seed: int
+    known: dict[Place, Known]
+    changing: threading.Lock
+    seen: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        self.seeded = getattr(self.desk.sampler, "seeded", None)
         self.used: set[Place] = set()
         self._asked: Counter[tuple[str, str, int | None]] = Counter()
 
@@ -196,7 +182,7 @@ class Recorded:
             return there
         # Always with a seed: after a restart, a pending reply is drawn as it would have been.
         own = derive(self.seed, "reply", self.collection, *map(str, place)) >> 1 if seed is None else seed
-        return self.desk.ask(self.collection, role, context, own, partial(self._arrived, place))
+        return self.desk.ask(self.collection, (role, context, own), partial(self._arrived, place))
 
     def _arrived(self, place: Place, reply: Generation, version: int) -> None:
         logprobs = None if reply.logprobs is None else tuple(reply.logprobs)
@@ -205,22 +191,8 @@ class Recorded:
         self.seen()
 
     def oldest(self, now: int) -> int:
-        """The oldest version of any reply; `now` without replies.
-
-        Args:
-            now: the version of the policy.
-        """
+        """The oldest version of any reply; `now`, that of the policy, without replies."""
         return min((self.known[place].version for place in self.used if place in self.known), default=now)
-
-
-def plain(known: Mapping[Place, Known]) -> list[list[Any]]:
-    """Replies as plain values."""
-    return [[*place, *reply] for place, reply in known.items()]
-
-
-def read(values: Sequence[Sequence[Any]]) -> dict[Place, Known]:
-    """The inverse of `plain`."""
-    return {Place(*one[:4]): Known(*one[4:]) for one in values}
 
 
 def _set(reply: Future[Generation], value: Generation | BaseException) -> None:

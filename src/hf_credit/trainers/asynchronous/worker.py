@@ -11,7 +11,7 @@ import traceback
 from collections import deque
 from collections.abc import Collection as Tokens
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 from hf_credit.collectors import RolloutBatch
@@ -21,24 +21,20 @@ from hf_credit.methods.base import credit_in_loss, trained
 from hf_credit.methods.memory import from_plain, to_plain
 from hf_credit.rollouts import (
     Chat,
-    Decision,
     Engine,
     Interaction,
     Ledger,
     LocalContext,
-    Row,
     by_episode,
     decision_rows,
     refuse_total_failure,
 )
 from hf_credit.rollouts.capabilities import Batched, Metered
-from hf_credit.rollouts.engine import released
 from hf_credit.rollouts.failures import check_replays, in_one_line
-from hf_credit.rollouts.method_context import Policy
 from hf_credit.rollouts.samplers import SubmittingSampler
-from hf_credit.trainers.asynchronous.collection import Collection, CreditedRollouts
-from hf_credit.trainers.asynchronous.requests import Desk, Known, Place, Recorded, Stopped, plain, read
-from hf_credit.trainers.metrics import mean, summarise, update_metrics, without_cut_replies
+from hf_credit.trainers.asynchronous.collection import Collection, CollectionContext, CreditedRollouts, UnderWay
+from hf_credit.trainers.asynchronous.requests import Desk, Known, Place, Recorded, Stopped
+from hf_credit.trainers.metrics import summarise, update_metrics, without_cut_replies
 from hf_credit.validators import finite_number, whole_number
 
 logger = logging.getLogger(__name__)
@@ -48,90 +44,7 @@ _STOP_SECONDS = 5.0
 _MOST_WALKS = 4096  # episodes of a collection in progress; `max_concurrent` bounds the requests
 
 
-class CollectionContext(LocalContext):
-    """The `MethodContext` of one collection, which keeps all values that a method logs with `mean` and `total`.
-
-    Args:
-        engine: plays with the served policy.
-        sampler: of this collection.
-        number: of the collection; its update is one more, as in synchronous training.
-        seed: of all random draws.
-        end_tokens: tokens that end a reply.
-        temperature: of the sampling.
-    """
-
-    def __init__(
-        self,
-        engine: Engine[Any],
-        sampler: Recorded,
-        number: int,
-        seed: int,
-        end_tokens: Tokens[int],
-        temperature: float,
-    ) -> None:
-        super().__init__(engine, seed=seed, end_tokens=end_tokens)
-        self.sampler = sampler
-        self.update = number + 1
-        self.temperature = temperature
-        self.totals: dict[str, float] = {}
-        self.values_of: dict[str, list[float]] = {}
-
-    def logprobs(self, decisions: Sequence[Decision], policy: Policy = "current") -> list[tuple[float, ...]]:
-        """The log-probabilities that the sampler reported; for replies that were not sampled, those of the server.
-
-        Raises:
-            ValueError: another policy is requested, or the server at a temperature other than 1.
-        """
-        missing = [one for one in decisions if one.logprobs is None]
-        ask = getattr(self.sampler.desk.sampler, "logprobs", None)
-        if policy != "current" or not missing or ask is None:
-            return super().logprobs(decisions, policy)
-        if self.temperature != 1.0:
-            raise ValueError(
-                "log-probabilities of replies that were not sampled must be those of the policy, and a server gives "
-                f"them at temperature 1 alone, got a temperature of {self.temperature}; set it to 1."
-            )
-        futures = [ask(one.role, one.context_ids, one.action_ids) for one in missing]
-        with released(None if self.engine is None else self.engine.lock):
-            found = iter([future.result() for future in futures])
-        return [next(found) if one.logprobs is None else one.logprobs for one in decisions]
-
-    def mean(self, name: str, values: Sequence[float]) -> None:
-        self.values_of.setdefault(name, []).extend(values)
-
-    def total(self, name: str, value: float) -> None:
-        self.totals[name] = self.totals.get(name, 0) + value
-
-    def logged(self) -> dict[str, float]:
-        """Returns all metrics of the collection."""
-        return {name: mean(some) for name, some in {**self.metrics, **self.values_of}.items() if some} | self.totals
-
-
-@dataclass(kw_only=True)
-class _UnderWay:
-    """A collection that is not credited yet.
-
-    Attributes:
-        number: of the collection.
-        tasks: the positions of its tasks.
-        memory: the method's, which its collector reads.
-        known: the replies so far.
-        collected: its rollouts and context, once all are played.
-        seen: time of the last progress, in seconds of the monotonic clock.
-    """
-
-    number: int
-    tasks: tuple[int, ...]
-    memory: Any = None
-    known: dict[Place, Known] = field(default_factory=dict)
-    collected: tuple[RolloutBatch, CollectionContext] | None = None
-    begun: float = 0.0
-    seen: float = 0.0
-
-    def touch(self) -> None:
-        self.seen = time.monotonic()
-
-
+@dataclass(eq=False, repr=False)
 class Worker:
     """Plays collections with a served policy, credits them, and keeps those that are not trained on yet.
 
@@ -183,65 +96,49 @@ class Worker:
         ValueError: a number is too low, there are too few tasks, or the method needs a model beside the policy.
     """
 
-    def __init__(
-        self,
-        interaction: Interaction[Any],
-        method: Method,
-        chat: Chat,
-        sampler: SubmittingSampler,
-        tasks: Sequence[Mapping[str, Any]],
-        *,
-        tasks_per_collection: int,
-        concurrent_collections: int = 4,
-        max_concurrent: int = 256,
-        max_finished: int = 1,
-        max_context_tokens: int | None = None,
-        temperature: float = 1.0,
-        end_tokens: Tokens[int] | None = None,
-        mask_truncated_completions: bool = False,
-        shuffle: bool = True,
-        seed: int = 0,
-    ) -> None:
-        for name, number in (
-            ("tasks_per_collection", tasks_per_collection),
-            ("concurrent_collections", concurrent_collections),
-            ("max_concurrent", max_concurrent),
-            ("max_finished", max_finished),
-        ):
-            whole_number(name, number, 1)
-        finite_number("temperature", temperature, above=0.0)
-        refuse_other_models(method)
-        if len(tasks) < tasks_per_collection:
+    interaction: Interaction[Any]
+    method: Method
+    chat: Chat
+    sampler: SubmittingSampler
+    tasks: Sequence[Mapping[str, Any]]
+    _: KW_ONLY
+    tasks_per_collection: int
+    concurrent_collections: int = 4
+    max_concurrent: int = 256
+    max_finished: int = 1
+    max_context_tokens: int | None = None
+    temperature: float = 1.0
+    end_tokens: Tokens[int] | None = None
+    mask_truncated_completions: bool = False
+    shuffle: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("tasks_per_collection", "concurrent_collections", "max_concurrent", "max_finished"):
+            whole_number(name, getattr(self, name), 1)
+        finite_number("temperature", self.temperature, above=0.0)
+        refuse_other_models(self.method)
+        if len(self.tasks) < self.tasks_per_collection:
             raise ValueError(
-                f"there must be tasks for a collection of {tasks_per_collection}, got {len(tasks)}; add some, or "
-                "lower tasks_per_collection."
+                f"there must be tasks for a collection of {self.tasks_per_collection}, got {len(self.tasks)}; add "
+                "some, or lower tasks_per_collection."
             )
-        self.interaction = method.wrapped(interaction)
-        self.method = method.bind(self.interaction)
-        self.tasks = tasks
-        self.tasks_per_collection = tasks_per_collection
-        self.concurrent_collections = concurrent_collections
-        self.max_finished = max_finished
-        self.temperature = temperature
-        self.mask_truncated_completions = mask_truncated_completions
-        self.shuffle = shuffle
-        self.seed = seed
-        self.sampler = sampler
+        self.interaction = self.method.wrapped(self.interaction)
+        self.method = self.method.bind(self.interaction)
         self.version = 0
-        self.desk = Desk(sampler, max_concurrent, lambda: self.version)
+        self.desk = Desk(self.sampler, self.max_concurrent, lambda: self.version)
         self._running = threading.Lock()
         batched = Batched(self.interaction)
         live = batched.side_by_side if batched.most_live is None and batched.side_by_side > 1 else batched.most_live
         self.engine: Engine[Any] = Engine(
             self.interaction,
-            chat,
-            sampler,
-            max_concurrent=_MOST_WALKS if live is None else max(1, live // concurrent_collections),
-            max_context_tokens=max_context_tokens,
+            self.chat,
+            self.sampler,
+            max_concurrent=_MOST_WALKS if live is None else max(1, live // self.concurrent_collections),
+            max_context_tokens=self.max_context_tokens,
             lock=self._running,
         )
-        self.end_tokens: Tokens[int] = chat.end_tokens if end_tokens is None else end_tokens
-
+        self.end_tokens = self.chat.end_tokens if self.end_tokens is None else self.end_tokens
         self.collections: queue.Queue[Collection | Exception] = queue.Queue()
         self.rollout_buffer: queue.Queue[Any] = self.collections
         self.metrics_queue: queue.Queue[dict[str, float]] = queue.Queue()
@@ -251,8 +148,8 @@ class Worker:
         self._next_task = 0
         self._next_number = 0
         self._again: deque[tuple[int, ...]] = deque()  # tasks of dropped collections
-        self._restored: deque[_UnderWay] = deque()
-        self._under_way: dict[int, _UnderWay] = {}
+        self._restored: deque[UnderWay] = deque()
+        self._under_way: dict[int, UnderWay] = {}
         self._finished: dict[int, tuple[Collection, tuple[int, ...]]] = {}  # not trained on yet, with its tasks
         self._threads: list[threading.Thread] = []
         self._stopping = threading.Event()
@@ -330,17 +227,9 @@ class Worker:
                 "next_task": self._next_task,
                 "next_number": self._next_number,
                 "again": [list(tasks) for tasks in self._again],
-                "under_way": [
-                    {
-                        "number": one.number,
-                        "tasks": list(one.tasks),
-                        "memory": to_plain(one.memory),
-                        "known": plain(one.known),
-                    }
-                    for one in sorted(under_way, key=lambda one: one.number)
-                ],
+                "under_way": [one.state() for one in sorted(under_way, key=lambda one: one.number)],
                 "finished": [
-                    {"collection": _plain(one), "tasks": list(tasks)}
+                    {"collection": one.state(), "tasks": list(tasks)}
                     for _, (one, tasks) in sorted(self._finished.items())
                 ],
                 "memory": to_plain(self.memory),
@@ -354,11 +243,11 @@ class Worker:
         self._next_task, self._next_number = state["next_task"], state["next_number"]
         self._again = deque(tuple(tasks) for tasks in state["again"])
         self._restored = deque(
-            _UnderWay(
+            UnderWay(
                 number=one["number"],
                 tasks=tuple(one["tasks"]),
                 memory=from_plain(one["memory"], like),
-                known=read(one["known"]),
+                known={Place(*reply[:4]): Known(*reply[4:]) for reply in one["known"]},
             )
             for one in state["under_way"]
         )
@@ -366,7 +255,7 @@ class Worker:
         self.ledger = Ledger(**state["ledger"])
         self.version = state["version"]
         for one in state["finished"]:
-            collection = _collection(one["collection"])
+            collection = Collection.of(one["collection"])
             self._finished[collection.number] = collection, tuple(one["tasks"])
             self.collections.put(collection)
 
@@ -396,7 +285,7 @@ class Worker:
             self.desk.stop()
             self.collections.put(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
-    def _next(self) -> _UnderWay | None:
+    def _next(self) -> UnderWay | None:
         """The next collection to play, once `max_finished` allows it; `None` when the worker stops."""
         while not self._stopping.is_set():
             with self._changing:
@@ -410,14 +299,14 @@ class Worker:
             self._stopping.wait(_POLL_SECONDS)
         return None
 
-    def _fresh(self) -> _UnderWay:
+    def _fresh(self) -> UnderWay:
         if self._again:
             tasks = self._again.popleft()
         else:
             tasks = tuple(range(self._next_task, self._next_task + self.tasks_per_collection))
             self._next_task += self.tasks_per_collection
         number, self._next_number = self._next_number, self._next_number + 1
-        return _UnderWay(number=number, tasks=tasks, memory=self.memory)
+        return UnderWay(number=number, tasks=tasks, memory=self.memory)
 
     def _row(self, place: int) -> Mapping[str, Any]:
         """The task at a position of the endless sequence of passes."""
@@ -430,11 +319,10 @@ class Worker:
             self._order = (number, order)
         return self.tasks[self._order[1][index]]
 
-    def _play(self, one: _UnderWay) -> None:
-        sampler = Recorded(self.desk, one.number, self.seed, one.known, self._changing, one.touch)
+    def _play(self, one: UnderWay) -> None:
         engine = self.engine.of(self.interaction)
-        engine.generate = sampler
-        context = CollectionContext(engine, sampler, one.number, self.seed, self.end_tokens, self.temperature)
+        engine.generate = Recorded(self.desk, one.number, self.seed, one.known, self._changing, one.touch)
+        context = CollectionContext(self, engine, one.number)
         rows = [self._row(place) for place in one.tasks]
         collected = self.method.collector(rows, context, one.memory)
         refuse_total_failure(collected.episodes)
@@ -444,7 +332,7 @@ class Worker:
         while (ready := self._ready(one)) is not None:
             self._credit(ready)
 
-    def _ready(self, one: _UnderWay) -> _UnderWay | None:
+    def _ready(self, one: UnderWay) -> UnderWay | None:
         """A collection that can be credited: the one just played or, for a method with memory, the oldest."""
         with self._changing:
             if self.method.memory is None:
@@ -453,13 +341,13 @@ class Worker:
             oldest = min(left, key=lambda other: other.number, default=None)
             return oldest if oldest is not None and oldest.collected is not None else None
 
-    def _credit(self, one: _UnderWay) -> None:
+    def _credit(self, one: UnderWay) -> None:
         assert one.collected is not None
         collected, context = one.collected
         begun = time.monotonic()
         credit = self.method.estimator(collected, context, self.memory)
         latest = context.failures.latest
-        self._warned = check_replays(context.values_of, in_one_line(latest) if latest else None, self._warned)
+        self._warned = check_replays(context.kept, in_one_line(latest) if latest else None, self._warned)
         credit = replace(credit, decisions=trained(collected, credit.decisions))
         found = credit_in_loss(collected, credit)
         episodes = collected.episodes
@@ -520,19 +408,3 @@ def refuse_other_models(method: Method) -> None:
                 f"asynchronous training has the policy alone, got the method {method.name!r}, which asks for {what}; "
                 "train it with CreditTrainer."
             )
-
-
-def _plain(collection: Collection) -> dict[str, Any]:
-    rows = [{one.name: getattr(row, one.name) for one in fields(row)} for row in collection.rows]
-    return {
-        "number": collection.number,
-        "version": collection.version,
-        "rows": rows,
-        "metrics": dict(collection.metrics),
-        "ledger": collection.ledger.to_dict(),
-    }
-
-
-def _collection(values: Mapping[str, Any]) -> Collection:
-    rows = tuple(Row(**row) for row in values["rows"])
-    return Collection(**{**values, "rows": rows, "ledger": Ledger(**values["ledger"])})
