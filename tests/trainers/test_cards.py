@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import trl
 
-from hf_credit.trainers.cards import correct_card
+from hf_credit.trainers.saving import correct_card
 
 # As TRL 1.16 fills it in for a policy from a folder.
 CARD = (Path(trl.__file__).parent / "templates" / "lm_model_card.md").read_text()

@@ -9,7 +9,7 @@ import torch
 from small_teams import sudoku_policy
 from transformers import GenerationConfig
 
-from hf_credit.trainers.generation import ContinuingReplies
+from hf_credit.policies.generation import ContinuingReplies
 
 
 @pytest.fixture

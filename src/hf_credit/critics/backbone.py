@@ -22,6 +22,20 @@ ADAPTER = "critic"
 _SHARDED = (DistributedType.DEEPSPEED, DistributedType.FSDP, DistributedType.MEGATRON_LM)
 
 
+@contextmanager
+def _unchanged(root: Any) -> Iterator[None]:
+    """Restores the mode of each module and the `requires_grad` of each parameter on exit, also on errors."""
+    modes = [(module, module.training) for module in root.modules()]
+    trained = [(parameter, parameter.requires_grad) for parameter in root.parameters()]
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+        for parameter, flag in trained:
+            parameter.requires_grad_(flag)
+
+
 class Backbone:
     """A causal model without its head, and the parameters of it that a critic trains.
 
@@ -62,20 +76,12 @@ class Backbone:
         On exit, including after an error, it restores the mode of each module, the `requires_grad` of each parameter
         and the active adapter.
         """
-        modes = [(module, module.training) for module in self._root.modules()]
-        trained = [(parameter, parameter.requires_grad) for parameter in self._root.parameters()]
         own = set(map(id, self.trained.values()))
-        try:
-            with self._own_adapter():
-                self._root.train(training)
-                for parameter, _ in trained:
-                    parameter.requires_grad_(training and id(parameter) in own)
-                yield
-        finally:
-            for module, mode in modes:
-                module.training = mode
-            for parameter, flag in trained:
-                parameter.requires_grad_(flag)
+        with _unchanged(self._root), self._own_adapter():
+            self._root.train(training)
+            for parameter in self._root.parameters():
+                parameter.requires_grad_(training and id(parameter) in own)
+            yield
 
     @contextmanager
     def _own_adapter(self) -> Iterator[None]:
@@ -129,9 +135,18 @@ def own_backbone(
             f"a critic's backbone must share no weights with the policy, got {type(model).__name__} of the policy; "
             "pass a separate model, or a LoraConfig for an adapter on the policy's base."
         )
-    _refuse_other_vocabulary(
-        model, name, options.get("revision"), bool(options["trust_remote_code"]), policy, tokenizer
-    )
+    known = {key: options[key] for key in ("revision", "trust_remote_code") if key in options}
+    try:
+        own = AutoTokenizer.from_pretrained(name, **known)
+        fits, size, expected = own.get_vocab() == tokenizer.get_vocab(), len(own), len(tokenizer)
+    except (OSError, ValueError):  # without a tokenizer only sizes can be compared
+        size, expected = (part.config.get_text_config().vocab_size for part in (model, policy))
+        fits = size == expected
+    if not fits:
+        raise ValueError(
+            f"a critic's backbone must have the policy's vocabulary, got {name or type(model).__name__} with {size} "
+            f"tokens for {expected} of the policy; use a model of the policy's family."
+        )
     backbone = Backbone(cast(Any, model).to(device))
     half = {str(parameter.dtype) for parameter in backbone.trained.values()} - {"torch.float32", "torch.float64"}
     if half:
@@ -171,18 +186,16 @@ def adapter_backbone(
             f"the policy must have no adapter named {name!r}, which is the critic's, got "
             f"{sorted(policy.peft_config)}; delete it with policy.delete_adapter."
         )
-    trained = [(parameter, parameter.requires_grad) for parameter in policy.parameters()]
-    modes = {id(module): module.training for module in policy.modules()}
-    with torch.random.fork_rng(devices=[]):  # does not change the random numbers of the policy
+    before = set(map(id, policy.modules()))
+    with _unchanged(policy), torch.random.fork_rng(devices=[]):  # does not change the policy's random numbers
         torch.manual_seed(seed)
         policy.add_adapter(name, config)
     backbone = Backbone(policy, name)
     for parameter in backbone.trained.values():
         parameter.requires_grad_(False)
-    for parameter, flag in trained:
-        parameter.requires_grad_(flag)
     for module in policy.modules():
-        module.training = modes.get(id(module), policy.training)
+        if id(module) not in before:
+            module.training = policy.training
     return backbone
 
 
@@ -200,27 +213,4 @@ def refuse_training_that(distributed_type: DistributedType, mixed_precision: str
     if mixed_precision == "fp16":
         raise ValueError(
             "a critic must be trained in bf16 or float32, got fp16, whose gradients underflow; set bf16=True."
-        )
-
-
-def _refuse_other_vocabulary(
-    model: Any,
-    name: str,
-    revision: str | None,
-    trust_remote_code: bool,
-    policy: Any,
-    tokenizer: PreTrainedTokenizerBase,
-) -> None:
-    try:
-        own = AutoTokenizer.from_pretrained(name, revision=revision, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError):  # without a tokenizer only sizes can be compared
-        size, expected = (part.config.get_text_config().vocab_size for part in (model, policy))
-        fits = size == expected
-    else:
-        size, expected = len(own), len(tokenizer)
-        fits = own.get_vocab() == tokenizer.get_vocab()
-    if not fits:
-        raise ValueError(
-            f"a critic's backbone must have the policy's vocabulary, got {name or type(model).__name__} with {size} "
-            f"tokens for {expected} of the policy; use a model of the policy's family."
         )

@@ -55,6 +55,7 @@ def make_critic(
     return Critic(backbone, policy, tokenizer, accelerator, config, model_init_kwargs, name, max_tokens)
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class SavedCritic:
     """A saved critic for `hf_credit.rollouts.LocalContext`, loaded on first use onto the device of the policy.
 
@@ -66,19 +67,17 @@ class SavedCritic:
         max_tokens: only the last so many tokens of a text are read, as in training; all if `None`.
     """
 
-    def __init__(
-        self,
-        folder: str | Path,
-        policy: Any,
-        tokenizer: PreTrainedTokenizerBase,
-        name: str = "critic",
-        *,
-        kind: CriticSpec | None = None,
-        model: str | None = None,
-        max_tokens: int | None = None,
-    ) -> None:
-        self.folder, self.policy, self.tokenizer, self.name = Path(folder), policy, tokenizer, name
-        self.kind, self.model, self.max_tokens = kind or CriticSpec(), model, max_tokens
+    folder: str | Path
+    policy: Any
+    tokenizer: PreTrainedTokenizerBase
+    name: str = "critic"
+    _: dataclasses.KW_ONLY
+    kind: CriticSpec | None = None
+    model: str | None = None
+    max_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        self.kind = self.kind or CriticSpec()
         self._critic: Critic | BeliefHead | None = None
 
     def __call__(self, inputs: Sequence[CriticInput]) -> list[tuple[float, ...]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +62,7 @@ class RoleSampler:
             return self.generate.seeded(contexts, seeds)  # type: ignore[attr-defined]
 
 
-@dataclass(eq=False)
-class MixedRoles(Mapping[str, GenerateFn]):
+class MixedRoles(dict[str, GenerateFn]):
     """The `GenerateFn` of each role; `together` generates for several roles in one batch.
 
     Args:
@@ -73,18 +71,9 @@ class MixedRoles(Mapping[str, GenerateFn]):
         model: has their adapters; `can_mix` holds for it.
     """
 
-    alone: Mapping[str, GenerateFn]
-    generate: Replies
-    model: PeftModel
-
-    def __getitem__(self, role: str) -> GenerateFn:
-        return self.alone[role]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.alone)
-
-    def __len__(self) -> int:
-        return len(self.alone)
+    def __init__(self, alone: Mapping[str, GenerateFn], generate: Replies, model: PeftModel) -> None:
+        super().__init__(alone)
+        self.generate, self.model = generate, model
 
     def together(
         self, roles: Sequence[str], contexts: Sequence[Sequence[int]], seeds: Sequence[int | None] | None
@@ -97,7 +86,7 @@ class MixedRoles(Mapping[str, GenerateFn]):
             seeds: one for each context, `None` to draw from torch's random generator; or `None` for all.
         """
         if len(set(roles)) == 1:
-            sampler_of_role: Any = self.alone[roles[0]]
+            sampler_of_role: Any = self[roles[0]]
             return sampler_of_role(contexts) if seeds is None else sampler_of_role.seeded(contexts, seeds)
         with using(self.model, roles[0]):
             return self.generate.mixed(contexts, roles, seeds)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, cast
 
 from datasets import Dataset
 from peft import PeftModel
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, TrainerCallback, TrainerControl, TrainerState
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, TrainerCallback
 from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
 from trl import add_response_schema
 
@@ -17,14 +17,15 @@ from hf_credit.environments import ENVIRONMENTS, Environment
 from hf_credit.extras import how_to_install
 from hf_credit.files import OwnFolder
 from hf_credit.loading import require_whole_files
-from hf_credit.rollouts import Chat, EnvironmentInteraction, EveryEpisodeFailedError, Interaction, RolloutRequest
-from hf_credit.rollouts.capabilities import ReadsTokens, TaskSource, evaluated
-from hf_credit.rollouts.dry_run import dry_run, first_rows, require_room
+from hf_credit.rollouts import Chat, EnvironmentInteraction, EveryEpisodeFailedError, Interaction, RolloutRequest, Row
+from hf_credit.rollouts.capabilities import Learned, ReadsTokens, Shown, TaskSource, evaluated
+from hf_credit.rollouts.dry_run import dry_run, first_rows
 from hf_credit.rollouts.samplers import require_untrained
 from hf_credit.trainers.config import refuse_short_dataset, tasks_per_generation
 from hf_credit.trust import installed
 
 _HELD_OUT_TASKS = 256  # as `hf-credit evaluate` plays them
+_ONE_ROW = "importance_sampling_level='sequence' needs episodes of one row"
 
 
 def with_ratio(args: Any, sequence: bool = False) -> Any:
@@ -57,6 +58,25 @@ def require_samplers(interaction: Interaction[Any], args: Any, samplers: Mapping
         raise ValueError(
             f"role_adapters reply for every role, got samplers of {', '.join(samplers)} beside them; leave one out."
         )
+
+
+def require_one_row(interaction: Interaction[Any], args: Any) -> None:
+    """Refuses an Interaction whose episodes are several rows, if the settings use the ratio of sequences."""
+    if args.importance_sampling_level != "sequence":
+        return
+    untrained = Learned(interaction).untrained
+    learning = [role for role in interaction.roles if role not in untrained]
+    if len(learning) > 1:
+        raise ValueError(f"{_ONE_ROW}, got the roles {', '.join(learning)}; take 'token'.")
+    if (history := Shown(interaction).history) != "append":
+        raise ValueError(f"{_ONE_ROW}, got history={history!r}; take history='append', or 'token'.")
+
+
+def refuse_several_rows(rows_of: Sequence[Sequence[Row]]) -> None:
+    """Refuses episodes of several rows."""
+    most = max(map(len, rows_of), default=0)
+    if most > 1:
+        raise ValueError(f"{_ONE_ROW}, got {most}, as a context does not extend the one before; take 'token'.")
 
 
 def require_environment(environment: Any) -> None:
@@ -211,26 +231,13 @@ def prepare(
     return eval_dataset, require_whole_files(model, **loading)
 
 
-def require_room_for_rows(trainer: Any, dataset: Any) -> None:
-    """Checks that the context of at least one of the first eight task rows fits the engine's limit."""
-    starts = (RolloutRequest[Any](task=row) for row in first_rows(dataset, 8))
-    require_room(trainer.interaction, trainer.chat, starts, trainer.engine.max_context_tokens)
-
-
 class StopOnFailedEvaluation(TrainerCallback):
     """Stops a run if all episodes of an evaluation ended in errors, so that it measured nothing."""
 
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
 
-    def on_evaluate(
-        self,
-        args: Any,
-        state: TrainerState,
-        control: TrainerControl,
-        metrics: dict[str, float] | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **kwargs: Any) -> None:
         """Raises on every process, as all have the same metrics."""
         errors = (value for name, value in (metrics or {}).items() if name.endswith("_endings/error"))
         if any(share == 1 for share in errors):  # also of one of several evaluation sets

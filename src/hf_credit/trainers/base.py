@@ -32,7 +32,14 @@ from trl.trainer.utils import use_adapter
 from hf_credit.collectors import RolloutBatch
 from hf_credit.credit import clipped_surrogate, next_entropy_coefficient, reference_divergence, sampling_ratio
 from hf_credit.methods import DecisionCredit
-from hf_credit.policies.generation import can_continue, context_positions, evaluating, max_context_tokens
+from hf_credit.policies.generation import (
+    ContinuingReplies,
+    can_continue,
+    context_positions,
+    evaluating,
+    generations,
+    max_context_tokens,
+)
 from hf_credit.rollouts import (
     Chat,
     Engine,
@@ -41,6 +48,7 @@ from hf_credit.rollouts import (
     Generation,
     Interaction,
     Ledger,
+    RolloutRequest,
     Row,
     by_episode,
     decision_rows,
@@ -48,11 +56,11 @@ from hf_credit.rollouts import (
 )
 from hf_credit.rollouts.batches import map_micro_batches, micro_batches, pad_rows, padding_row
 from hf_credit.rollouts.capabilities import Metered
+from hf_credit.rollouts.dry_run import first_rows, require_room
 from hf_credit.rollouts.failures import refuse_total_failure
 from hf_credit.trainers import arguments
 from hf_credit.trainers.callbacks import EpisodeCallback, WarnWithoutSignal, show_headlines
 from hf_credit.trainers.config import CreditConfig
-from hf_credit.trainers.generation import ContinuingReplies, generations
 from hf_credit.trainers.metrics import (
     LossMetrics,
     largest_difference,
@@ -66,7 +74,6 @@ from hf_credit.trainers.recording import CompletionsTable, EpisodeRecorder, comp
 from hf_credit.trainers.resumption import ResumableTrainer
 from hf_credit.trainers.role_adapters import RoleAdapters, prepare_roles, without_reference
 from hf_credit.trainers.scores import Scores, obstacle, packed_log_probs, separate_log_probs
-from hf_credit.trainers.sequences import refuse_several_rows, require_one_row
 from hf_credit.trainers.trust_region import Projection
 from hf_credit.trainers.vllm import context_length, through_vllm, wait_for_server
 
@@ -139,7 +146,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         args = arguments.with_ratio(args)
         arguments.require_samplers(interaction, args, samplers or {})
         self.samplers = dict(samplers or {})
-        require_one_row(interaction, args)
+        arguments.require_one_row(interaction, args)
         self.args = args
         eval_dataset, _ = arguments.prepare(
             self, model, interaction, args, train_dataset, eval_dataset, processing_class, evaluation_interaction
@@ -196,7 +203,8 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
             self.adapters = RoleAdapters(self, new_client)
             self.engine.generate = self.adapters.samplers
             self.add_callback(self.adapters)
-        arguments.require_room_for_rows(self, train_dataset)
+        starts = (RolloutRequest[Any](task=row) for row in first_rows(train_dataset, 8))
+        require_room(interaction, self.chat, starts, self.engine.max_context_tokens)
 
     # The hooks of a subclass ------------------------------------------------------------------------------------
 
@@ -387,7 +395,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
     def _weighted(self, rows_of: list[list[Row]]) -> list[Row]:
         """The rows of all episodes in one list, with the weights of `aggregation`."""
         if self.args.importance_sampling_level == "sequence":
-            refuse_several_rows(rows_of)
+            arguments.refuse_several_rows(rows_of)
         if self.args.aggregation == "sequence":
             tokens = [sum(sum(row.loss_mask) for row in rows) for rows in rows_of]
             counts = self.ranks.gather([count for count in tokens if count])

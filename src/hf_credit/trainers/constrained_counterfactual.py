@@ -112,11 +112,9 @@ class ConstrainedCounterfactualTrainer(PresetTrainer):
     region around the policy that played (eqs. 8 and 9).
 
     Args:
-        model: a model id, a model or a PEFT model, as in TRL.
         interaction: an environment whose steps an auditor judges, such as `evidence`.
         args: the settings; the paper's if `None`.
-        train_dataset: task rows; the Interaction's own training tasks if `None`.
-        **kwargs: as in [`CreditTrainer`].
+        model, train_dataset, **kwargs: as in [`CreditTrainer`].
 
     Raises:
         ValueError: a setting is out of range, the Interaction has no auditor, or the set-up cannot keep a second

@@ -59,12 +59,10 @@ class CounterfactualGRPOTrainer(PresetTrainer):
     Each agent has an adapter of its own on the one base model. The agents learn in turns.
 
     Args:
-        model: a model id, a model or a PEFT model, as in TRL.
         interaction: a team, such as `hf_credit.collaborations.make("think_solve", ...)` or `"voting"`, or any
             Interaction that can be played without a role.
         args: the settings; the paper's if `None`.
-        train_dataset: task rows; the Interaction's own training tasks if `None`.
-        **kwargs: as in [`CreditTrainer`], such as `peft_config`, the adapter of each agent.
+        model, train_dataset, **kwargs: as in [`CreditTrainer`], such as `peft_config`, the adapter of each agent.
 
     Raises:
         ValueError: a setting is out of range, or the method does not fit the team.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hf_credit.rollouts import Decision, Engine, Episode, Ledger, LocalContext, RolloutRequest
 from hf_credit.rollouts.failures import (
@@ -16,9 +16,6 @@ from hf_credit.rollouts.failures import (
 )
 from hf_credit.rollouts.method_context import CriticInput, Policy
 from hf_credit.trainers.metrics import mean
-
-if TYPE_CHECKING:
-    from hf_credit.trainers.credit import CreditTrainer
 
 
 class KeepingContext(LocalContext):
@@ -41,11 +38,11 @@ class KeepingContext(LocalContext):
 
 
 class TrainerContext(KeepingContext):
-    """The `MethodContext` of a trainer, which sets `update`."""
+    """The `MethodContext` of a `CreditTrainer`, which sets `update`."""
 
     engine: Engine[Any]
 
-    def __init__(self, trainer: CreditTrainer, engine: Engine[Any]) -> None:
+    def __init__(self, trainer: Any, engine: Engine[Any]) -> None:
         super().__init__(engine, seed=trainer.args.seed, end_tokens=trainer.chat.end_tokens)
         self.trainer = trainer
         self.update, self.process = trainer.updates_collected, int(trainer.accelerator.process_index)

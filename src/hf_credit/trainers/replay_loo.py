@@ -52,11 +52,9 @@ class ReplayLOOTrainer(PresetTrainer):
     much as it has tokens, as in the gradient of eq. 21.
 
     Args:
-        model: a model id, a model or a PEFT model, as in TRL.
         interaction: decides who speaks when, and scores: a `Collaboration`, or a game.
         args: the settings; the paper's if `None`.
-        train_dataset: task rows; the Interaction's own training tasks if `None`.
-        **kwargs: as in [`CreditTrainer`].
+        model, train_dataset, **kwargs: as in [`CreditTrainer`].
 
     Raises:
         ValueError: a setting is out of range, or the layout cannot meet the budget.

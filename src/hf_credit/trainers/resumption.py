@@ -34,8 +34,8 @@ from hf_credit.redaction import redacted
 from hf_credit.rollouts import Chat, Interaction
 from hf_credit.rollouts.capabilities import fingerprint
 from hf_credit.trainers.callbacks import CheckpointCallback, IntervalsOfThisRun
-from hf_credit.trainers.cards import correct_card
 from hf_credit.trainers.role_adapters import TRLS_OWN, RoleAdapters
+from hf_credit.trainers.saving import correct_card
 
 logger = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from transformers import TrainerCallback
 
 from hf_credit.environments.randomness import derive
 from hf_credit.methods import DecisionCredit
+from hf_credit.policies.generation import ContinuingReplies
 from hf_credit.policies.role_policies import MixedRoles, RoleSampler, can_mix, use_adapter
 from hf_credit.rollouts import Episode, GenerateFn, Interaction
-from hf_credit.trainers.generation import ContinuingReplies
 from hf_credit.trainers.role_requests import RoleRequests, adapter_rank, engine_settings, refuse_requests
 from hf_credit.validators import one_of, whole_number
 
@@ -77,8 +77,7 @@ class RoleAdapters(TrainerCallback):
         if new_client is None:
             return
         if trainer.vllm is not None:
-            accelerator = trainer.accelerator
-            self.requests = RoleRequests(trainer.vllm, self.model, self.roles, accelerator, self.args, new_client)
+            self.requests = RoleRequests(self, new_client)
         self.samplers = self.requests or self._own_samplers()
 
     @property

@@ -5,9 +5,8 @@ from __future__ import annotations
 import copy
 import functools
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,8 +17,8 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from hf_credit.files import OwnFolder, replaced
+from hf_credit.policies.generation import generations
 from hf_credit.rollouts import GenerateFn, Generation
-from hf_credit.trainers.generation import generations
 from hf_credit.trainers.vllm import limit_requests, naming_server, server_url
 
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # vLLM's choices of max_lora_rank
@@ -37,44 +36,33 @@ _UNSUPPORTED = (
 _ENDS = ("lm_head", "embed_tokens")  # vLLM's adapters there differ from PEFT's
 
 
-class RoleRequests(Mapping[str, GenerateFn]):
+class RoleRequests(dict[str, GenerateFn]):
     """The `GenerateFn` of each role through vLLM; `together` generates for several roles in one batch.
 
     vLLM holds the base model once and an adapter for each role. `refresh` sends it the adapters that have changed,
     each under a new name, because vLLM reuses the keys and values of an adapter of the same name.
 
     Args:
-        vllm: TRL's `VLLMGeneration`, created within `making_engine` if it runs in this process.
-        model: has the adapters.
-        roles: the names of the roles and of their adapters.
-        args: the settings. Adapters reach vLLM as files below `output_dir`, which a server must be able to read.
+        adapters: the `RoleAdapters` of a trainer whose `vllm` was created within `making_engine`, if it runs in this
+            process. Adapters reach vLLM as files below `output_dir`, which a server must be able to read.
         new_client: returns a client of the server at an address.
 
     Raises:
         ValueError: the server takes no adapters, too few, or none of this rank, or has several replicas.
     """
 
-    def __init__(
-        self,
-        vllm: Any,
-        model: PeftModel,
-        roles: Sequence[str],
-        accelerator: Any,
-        args: Any,
-        new_client: Callable[[str], Any],
-    ) -> None:
-        self.vllm = vllm
-        self.model = model
-        self.roles = tuple(roles)
-        self.accelerator = accelerator
+    def __init__(self, adapters: Any, new_client: Callable[[str], Any]) -> None:
+        super().__init__({role: functools.partial(self._alone, role) for role in adapters.roles})
+        args, self.vllm, self.accelerator = adapters.args, adapters.trainer.vllm, adapters.trainer.accelerator
+        self.model: PeftModel = adapters.model
         self.timeout = args.vllm_server_request_timeout
         self.url = server_url(args)
-        self.client: Any = getattr(vllm, "vllm_client", None)  # TRL creates one on the main process only
+        self.client: Any = getattr(self.vllm, "vllm_client", None)  # TRL creates one on the main process only
         if self.url is not None:
             if self.client is None:
                 self.client = new_client(self.url)
                 limit_requests(self.client.session, self.timeout)
-            refuse_server(self.client.get_server_info(), self.url, len(self.roles), adapter_rank(model.peft_config))
+            refuse_server(self.client.get_server_info(), self.url, len(self), adapter_rank(self.model.peft_config))
         # Names that begin with _ are not pushed to the Hub.
         self.folder = OwnFolder(args.output_dir, prefix="_vllm_")
         self.pushed = 0  # the number of adapters sent to vLLM
@@ -82,17 +70,6 @@ class RoleRequests(Mapping[str, GenerateFn]):
         self._names: dict[str, str] = {}
         self._folders: dict[str, OwnFolder] = {}  # by the name of the adapter
         self._weights: dict[str, dict[str, Tensor]] = {}
-
-    def __getitem__(self, role: str) -> GenerateFn:
-        if role not in self.roles:
-            raise KeyError(role)
-        return functools.partial(self._alone, role)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.roles)
-
-    def __len__(self) -> int:
-        return len(self.roles)
 
     def _alone(self, role: str, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
         return self.together([role] * len(contexts), contexts)
@@ -113,7 +90,7 @@ class RoleRequests(Mapping[str, GenerateFn]):
 
     def refresh(self) -> None:
         """Sends vLLM the adapters that have changed. Called on every process at the same time."""
-        for role in self.roles:
+        for role in self:
             weights = adapter_weights(self.model, role)
             sent = self._weights.get(role)
             if sent is not None and all(torch.equal(value, sent[name]) for name, value in weights.items()):
@@ -135,23 +112,17 @@ class RoleRequests(Mapping[str, GenerateFn]):
             save_file(weights, path)
             self.model.peft_config[role].save_pretrained(str(folder))
         if self.url is None:
-            self._load_into_engine(name, before)
+            engine = self.vllm.llm.llm_engine
+            if before is not None:
+                engine.remove_lora(self._request(before).lora_int_id)
+            engine.add_lora(self._request(name))
         else:
             with naming_server(self.url, self.timeout):
-                self._load_into_server(name, folder, before)
+                if before is not None:
+                    self._post("unload_lora_adapter", {"lora_name": before})
+                self._post("load_lora_adapter", {"lora_name": name, "lora_path": str(folder)})
         if before is not None:
             self._folders.pop(before).remove()
-
-    def _load_into_engine(self, name: str, before: str | None) -> None:
-        engine = self.vllm.llm.llm_engine
-        if before is not None:
-            engine.remove_lora(self._request(before).lora_int_id)
-        engine.add_lora(self._request(name))
-
-    def _load_into_server(self, name: str, folder: Path, before: str | None) -> None:
-        if before is not None:
-            self._post("unload_lora_adapter", {"lora_name": before})
-        self._post("load_lora_adapter", {"lora_name": name, "lora_path": str(folder)})
 
     def _post(self, command: str, body: dict[str, str]) -> None:
         answer = self.client.session.post(f"{self.url}/v1/{command}", json=body)

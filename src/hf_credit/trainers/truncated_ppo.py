@@ -133,11 +133,9 @@ class TruncatedPPOTrainer(PresetTrainer):
     Without a rule this is PPO, GRPO or GSPO over many turns, on any Interaction.
 
     Args:
-        model: a model id, a model or a PEFT model, as in TRL.
         interaction: what is played, uncut.
         args: the settings; the paper's if `None`.
-        train_dataset: task rows; the Interaction's own training tasks if `None`.
-        **kwargs: as in [`CreditTrainer`].
+        model, train_dataset, **kwargs: as in [`CreditTrainer`].
 
     Raises:
         ValueError: a setting is out of range, or the rule or the cut does not fit the Interaction.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from accelerate.utils import DistributedType
@@ -20,11 +20,8 @@ from hf_credit.credit import divergence, interpolated_logprobs, projected_logpro
 from hf_credit.environments.actions import CLOSE, OPEN
 from hf_credit.rollouts import Decision, Episode
 from hf_credit.trainers.ranks import shards_weights
+from hf_credit.trainers.scores import Scores
 from hf_credit.validators import finite_number, one_of, whole_number
-
-if TYPE_CHECKING:
-    from hf_credit.trainers.base import EpisodeTrainer
-    from hf_credit.trainers.scores import Scores
 
 NAMES = ("region_ids", "region_logprobs", "region_mass", "region_size")
 """The names of the old policy's next-token distributions, as `old_tops` returns them."""
@@ -128,7 +125,7 @@ class Projection(TrainerCallback):
         ValueError: as for `TrustRegion.require_fit`.
     """
 
-    def __init__(self, region: TrustRegion, trainer: EpisodeTrainer) -> None:
+    def __init__(self, region: TrustRegion, trainer: Any) -> None:
         accelerator = trainer.accelerator
         sharded = shards_weights(accelerator) or accelerator.distributed_type == DistributedType.DEEPSPEED
         self.region, self.trainer, self.tops = region, trainer, dict[str, Tensor]()

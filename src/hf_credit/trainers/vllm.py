@@ -115,7 +115,7 @@ def naming_server(url: str, timeout: float) -> Iterator[None]:
         if type(error) is not Exception:  # the class that TRL's client raises if the server refuses a request
             raise
         raise ConnectionError(
-            f"the vLLM server must accept the trainer's requests, got '{_one_line(error)}' from {url}; start it with "
+            f"the vLLM server must accept the trainer's requests, got '{one_line(error)}' from {url}; start it with "
             f"the trainer's model and settings, and {_RESUME}."
         ) from error
 
@@ -166,8 +166,9 @@ def _root(error: BaseException) -> str:
     """The message of the first error in a chain."""
     while (cause := error.__cause__ or error.__context__) is not None:
         error = cause
-    return _one_line(error)
+    return one_line(error)
 
 
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200]
+def one_line(value: object) -> str:
+    """A text in one line of at most 200 characters."""
+    return " ".join(str(value).split())[:200]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hf_credit.collectors import RolloutBatch
 from hf_credit.methods import Credit, DecisionCredit
@@ -15,9 +15,6 @@ from hf_credit.rollouts.engine import released
 from hf_credit.rollouts.method_context import Policy
 from hf_credit.trainers.asynchronous.requests import Known, Place
 from hf_credit.trainers.method_context import KeepingContext
-
-if TYPE_CHECKING:
-    from hf_credit.trainers.asynchronous.worker import Worker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,11 +65,14 @@ class Collection:
 
 
 class CollectionContext(KeepingContext):
-    """The `MethodContext` of one collection, whose update is one more than its number, as in synchronous training."""
+    """The `MethodContext` of one collection, whose update is one more than its number, as in synchronous training.
+
+    It has the settings, the sampler and the lock of the worker.
+    """
 
     sampler: Any
 
-    def __init__(self, worker: Worker, engine: Engine[Any], number: int) -> None:
+    def __init__(self, worker: Any, engine: Engine[Any], number: int) -> None:
         super().__init__(engine, seed=worker.seed, end_tokens=worker.end_tokens)
         self.worker, self.sampler, self.update = worker, engine.generate, number + 1
 

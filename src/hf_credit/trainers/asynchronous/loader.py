@@ -6,7 +6,7 @@ import logging
 import queue
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -16,9 +16,6 @@ from hf_credit.rollouts import Ledger
 from hf_credit.trainers.asynchronous.collection import Collection, CreditedRollouts
 from hf_credit.trainers.asynchronous.packing import Sample, TooManyPassesError, Update, pack, plan
 from hf_credit.trainers.callbacks import likely_cause
-
-if TYPE_CHECKING:
-    from hf_credit.trainers.asynchronous.trl_1_16 import UpdateTrainer
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +66,7 @@ class Updates(TrainerCallback):
         token_budget: maximum number of tokens of a pass.
     """
 
-    def __init__(self, trainer: UpdateTrainer) -> None:
+    def __init__(self, trainer: Any) -> None:
         self.trainer, self.args, self.roles = trainer, trainer.args, trainer.roles
         self.supply: Supply | None = trainer.rollout_worker
         self.processes = trainer.accelerator.num_processes

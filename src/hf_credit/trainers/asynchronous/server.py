@@ -18,6 +18,7 @@ from hf_credit.boundary import Range, read
 from hf_credit.rollouts import Generation
 from hf_credit.rollouts.samplers import BadReplyError
 from hf_credit.safe_io import parse_json
+from hf_credit.trainers.vllm import one_line
 from hf_credit.validators import finite_number, whole_number
 
 logger = logging.getLogger(__name__)
@@ -285,7 +286,7 @@ class Server:
         found = [(one or {}).get(str(token)) for one, token in zip(given[-len(ids) :], ids, strict=False)]
         if len(given) != len(asked["prompt"]) or None in found:
             raise ConnectionError(
-                f"a server must give the log-probability of each token of a prompt, got {_short(given)} from "
+                f"a server must give the log-probability of each token of a prompt, got {one_line(given)} from "
                 f"{self.url}; serve the policy with vLLM 0.22 or later."
             )
         return tuple(min(float(one["logprob"]), 0.0) for one in found if one is not None)
@@ -363,7 +364,7 @@ class Server:
                     told = self._loop.time()
                     logger.warning(
                         "waiting for the vLLM server at %s, %.0f of at most %g s: %s; its log tells whether it loads.",
-                        *(self.url, told - began, self.patience, _short(error)),
+                        *(self.url, told - began, self.patience, one_line(error)),
                     )
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
@@ -394,16 +395,16 @@ class Server:
                 f"{seconds:g} s; raise the timeout or give the server more to compute with, and {_RESUME}."
             ) from None
         except (aiohttp.ClientError, OSError) as error:
-            raise _Away(f"{self.url}: {_short(error) or type(error).__name__}") from error
+            raise _Away(f"{self.url}: {one_line(error) or type(error).__name__}") from error
         if response.status in _BEHIND_A_PROXY:
             raise _Away(f"status {response.status} from {self.url}")
         if response.status >= 500:
             raise _Failed(f"the vLLM server must not fail, got status {response.status} from {self.url}{path}: "
-                          f"{_short(text)}; look into its log, start it again and {_RESUME}.")  # fmt: skip
+                          f"{one_line(text)}; look into its log, start it again and {_RESUME}.")  # fmt: skip
         if response.status != 200:
             raise ConnectionError(
                 f"the vLLM server must accept the trainer's requests, got status {response.status} from "
-                f"{self.url}{path}: {_short(text)}; start it with the trainer's model and settings, and {_RESUME}."
+                f"{self.url}{path}: {one_line(text)}; start it with the trainer's model and settings, and {_RESUME}."
             )
         try:
             return parse_json(text) if text else None
@@ -431,7 +432,3 @@ async def _text(response: aiohttp.ClientResponse) -> str:
             raise ConnectionError(f"a vLLM server must answer with at most {_MOST_BYTES} bytes, got more from "
                                   f"{response.url}; use another server.")  # fmt: skip
     return b"".join(parts).decode("utf-8", "replace")
-
-
-def _short(value: object) -> str:
-    return " ".join(str(value).split())[:200]
