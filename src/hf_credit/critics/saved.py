@@ -77,7 +77,7 @@ class SavedCritic:
     max_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        self.kind = self.kind or CriticSpec()
+        self._kind = self.kind or CriticSpec()
         self._critic: Critic | BeliefHead | None = None
 
     def __call__(self, inputs: Sequence[CriticInput]) -> list[tuple[float, ...]]:
@@ -98,12 +98,12 @@ class SavedCritic:
                 policy = load_adapter(base.to(policy.device), self.folder)
             backbone = policy.peft_config[policy.active_adapter]
         config = CriticConfig(gradient_checkpointing=False)
-        critic = make_critic(self.kind, self.name, backbone, policy, self.tokenizer, config, self.max_tokens)
+        critic = make_critic(self._kind, self.name, backbone, policy, self.tokenizer, config, self.max_tokens)
         critic.load(self.folder, self.name)
         return critic
 
     def _is_adapter(self) -> bool:
-        if self.kind.output == "beliefs" or not has_critic(self.folder, self.name):
+        if self._kind.output == "beliefs" or not has_critic(self.folder, self.name):
             return False
         of_adapter = re.compile(rf"\.{re.escape(self.name)}(\.|$)")
         with safe_open(weights_file(self.folder, self.name), "pt") as weights:  # type: ignore[no-untyped-call]

@@ -127,7 +127,7 @@ class Updates(TrainerCallback):
         refusal = ""
         for _ in range(_PATIENCE):
             collection = self._fresh()
-            learning = () if self.trainer.adapters is None else self.trainer.adapters.learning()
+            learning: tuple[str, ...] = () if self.trainer.adapters is None else self.trainer.adapters.learning()
             rows = [row for row in collection.rows if not self.roles or row.role in learning]
             samples = [one for one in map(Sample.of, rows) if one is not None]
             fitting = [one for one in samples if one.read <= self.token_budget]

@@ -9,7 +9,6 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Collection as Tokens
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
@@ -108,7 +107,7 @@ class Worker:
     max_finished: int = 1
     max_context_tokens: int | None = None
     temperature: float = 1.0
-    end_tokens: Tokens[int] | None = None
+    end_tokens: Any = None  # a `Collection` of tokens, once it is made
     mask_truncated_completions: bool = False
     shuffle: bool = True
     seed: int = 0
