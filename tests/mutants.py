@@ -795,7 +795,7 @@ MUTANTS = [
     Mutant(
         "replies that have arrived are sampled again after a restart",
         _ASYNC + "worker.py",
-        'known=read(one["known"]),',
+        'known={Place(*reply[:4]): Known(*reply[4:]) for reply in one["known"]},',
         "known={},",
         [_ASYNC_TESTS + "test_worker.py::test_replies_that_have_arrived_are_not_sampled_twice"],
     ),
