@@ -10,6 +10,7 @@ from hf_credit.diagnostics.diagnosis_report import numbers
 from hf_credit.diagnostics.policy import diagnose_policy
 from hf_credit.diagnostics.saved import Tasks, load_subject, replies_at_most
 from hf_credit.rollouts.capabilities import Oracled
+from hf_credit.rollouts.pulse import PULSE
 from hf_credit.tasks.spec import TaskSpec
 
 PLAN = BucketPlan(buckets=4, candidates=3, replays=2, value_actions=2, draws=6)
@@ -23,16 +24,14 @@ def diagnose_model(model, setup, plan, attempts=0, **loading):
 
 
 def test_a_collaboration_s_policy_is_diagnosed_and_played(relay_policy) -> None:
-    replies: list[int] = []
+    replies = PULSE.replies
     setup = TaskSpec.load(relay_policy)
-    found = diagnose_model(
-        str(relay_policy), setup, PLAN, tasks=TASKS, attempts=2, device="cpu", on_replies=replies.append
-    )
+    found = diagnose_model(str(relay_policy), setup, PLAN, tasks=TASKS, attempts=2, device="cpu")
     assert len(found.buckets) == PLAN.buckets
     assert set(found.success) == {"greedy", "pass@1", "pass@2"}
     assert found.success["pass@1"].mean <= found.success["pass@2"].mean
     assert {interval.n for interval in found.success.values()} == {6}
-    assert sum(replies) == sum(found.cost.decisions.values()) <= replies_at_most(6, 2, PLAN, 2)
+    assert PULSE.replies - replies == sum(found.cost.decisions.values()) <= replies_at_most(6, 2, PLAN, 2)
     assert found.cost.scoring_events == 6 * 3 + sum(2 * (len(one.candidates) + 2) for one in found.buckets)
     assert found.about["plan"]["buckets"] == PLAN.buckets
     again = diagnose_model(str(relay_policy), setup, PLAN, tasks=TASKS, attempts=2, device="cpu", name="p")

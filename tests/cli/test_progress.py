@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 from rich.table import Table
 
 from hf_credit.cli import progress as module
 from hf_credit.cli.progress import Progress, print_rows, print_table
+from hf_credit.rollouts import Generation
+from hf_credit.rollouts.pulse import PULSE
 
 
 def test_outside_a_terminal_start_and_end_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -24,6 +28,18 @@ def test_a_task_may_take_fewer_steps_than_its_total(capsys: pytest.CaptureFixtur
         task.finish()
         task.finish()
     assert capsys.readouterr().err == "turns ...\nturns: 10/10 fast\n"
+
+
+def test_what_is_played_inside_a_block_is_shown_at_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress() as progress:
+        with progress.playing("episodes"):
+            PULSE.played(3, 0)
+        with progress.playing("replies", 10):
+            PULSE.replied([Generation(ids=[1])] * 4)
+        with progress.playing("nothing"):
+            pass
+    lines = [re.sub(r" [0-9]+ tokens/s", "", line) for line in capsys.readouterr().err.splitlines()]
+    assert lines == ["episodes ...", "episodes: 3/3", "replies ...", "replies: 10/10", "nothing ..."]
 
 
 @pytest.mark.parametrize(("steps", "left"), [(20, " (7 min left)"), (2, "")])

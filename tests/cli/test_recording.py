@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from hf_credit.checkpoints import flaw
@@ -153,6 +154,22 @@ def test_an_evaluation_has_a_separate_line(args: TrainingArguments, capsys: pyte
         shown.on_train_end(args, state, TrainerControl())
     line = "update 1, evaluated: eval_reward 0.500, eval_success 0.250"
     assert capsys.readouterr().err == f"updates ...\n{line}\nupdates: 2/2\n"
+
+
+def test_what_a_long_update_does_is_a_line_or_the_note_of_a_bar(
+    args: TrainingArguments, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = TrainerState(global_step=3, max_steps=8)
+    with Progress() as progress:
+        shown = ShowProgress(progress)
+        shown.on_train_begin(args, state, TrainerControl())
+        shown.on_pulse("update 4: generating, 3 of 8 episodes")
+        assert capsys.readouterr().err == "updates ...\nupdate 4: generating, 3 of 8 episodes\n"
+        progress.console = Console(force_terminal=True)
+        shown.note = "loss 1.000"
+        shown.on_pulse("update 4: learning")
+    assert capsys.readouterr().err == ""
+    assert progress.bars.tasks[0].fields["note"] == "loss 1.000 | update 4: learning"
 
 
 def test_a_note_contains_the_logged_metrics() -> None:

@@ -8,7 +8,7 @@ from hf_credit.collaborations.relay import relay, relay_task
 from hf_credit.environments import make
 from hf_credit.policies.micro import build_tokenizer
 from hf_credit.rollouts import Chat, Engine, Generation, RolloutRequest
-from hf_credit.rollouts.samplers import counted, honours_seeds, sample
+from hf_credit.rollouts.samplers import honours_seeds, sample
 
 
 class Says:
@@ -77,19 +77,3 @@ def test_an_engine_samples_each_role_with_its_sampler(micro_policy):
         ("actor", "2"),
     ]
     assert episode.outcome == 1.0
-
-
-def test_counted_samplers_report_every_call_and_honour_seeds_if_the_samplers_do():
-    counts = []
-    plain, seeds = counted(Says(7), counts.append), counted(SaysSeeded(8), counts.append)
-    assert [reply.ids for reply in plain([[1], [2]])] == [[7], [7]]
-    assert not honours_seeds(plain)
-    assert [reply.ids for reply in sample(seeds, ["a"] * 3, [[1], [2], [3]], [5, None, 6])] == [
-        [8, 5],
-        [8, None],
-        [8, 6],
-    ]
-    assert counts == [2, 3]
-    sample(counted({"a": Says(7), "b": Says(8)}, counts.append), ["a", "b", "b"], [[1], [2], [3]], [None] * 3)
-    assert counts == [2, 3, 1, 2]
-    assert counted(plain, None) is plain

@@ -14,6 +14,7 @@ from peft import LoraConfig, PeftModel
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
 from hf_credit.rollouts import Decision, EveryEpisodeFailedError, by_episode
+from hf_credit.trainers import callbacks
 from hf_credit.trainers.callbacks import CreditCallback
 
 # Sums of the same numbers in another order.
@@ -411,3 +412,19 @@ def test_entropy_is_not_rewarded_before_it_is_measured_or_above_its_target(
     assert any(not torch.allclose(low.kept[1][name], gradient) for name, gradient in plain.kept[1].items())
     for name, gradient in plain.kept[0].items():
         torch.testing.assert_close(low.kept[0][name], gradient)
+
+
+def test_a_long_update_says_what_it_does(
+    one_update: Callable[..., Any],
+    micro_policy: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(callbacks, "_PRINTED", 1e-3)
+    one_update(micro_policy, disable_tqdm=True)
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("update ")]
+    assert any(line.startswith("update 1: generating, 0 of ") for line in lines)
+    assert any(line.startswith("update 1: learning, ") for line in lines)
+    monkeypatch.setattr(callbacks, "_PRINTED", 1e6)
+    one_update(micro_policy, disable_tqdm=True)
+    assert "update 1:" not in capsys.readouterr().out

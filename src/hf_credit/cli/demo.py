@@ -218,10 +218,8 @@ def _evaluate(recipe: DemoRecipe, output: Path, progress: Progress) -> dict[str,
     for name, folder in folders(output).items():
         spec = TaskSpec.load(folder)
         assert spec is not None  # written with the policy
-        with progress.replies(f"evaluate {name}") as counted:
-            results[name] = evaluate_model(
-                str(folder), spec, recipe.held_out, seed=recipe.seed, device="cpu", **counted
-            )
+        with progress.playing(f"evaluate {name}"):
+            results[name] = evaluate_model(str(folder), spec, recipe.held_out, seed=recipe.seed, device="cpu")
         write(folder / "evaluation.json", results[name].to_json())
     return results
 

@@ -158,17 +158,16 @@ def diagnose(
                 "training": training_replies_at_most(plan, most),
                 "replays": (episodes or 256) * most,
             }[protocol]
-            bar = progress.task(f"replies of {name}", total)
-            loading = {"tasks": tasks, "exact_floor": exact, "on_replies": bar.advance, **played.loading()}
-            subject, starts = load_subject(name, setup, plan, **loading)
-            if protocol == "buckets":
-                measured: dict[str, Any] = {"attempts": attempts, "credit_replays": credit_replays}
-                found.append(diagnose_policy(subject, starts, plan, methods=asked, oracle=judged, **measured))
-            elif protocol == "training":
-                found += diagnose_training(subject, starts, plan, asked)
-            else:
-                found.append(diagnose_replays(subject, starts, most=branches, seed=seed))
-            bar.finish()
+            loading = {"tasks": tasks, "exact_floor": exact, **played.loading()}
+            with progress.playing(f"replies of {name}", total):
+                subject, starts = load_subject(name, setup, plan, **loading)
+                if protocol == "buckets":
+                    measured: dict[str, Any] = {"attempts": attempts, "credit_replays": credit_replays}
+                    found.append(diagnose_policy(subject, starts, plan, methods=asked, oracle=judged, **measured))
+                elif protocol == "training":
+                    found += diagnose_training(subject, starts, plan, asked)
+                else:
+                    found.append(diagnose_replays(subject, starts, most=branches, seed=seed))
     folder = output or Path(model) / "diagnosis"
     if protocol == "buckets":
         path, shown = report.write_diagnosis(found, folder, examples), report.tables(found)

@@ -64,7 +64,7 @@ def evaluate(
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)
     save = None if save_episodes is None else _saving(save_episodes, model, spec, played.trust_remote_code)
-    with Progress() as progress, progress.replies("turns") as counted:
+    with Progress() as progress, progress.playing("episodes"):
         results = evaluate_model(
             model,
             spec,
@@ -75,7 +75,6 @@ def evaluate(
             first_task=played.first_task,
             seed=seed,
             on_episodes=save,
-            **counted,
             **played.loading(),
         )
     if output is not None:

@@ -30,7 +30,6 @@ def preview(
     be_quiet()
     from hf_credit.trainers.preview import preview as look
 
-    with Progress() as progress:
-        progress.line(f"playing {tasks} tasks of {config} ...")
+    with Progress() as progress, progress.playing(f"episodes of {config}"):
         found = look(["--config", str(find(config)), *context.args], tasks, shown)
     typer.echo(str(found))

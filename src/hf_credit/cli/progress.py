@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from rich import box
 from rich.console import Console, RenderableType
@@ -56,7 +56,7 @@ class Task:
         self._note = self._note if note is None else note
         now = time.monotonic()
         self._first = self._first or ((done, now) if done else None)
-        self._progress.bars.update(self._id, completed=done, note=self._note)
+        self._progress.bars.update(self._id, completed=done, total=self.total, note=self._note)
         if completed or now - self._shown >= _SECONDS_BETWEEN_LINES:
             self._shown = now
             left = ""
@@ -108,14 +108,22 @@ class Progress:
             yield item
 
     @contextlib.contextmanager
-    def replies(self, name: str) -> Iterator[dict[str, Any]]:
-        """Shows the replies of an evaluation: yields its `on_begin` and `on_replies`."""
-        begun: list[Task] = []
-        yield {
-            "on_begin": lambda most: begun.append(self.task(name, most)),
-            "on_replies": lambda count: begun[0].advance(count),
-        }
-        begun[0].finish()
+    def playing(self, name: str, replies: int | None = None) -> Iterator[None]:
+        """Shows how many episodes end inside the block; or how many replies of at most so many are sampled."""
+        from hf_credit.rollouts.pulse import PULSE
+
+        task, ended, sampled = self.task(name, replies or 0), PULSE.ended, PULSE.replies
+
+        def show() -> None:
+            done = PULSE.ended - ended
+            task.total = done + PULSE.open if replies is None else replies
+            note = ", ".join(filter(None, (PULSE.phase, PULSE.speed)))
+            task.update(done if replies is None else PULSE.replies - sampled, note)
+
+        with PULSE.watched(show, 1.0):
+            yield
+            show()
+        task.finish()
 
     def line(self, text: str) -> None:
         """Prints a line, above the bars if there are any."""

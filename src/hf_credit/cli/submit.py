@@ -82,7 +82,7 @@ def submit(
                     raise ValueError(f"a folder must be published to be verified, got {run!r}; add --publish-as.")
                 repo = publish_as if len(runs) == 1 else f"{publish_as}-{place}"
                 runs[place] = f"{repo}@{publish_run(hub, Path(run), repo)}"
-        with Progress() as progress, progress.replies("replies") as counted:
+        with Progress() as progress, progress.playing("episodes"):
             submission = make_submission(
                 hub,
                 benchmark,
@@ -93,7 +93,6 @@ def submit(
                 seeds=seed or (),
                 command=command,
                 device=device,
-                **counted,
             )
     if output is not None:
         for file, content in submission.files.items():

@@ -5,20 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from transformers import TrainerCallback, TrainerState
+from transformers import TrainerState
 
 from hf_credit.cli.progress import Progress, Task
-from hf_credit.trainers.callbacks import headlines
+from hf_credit.trainers.callbacks import PulseCallback, headlines
 
 
-class ShowProgress(TrainerCallback):
-    """Shows the number of the update and a few of the latest metrics."""
+class ShowProgress(PulseCallback):
+    """Shows the number of the update, a few of the latest metrics, and what a long update does."""
 
     def __init__(self, progress: Progress, name: str = "updates") -> None:
         self.progress = progress
         self.name = name
         self.task: Task | None = None
         self.note = ""
+
+    @property
+    def renews(self) -> bool:
+        return self.progress.console.is_terminal
+
+    def on_pulse(self, line: str) -> None:
+        if self.renews and self.task is not None:
+            self.task.update(self.task.done, f"{self.note} | {line}".removeprefix(" | "))
+        self.progress.say(line)
 
     def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         if state.is_world_process_zero:

@@ -108,8 +108,8 @@ def warm_up(
 
     def play(name: str, policy: str) -> None:
         if evaluate and spec is not None:
-            with progress.replies(f"evaluation_{name}") as counted:
-                results[name] = evaluate_model(policy, spec, evaluate, **counted)
+            with progress.playing(f"evaluation_{name}"):
+                results[name] = evaluate_model(policy, spec, evaluate)
             write(output / f"evaluation_{name}.json", results[name].to_json())
 
     with Progress() as progress:

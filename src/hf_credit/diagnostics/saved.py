@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from hf_credit.policies.saved import load_role_models, load_sampler, with_role_m
 from hf_credit.rollouts import Chat, Decision, Engine, GenerateFn, Interaction, RolloutRequest
 from hf_credit.rollouts.capabilities import Enumerable, Learned
 from hf_credit.rollouts.reply_ends import end_tokens
-from hf_credit.rollouts.samplers import counted, require_untrained
+from hf_credit.rollouts.samplers import require_untrained
 from hf_credit.tasks import Sampling, TaskSpec
 from hf_credit.tasks.rows import evaluation_starts
 
@@ -45,7 +45,6 @@ def load_subject(
     max_concurrent: int = 256,
     device: str | None = None,
     trust_remote_code: bool = False,
-    on_replies: Callable[[int], None] | None = None,
 ) -> tuple[Subject, list[RolloutRequest[Any]]]:
     """Loads a saved policy and the tasks to diagnose it on.
 
@@ -59,7 +58,6 @@ def load_subject(
         role_models: as `models` in `load_role_models`. The policy plays every other role.
         max_concurrent: the maximum number of parallel episodes.
         device, trust_remote_code: as in `load_policy`.
-        on_replies: called after each round with the number of its replies.
 
     Raises:
         ValueError: the model, the setup or the tasks are invalid.
@@ -80,7 +78,7 @@ def load_subject(
     others = load_role_models(speakers, interaction, tokenizer, sampling.max_new_tokens, device, trust_remote_code)
 
     def engine(draws: GenerateFn | Mapping[str, GenerateFn]) -> Engine[Any]:
-        samplers = counted(with_role_models(draws, interaction, others), on_replies)
+        samplers = with_role_models(draws, interaction, others)
         return Engine(interaction, chat, samplers, max_concurrent=max_concurrent, max_context_tokens=room)
 
     def logprobs(decisions: Sequence[Decision]) -> list[tuple[float, ...]]:

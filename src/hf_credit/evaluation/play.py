@@ -26,7 +26,7 @@ from hf_credit.rollouts import (
 )
 from hf_credit.rollouts.capabilities import Learned, Oracled
 from hf_credit.rollouts.reply_ends import end_tokens
-from hf_credit.rollouts.samplers import counted, require_untrained
+from hf_credit.rollouts.samplers import require_untrained
 from hf_credit.tasks.rows import evaluation_starts
 from hf_credit.tasks.spec import TaskSpec
 
@@ -41,7 +41,6 @@ def evaluate_policy(
     max_concurrent: int = 256,
     max_context_tokens: int | None = None,
     about: Mapping[str, Any] | None = None,
-    on_replies: Callable[[int], None] | None = None,
     on_episodes: Callable[[Sequence[RolloutRequest[Any]], Sequence[Episode]], None] | None = None,
 ) -> EvalResults:
     """Plays one episode from each start and returns their records.
@@ -54,7 +53,6 @@ def evaluate_policy(
         oracle: judges every action, if there is one.
         max_concurrent, max_context_tokens: as in `Engine`.
         about: stored in the results.
-        on_replies: called after each round with the number of its replies.
         on_episodes: called at the end with the starts and their episodes, including verdicts.
 
     Raises:
@@ -66,8 +64,7 @@ def evaluate_policy(
         raise ValueError("every start must have a seed, got one without; set its seed.")
     if repeated := [seed for seed, times in Counter(seeds).items() if times > 1]:
         raise ValueError(f"every start must have a different seed, got {repeated[0]} more than once; remove it.")
-    policies = counted(generate, on_replies)
-    engine = Engine(interaction, chat, policies, max_concurrent=max_concurrent, max_context_tokens=max_context_tokens)
+    engine = Engine(interaction, chat, generate, max_concurrent=max_concurrent, max_context_tokens=max_context_tokens)
     episodes = engine.run(starts)
     if oracle is not None:
         episodes = verify(episodes, oracle, interaction, engine.failures)
@@ -102,8 +99,6 @@ def evaluate_model(
     max_concurrent: int = 256,
     device: str | None = None,
     trust_remote_code: bool = False,
-    on_begin: Callable[[int], None] | None = None,
-    on_replies: Callable[[int], None] | None = None,
     on_episodes: Callable[[Sequence[RolloutRequest[Any]], Sequence[Episode]], None] | None = None,
 ) -> EvalResults:
     """Plays the tasks `first_task` to `first_task + episodes - 1` of an evaluation with a saved policy.
@@ -118,8 +113,7 @@ def evaluate_model(
         seed: of the sampling of replies; the tasks do not depend on it.
         max_concurrent: the maximum number of parallel episodes, which is the maximum batch size of generation.
         device, trust_remote_code: as in `load_policy`.
-        on_begin: called before the first reply with the maximum number of replies.
-        on_replies, on_episodes: as in `evaluate_policy`.
+        on_episodes: as in `evaluate_policy`.
 
     Raises:
         ValueError: the model, the spec, a task or a sampling parameter is invalid.
@@ -136,8 +130,6 @@ def evaluate_model(
     most = spec.sampling.max_new_tokens
     others = load_role_models(speakers, interaction, tokenizer, most, device, trust_remote_code)
     generate = with_role_models(generate, interaction, others)
-    if on_begin is not None:
-        on_begin(len(starts) * (interaction.max_replies or 1))
     set_seed(seed)
     return evaluate_policy(
         generate,
@@ -148,6 +140,5 @@ def evaluate_model(
         max_concurrent=max_concurrent,
         max_context_tokens=max_context_tokens(network, spec.sampling.max_new_tokens),
         about=about if dataset is None else {**about, "dataset": dataset, "split": split},
-        on_replies=on_replies,
         on_episodes=on_episodes,
     )

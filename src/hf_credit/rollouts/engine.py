@@ -21,6 +21,7 @@ from hf_credit.rollouts.chat import Chat, Thread
 from hf_credit.rollouts.episode import Decision, Ending, Episode
 from hf_credit.rollouts.failures import FailureLog, in_one_line
 from hf_credit.rollouts.interaction import Interaction, Request
+from hf_credit.rollouts.pulse import PULSE
 from hf_credit.rollouts.samplers import (
     BadReplyError,
     GenerateFn,
@@ -239,7 +240,7 @@ class Engine(Generic[S]):
         states = SharedStates(self.interaction)
         walks = [self._walk(start, place) for place, start in enumerate(starts)]
         waiting, ready = deque(walks), list[_Walk[S]]()
-        live = 0
+        live = opened = 0
         arrivals = _Arrivals(self.lock)
         try:
             while waiting or live:
@@ -252,6 +253,10 @@ class Engine(Generic[S]):
                     elif walk.episode is None:
                         live += 1
                         ready.append(walk)
+                    else:
+                        PULSE.played(1, 0)
+                PULSE.played(0, live + len(waiting) - opened)
+                opened = live + len(waiting)
                 self._make_requests(ready, arrivals)
                 # Only walks that can continue are visited, so an arrival costs the same for any number of others.
                 moved = [walk for walk in ready if not walk.coming]
@@ -268,8 +273,12 @@ class Engine(Generic[S]):
                 ready = [walk for walk in moved if walk.episode is None and not walk.splits and not walk.coming]
                 # Walks that fork next come first in the queue, so that their alternatives run in parallel.
                 waiting.extendleft(reversed([walk for walk in moved if walk.splits]))
-                live -= sum(walk.splits or walk.episode is not None for walk in moved)
+                ended = sum(walk.episode is not None for walk in moved)
+                live -= ended + sum(walk.splits for walk in moved)
+                PULSE.played(ended, -ended)
+                opened -= ended
         finally:
+            PULSE.played(0, -opened)
             arrivals.cancel()
         return [episode for walk in walks for episode in walk.leaves()]
 
@@ -530,7 +539,10 @@ class _Arrivals:
         for future, walk, take in arrived:
             self._expected.discard(future)
             try:
-                take(future.result())
+                result = future.result()
+                if isinstance(result, Generation):
+                    PULSE.replied((result,))
+                take(result)
             except BadReplyError as error:
                 walk.refused = error
             walk.coming -= 1

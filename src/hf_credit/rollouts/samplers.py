@@ -7,6 +7,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from hf_credit.rollouts.pulse import PULSE
+
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
@@ -73,6 +75,14 @@ def sample(
     Raises:
         ValueError: a role has no sampler, or a sampler does not reply to every context.
     """
+    replies = _sampled(generate, roles, contexts, seeds)
+    PULSE.replied(replies)
+    return replies
+
+
+def _sampled(
+    generate: Any, roles: Sequence[str], contexts: Sequence[Sequence[int]], seeds: Sequence[int | None]
+) -> list[Generation]:
     if submits(generate):
         futures = [generate.submit(*one) for one in zip(roles, contexts, seeds, strict=True)]
         return [future.result() for future in futures]
@@ -93,34 +103,6 @@ def honours_seeds(generate: GenerateFn | Mapping[str, GenerateFn] | SubmittingSa
     """Returns whether every sampler honours seeds."""
     samplers = generate.values() if isinstance(generate, Mapping) else [generate]
     return all(getattr(sampler, "seeded", None) is not None for sampler in samplers)
-
-
-def counted(
-    generate: GenerateFn | Mapping[str, GenerateFn], on_replies: Callable[[int], None] | None
-) -> GenerateFn | Mapping[str, GenerateFn]:
-    """Returns samplers that call `on_replies` with the number of replies after each call."""
-    if on_replies is None:
-        return generate
-    if isinstance(generate, Mapping):
-        return {role: _Counted(sampler, on_replies) for role, sampler in generate.items()}
-    return _Counted(generate, on_replies)
-
-
-class _Counted:
-    def __init__(self, generate: GenerateFn, on_replies: Callable[[int], None]) -> None:
-        self.generate = generate
-        self.on_replies = on_replies
-        self.seeded = self._seeded if honours_seeds(generate) else None
-
-    def __call__(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
-        return self._reported(self.generate(contexts))
-
-    def _seeded(self, contexts: Sequence[Sequence[int]], seeds: Sequence[int | None]) -> Sequence[Generation]:
-        return self._reported(self.generate.seeded(contexts, seeds))  # type: ignore[attr-defined]
-
-    def _reported(self, replies: Sequence[Generation]) -> Sequence[Generation]:
-        self.on_replies(len(replies))
-        return replies
 
 
 def refuse_missing(generate: GenerateFn | Mapping[str, GenerateFn] | SubmittingSampler, roles: Iterable[str]) -> None:

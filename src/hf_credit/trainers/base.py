@@ -58,8 +58,9 @@ from hf_credit.rollouts.batches import map_micro_batches, micro_batches, pad_row
 from hf_credit.rollouts.capabilities import Metered
 from hf_credit.rollouts.dry_run import first_rows, require_room
 from hf_credit.rollouts.failures import refuse_total_failure
+from hf_credit.rollouts.pulse import PULSE
 from hf_credit.trainers import arguments
-from hf_credit.trainers.callbacks import EpisodeCallback, WarnWithoutSignal, show_headlines
+from hf_credit.trainers.callbacks import EpisodeCallback, WarnWithoutSignal, show_headlines, watched
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.metrics import (
     LossMetrics,
@@ -260,17 +261,23 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
     # The seam ---------------------------------------------------------------------------------------------------
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Tensor]:
+        training = self.model.training
+        if training:
+            PULSE.phase = "generating"
         with self.forgetting():
             with self._timed("time/rollouts"):
                 collected = self.collect(inputs)
-            if self.model.training:
+            if training:
                 refuse_total_failure(collected.episodes, self.ranks.gather)
+                PULSE.phase = "crediting"
             with self._timed("time/credit"):
                 credit = self.credit(collected)
             episodes = collected.episodes
             advantages = by_episode(episodes, credit)
             if self.mask_truncated_completions:
                 advantages = without_cut_replies(episodes, advantages, self.chat.end_tokens)
+        if training:
+            PULSE.phase = "learning"
         with self._timed("time/rows"):
             marks = self.projection.marks if self.projection is not None else lambda episode: None
             rows = [
@@ -554,7 +561,9 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
     ) -> dict[str, float]:
         """As in transformers; the prefix of the metrics also names them in the log."""
         self._evaluated_as = metric_key_prefix
-        return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+        with watched(self):
+            PULSE.begin("evaluating")
+            return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         mode = "train" if self.model.training else "eval"

@@ -6,7 +6,7 @@ import logging
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from hf_credit.collectors import RolloutBatch
 from hf_credit.methods import Credit, DecisionCredit
 from hf_credit.rollouts import Ending, Episode, Interaction
 from hf_credit.rollouts.capabilities import Acting
+from hf_credit.rollouts.pulse import PULSE, WITHIN
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +24,7 @@ _PATIENCE = 10  # updates
 _CRITIC_PATIENCE = 20  # updates
 _EXPLAINED = 0.02  # minimum share of its targets' variance that a useful critic explains
 _QUOTED = 200  # characters of a reply
+_RENEWED, _PRINTED = 1.0, 30.0  # seconds between two lines about a long update
 _CHECKER = "hf_credit.verifiers.math"
 _SHOWN = ("loss", "reward", "success", "completion", "oracle/valid", "endings/error", "advantages/zero")
 _TOTAL = "train_runtime"  # only the summary at the end has it, and that is short
@@ -270,14 +272,40 @@ def headlines(logs: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-class BriefProgress(ProgressCallback):
-    """The progress bar of transformers with the `headlines` of a log; `trainer.state.log_history` has all of it."""
+class PulseCallback(TrainerCallback):
+    """Prints what a long update does, on the main process; a subclass may renew one line instead."""
+
+    @property
+    def renews(self) -> bool:
+        """Whether a line replaces the one before it."""
+        return False
+
+    def on_pulse(self, line: str) -> None:
+        """Called from a thread of its own, every second if the callback `renews`, else every 30 seconds."""
+        print(line, flush=True)
+
+
+class BriefProgress(PulseCallback, ProgressCallback):
+    """The progress bar of transformers with the `headlines` of a log; `trainer.state.log_history` has all of it.
+
+    In a terminal the bar also shows what an update does.
+    """
+
+    @property
+    def renews(self) -> bool:
+        return sys.stderr.isatty()
+
+    def on_pulse(self, line: str) -> None:
+        if not self.renews:
+            super().on_pulse(line)
+        elif self.training_bar is not None:
+            self.training_bar.set_postfix_str(line)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         super().on_log(args, state, control, logs=headlines(logs or {}), **kwargs)
 
 
-class BriefPrinter(PrinterCallback):
+class BriefPrinter(PulseCallback, PrinterCallback):
     """Prints the `headlines` of a log, without a progress bar."""
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
@@ -285,7 +313,22 @@ class BriefPrinter(PrinterCallback):
 
 
 def show_headlines(trainer: Any) -> None:
-    """Lets a trainer's progress bar or printer, if it has one, show only the `headlines` of a log."""
+    """Lets a trainer's progress bar or printer show only the `headlines` of a log, and what a long update does."""
     for verbose, brief in ((ProgressCallback, BriefProgress), (PrinterCallback, BriefPrinter)):
         if trainer.pop_callback(verbose) is not None:
             trainer.add_callback(brief())
+            return
+    trainer.add_callback(PulseCallback())  # beside the table of a notebook
+
+
+def watched(trainer: Any) -> AbstractContextManager[None]:
+    """Context in which the last `PulseCallback` of a trainer shows what a long update or evaluation does."""
+    found = [one for one in trainer.callback_handler.callbacks if isinstance(one, PulseCallback)]
+    if not found or not trainer.is_world_process_zero():
+        return nullcontext()
+
+    def show() -> None:
+        number = trainer.state.global_step + (PULSE.phase in WITHIN)
+        found[-1].on_pulse(f"update {number}: {PULSE}")
+
+    return PULSE.watched(show, _RENEWED if found[-1].renews else _PRINTED)

@@ -33,7 +33,8 @@ from hf_credit.loading import ADAPTER_CONFIG, require_whole
 from hf_credit.redaction import redacted
 from hf_credit.rollouts import Chat, Interaction
 from hf_credit.rollouts.capabilities import fingerprint
-from hf_credit.trainers.callbacks import CheckpointCallback, IntervalsOfThisRun
+from hf_credit.rollouts.pulse import PULSE
+from hf_credit.trainers.callbacks import CheckpointCallback, IntervalsOfThisRun, watched
 from hf_credit.trainers.role_adapters import TRLS_OWN, RoleAdapters
 from hf_credit.trainers.saving import correct_card
 
@@ -146,11 +147,13 @@ class ResumableTrainer(Trainer):
         self._complete = folder and folder.resolve()
         if folder is not None:
             self._restore(folder)
-        return super().train(None if folder is None else str(folder), trial, ignore_keys_for_eval)
+        with watched(self):
+            return super().train(None if folder is None else str(folder), trial, ignore_keys_for_eval)
 
     def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device) -> Any:
         if self.state.global_step >= self.state.max_steps:
             return [], None  # when resumed from the last update's checkpoint, transformers would make one more update
+        PULSE.begin("generating")
         return super().get_batch_samples(epoch_iterator, num_batches, device)
 
     def from_this_pass(self, sampler: Any) -> Any:
@@ -164,6 +167,7 @@ class ResumableTrainer(Trainer):
         folder = Path(run_dir) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         if folder.resolve() == self._complete:
             return  # saved at the end of the update; this is the end of the epoch
+        PULSE.begin("saving")
         limit, saves = self.args.save_total_limit, self.args.should_save
         self.args.save_total_limit, self._saving = None, True
         try:

@@ -14,6 +14,7 @@ from small_trees import row
 from hf_credit import AsyncCreditConfig, AsyncCreditTrainer, make
 from hf_credit.methods import Credit, Method
 from hf_credit.rollouts import EnvironmentInteraction
+from hf_credit.trainers import callbacks
 from hf_credit.trainers.asynchronous.collection import CreditedRollouts
 from hf_credit.trainers.asynchronous.trl_1_16 import kernel_at_hand
 from hf_credit.trainers.callbacks import CreditCallback, EpisodeCallback
@@ -231,3 +232,11 @@ def test_callbacks_get_the_collections_that_updates_learn_from(policy: Path, tmp
     assert keep.kept == [
         ("credit", 0, 0), ("episodes", 0, [[0.0]]), ("credit", 1, 3), ("episodes", 1, [[3.0]])
     ]  # fmt: skip
+
+
+def test_a_long_update_says_what_it_does(
+    policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(callbacks, "_PRINTED", 1e-3)
+    small_trainer(policy, tmp_path, [collection(ROWS, 0)], disable_tqdm=True).train()
+    assert "update 1: learning, 0 of 0 episodes, " in capsys.readouterr().out

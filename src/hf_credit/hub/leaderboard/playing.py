@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from hf_credit.policies.generation import max_context_tokens, sampler
 from hf_credit.policies.saved import load_policy
 from hf_credit.rollouts import Chat, Engine, GenerateFn, Interaction
 from hf_credit.rollouts.reply_ends import end_tokens
-from hf_credit.rollouts.samplers import counted
 from hf_credit.tasks.spec import TaskSpec
 
 _PROBES = 8  # contexts whose next-token log-probabilities identify a policy
@@ -83,7 +82,6 @@ def play_checkpoint(
     *,
     checkpoint: int = 0,
     device: str | None = None,
-    on_replies: Callable[[int], None] | None = None,
 ) -> Played:
     """Plays one episode of each instance, and probes the policy for comparison with others.
 
@@ -93,7 +91,6 @@ def play_checkpoint(
         spec: the task, its presentation and its sampling.
         checkpoint: the index of the checkpoint in the entry, for the records.
         device: the device; a GPU if available, else the CPU, if `None`.
-        on_replies: called after each round with its number of replies.
 
     Raises:
         ValueError: the checkpoint cannot be loaded or cannot play the task, or its template is too long.
@@ -104,7 +101,7 @@ def play_checkpoint(
     engine = Engine(
         interaction,
         chat,
-        counted(generate, on_replies),
+        generate,
         max_concurrent=256,
         max_context_tokens=max_context_tokens(network, spec.sampling.max_new_tokens),
     )

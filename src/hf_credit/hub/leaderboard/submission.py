@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import platform
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -98,8 +98,6 @@ def make_submission(
     seeds: Sequence[int] = (),
     command: str = "",
     device: str | None = None,
-    on_begin: Callable[[int], None] | None = None,
-    on_replies: Callable[[int], None] | None = None,
 ) -> Submission:
     """Plays the public tasks of a board with a method's checkpoints.
 
@@ -112,8 +110,6 @@ def make_submission(
         base: the base model of adapters, in the same form.
         seeds: the training seeds; if empty, those of the runs' settings, or else 0, 1, ...
         command: the command that made the checkpoints; the run's own if empty.
-        on_begin: called before the first reply with the maximum number of replies.
-        on_replies: called after each round with its number of replies.
 
     Raises:
         ValueError: a checkpoint, the board or a setting is invalid.
@@ -159,12 +155,8 @@ def make_submission(
     )
     played_task, public = draft.task(season), task.public_seeds()
     episodes: list[PlayedEpisode] = []
-    if on_begin is not None:
-        on_begin(len(folders) * len(public) * (played_task.build().max_replies or 1))
     for index, folder in enumerate(folders):
-        played = play_checkpoint(
-            folder, base_folder, played_task, public, checkpoint=index, device=device, on_replies=on_replies
-        )
+        played = play_checkpoint(folder, base_folder, played_task, public, checkpoint=index, device=device)
         episodes += played.episodes
     return packed(draft, episodes)
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from transformers import TrainerCallback
 
 from hf_credit.rollouts import Ledger
+from hf_credit.rollouts.pulse import PULSE
 from hf_credit.trainers.asynchronous.collection import Collection, CreditedRollouts
 from hf_credit.trainers.asynchronous.packing import Sample, TooManyPassesError, Update, pack, plan
 from hf_credit.trainers.callbacks import likely_cause
@@ -110,6 +111,7 @@ class Updates(TrainerCallback):
             own = received[0]
         if failure is not None:
             raise failure
+        PULSE.phase = "learning"
         passes, shown, refusal = own
         if refusal:
             raise RuntimeError(f"the main process stopped with {refusal}")

@@ -19,6 +19,7 @@ from hf_credit.collectors import RolloutBatch
 from hf_credit.methods import DecisionCredit, Method
 from hf_credit.policies.generation import context_positions
 from hf_credit.rollouts import Engine, Interaction, Ledger, refuse_total_failure
+from hf_credit.rollouts.pulse import PULSE
 from hf_credit.trainers import arguments
 from hf_credit.trainers.asynchronous.collection import CreditedRollouts
 from hf_credit.trainers.asynchronous.config import AsyncCreditConfig
@@ -276,6 +277,7 @@ class AsyncCreditTrainer(UpdateTrainer):
         rows: Any = self.eval_dataset if eval_dataset is None else eval_dataset
         sets = {f"_{name}": one for name, one in rows.items()} if isinstance(rows, dict) else {"": rows}
         answer: list[Any] = [{}, None]
+        PULSE.begin("evaluating")
         batches = [RolloutBatch() for _ in sets]
         if self.accelerator.is_main_process:
             try:
