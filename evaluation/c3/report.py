@@ -7,7 +7,7 @@ from typing import Any
 
 from experiment import ARMS, BASE, C3, EVENTS
 
-from hf_credit.evaluation.ledger import ledger_table
+from hf_credit.evaluation.credit_tables import ledger_table
 from hf_credit.evaluation.report import table
 from hf_credit.rollouts import Ledger
 

@@ -196,7 +196,7 @@ def measure(experiment: Experiment, seed: int, folder: Path, trainer: Any) -> di
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from hf_credit.collaborations.exact_values import exact_values
-    from hf_credit.evaluation.attempts import attempt
+    from hf_credit.evaluation.play import attempt
     from hf_credit.policies.generation import sampler
     from hf_credit.rollouts import Chat, Engine, RolloutRequest
 

@@ -7,7 +7,7 @@ import pytest
 
 from hf_credit.collaborations import Collaboration, Event
 from hf_credit.collaborations.relay import relay, relay_task
-from hf_credit.evaluation.attempts import attempt
+from hf_credit.evaluation.play import attempt
 from hf_credit.policies.generation import sampler
 from hf_credit.policies.micro import MicroConfig, build_model, tokenizer_of
 from hf_credit.rollouts import Chat, Engine, EveryEpisodeFailedError, Generation, RolloutRequest

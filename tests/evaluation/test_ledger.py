@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hf_credit.evaluation.ledger import ledger_table, read_ledger
+from hf_credit.evaluation.credit_tables import ledger_table, read_ledger
 from hf_credit.evaluation.runs import LOG_FILE, TRAINER_STATE_FILE, read_run
 from hf_credit.rollouts import Ledger
 

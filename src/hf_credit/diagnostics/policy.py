@@ -16,7 +16,7 @@ from hf_credit.diagnostics.training_credit import (
     exact_advantages,
     training_credit,
 )
-from hf_credit.evaluation.attempts import attempt
+from hf_credit.evaluation.play import attempt
 from hf_credit.evaluation.statistics import Interval, mean_with_interval
 from hf_credit.methods import Method
 from hf_credit.oracles import Oracle

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from transformers import PreTrainedTokenizerBase
 
@@ -43,12 +43,12 @@ Number = Annotated[int, Range(0)]
 
 @dataclass(frozen=True, kw_only=True)
 class CreditedReply:
-    """Another reply at the context of a decision.
+    """A reply at the context of a decision.
 
     Attributes:
         reply: its text.
         outcomes: the outcomes of the episodes with this reply.
-        credit: its credit, the mean if tokens have their own; `None` without credit.
+        credit: its advantage, the mean if tokens have their own; `None` without credit.
         calls: its tool calls, as `name(argument=value, ...)`.
         content: its text without the tool calls, if it has any.
     """
@@ -60,26 +60,25 @@ class CreditedReply:
     content: str = ""
 
 
+R = TypeVar("R", bound=CreditedReply)
+
+
 @dataclass(frozen=True, kw_only=True)
-class CreditedDecision:
-    """A decision and its credit, for readers.
+class CreditedDecision(CreditedReply):
+    """A decision and its credit, for readers; its reply is without special tokens, its credit `None` if untrained.
 
     Attributes:
         role, event: as in `Decision`.
         context: the new part of its context, without earlier contexts and replies.
-        reply: its text, without special tokens.
         tokens: the number of tokens of the reply; 0 if they are not known.
         reward: the reward of the step.
         verdict: the oracle's score; `None` without an oracle.
         valid: whether the oracle accepts it; `None` without an oracle.
-        credit: its advantage, the mean if tokens have their own; `None` if it is not trained on.
         beside: the credit that other methods assign to it, by method, each in its own unit.
         token_credit: the first pieces of the reply with their credit, if tokens have their own.
-        outcomes: the outcomes of the episodes with this decision.
         alternatives: other replies at the same context.
         alternatives_left_out: the number of omitted alternatives.
         inherited: whether an earlier episode of the update contains the same decision.
-        calls, content: as in `CreditedReply`.
         messages: if tools are offered, the role and the text of the last new messages, including tool results.
         messages_left_out: the number of omitted new messages.
     """
@@ -87,20 +86,15 @@ class CreditedDecision:
     role: str
     event: str
     context: str
-    reply: str
     tokens: Number = 0
     reward: float = 0.0
     verdict: float | None = None
     valid: bool | None = None
-    credit: float | None = None
     beside: Mapping[str, float | None] = field(default_factory=dict)
     token_credit: tuple[tuple[str, float], ...] = ()
-    outcomes: tuple[float, ...] = ()
     alternatives: tuple[CreditedReply, ...] = ()
     alternatives_left_out: Number = 0
     inherited: bool = False
-    calls: tuple[str, ...] = ()
-    content: str = ""
     messages: tuple[tuple[str, str], ...] = ()
     messages_left_out: Number = 0
 
@@ -142,15 +136,15 @@ class CreditedEpisode:
         """
         try:
             return read(cls, parse_json(text, broken_text=True), "an episode")  # type: ignore[no-any-return]
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except ValueError as error:
             raise ValueError(
-                f"an episode with its credit must be written by CreditedEpisode.to_json, got {type(error).__name__}: "
-                f"{str(error)[:200]}; record it again."
+                f"an episode with its credit must be written by CreditedEpisode.to_json, got {str(error)[:200]}; "
+                "record it again."
             ) from None
 
     def shortened(self) -> CreditedEpisode:
         """Returns the episode with at most 64 decisions, 8 alternatives for each, shortened texts, no long state."""
-        kept = tuple(_shortened(one) for one in self.decisions[:_MAX_DECISIONS])
+        kept = tuple(_shortened_decision(one) for one in self.decisions[:_MAX_DECISIONS])
         state = self.state if len(self.state) <= _MAX_STATE else ""
         return replace(self, decisions=kept, decisions_left_out=len(self.decisions) - len(kept), state=state)
 
@@ -193,7 +187,6 @@ def credited_episode(
                 "decision without."
             )
     outcome = None if math.isnan(episode.outcome) else episode.outcome
-    requests = new_requests(interaction, episode) if interaction is not None else [None] * count
     decisions = tuple(
         _credited(
             decision,
@@ -206,7 +199,9 @@ def credited_episode(
             beside={name: given[decision.id] for name, given in (beside or {}).items() if decision.id in given},
             **_with_tools(decision, new, tokenizer),
         )
-        for place, (decision, own, new) in enumerate(zip(episode.decisions, credit, requests, strict=True))
+        for place, (decision, own, new) in enumerate(
+            zip(episode.decisions, credit, new_requests(interaction, episode), strict=True)
+        )
     )
     return CreditedEpisode(
         decisions=decisions,
@@ -268,7 +263,7 @@ def credited_episodes(
             reply=one.decision.action_text,
             outcomes=one.outcomes,
             credit=one_number(given.get(one.decision.id)),
-            **_calls(one.decision, offered_tools(interaction, one.decision), tokenizer),
+            **_calls(one.decision, _request(interaction, one.decision), tokenizer),
         )
     bucket = {one.decision.id: one.bucket for one in compared}
     found = []
@@ -294,8 +289,8 @@ def credited_episodes(
     return found
 
 
-def new_requests(interaction: Interaction[Any], episode: Episode) -> list[Request | None]:
-    """Returns the request of each decision with only its new messages; `None` if its state is not known.
+def new_requests(interaction: Interaction[Any] | None, episode: Episode) -> list[Request | None]:
+    """Returns the request of each decision with only its new messages; `None` if it is not known.
 
     New messages are those after the messages and the reply of the previous decision of the same event type.
     """
@@ -313,14 +308,8 @@ def new_requests(interaction: Interaction[Any], episode: Episode) -> list[Reques
     return found
 
 
-def offered_tools(interaction: Interaction[Any] | None, decision: Decision) -> Sequence[Mapping[str, Any]]:
-    """Returns the tools offered for a decision; none if they are not known."""
-    request = None if interaction is None else _request(interaction, decision)
-    return () if request is None else request.tools
-
-
-def _request(interaction: Interaction[Any], decision: Decision) -> Request | None:
-    if decision.state is None:  # the rollout is from elsewhere
+def _request(interaction: Interaction[Any] | None, decision: Decision) -> Request | None:
+    if interaction is None or decision.state is None:  # the rollout is from elsewhere
         return None
     return next((one for one in interaction.pending(decision.state) if one.event == decision.event), None)
 
@@ -332,17 +321,17 @@ def _with_tools(
     if new is None or not new.tools:
         return {}
     messages = tuple((str(message["role"]), _message_text(message)) for message in new.messages)
-    return {"messages": messages, **_calls(decision, new.tools, tokenizer)}
+    return {"messages": messages, **_calls(decision, new, tokenizer)}
 
 
 def _calls(
-    decision: Decision, tools: Sequence[Mapping[str, Any]], tokenizer: PreTrainedTokenizerBase | None
+    decision: Decision, request: Request | None, tokenizer: PreTrainedTokenizerBase | None
 ) -> Mapping[str, Any]:
-    """Returns the tool calls of a decision and its other text."""
-    if not tools:
+    """Returns the tool calls of a decision and its other text, if its request offers tools."""
+    if request is None or not request.tools:
         return {}
     text, ids, context = decision.action_text, decision.action_ids, decision.context_ids
-    said = read_tokens(tokenizer, text, ids, context, tools)
+    said = read_tokens(tokenizer, text, ids, context, request.tools)
     calls = tuple(
         call_in_words(call.name, call.written if call.why else call.arguments) for call in said.made if call.name
     )
@@ -392,7 +381,7 @@ def choose_episode(
             f"an update must be one of the recorded {', '.join(map(str, updates))}, got {update}; choose one of them."
         )
     if episode is None:
-        return max(found, key=_spread)
+        return max(found, key=_spread_of)
     if not 1 <= episode <= len(found):
         raise ValueError(
             f"an episode of update {wanted} must be from 1 to {len(found)}, got {episode}; choose one of them."
@@ -400,10 +389,12 @@ def choose_episode(
     return found[episode - 1]
 
 
-def _spread(episode: CreditedEpisode) -> float:
-    """Returns the range of the credits of an episode, including those of alternatives."""
-    credits = [one.credit for one in episode.decisions]
-    credits += [other.credit for one in episode.decisions for other in one.alternatives]
+def _spread_of(episode: CreditedEpisode) -> float:
+    return spread(other.credit for one in episode.decisions for other in (one, *one.alternatives))
+
+
+def spread(credits: Iterable[float | None]) -> float:
+    """Returns the range of the known credits; -1 without any."""
     known = [credit for credit in credits if credit is not None]
     return max(known) - min(known) if known else -1.0
 
@@ -471,35 +462,27 @@ def new_context(before: Sequence[Decision], decision: Decision) -> tuple[int, ..
     return decision.context_ids
 
 
-def _shortened(one: CreditedDecision) -> CreditedDecision:
-    kept = one.alternatives[:_MAX_ALTERNATIVES]
-    messages = one.messages[-_MAX_MESSAGES:]
+def _shortened_decision(one: CreditedDecision) -> CreditedDecision:
+    kept, messages = one.alternatives[:_MAX_ALTERNATIVES], one.messages[-_MAX_MESSAGES:]
     return replace(
-        one,
+        _shortened(one, _MAX_REPLY),
         context=cut(one.context, _MAX_CONTEXT),
         messages=tuple((role, cut(text, _MAX_CONTEXT)) for role, text in messages),
         messages_left_out=len(one.messages) - len(messages) + one.messages_left_out,
-        reply=cut(one.reply, _MAX_REPLY),
-        calls=_cut_calls(one.calls, _MAX_REPLY),
-        content=cut(one.content, _MAX_REPLY),
         token_credit=one.token_credit[:_MAX_TOKENS],
-        outcomes=one.outcomes[:_MAX_ALTERNATIVES],
-        alternatives=tuple(
-            replace(
-                other,
-                reply=cut(other.reply, _MAX_ALTERNATIVE),
-                calls=_cut_calls(other.calls, _MAX_ALTERNATIVE),
-                content=cut(other.content, _MAX_ALTERNATIVE),
-                outcomes=other.outcomes[:_MAX_ALTERNATIVES],
-            )
-            for other in kept
-        ),
+        alternatives=tuple(_shortened(other, _MAX_ALTERNATIVE) for other in kept),
         alternatives_left_out=len(one.alternatives) - len(kept) + one.alternatives_left_out,
     )
 
 
-def _cut_calls(calls: Sequence[str], most: int) -> tuple[str, ...]:
-    return tuple(cut(call, most) for call in calls[:_MAX_CALLS])
+def _shortened(one: R, most: int) -> R:
+    return replace(
+        one,
+        reply=cut(one.reply, most),
+        calls=tuple(cut(call, most) for call in one.calls[:_MAX_CALLS]),
+        content=cut(one.content, most),
+        outcomes=one.outcomes[:_MAX_ALTERNATIVES],
+    )
 
 
 def cut(text: str, most: int) -> str:

@@ -10,10 +10,9 @@ from typing import Any
 
 import yaml
 
-from hf_credit.evaluation.credit_tables import credit_table, decision_table
+from hf_credit.evaluation.credit_tables import credit_table, decision_table, ledger_table, read_ledger
 from hf_credit.evaluation.credited import CreditedEpisode
 from hf_credit.evaluation.episode_page import PAGE_FILE, rounded, write_episode_page
-from hf_credit.evaluation.ledger import ledger_table, read_ledger
 from hf_credit.evaluation.markdown import escaped, fenced, plain, table
 from hf_credit.evaluation.plots import LINES, learning_curves
 from hf_credit.evaluation.results import LABELS, SHARES, EvalResults, difference
@@ -139,17 +138,14 @@ def write_report(report: Report, folder: str | Path) -> Path:
 
 def _write_pages(report: Report, folder: Path) -> None:
     """Writes the page of the episode and of the others of its update, with links between them."""
-    assert report.episode is not None
     method = str(report.runs[0].config.get("method", "")) if report.runs else ""
-    episodes = list(report.episodes) or [report.episode]
+    episodes = report.episodes or [one for one in [report.episode] if one]
     shown = next((place for place, one in enumerate(episodes) if one is report.episode), 0)
     names = [PAGE_FILE if place == shown else f"episode_{place + 1}.html" for place in range(len(episodes))]
     for place, one in enumerate(episodes):
         title = f"{report.title}, update {one.update}, episode {place + 1} of {len(episodes)}"
-        others = [(str(at + 1), None if at == place else name) for at, name in enumerate(names)]
-        write_episode_page(
-            one, folder / names[place], title, method=method, others=others if len(episodes) > 1 else ()
-        )
+        links = [(str(at + 1), None if at == place else name) for at, name in enumerate(names)]
+        write_episode_page(one, folder / names[place], title, method=method, others=links if len(links) > 1 else ())
 
 
 def numbers(report: Report) -> dict[str, Any]:
@@ -208,28 +204,23 @@ def markdown(report: Report) -> str:
         parts.append("\n\n".join(report.notes))
     if report.runs:
         parts += ["## Training", _budget_table(report.runs), f"![Learning curves]({CURVES_FILE})", LINES]
-        ledgers = _ledgers(report.runs)
-        if ledgers:
+        if ledgers := _ledgers(report.runs):
             parts += ["## Budget", table(*ledger_table(ledgers, against=next(iter(ledgers)))), _LEDGER_LEGEND]
         parts += _credit(report)
         parts += ["## Last logged values", _last_table(report.runs)]
     parts += _settings(report.runs)
-    facts = [run for run in report.runs if run.facts.get("versions")]
-    if facts:
-        versions = facts[0].facts["versions"]
-        parts += ["## Versions", table(("package", "version"), [list(item) for item in versions.items()])]
+    if versions := next(filter(None, (run.facts.get("versions") for run in report.runs)), None):
+        parts += ["## Versions", table(("package", "version"), list(versions.items()))]
     return "\n\n".join(parts) + "\n"
 
 
 def _credit(report: Report) -> list[str]:
     """Returns the section on credit: by role and event type at the end of training, and of one episode."""
-    tables = {run.name: credit_table(run) for run in report.runs}
-    parts = [
-        part
-        for name, (header, rows) in tables.items()
-        if rows
-        for part in (f"## Credit of replies, {escaped(name)}", table(header, rows), _CREDIT_LEGEND)
-    ]
+    parts = []
+    for run in report.runs:
+        header, rows = credit_table(run)
+        if rows:
+            parts += [f"## Credit of replies, {escaped(run.name)}", table(header, rows), _CREDIT_LEGEND]
     if report.episode is not None:
         parts += [
             f"## An episode of update {report.episode.update}",
@@ -241,11 +232,9 @@ def _credit(report: Report) -> list[str]:
 
 def shown(name: str, interval: Interval) -> str:
     """Writes the mean of a metric with its interval for a table; shares are in percent."""
-    if name in SHARES:
-        mean, low, high = (f"{100 * value:.1f}" for value in (interval.mean, interval.low, interval.high))
-        mean = f"{mean}%"
-    else:
-        mean, low, high = (f"{value:.2f}" for value in (interval.mean, interval.low, interval.high))
+    values = (interval.mean, interval.low, interval.high)
+    mean, low, high = (f"{100 * value:.1f}" if name in SHARES else f"{value:.2f}" for value in values)
+    mean = f"{mean}%" if name in SHARES else mean
     return f"{mean} (one episode, no interval)" if math.isnan(interval.low) else f"{mean} [{low}, {high}]"
 
 
@@ -253,15 +242,13 @@ def results_rows(results: Mapping[str, EvalResults]) -> list[list[str]]:
     """Returns a row per metric: its label and each policy's mean with its interval. Endings that never occurred are
     omitted."""
     summaries = [one.summary() for one in results.values()]
-    names = list(dict.fromkeys(name for summary in summaries for name in summary))
     rows = []
-    for name in names:
+    for name in dict.fromkeys(name for summary in summaries for name in summary):
         intervals = [summary.get(name) for summary in summaries]
-        never = all(interval is None or interval.mean == 0 for interval in intervals)
-        if name.startswith("endings/") and name != "endings/invalid_action" and never:
-            continue
-        cells = ["-" if interval is None else shown(name, interval) for interval in intervals]
-        rows.append([LABELS.get(name, name), *cells])
+        ever = any(interval is not None and interval.mean != 0 for interval in intervals)
+        if ever or name == "endings/invalid_action" or not name.startswith("endings/"):
+            cells = ["-" if interval is None else shown(name, interval) for interval in intervals]
+            rows.append([LABELS.get(name, name), *cells])
     return rows
 
 
@@ -274,7 +261,10 @@ def _results_table(results: Mapping[str, EvalResults]) -> str:
 def _budget_table(runs: Sequence[Run]) -> str:
     budgets = {run.name: budget(run) for run in runs}
     names = list(dict.fromkeys(name for used in budgets.values() for name in used))
-    rows = [[name, *(_count(used.get(one)) for one in names)] for name, used in budgets.items()]
+    rows = [
+        [name, *("not recorded" if (n := used.get(one)) is None else f"{n:,.0f}" for one in names)]
+        for name, used in budgets.items()
+    ]
     return table(["run", *(name.replace("_", " ") for name in names)], rows)
 
 
@@ -286,9 +276,12 @@ def _ledgers(runs: Sequence[Run]) -> dict[str, Ledger]:
 
 def _last_table(runs: Sequence[Run]) -> str:
     names = sorted({name for run in runs for entry in run.log for name in entry} - {"step", "epoch"})
-    curves = {run.name: {name: run.curve(name)[1] for name in names} for run in runs}
-    kept = [name for name in names if any(curves[run.name][name] for run in runs)]
-    rows = [[name, *(_last(curves[run.name][name]) for run in runs)] for name in kept]
+    last = {name: [run.last(name) for run in runs] for name in names}
+    rows = [
+        [name, *("-" if one is None else rounded(one, ".4g") for one in values)]
+        for name, values in last.items()
+        if any(one is not None for one in values)
+    ]
     return table(["logged", *(run.name for run in runs)], rows)
 
 
@@ -296,27 +289,16 @@ def _signed(metric: str, value: float) -> str:
     return f"{100 * value:+.1f}" if metric in SHARES else f"{value:+.3f}"
 
 
-def _last(values: Sequence[float]) -> str:
-    return rounded(values[-1], ".4g") if values else "-"
-
-
-def _count(value: float | None) -> str:
-    return "not recorded" if value is None else f"{value:,.0f}"
-
-
 def _settings(runs: Sequence[Run]) -> list[str]:
     """Returns the settings of the first run, and the different settings of the others."""
-    parts, first = [], None
-    for run in runs:
-        if not run.config:
-            continue
-        if first is None:
-            first, shown_config, heading = run, dict(run.config), f"## Settings of {escaped(run.name)}"
-        else:
-            names = [*first.config, *(name for name in run.config if name not in first.config)]
-            different = [name for name in names if run.config.get(name) != first.config.get(name)]
-            shown_config = {name: run.config.get(name) for name in different}
-            heading = f"## Settings of {escaped(run.name)} that differ from {escaped(first.name)}"
-        written = yaml.safe_dump(shown_config, sort_keys=False, allow_unicode=True)
+    parts: list[str] = []
+    known = [run for run in runs if run.config]
+    for run in known:
+        config, heading, first = dict(run.config), f"## Settings of {escaped(run.name)}", known[0]
+        if run is not first:
+            heading += f" that differ from {escaped(first.name)}"
+            both = {name: (run.config.get(name), first.config.get(name)) for name in {**first.config, **config}}
+            config = {name: own for name, (own, other) in both.items() if own != other}
+        written = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
         parts += [heading, fenced(written, "yaml", most=1_000_000)]
     return parts

@@ -120,17 +120,15 @@ class EvalResults:
         """
         names = {name for record in self.records for name in record.values()}
         known = [name for name in LABELS if name in names]
-        found = {
-            name: mean_with_interval(list(self.values(name).values()), confidence, resamples)
-            for name in [*known, *sorted(names - set(known))]
-        }
-        return {name: within_shares(interval) if name in SHARES else interval for name, interval in found.items()}
+        found = {}
+        for name in [*known, *sorted(names - set(known))]:
+            interval = mean_with_interval(list(self.values(name).values()), confidence, resamples)
+            found[name] = within_shares(interval) if name in SHARES else interval
+        return found
 
     def to_json(self) -> str:
         """Writes the results as JSON, which `from_json` reads."""
-        return json.dumps(
-            {"about": dict(self.about), "records": [dataclasses.asdict(record) for record in self.records]}, indent=1
-        )
+        return json.dumps(dataclasses.asdict(self), indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> EvalResults:
@@ -141,8 +139,7 @@ class EvalResults:
         """
         try:
             values = parse_json(text, broken_text=True)
-            records = tuple(EpisodeRecord(**record) for record in values["records"])
-            return cls(records=records, about=values["about"])
+            return cls(records=tuple(EpisodeRecord(**one) for one in values["records"]), about=values["about"])
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(
                 f"results must be written by EvalResults.to_json, got {type(error).__name__}: {error}; evaluate the "

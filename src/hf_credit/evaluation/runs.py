@@ -7,6 +7,7 @@ import itertools
 import math
 import platform
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -62,16 +63,18 @@ class Run:
     @property
     def episodes(self) -> float | None:
         """The number of scored training episodes; `None` if it was not recorded."""
-        _, scored = self.curve("budget/scoring_events")
-        if scored:
-            return scored[-1]
         per_update = self.facts.get("episodes_per_update")  # from an earlier release
-        return None if per_update is None else per_update * self.updates
+        earlier = None if per_update is None else per_update * self.updates
+        return self.last("budget/scoring_events", earlier)
 
     def curve(self, name: str) -> tuple[list[int], list[float]]:
         """Returns the steps and values of the quantity logged as `name`."""
         points = [(entry["step"], entry[name]) for entry in self.log if is_number(entry.get(name))]
         return [int(step) for step, _ in points], [float(value) for _, value in points]
+
+    def last(self, name: str, otherwise: float | None = None) -> float | None:
+        """Returns the last value of the quantity logged as `name`."""
+        return next(reversed(self.curve(name)[1]), otherwise)
 
     def total(self, name: str) -> float:
         """Returns the sum over the run of a quantity that is logged once per generation.
@@ -82,9 +85,7 @@ class Run:
         steps, values = self.curve(name)
         often = self.facts.get("generations_per_update", 1)
         begun = [math.ceil(round(step * often, 6)) for step in [0, *steps]]
-        return sum(
-            (now - before) * value for (before, now), value in zip(itertools.pairwise(begun), values, strict=True)
-        )
+        return sum((after - n) * value for (n, after), value in zip(itertools.pairwise(begun), values, strict=True))
 
 
 def read_run(folder: str | Path, name: str | None = None) -> Run:
@@ -111,7 +112,11 @@ def read_run(folder: str | Path, name: str | None = None) -> Run:
             raise ValueError("another type than a mapping")
     except ValueError as error:
         raise ValueError(f"{CONFIG_FILE} and {FACTS_FILE} of {str(folder)!r} must be readable, got {error}.") from None
-    return Run(name=name or folder.resolve().name, config=redacted(config), facts=facts, log=_by_step(entries))
+    merged: dict[int, dict[str, Any]] = {}
+    for entry in entries:  # later ones of a step, such as after a resumption, override earlier ones
+        merged.setdefault(int(entry["step"]), {}).update(entry)
+    log = tuple(merged[step] for step in sorted(merged))
+    return Run(name=name or folder.resolve().name, config=redacted(config), facts=facts, log=log)
 
 
 def write_config(path: str | Path, values: Mapping[str, Any]) -> None:
@@ -133,10 +138,8 @@ def versions(packages: Iterable[str] = PACKAGES) -> dict[str, str]:
     """Returns the versions of Python and of the installed packages of a list."""
     found = {"python": platform.python_version()}
     for package in packages:
-        try:
+        with suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return found
 
 
@@ -170,14 +173,6 @@ def _entries(values: Any) -> list[dict[str, Any]]:
     if not isinstance(values, list) or not all(isinstance(one, dict) and is_number(one.get("step")) for one in values):
         raise ValueError("an entry without a step")
     return values
-
-
-def _by_step(entries: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
-    """Merges entries of the same step; later ones, such as after a resumption, override earlier ones."""
-    merged: dict[int, dict[str, Any]] = {}
-    for entry in entries:
-        merged.setdefault(int(entry["step"]), {}).update(entry)
-    return tuple(merged[step] for step in sorted(merged))
 
 
 def _text(path: Path) -> str:

@@ -18,7 +18,7 @@ from hf_credit.agents.program import DEFAULT_ROLE
 from hf_credit.boundary import Range, Worth, read
 from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.environments.tool_calls import marked, write_call
-from hf_credit.evaluation.credited import CreditedEpisode, credited_episodes
+from hf_credit.evaluation.credited import CreditedEpisode, credited_episodes, spread
 from hf_credit.extras import how_to_install
 from hf_credit.methods import DecisionCredit, Method
 from hf_credit.methods.base import one_number
@@ -140,11 +140,7 @@ class CreditedTraces:
     def largest_spread(self) -> int:
         """The index of the trace with the largest credit differences."""
 
-        def spread(credit: Sequence[DecisionCredit]) -> float:
-            known = [value for value in map(one_number, credit) if value is not None]
-            return max(known) - min(known) if known else -1.0
-
-        return max(range(len(self.traces)), key=lambda place: spread(self.credit[place]))
+        return max(range(len(self.traces)), key=lambda place: spread(map(one_number, self.credit[place])))
 
     def episode(self, place: int) -> CreditedEpisode:
         """Returns the view of a trace for `hf_credit.evaluation.episode_page`, with replies of other traces of its
@@ -254,14 +250,14 @@ def methods_of_traces(with_tokens: bool = True) -> list[str]:
 
 def _needs(method: Method, with_tokens: bool) -> list[str]:
     estimator: Any = method.estimator
-    critics = method.critics or hasattr(estimator, "critic_specs")
     wanted = {
+        **dict.fromkeys(sorted(getattr(estimator, "needs", frozenset()) - _GIVEN), True),
         "replays": getattr(method.collector, "replaying", False),
-        "a critic": critics,
+        "a critic": method.critics or hasattr(estimator, "critic_specs"),
         "episodes that are cut while they are played": method.wrap is not None,
         "tokens": getattr(estimator, "reads_tokens", False) and not with_tokens,
     }
-    return [*sorted(getattr(estimator, "needs", frozenset()) - _GIVEN), *(name for name, one in wanted.items() if one)]
+    return [name for name, needed in wanted.items() if needed]
 
 
 def _batch(traces: Sequence[Trace]) -> RolloutBatch:
@@ -318,14 +314,8 @@ def trace_of(row: Any, number: int, scored: bool = True) -> Trace:
         ending=Ending.FINISHED,
     )
     name = next((row[name] for name in _NAMES if isinstance(row.get(name), str)), str(number))
-    group = next((written([name, row[name]]) for name in _GROUPS if row.get(name) is not None), None)
-    return Trace(
-        line=number,
-        name=name,
-        group=written(["", start]) if group is None else group,
-        episode=episode,
-        with_tokens=with_tokens,
-    )
+    task = next(([name, row[name]] for name in _GROUPS if row.get(name) is not None), ["", start])
+    return Trace(line=number, name=name, group=written(task), episode=episode, with_tokens=with_tokens)
 
 
 Replies = tuple[list[dict[str, Any]], Any]
@@ -343,7 +333,8 @@ def _of_messages(row: Mapping[str, Any]) -> Replies:
         shown = shown_message(message)
         if message["role"] == "assistant":
             text, start = _text(message), before if start is None else start
-            replies.append(_reply(raw, text, before, offered, (int(context or "0", 16),), (0,)))
+            tokens = {"context_ids": (int(context or "0", 16),), "action_ids": (0,), "logprobs": None}
+            replies.append(_reply(raw, text, before, offered, **tokens))
             shown = {"role": "assistant", "content": text}
         before = (*before, written(shown))
         context = digest([context, shown])
@@ -367,40 +358,22 @@ def _of_turns(row: Mapping[str, Any]) -> Replies:
         raw = answers[0].get("message") or {}
         (message,) = canonical_messages([{"role": "assistant", **raw}])
         offered = written(turn.request.get("tools") or _called([message]))
-        context, action = (
-            read(_Ids, list(ids), "the tokens of a turn") for ids in (turn.prompt_token_ids, turn.completion_token_ids)
-        )
-        reply = _reply(raw, _text(message), before, offered, context, action)
+        tokens = {
+            "context_ids": read(_Ids, list(turn.prompt_token_ids), "the tokens of a turn"),
+            "action_ids": read(_Ids, list(turn.completion_token_ids), "the tokens of a turn"),
+            "logprobs": read(_Logprobs, list(turn.per_token_logps), "the log-probabilities of a turn"),
+        }
         learned = any(turn.loss_mask[len(turn.prompt_token_ids) :])
-        replies.append(
-            {
-                **reply,
-                "logprobs": read(_Logprobs, list(turn.per_token_logps), "the log-probabilities of a turn"),
-                "trained": learned,
-            }
-        )
+        replies.append(_reply(raw, _text(message), before, offered, **tokens, trained=learned))
     first = replies[0] if replies else {}
     return replies, first and (first["state"].messages or first["context_ids"])
 
 
-def _reply(
-    raw: Mapping[str, Any],
-    text: str,
-    before: tuple[str, ...],
-    offered: str,
-    context: tuple[int, ...],
-    action: tuple[int, ...],
-) -> dict[str, Any]:
+def _reply(raw: Mapping[str, Any], text: str, before: tuple[str, ...], offered: str, **more: Any) -> dict[str, Any]:
     name = raw.get("name")
     role = name if isinstance(name, str) and name else DEFAULT_ROLE
-    return {
-        "role": role,
-        "state": RecordedState(role=role, messages=before, tools=offered),
-        "context_ids": context,
-        "action_ids": action,
-        "logprobs": None,
-        "action_text": text,
-    }
+    state = RecordedState(role=role, messages=before, tools=offered)
+    return {"role": role, "state": state, "action_text": text, **more}
 
 
 def _shown(message: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from transformers.trainer_pt_utils import safe_globals
 
 from hf_credit.checkpoint_store import PREFIX
 from hf_credit.checkpoints import MANIFEST, flaw, latest_complete, make_room, write_manifest
-from hf_credit.evaluation.ledger import read_ledger
+from hf_credit.evaluation.credit_tables import read_ledger
 from hf_credit.evaluation.results import EvalResults
 from hf_credit.evaluation.runs import CONFIG_FILE, FACTS_FILE, LOG_FILE, TRAINER_STATE_FILE, Run, read_run
 from hf_credit.files import OwnFolder, copy, filled, move, replaced, write_json

@@ -16,7 +16,7 @@ import yaml
 from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 
 from hf_credit._version import __version__
-from hf_credit.evaluation.ledger import read_ledger
+from hf_credit.evaluation.credit_tables import read_ledger
 from hf_credit.evaluation.runs import Run, read_run, versions
 from hf_credit.files import OwnFolder
 from hf_credit.hub.client import connect
