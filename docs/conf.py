@@ -144,7 +144,7 @@ def write_reference(app: Sphinx) -> None:
         for name in names:
             home = importlib.import_module(name)
             body = f".. automodule:: {name}\n"
-            if getattr(home, "__all__", None):
+            if hasattr(home, "__all__") or name in ("hf_credit.bench", "hf_credit.diagnostics"):  # by `x as x`
                 body += "   :imported-members:\n"
             elif hasattr(home, "__path__"):
                 modules = [f"{name}.{one.name}" for one in pkgutil.iter_modules(home.__path__)]

@@ -7,8 +7,7 @@ import pytest
 
 from hf_credit.diagnostics.bucket_sampling import BucketPlan
 from hf_credit.diagnostics.diagnosis_report import numbers
-from hf_credit.diagnostics.policy import diagnose_policy
-from hf_credit.diagnostics.saved import Tasks, load_subject, replies_at_most
+from hf_credit.diagnostics.policy import Tasks, diagnose_policy, load_subject, replies_at_most
 from hf_credit.rollouts.capabilities import Oracled
 from hf_credit.rollouts.pulse import PULSE
 from hf_credit.tasks.spec import TaskSpec

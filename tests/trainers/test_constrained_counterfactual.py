@@ -16,8 +16,7 @@ from safetensors.torch import load_file
 
 from hf_credit import ConstrainedCounterfactualConfig, ConstrainedCounterfactualTrainer
 from hf_credit.diagnostics.bucket_sampling import BucketPlan
-from hf_credit.diagnostics.policy import diagnose_training
-from hf_credit.diagnostics.saved import Tasks, load_subject
+from hf_credit.diagnostics.policy import Tasks, diagnose_training, load_subject
 from hf_credit.methods.cvt import LIMITS, replacement_of, verified_success
 from hf_credit.methods.memory import to_plain
 from hf_credit.oracles.evidence_play import EvidenceOracle

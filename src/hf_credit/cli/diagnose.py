@@ -109,9 +109,15 @@ def diagnose(
     be_quiet()  # before the imports that print warnings
     from hf_credit.diagnostics import diagnosis_report as report
     from hf_credit.diagnostics.bucket_sampling import BucketPlan
-    from hf_credit.diagnostics.policy import diagnose_policy, diagnose_training
+    from hf_credit.diagnostics.policy import (
+        Tasks,
+        diagnose_policy,
+        diagnose_training,
+        load_subject,
+        replies_at_most,
+        training_replies_at_most,
+    )
     from hf_credit.diagnostics.replay_walks import diagnose_replays
-    from hf_credit.diagnostics.saved import Tasks, load_subject, replies_at_most, training_replies_at_most
     from hf_credit.evaluation.plots import require_matplotlib
     from hf_credit.evaluation.statistics import mean_interval
     from hf_credit.rollouts.capabilities import Oracled

@@ -3,100 +3,50 @@
 They need no model and no episodes. `hf_credit.diagnostics.bucket_sampling` samples their inputs from a policy.
 """
 
-from hf_credit.diagnostics.beliefs import (
-    BeliefDeviation,
-    BeliefPotential,
-    CutQuality,
-    belief_deviation,
-    belief_potential,
-    cut_quality,
-)
-from hf_credit.diagnostics.constraints import (
-    ConstraintViolation,
-    DetectorErrors,
-    HackRate,
-    KLCompliance,
-    constraint_violation,
-    detector_errors,
-    discounted_cost,
-    hack_rate,
-    kl_compliance,
-)
-from hf_credit.diagnostics.contribution import VoteContribution, free_rider_index, vote_contribution
-from hf_credit.diagnostics.evidence import EvidenceF1, evidence_f1
-from hf_credit.diagnostics.fidelity import (
-    Fidelity,
-    FidelityStatus,
-    credit_fidelity,
-    fidelity_interval,
-    target_advantages,
-)
-from hf_credit.diagnostics.influence import Influence, influence, influence_by_chance, response_symbol
-from hf_credit.diagnostics.interventions import (
-    InterventionValidity,
-    Overlap,
-    PCCCFidelity,
-    intervention_validity,
-    overlap,
-    pccc_fidelity,
-)
-from hf_credit.diagnostics.replays import ReplayBlock, ReplayGain, replay_gain
-from hf_credit.diagnostics.success import (
-    mean_pass_at_k,
-    mean_score,
-    pass_at_k,
-    pass_at_k_by_instance,
-    seed_averaged_difference,
-)
-from hf_credit.diagnostics.taxonomy import Failure, failure_category
-from hf_credit.diagnostics.variance import ContextVariance, context_variance
-
-__all__ = [
-    "BeliefDeviation",
-    "BeliefPotential",
-    "ConstraintViolation",
-    "ContextVariance",
-    "CutQuality",
-    "DetectorErrors",
-    "EvidenceF1",
-    "Failure",
-    "Fidelity",
-    "FidelityStatus",
-    "HackRate",
-    "Influence",
-    "InterventionValidity",
-    "KLCompliance",
-    "Overlap",
-    "PCCCFidelity",
-    "ReplayBlock",
-    "ReplayGain",
-    "VoteContribution",
-    "belief_deviation",
-    "belief_potential",
-    "constraint_violation",
-    "context_variance",
-    "credit_fidelity",
-    "cut_quality",
-    "detector_errors",
-    "discounted_cost",
-    "evidence_f1",
-    "failure_category",
-    "fidelity_interval",
-    "free_rider_index",
-    "hack_rate",
-    "influence",
-    "influence_by_chance",
-    "intervention_validity",
-    "kl_compliance",
-    "mean_pass_at_k",
-    "mean_score",
-    "overlap",
-    "pass_at_k",
-    "pass_at_k_by_instance",
-    "pccc_fidelity",
-    "replay_gain",
-    "response_symbol",
-    "seed_averaged_difference",
-    "target_advantages",
-    "vote_contribution",
-]
+from hf_credit.diagnostics.beliefs import BeliefDeviation as BeliefDeviation
+from hf_credit.diagnostics.beliefs import BeliefPotential as BeliefPotential
+from hf_credit.diagnostics.beliefs import CutQuality as CutQuality
+from hf_credit.diagnostics.beliefs import belief_deviation as belief_deviation
+from hf_credit.diagnostics.beliefs import belief_potential as belief_potential
+from hf_credit.diagnostics.beliefs import cut_quality as cut_quality
+from hf_credit.diagnostics.constraints import ConstraintViolation as ConstraintViolation
+from hf_credit.diagnostics.constraints import DetectorErrors as DetectorErrors
+from hf_credit.diagnostics.constraints import HackRate as HackRate
+from hf_credit.diagnostics.constraints import KLCompliance as KLCompliance
+from hf_credit.diagnostics.constraints import constraint_violation as constraint_violation
+from hf_credit.diagnostics.constraints import detector_errors as detector_errors
+from hf_credit.diagnostics.constraints import discounted_cost as discounted_cost
+from hf_credit.diagnostics.constraints import hack_rate as hack_rate
+from hf_credit.diagnostics.constraints import kl_compliance as kl_compliance
+from hf_credit.diagnostics.contribution import VoteContribution as VoteContribution
+from hf_credit.diagnostics.contribution import free_rider_index as free_rider_index
+from hf_credit.diagnostics.contribution import vote_contribution as vote_contribution
+from hf_credit.diagnostics.evidence import EvidenceF1 as EvidenceF1
+from hf_credit.diagnostics.evidence import evidence_f1 as evidence_f1
+from hf_credit.diagnostics.fidelity import Fidelity as Fidelity
+from hf_credit.diagnostics.fidelity import FidelityStatus as FidelityStatus
+from hf_credit.diagnostics.fidelity import credit_fidelity as credit_fidelity
+from hf_credit.diagnostics.fidelity import fidelity_interval as fidelity_interval
+from hf_credit.diagnostics.fidelity import target_advantages as target_advantages
+from hf_credit.diagnostics.influence import Influence as Influence
+from hf_credit.diagnostics.influence import influence as influence
+from hf_credit.diagnostics.influence import influence_by_chance as influence_by_chance
+from hf_credit.diagnostics.influence import response_symbol as response_symbol
+from hf_credit.diagnostics.interventions import InterventionValidity as InterventionValidity
+from hf_credit.diagnostics.interventions import Overlap as Overlap
+from hf_credit.diagnostics.interventions import PCCCFidelity as PCCCFidelity
+from hf_credit.diagnostics.interventions import intervention_validity as intervention_validity
+from hf_credit.diagnostics.interventions import overlap as overlap
+from hf_credit.diagnostics.interventions import pccc_fidelity as pccc_fidelity
+from hf_credit.diagnostics.replays import ReplayBlock as ReplayBlock
+from hf_credit.diagnostics.replays import ReplayGain as ReplayGain
+from hf_credit.diagnostics.replays import replay_gain as replay_gain
+from hf_credit.diagnostics.success import mean_pass_at_k as mean_pass_at_k
+from hf_credit.diagnostics.success import mean_score as mean_score
+from hf_credit.diagnostics.success import pass_at_k as pass_at_k
+from hf_credit.diagnostics.success import pass_at_k_by_instance as pass_at_k_by_instance
+from hf_credit.diagnostics.success import seed_averaged_difference as seed_averaged_difference
+from hf_credit.diagnostics.taxonomy import Failure as Failure
+from hf_credit.diagnostics.taxonomy import failure_category as failure_category
+from hf_credit.diagnostics.variance import ContextVariance as ContextVariance
+from hf_credit.diagnostics.variance import context_variance as context_variance

@@ -72,11 +72,7 @@ def _state_potential(
         raise ValueError("a state needs an answer if alpha is 0, got none; sample one, or raise alpha.")
     belief = {hypothesis: (answers[hypothesis] + alpha) / total for hypothesis in support}
     distance = sum(abs(share - (hypothesis in possible) / len(possible)) for hypothesis, share in belief.items())
-    return (
-        math.inf if belief[truth] == 0 else -math.log(belief[truth]),
-        math.log(len(possible)),
-        distance,
-    )
+    return math.inf if belief[truth] == 0 else -math.log(belief[truth]), math.log(len(possible)), distance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,12 +182,8 @@ def belief_deviation(
         right.append(bool(_likeliest(belief) & _likeliest(label)))
     if not right:
         return BeliefDeviation(deviation=math.nan, accuracy=math.nan, calibration_error=math.nan, n=0)
-    return BeliefDeviation(
-        deviation=fmean(divergences),
-        accuracy=fmean(right),
-        calibration_error=_calibration_error(confidences, right, bins),
-        n=len(right),
-    )
+    error = _calibration_error(confidences, right, bins)
+    return BeliefDeviation(deviation=fmean(divergences), accuracy=fmean(right), calibration_error=error, n=len(right))
 
 
 def _divergence(label: Distribution, belief: Distribution) -> float:

@@ -121,7 +121,6 @@ def assigned_credit(
     method: Method | str,
     context: MethodContext | None = None,
     replays: int | None = None,
-    memory: Any = None,
 ) -> list[list[float]]:
     """Computes the credit of each `replayed` candidate of each bucket with the method's estimator.
 
@@ -133,7 +132,6 @@ def assigned_credit(
         context: provides critics, if the method needs them.
         replays: the number of replays of each candidate that credit is computed from, the first ones; all if `None`.
             Training has one or a few, while target advantages need many.
-        memory: the method's memory; by default that before the first update.
 
     Returns:
         For each bucket, the credit of each candidate; NaN for a candidate without credit, for example if it is the
@@ -154,7 +152,7 @@ def assigned_credit(
     collected = collected_from(seen)
     if not collected.rollouts:
         return [[] for _ in buckets]
-    credit = method.estimator(collected, context or LocalContext(), method.memory if memory is None else memory)
+    credit = method.estimator(collected, context or LocalContext(), method.memory)
     credits = [[one_number(credit.decisions.get(name)) for name in names] for names in collected.candidates]
     return [[math.nan if one is None else one for one in of_bucket] for of_bucket in credits]
 
@@ -165,11 +163,10 @@ def standard_methods(buckets: Sequence[Bucket], trained: Method | None = None) -
     These are the method that the policy was trained with, C3, MAGRPO, outcome reward, and VPR if an oracle judged
     candidates.
     """
-    names = ["replay_loo", "magrpo"]
     judged = any(action.verdict is not None for bucket in buckets for action in bucket.candidates)
-    names += [*(["verifiable_process"] if judged else []), "outcome_reward"]
+    names = ["replay_loo", "magrpo", *(["verifiable_process"] if judged else []), "outcome_reward"]
     found = {} if trained is None else {trained.name: trained}
-    return {**found, **{name: methods.make(name) for name in names if name not in found}}
+    return found | {name: methods.make(name) for name in names if name not in found}
 
 
 def bucket_targets(buckets: Sequence[Bucket], truth: Truth = "estimated", skip: int = 0) -> list[list[float]]:
@@ -216,14 +213,21 @@ def bucket_fidelity(
         ValueError: as `assigned_credit` and `bucket_targets`.
     """
     credits = assigned_credit(buckets, method, context, replays)
-    targets = bucket_targets(buckets, truth, 0 if truth == "exact" or replays is None else replays)
-    return credit_fidelity(*known_pairs(credits, targets))
+    return credit_fidelity(*credit_and_targets(buckets, credits, truth, replays))
 
 
-def known_pairs(
-    credits: Sequence[Sequence[float]], targets: Sequence[Sequence[float]]
+def credit_and_targets(
+    buckets: Sequence[Bucket], credits: Sequence[Sequence[float]], truth: Truth, replays: int | None = None
 ) -> tuple[list[list[float]], list[list[float]]]:
-    """Returns both without the candidates whose credit or target is NaN."""
+    """Returns credits and their targets, without candidates that lack one.
+
+    Args:
+        credits: from `assigned_credit`.
+        truth: as in `bucket_targets`.
+        replays: the number of replays that credit was computed from; estimated targets use the others. All use all
+            if `None`.
+    """
+    targets = bucket_targets(buckets, truth, 0 if truth == "exact" or replays is None else replays)
     pairs = [
         [pair for pair in zip(own, theirs, strict=True) if not any(map(math.isnan, pair))]
         for own, theirs in zip(credits, targets, strict=True)
@@ -256,12 +260,9 @@ def with_exact_values(
     Raises:
         ValueError: a bucket has no state, or as `exact_values`.
     """
-    for bucket in buckets:
-        if bucket.state is None:
-            raise ValueError(
-                "exact values need buckets with states, got a bucket without, as in files; sample it again."
-            )
     states = [bucket.state for bucket in buckets]
+    if None in states:
+        raise ValueError("exact values need buckets with states, got a bucket without, as in files; sample it again.")
     found = exact_values(interaction, chat, model, states, max_new_tokens=max_new_tokens, **options) if states else []
     valued = []
     for bucket, values in zip(buckets, found, strict=True):

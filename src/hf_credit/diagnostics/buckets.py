@@ -6,8 +6,8 @@ replays, so the estimator of any method can credit the candidates.
 
 from __future__ import annotations
 
-import dataclasses
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -130,7 +130,7 @@ class Bucket:
         """
         try:
             values = parse_json(text, broken_text=True)
-            read = _Tokens()
+            read = Counter[str]()
             values["before"] = _decisions(values.get("before", ()), (), read)
             for name in ("candidates", "value_only"):
                 values[name] = tuple(_action(action, values["before"], read) for action in values[name])
@@ -145,9 +145,7 @@ class Bucket:
 
 def save_buckets(buckets: Iterable[Bucket], path: str | Path) -> Path:
     """Writes buckets as JSON lines; `load_buckets` reads them."""
-    path = Path(path)
-    write(path, "".join(f"{bucket.to_json()}\n" for bucket in buckets))
-    return path
+    return write(path, "".join(f"{bucket.to_json()}\n" for bucket in buckets))
 
 
 def load_buckets(path: str | Path) -> list[Bucket]:
@@ -158,8 +156,8 @@ def load_buckets(path: str | Path) -> list[Bucket]:
         OSError: the file cannot be read.
     """
     buckets: list[Bucket] = []
-    lines = read_text(path, _MAX_BYTES).removesuffix("\n").split("\n")
-    for number, line in enumerate(lines if lines != [""] else [], start=1):
+    text = read_text(path, _MAX_BYTES)
+    for number, line in enumerate(text.removesuffix("\n").split("\n") if text else (), start=1):
         try:
             buckets.append(Bucket.from_json(line))
         except ValueError as error:
@@ -169,30 +167,14 @@ def load_buckets(path: str | Path) -> list[Bucket]:
 
 def _action_values(action: Action, before: Sequence[Decision]) -> dict[str, Any]:
     replays = [
-        {
-            "outcome": one.outcome,
-            "ending": one.ending,
-            "metrics": dict(one.metrics),
-            "decisions": _decision_values(one.decisions, before),
-        }
+        {"outcome": one.outcome, "ending": one.ending, "metrics": dict(one.metrics)}
+        | {"decisions": _decision_values(one.decisions, before)}
         for one in action.replays
     ]
     return {**vars(action), "replays": replays}
 
 
-class _Tokens:
-    """Counts the tokens of contexts, so that a small file cannot become a large bucket."""
-
-    def __init__(self) -> None:
-        self.read = 0
-
-    def add(self, context: tuple[int, ...]) -> None:
-        self.read += len(context)
-        if self.read > _MAX_TOKENS:
-            raise ValueError(f"its contexts must have at most {_MAX_TOKENS} tokens in total, got more")
-
-
-def _action(values: Mapping[str, Any], before: Sequence[Decision], read: _Tokens) -> Action:
+def _action(values: Mapping[str, Any], before: Sequence[Decision], read: Counter[str]) -> Action:
     replays = tuple(
         Episode(
             decisions=_decisions(one["decisions"], before, read),
@@ -212,30 +194,32 @@ def _decision_values(decisions: Sequence[Decision], before: Sequence[Decision]) 
     written = []
     last = {decision.event: (place, decision) for place, decision in enumerate(before)}
     for place, decision in enumerate(decisions, start=len(before)):
-        continues: int | None = None
-        known: tuple[int, ...] = ()
+        context, continues = decision.context_ids, None
         if decision.event in last:
             earlier, one = last[decision.event]
             known = one.context_ids + one.action_ids
-            continues = earlier if decision.context_ids[: len(known)] == known else None
-        own: dict[str, Any] = {
-            "continues": continues,
-            "context_ids": decision.context_ids if continues is None else decision.context_ids[len(known) :],
-            "verdict": None if decision.verdict is None else dataclasses.asdict(decision.verdict),
-        }
-        written.append({**{name: getattr(decision, name) for name in _KEPT}, **own})
+            if context[: len(known)] == known:
+                context, continues = context[len(known) :], earlier
+        verdict = None if decision.verdict is None else vars(decision.verdict)
+        own = {"continues": continues, "context_ids": context, "verdict": verdict}
+        written.append({name: getattr(decision, name) for name in _KEPT} | own)
         last[decision.event] = place, decision
     return written
 
 
-def _decisions(values: Iterable[Mapping[str, Any]], before: Sequence[Decision], read: _Tokens) -> tuple[Decision, ...]:
+def _decisions(
+    values: Iterable[Mapping[str, Any]], before: Sequence[Decision], read: Counter[str]
+) -> tuple[Decision, ...]:
+    """Returns decisions of plain values. Counts the tokens read, so that a small file cannot become a large bucket."""
     found: list[Decision] = []
     for one in values:
         context = tuple(one["context_ids"])
         if one["continues"] is not None:
             earlier = [*before, *found][one["continues"]]
             context = earlier.context_ids + earlier.action_ids + context
-        read.add(context)
+        read["tokens"] += len(context)
+        if read["tokens"] > _MAX_TOKENS:
+            raise ValueError(f"its contexts must have at most {_MAX_TOKENS} tokens in total, got more")
         own: dict[str, Any] = {
             "context_ids": context,
             "action_ids": tuple(one["action_ids"]),

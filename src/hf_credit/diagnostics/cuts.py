@@ -27,13 +27,7 @@ def played_on(truncated: Truncated[Any], chat: Chat, episodes: Sequence[Episode]
         episodes: its episodes; those that were not cut are skipped.
     """
     return [
-        replay_from(
-            truncated.inner,
-            chat,
-            uncut(episode),
-            len(episode.decisions) - 1,
-            reply=episode.decisions[-1],
-        )
+        replay_from(truncated.inner, chat, uncut(episode), len(episode.decisions) - 1, reply=episode.decisions[-1])
         for episode in episodes
         if episode.ending == Ending.CUT
     ]

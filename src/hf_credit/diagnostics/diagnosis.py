@@ -12,8 +12,7 @@ from hf_credit.diagnostics.bucket_credit import (
     OnlyInTrainingError,
     Truth,
     assigned_credit,
-    bucket_targets,
-    known_pairs,
+    credit_and_targets,
     standard_methods,
 )
 from hf_credit.diagnostics.buckets import Bucket
@@ -28,12 +27,7 @@ from hf_credit.rollouts.method_context import MethodContext
 
 T = TypeVar("T")
 
-TRUTHS = {
-    "shared": "same returns",
-    "apart": "other replays",
-    "exact": "exact",
-    "exact_first": "exact, first replays",
-}
+TRUTHS = {"shared": "same returns", "apart": "other replays", "exact": "exact", "exact_first": "exact, first replays"}
 """The targets of fidelity, and their names in tables."""
 
 ALL = "all events"
@@ -200,8 +194,7 @@ def _credit(
     first = assigned_credit(buckets, method, context, credit_replays) if len(kinds) > 1 else whole
     fidelity, status = {}, {}
     for kind, (truth, replays) in kinds.items():
-        targets = bucket_targets(buckets, truth, 0 if truth == "exact" or replays is None else replays)
-        pairs = known_pairs(whole if replays is None else first, targets)
+        pairs = credit_and_targets(buckets, whole if replays is None else first, truth, replays)
         fidelity[kind] = fidelity_interval(*pairs)
         status[kind] = str(credit_fidelity(*pairs).status)
     known = [[credit for credit in own if not math.isnan(credit)] for own in whole]

@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from hf_credit.diagnostics.bucket_credit import assigned_credit, bucket_targets, known_pairs
+from hf_credit.diagnostics.bucket_credit import assigned_credit, credit_and_targets
 from hf_credit.diagnostics.diagnosis import ALL, TRUTHS, Diagnosis, EventDiagnosis
 from hf_credit.diagnostics.taxonomy import Failure
 from hf_credit.evaluation.plots import COLOURS, require_matplotlib, save
@@ -56,9 +56,9 @@ def _scatter(axis: Any, one: Diagnosis, event: str) -> None:
     buckets = [bucket for bucket in one.buckets if bucket.event == event]
     exact = any(bucket.exact is not None for bucket in buckets)
     compared = [bucket for bucket in buckets if len(bucket.replayed) > 1]
-    targets = bucket_targets(compared, "exact" if exact else "estimated")
-    pairs = known_pairs(targets, assigned_credit(compared, "replay_loo"))
-    axis.scatter(*(list(chain.from_iterable(side)) for side in pairs), s=12, alpha=0.4, color=COLOURS[0])
+    credit = assigned_credit(compared, "replay_loo")
+    credits, targets = credit_and_targets(compared, credit, "exact" if exact else "estimated")
+    axis.scatter([*chain(*targets)], [*chain(*credits)], s=12, alpha=0.4, color=COLOURS[0])
     axis.set_xlabel(f"target advantage ({'exact' if exact else 'estimated from the same returns'})")
     axis.set_ylabel("C3's credit")
     axis.set_title(_label(one.name), fontsize="medium")

@@ -99,10 +99,7 @@ def credit_fidelity(credits: Sequence[Sequence[float]], targets: Sequence[Sequen
     if not pairs:
         return Fidelity(rho=math.nan, status=FidelityStatus.TOO_FEW, **counted)
     assigned, target = (_ties(np.concatenate([pair[side] for pair in pairs])) for side in (0, 1))
-    for values, status in (
-        (assigned, FidelityStatus.CONSTANT_CREDITS),
-        (target, FidelityStatus.CONSTANT_TARGETS),
-    ):
+    for values, status in ((assigned, FidelityStatus.CONSTANT_CREDITS), (target, FidelityStatus.CONSTANT_TARGETS)):
         if not np.ptp(values):
             return Fidelity(rho=math.nan, status=status, **counted)
     circular = all(abs(own.mean()) <= 1e-9 * max(np.abs(own).max(), 1e-300) for _, own in pairs)

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 EMPTY, OTHER = "EMPTY", "OTHER"
 _MAX_CHARACTERS, _DIGITS = 256, 16
@@ -141,6 +140,5 @@ def _symbols(responses: Responses, vocabulary: int) -> list[list[list[str]]]:
 
 def _shuffled(bucket: Sequence[Sequence[str]], draws: np.random.Generator) -> list[list[str]]:
     symbols = [symbol for own in bucket for symbol in own]
-    order: NDArray[np.int64] = draws.permutation(len(symbols))
-    places = iter(order.tolist())
+    places = iter(draws.permutation(len(symbols)).tolist())
     return [[symbols[next(places)] for _ in own] for own in bucket]

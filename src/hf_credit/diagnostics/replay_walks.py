@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+
 from hf_credit.critics.inputs import policy_inputs
 from hf_credit.diagnostics.policy import Critic, Subject
 from hf_credit.diagnostics.replays import ReplayGain, replay_gain
@@ -115,7 +117,8 @@ def episodes_gain(
         [reward + after - value for reward, value, after in zip(paid, own, [*own[1:], 0.0], strict=True)]
         for paid, own in zip(rewards, values, strict=True)
     ]
-    decisions = [one for walk in walks for step in walk for one in step if not one.observed]
+    trained = [[[one for one in step if not one.observed] for step in walk] for walk in walks]
+    decisions = [one for walk in trained for step in walk for one in step]
     known = [one.logprobs for one in decisions] if logprobs is None else list(logprobs(decisions))
     if any(one is None for one in known):
         raise ValueError(
@@ -124,13 +127,10 @@ def episodes_gain(
         )
     rest = iter(known)
     spreads = [
-        [
-            sum(max(-math.expm1(token), 0.0) for one in step if not one.observed for token in next(rest) or ())
-            for step in walk
-        ]
-        for walk in walks
+        [sum(max(-math.expm1(token), 0.0) for _ in step for token in next(rest) or ()) for step in walk]
+        for walk in trained
     ]
-    tokens = [[float(sum(len(one.action_ids) for one in step if not one.observed)) for step in walk] for walk in walks]
+    tokens = [[float(sum(len(one.action_ids) for one in step)) for step in walk] for walk in trained]
     return replay_gain(deltas, spreads, tokens, **measured), _explained(values, returns)
 
 
@@ -186,7 +186,6 @@ def _means(walks: Sequence[Sequence[Sequence[Decision]]], returns: Sequence[Sequ
 
 
 def _explained(values: Sequence[Sequence[float]], returns: Sequence[Sequence[float]]) -> float:
-    predictions, targets = ([one for own in rows for one in own] for rows in (values, returns))
-    mean = fmean(targets) if targets else 0.0
-    spread = sum((one - mean) ** 2 for one in targets)
-    return 1 - sum((a - b) ** 2 for a, b in zip(predictions, targets, strict=True)) / spread if spread else math.nan
+    predictions, targets = (np.array([*itertools.chain(*rows)]) for rows in (values, returns))
+    spread = targets.var() if len(targets) else 0.0
+    return float(1 - np.mean((predictions - targets) ** 2) / spread) if spread else math.nan

@@ -7,6 +7,7 @@ compared with replays or exact values of the same decisions. This works for ever
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -123,7 +124,6 @@ def training_credit(
     *,
     name: str = "policy",
     exact: Advantages | None = None,
-    memory: Any = None,
     about: Mapping[str, Any] | None = None,
 ) -> TrainingDiagnosis:
     """Plays one update with a method, credits it, and compares the credit with the advantages of its decisions.
@@ -136,7 +136,6 @@ def training_credit(
         plan: the number of decisions to draw (`buckets`) and their `events`, the replays of each (`replays`), and the
             further replies at its context for the baseline (`value_actions`), each replayed as often.
         exact: computes exact advantages instead of replays: see `exact_advantages`.
-        memory: the method's memory; by default that before the first update.
 
     Raises:
         ValueError: the method does not fit the Interaction or needs a trainer, there are no value-only actions, or no
@@ -148,10 +147,9 @@ def training_credit(
     if exact is None and not plan.value_actions:
         raise ValueError("value_actions must be at least 1 for the baseline of replays, got 0; raise it.")
     method = method.bind(context.interaction)
-    memory = method.memory if memory is None else memory
     spent = context.ledger
-    collected = method.collector(rows, context, memory)
-    found = credited_decisions(collected, method.estimator(collected, context, memory))
+    collected = method.collector(rows, context, method.memory)
+    found = credited_decisions(collected, method.estimator(collected, context, method.memory))
     events = list(dict.fromkeys(one.decision.event for one in found))
     if plan.events and not set(plan.events) & set(events):
         raise ValueError(
@@ -160,12 +158,9 @@ def training_credit(
         )
     found = [one for one in found if not plan.events or one.decision.event in plan.events]
     drawn = sorted(stream(plan.seed, "training credit").sample(range(len(found)), min(plan.buckets, len(found))))
-    cost, sound = Ledger(), drawn
-    if exact is not None:
-        values = exact([found[place] for place in drawn])
-    else:
-        sound = [place for place in drawn if _can_be_replayed(context.engine, found[place])]
-        values, cost = replayed_advantages(context.engine, [found[place] for place in sound], plan)
+    sound = [place for place in drawn if exact or _can_be_replayed(context.engine, found[place])]
+    asked = [found[place] for place in sound]
+    values, cost = (exact(asked), Ledger()) if exact else replayed_advantages(context.engine, asked, plan)
     known = dict(zip(sound, values, strict=True))
     targets = [known.get(place, math.nan) for place in range(len(found))]
     return TrainingDiagnosis(
@@ -199,21 +194,20 @@ def credit_quality(
         resamples: the number of bootstrap resamples of the intervals; 0 computes none.
     """
     known = [(one, target) for one, target in zip(decisions, targets, strict=True) if not math.isnan(target)]
-    by_instance: dict[int, list[tuple[float, float]]] = {}
-    for one, target in known:
-        by_instance.setdefault(one.instance, []).append((one.credit, target))
-    by_context: dict[tuple[str, tuple[int, ...]], list[float]] = {}
+    pairs = np.array([(one.credit, target) for one, target in known], dtype=np.float64).reshape(-1, 2)
+    by_instance, by_context = defaultdict(list), defaultdict(list)
+    for place, (one, _) in enumerate(known):
+        by_instance[one.instance].append(place)
     for one in decisions:
-        by_context.setdefault((one.decision.event, one.decision.context_ids), []).append(one.credit)
-    instances = [np.asarray(pairs, dtype=np.float64) for pairs in by_instance.values()]
-    pool = np.concatenate(instances) if instances else np.zeros((0, 2))
-    clusters = instances if instances and resamples else [pool]  # a single cluster is not resampled
+        by_context[one.decision.event, one.decision.context_ids].append(one.credit)
+    # A single cluster is not resampled.
+    clusters = [pairs[places] for places in by_instance.values()] if known and resamples else [pairs]
     fidelity, squared = (
-        replace(clustered_interval(clusters, measure, resamples=max(resamples, 1)), n=len(instances))
+        replace(clustered_interval(clusters, measure, resamples=max(resamples, 1)), n=len(by_instance))
         for measure in (rank_correlations, _squared_errors)
     )
     # One pool, as buckets would omit decisions that are the only one at their context.
-    status = credit_fidelity([[one.credit for one, _ in known]], [[target for _, target in known]]).status
+    status = credit_fidelity([pairs[:, 0]], [pairs[:, 1]]).status
     return TrainingCredit(
         event=event,
         credited=len(decisions),
@@ -238,12 +232,13 @@ def replayed_advantages(
         plan: as in `decision_buckets`.
     """
     buckets, places, cost = decision_buckets(engine, [(one.episode, one.index) for one in decisions], plan)
-    values = [
-        dict(zip((action.text for action in bucket.replayed), own, strict=True))
-        for bucket, own in zip(buckets, bucket_targets(buckets), strict=True)
-    ]
-    pairs = zip(places, decisions, strict=True)
-    return [values[place].get(one.decision.action_text, math.nan) for place, one in pairs], cost
+    values = {
+        (place, action.text): target
+        for place, (bucket, own) in enumerate(zip(buckets, bucket_targets(buckets), strict=True))
+        for action, target in zip(bucket.replayed, own, strict=True)
+    }
+    keys = zip(places, (one.decision.action_text for one in decisions), strict=True)
+    return [values.get(key, math.nan) for key in keys], cost
 
 
 def exact_advantages(
@@ -267,14 +262,13 @@ def exact_advantages(
     Raises:
         ValueError: as `exact_values`.
     """
-    own = [one.decision for one in decisions]
-    states = list(dict.fromkeys(one.state for one in own))
+    states = list(dict.fromkeys(one.decision.state for one in decisions))
     was_training = model.training
     options["max_new_tokens"] = max_new_tokens
     values = exact_values(interaction, chat, model, states, **options) if states else []
     found = dict(zip(states, values, strict=True))
     model.train(was_training)
-    known = [(found[one.state], one.action_text) for one in own]
+    known = [(found[one.decision.state], one.decision.action_text) for one in decisions]
     return [value.advantage(text) if text in value.values else math.nan for value, text in known]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -65,7 +66,6 @@ class ExactPlay(Generic[S]):
         self.names = (*worth, *cost_names)
         if len(set(self.names)) < len(self.names):
             raise ValueError(f"every expectation must have its own name, got {', '.join(self.names)}; rename one.")
-        self._places = {name: place for place, name in enumerate(self.names)}
         self._expectations = Expectations(policy, self._ways, self._ended, len(self.names) + 1, self._cost)
 
     def value(self, state: S, name: str) -> float:
@@ -130,15 +130,15 @@ class ExactPlay(Generic[S]):
         return self._expectations.probabilities[state]
 
     def _place(self, name: str) -> int:
-        if name not in self._places:
+        if name not in self.names:
             raise ValueError(f"an expectation must be one of {', '.join(self.names)}, got {name!r}; choose one.")
-        return self._places[name]
+        return self.names.index(name)
 
     def _ended(self, state: S) -> list[float] | None:
         if state.status == "active":
             return None
-        outcomes = [outcome(state) for outcome in self.worth.values()]
-        return [*outcomes, *[0.0] * (len(self.names) + 1 - len(outcomes))]
+        costs = [0.0] * (len(self.names) + 1 - len(self.worth))
+        return [*(outcome(state) for outcome in self.worth.values()), *costs]
 
     def _cost(self, state: S, action: str) -> Vector:
         total = np.zeros(len(self.names) + 1)
@@ -193,41 +193,26 @@ def model_policy(
         raise ValueError(f"temperature must be above 0, got {temperature}; raise it.")
     environment = interaction.environment
     encode = functools.cache(lambda action: chat.reply_ids(environment.write_action(action)))
-
-    @functools.cache
-    def known(context: tuple[int, ...], legal: tuple[str, ...]) -> dict[str, float]:
-        return {}
+    known: dict[Any, dict[str, float]] = defaultdict(dict)  # by context and legal actions
 
     def policy(states: Sequence[Any]) -> list[Probabilities]:
-        turns = (EnvironmentState(world=state, transcript=()) for state in states)
-        shown = [interaction.with_world(_opened(turn), turn.world) for turn in turns]
-        requests = [interaction.pending(turn)[0] for turn in shown]
-        contexts = [
-            context if not isinstance(context, Exception) else _raise(context)
-            for context in chat.contexts([(request, None) for request in requests])
-        ]
-        found = [
-            known(context, environment.legal_actions(state)) for context, state in zip(contexts, states, strict=True)
-        ]
+        # `with_world` replaces the content of the message.
+        turns = [EnvironmentState(world=state, transcript=(("user", ""),)) for state in states]
+        requests = [interaction.pending(interaction.with_world(turn, turn.world))[0] for turn in turns]
+        contexts: list[Any] = chat.contexts([(request, None) for request in requests])
+        if failed := [one for one in contexts if isinstance(one, Exception)]:
+            raise failed[0]
+        legal = [environment.legal_actions(state) for state in states]
+        found = [known[key] for key in zip(contexts, legal, strict=True)]
         missing = {
             (context, action): shares
-            for context, state, shares in zip(contexts, states, found, strict=True)
-            for action in environment.legal_actions(state)
+            for context, actions, shares in zip(contexts, legal, found, strict=True)
+            for action in actions
             if action not in shares
         }
-        logprobs = reply_logprobs(model, [(context, encode(a)) for context, a in missing], temperature)
-        scores = [math.exp(sum(own)) for own in logprobs]
-        for ((_, action), shares), score in zip(missing.items(), scores, strict=True):
-            shares[action] = score
+        logprobs = reply_logprobs(model, [(context, encode(action)) for context, action in missing], temperature)
+        for ((_, action), shares), own in zip(missing.items(), logprobs, strict=True):
+            shares[action] = math.exp(sum(own))
         return list(found)
 
     return policy
-
-
-def _opened(turn: EnvironmentState) -> EnvironmentState:
-    """Adds a message, of which `with_world` replaces the content."""
-    return EnvironmentState(world=turn.world, transcript=(("user", ""),))
-
-
-def _raise(error: Exception) -> Any:
-    raise error
