@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hf_credit.diagnostics.diagnosis_report import numbers, training_table, write_training_credit
+from hf_credit.diagnostics.diagnosis_report import numbers, training_tables, write_training_credit
 from hf_credit.diagnostics.training_credit import TrainingDiagnosis, credit_quality
 from hf_credit.rollouts import Ledger
 
@@ -37,7 +37,7 @@ def test_a_folder_has_the_table_and_the_numbers(found, tmp_path) -> None:
 
 
 def test_the_table_has_a_row_for_each_event(found) -> None:
-    header, rows = training_table([found])
+    header, rows = training_tables([found])["Credit of training"]
     assert len(header) == len(rows[0]) == len(rows[1])
     assert [row[2] for row in rows] == ["plan", "act"]
     assert rows[1][4] == "- (fewer than two candidates to compare)"

@@ -21,8 +21,10 @@ from typing import Any, NotRequired, TypedDict
 from hf_credit import methods
 from hf_credit.bench.measures import STEPS, Score, area, learning, make_method, make_problem, policy_of, score
 from hf_credit.bench.play import REFERENCES, Critic, bound
+from hf_credit.bench.problem import Problem
 from hf_credit.bench.problems import PROBLEMS
 from hf_credit.bench.truth import Truth, best
+from hf_credit.boundary import check
 from hf_credit.boundary import read as read_shape
 from hf_credit.files import append
 from hf_credit.options import options_of
@@ -190,24 +192,19 @@ def run(todo: Sequence[Job], path: Path, processes: int | None = None) -> Iterat
     """
     done = read(path)
     waiting = [job for job in todo if job.key not in done]
-    if not waiting:
+    for cell in _filled(waiting, min(processes or os.cpu_count() or 1, len(waiting))):
+        append(path, json.dumps(cell) + "\n")
+        yield cell
+
+
+def _filled(waiting: Sequence[Job], processes: int) -> Iterator[Mapping[str, Any]]:
+    if processes < 2:
+        yield from map(fill, waiting)
         return
-    codes = [name for job in waiting for name in (job.method, job.problem)]
-    count = min(processes or os.cpu_count() or 1, len(waiting))
-    if count == 1:
-        for job in waiting:
-            yield _written(path, fill(job))
-        return
-    with ProcessPoolExecutor(
-        count, mp_context=get_context("spawn"), initializer=_begin, initargs=(codes, os.getpid())
-    ) as pool:
+    start = (_begin, ([name for job in waiting for name in (job.method, job.problem)], os.getpid()))
+    with ProcessPoolExecutor(processes, get_context("spawn"), *start) as pool:
         for future in as_completed([pool.submit(fill, job) for job in waiting]):
-            yield _written(path, future.result())
-
-
-def _written(path: Path, cell: Mapping[str, Any]) -> Mapping[str, Any]:
-    append(path, json.dumps(cell) + "\n")
-    return cell
+            yield future.result()
 
 
 def _begin(codes: Sequence[str], parent: int) -> None:
@@ -233,11 +230,6 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
             cell = check_cell(parse_json(line))
             cells[cell["key"]] = cell
     return {key: cell for key, cell in cells.items() if not cell.get("failed")}
-
-
-class _Texts(TypedDict):
-    dials: str
-    options: str
 
 
 class _Cell(TypedDict):
@@ -281,7 +273,7 @@ def from_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     Raises:
         ValueError: dials or options are not a JSON object.
     """
-    texts = [read_shape(_Texts, row, "a row of cells") for row in rows]
+    texts = [{name: check(name, row.get(name), str, sender="a row of cells") for name in _MAPPINGS} for row in rows]
     parsed = [{name: parse_json(text) for name, text in row.items()} for row in texts]
     return [check_cell({**row, **own}) for row, own in zip(rows, parsed, strict=True)]
 
@@ -320,16 +312,24 @@ def fill(job: Job) -> dict[str, Any]:
     """Returns a job's cell: its results, or `refused`, why the method does not fit, or `failed`, a traceback."""
     cell: dict[str, Any] = {"key": job.key, **dataclasses.asdict(job), "refused": None, "failed": None}
     try:
-        method, problem = _method(job), make_problem(job.problem, **job.dials)
+        method, problem = _method(job), _problem(job)
         try:
             bound(method, problem)
         except ValueError as error:
             return {**cell, "refused": str(error)}
         instances = instances_of(job)
-        scored = _score(job, instances, job.updates)
-        cell |= {"instances": instances, **dataclasses.asdict(scored)}
+        cell |= {"instances": instances, **vars(_score(job, instances, job.updates))}
         if job.seeds:
-            cell |= _learned(job, instances)
+            result = learned(job, range(job.seeds), instances)
+            gain = result.end - result.start
+            good = result.start + 0.9 * gain
+            cell |= {
+                "budget": result.budget,
+                "step": result.step,
+                "areas": result.areas(),
+                "last": [(one[-1][1] - result.start) / gain for one in result.curves],
+                "tokens_to_90": [next((spent for spent, j in one if j >= good), None) for one in result.curves],
+            }
     except Exception:
         cell["failed"] = traceback.format_exc()
     return {
@@ -338,14 +338,8 @@ def fill(job: Job) -> dict[str, Any]:
 
 
 def _score(job: Job, instances: int, updates: int) -> Score:
-    return score(
-        _method(job),
-        make_problem(job.problem, **job.dials),
-        policy=_policy(job.problem, json.dumps(job.dials), job.policy),
-        critic=job.critic,
-        updates=updates,
-        instances=instances,
-    )
+    policy, sizes = _policy(_problem(job), job.policy), {"updates": updates, "instances": instances}
+    return score(_method(job), policy.problem, policy=policy, critic=job.critic, **sizes)
 
 
 def _method(job: Job) -> Any:
@@ -356,27 +350,31 @@ def _method(job: Job) -> Any:
     return make_method(job.method, **{**settings, **OWN_SETTINGS.get(job.method, {}), **job.options})
 
 
+def _problem(job: Job) -> Problem:
+    return _made(job.problem, json.dumps(job.dials))
+
+
 @lru_cache(maxsize=8)
-def _policy(problem: str, dials: str, policy: str) -> Any:
-    return policy_of(make_problem(problem, **json.loads(dials)), policy)
+def _made(problem: str, dials: str) -> Problem:
+    return make_problem(problem, **json.loads(dials))
+
+
+_policy = lru_cache(maxsize=8)(policy_of)
 
 
 @lru_cache(maxsize=64)
-def _ends(problem: str, dials: str) -> tuple[float, float, float]:
+def _ends(problem: Problem) -> tuple[float, float, float]:
     """Returns J at the start and its maximum, and the tokens of an episode at the start."""
-    policy = _policy(problem, dials, "start")
+    policy = _policy(problem, "start")
     truth = Truth(policy)
-    tokens = sum(
-        share for (node, before), share in truth.reached.items() if len(before) < len(policy.problem.speakers(node))
-    )
+    tokens = sum(share for (node, before), share in truth.reached.items() if len(before) < len(problem.speakers(node)))
     return truth.start, best(policy), tokens
 
 
 def instances_of(job: Job) -> int:
     """Returns the number of task rows of an update with the tokens of about `EPISODES` episodes."""
-    _, _, length = _ends(job.problem, json.dumps(job.dials))
-    tokens = _score(job, 2, 8).tokens / 2
-    return max(1, round(EPISODES * length / tokens))
+    _, _, length = _ends(_problem(job))
+    return max(1, round(2 * EPISODES * length / _score(job, 2, 8).tokens))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -408,27 +406,15 @@ def learned(job: Job, seeds: Iterable[int], instances: int | None = None) -> Lea
         job: with the policy `"start"`.
         instances: task rows of an update; those of `instances_of` if `None`.
     """
-    start, end, length = _ends(job.problem, json.dumps(job.dials))
+    world = _problem(job)
+    start, end, length = _ends(world)
     budget = round(UPDATES * EPISODES * length)
     rows = instances or instances_of(job)
 
     def with_step(step: float, seeds: Iterable[int]) -> Learned:
         settings: dict[str, Any] = {"step": step, "tokens": budget, "critic": job.critic, "instances": rows}
-        world = make_problem(job.problem, **job.dials)
         curves = [learning(_method(job), world, seed=seed, **settings) for seed in seeds]
         return Learned(budget=budget, start=start, end=end, step=step, curves=curves)
 
     step = max(STEPS, key=lambda one: sum(with_step(one, (1000, 1001)).areas()))
     return with_step(step, seeds)
-
-
-def _learned(job: Job, instances: int) -> dict[str, Any]:
-    result = learned(job, range(job.seeds), instances)
-    good = result.start + 0.9 * (result.end - result.start)
-    return {
-        "budget": result.budget,
-        "step": result.step,
-        "areas": result.areas(),
-        "last": [(one[-1][1] - result.start) / (result.end - result.start) for one in result.curves],
-        "tokens_to_90": [next((spent for spent, value in one if value >= good), None) for one in result.curves],
-    }

@@ -99,12 +99,10 @@ class Team(Problem):
 
     @cached_property
     def _scripted(self) -> Mapping[View, str]:
-        script = Scripted(self.interaction).scripted_player(1.0)
+        script = Scripted(self.interaction).scripted_player(1.0) or (lambda *_: "")
         draws = random.Random(0)
         return {
-            (request.role, tuple(message["content"] for message in request.messages)): ""
-            if script is None
-            else script(node, request, draws)
+            self.view(node, request.role): script(node, request, draws)
             for node in self.nodes
             for request in self.interaction.pending(node)
         }
@@ -193,12 +191,13 @@ class World(Problem):
 
     def ways(self, node: Any, actions: Sequence[int]) -> Sequence[Way]:
         ways = self.environment.ways(node, self._text(node, actions[0]))  # type: ignore[attr-defined]
-        return [Way(probability, after, *self._pay(after)) for probability, after in ways if probability]
+        return [self._way(probability, after) for probability, after in ways if probability]
 
-    def _pay(self, node: Any) -> tuple[float, float | None]:
+    def _way(self, probability: float, node: Any) -> Way:
         if node.status == "active":
-            return 0.0, None
-        return self.environment.outcome(node), None if self._auditor is None else self._auditor.success(node)
+            return Way(probability, node)
+        worth = None if self._auditor is None else self._auditor.success(node)
+        return Way(probability, node, self.environment.outcome(node), worth)
 
     def _text(self, node: Any, action: int) -> str:
         return self.environment.legal_actions(node)[action]

@@ -181,8 +181,7 @@ def prediction(cells: Cells) -> list[tuple[str, int, float]]:
     for (problem, dials, policy), group in grouped(cells).items():
         pairs = [(-one["along"], mean) for one, mean, _, _ in ranked(group) if one["along"]]
         if policy == "start" and len(pairs) > 3:
-            signal, learned = (pd.Series(values).rank() for values in zip(*pairs, strict=True))
-            found.append((problem + dials, len(pairs), float(signal.corr(learned))))
+            found.append((problem + dials, len(pairs), float(pd.DataFrame(pairs).corr("spearman").iloc[0, 1])))
     return found
 
 

@@ -223,10 +223,7 @@ def _credit_error(truth: Truth, played: Sequence[Update], shares: Vector, free: 
         for decision, credit in update.decisions:
             got.setdefault(truth.place_of(decision), []).append((share, credit))
     sampled = math.isfinite(free)
-    means: list[float] = []
-    errors: list[float] = []
-    exact: list[float] = []
-    weights: list[float] = []
+    found: list[Vector] = []  # of each action: its credit less the state's, its advantage, weight and variance
     for node, speaker in {(node, speaker) for node, speaker, _ in got}:
         advantages = truth.advantages(node, speaker)
         credits = [np.array(got.get((node, speaker, action), [])) for action in range(len(advantages))]
@@ -234,14 +231,13 @@ def _credit_error(truth: Truth, played: Sequence[Update], shares: Vector, free: 
             continue
         policy = truth.policy.of(truth.problem.view(node, truth.problem.speakers(node)[speaker]))
         middle = np.array([np.average(one[:, 1], weights=one[:, 0]) for one in credits])
-        means.extend(middle - policy @ middle)
         variances = np.array([np.var(one[:, 1], ddof=1) / len(one) if sampled else 0.0 for one in credits])
-        errors.extend(variances * (1 - 2 * policy) + policy**2 @ variances)
-        exact.extend(advantages)
-        weights.extend(policy * sum(one[:, 0].sum() for one in credits))
-    if not weights:
+        weights = policy * sum(one[:, 0].sum() for one in credits)
+        errors = variances * (1 - 2 * policy) + policy**2 @ variances
+        found.append(np.array([middle - policy @ middle, advantages, weights, errors]))
+    if not found:
         return math.nan
-    c, a, w, v = map(np.array, (means, exact, weights, errors))
+    c, a, w, v = np.concatenate(found, axis=1)
     size = float(np.average(a**2, weights=w))
     scale = float(np.average(a * c, weights=w)) / size if size else 0.0
     if scale <= 1e-12:

@@ -332,30 +332,26 @@ class BenchContext(LocalContext):
         return draws if self.ways is None else _Drawn(self.ways, draws.getrandbits(63))
 
 
-@dataclass(frozen=True, kw_only=True)
-class _TrueCredit:
-    """Credit from exact values, a reference for estimators."""
-
-    credit: Callable[[Truth, Decision], float]
-
-    def __call__(self, collected: RolloutBatch, context: Any, memory: None = None) -> Credit:
-        decisions = (decision for episode in collected.episodes for decision in episode.decisions)
-        return Credit(decisions={decision.id: self.credit(context.truth, decision) for decision in decisions})
+def _advantages(collected: RolloutBatch, context: Any, memory: None = None) -> Credit:
+    found = {}
+    for decision in (one for episode in collected.episodes for one in episode.decisions):
+        node, speaker, action = context.truth.place_of(decision)
+        found[decision.id] = float(context.truth.advantages(node, speaker)[action])
+    return Credit(decisions=found)
 
 
-def _advantage(truth: Truth, decision: Decision) -> float:
-    node, speaker, action = truth.place_of(decision)
-    return float(truth.advantages(node, speaker)[action])
+def _ones(collected: RolloutBatch, context: Any, memory: None = None) -> Credit:
+    return Credit(decisions={one.id: 1.0 for episode in collected.episodes for one in episode.decisions})
 
 
 def exact_advantage() -> Method:
     """The exact advantage A(s, a), with V as baseline, which every estimator estimates."""
-    return Method(name="exact_advantage", collector=Single(), estimator=_TrueCredit(credit=_advantage))
+    return Method(name="exact_advantage", collector=Single(), estimator=_advantages)
 
 
 def constant() -> Method:
     """The same credit for all decisions, which has no signal."""
-    return Method(name="constant", collector=Single(), estimator=_TrueCredit(credit=lambda truth, decision: 1.0))
+    return Method(name="constant", collector=Single(), estimator=_ones)
 
 
 REFERENCES: Mapping[str, Callable[[], Method]] = {"exact_advantage": exact_advantage, "constant": constant}

@@ -31,14 +31,13 @@ def draw(cells: Cells, folder: Path) -> list[Path]:
     """Draws every plot that the cells have data for, for each of `WIDTHS`; returns the files."""
     import matplotlib
 
-    files = []
     at_start = of_defaults(cells)
+    learned = any(len(cell.get("areas") or ()) > 1 for cell in at_start)
+    files = []
     for ending, width in WIDTHS.items():
         with matplotlib.rc_context({"font.size": 8 if width < 600 else 9, "axes.titlesize": 9}):
-            if any(len(cell.get("areas") or ()) > 1 for cell in at_start):
-                files.append(learning(at_start, folder / f"learning{ending}.png", width))
-            if by_dial(cells):
-                files.append(cost(cells, folder / f"cost{ending}.png", width))
+            files += [learning(at_start, folder / f"learning{ending}.png", width)] if learned else []
+            files += [cost(cells, folder / f"cost{ending}.png", width)] if by_dial(cells) else []
     return files
 
 

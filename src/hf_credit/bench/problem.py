@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 import itertools
 import math
@@ -10,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from hf_credit.environments.randomness import derive
 from hf_credit.oracles.auditing import Audit, Proposal
@@ -68,21 +69,14 @@ class Position:
     worth: float = 0.0
 
 
-class Chance(Protocol):
-    """Draws the transitions."""
-
-    def __call__(self, seed: int, step: int, probabilities: Sequence[float]) -> int:
-        """Returns the index of a transition: a function of seed and step, distributed as `probabilities`."""
+Chance = Callable[[int, int, Sequence[float]], int]
+"""Draws a transition: returns its index, a function of seed and step that is distributed as the probabilities."""
 
 
 def seeded_chance(seed: int, step: int, probabilities: Sequence[float]) -> int:
     """Draws a transition as in training: by one uniform number for each seed and step."""
-    uniform = derive(seed, step) / 2**64
-    for index, probability in enumerate(probabilities):
-        uniform -= probability
-        if uniform < 0:
-            return index
-    return len(probabilities) - 1
+    ends = list(itertools.accumulate(probabilities))
+    return min(bisect.bisect_right(ends, derive(seed, step) / 2**64), len(ends) - 1)
 
 
 class Problem(Interaction[Position]):
@@ -159,17 +153,13 @@ class Problem(Interaction[Position]):
 
     def reachable(self, level: Iterable[Node]) -> tuple[Node, ...]:
         """Returns all nodes reachable from some nodes, in breadth-first order."""
-        known: dict[Node, None] = {}
-        level = dict.fromkeys(level)
-        while level:
-            known |= level
-            level = dict.fromkeys(
-                way.node
-                for node in level
-                for actions in self.joint_actions(node)
-                for way in self.ways(node, actions)
-                if way.node not in known
-            )
+        known = dict.fromkeys(level)
+        queue = list(known)
+        for node in queue:
+            ways = (way for actions in self.joint_actions(node) for way in self.ways(node, actions))
+            new = dict.fromkeys(way.node for way in ways if way.node not in known)
+            known |= new
+            queue += new
         return tuple(known)
 
     @cached_property

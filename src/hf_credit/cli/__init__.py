@@ -33,13 +33,11 @@ from hf_credit.cli.evaluate import evaluate
 from hf_credit.cli.hub import hub
 from hf_credit.cli.init_policy import init_policy
 from hf_credit.cli.leaderboard import leaderboard
-from hf_credit.cli.methods import methods
-from hf_credit.cli.metrics import metrics
+from hf_credit.cli.lists import methods, metrics, recipes
 from hf_credit.cli.options import typed_code
 from hf_credit.cli.play import play
 from hf_credit.cli.preview import preview
 from hf_credit.cli.publish import publish
-from hf_credit.cli.recipes import recipes
 from hf_credit.cli.report import report
 from hf_credit.cli.submit import submit
 from hf_credit.cli.train import train
@@ -86,9 +84,7 @@ app.command(short_help="Play a game in the terminal.")(play)
 app.command("init-policy", short_help="Build a small policy from scripted play.")(init_policy)
 app.command(short_help="Look at a few episodes of a recipe before a training.", context_settings=_FIELDS)(preview)
 app.command(
-    "warm-up",
-    short_help="Train a model on an oracle's or a script's play, or on records.",
-    context_settings=_FIELDS,
+    "warm-up", short_help="Train a model on an oracle's or a script's play, or on records.", context_settings=_FIELDS
 )(warm_up)
 app.command(
     short_help="Train a policy from a recipe.",

@@ -41,8 +41,7 @@ def bench(
         Path, typer.Option(help="Output folder; cells that it already contains are not measured again.")
     ] = Path("creditbench"),
     push_to_hub: Annotated[
-        str | None,
-        typer.Option(metavar="REPO", help="Publish the cells as a dataset: owner/name."),
+        str | None, typer.Option(metavar="REPO", help="Publish the cells as a dataset: owner/name.")
     ] = None,
     guide: Annotated[Path | None, typer.Option(help="Also write the page of recommendations to this file.")] = None,
     along_dials: Annotated[

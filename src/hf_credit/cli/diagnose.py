@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -15,9 +16,6 @@ from hf_credit.cli.quiet import be_quiet
 from hf_credit.trust import Consent
 from hf_credit.validators import one_of
 
-if TYPE_CHECKING:
-    from hf_credit.methods import Method
-
 PROTOCOLS = ("buckets", "training", "replays")
 
 
@@ -25,8 +23,7 @@ PROTOCOLS = ("buckets", "training", "replays")
 def diagnose(
     model: ModelArgument,
     beside: Annotated[
-        list[str] | None,
-        typer.Option(metavar="MODEL", help="Another policy to compare with; repeatable."),
+        list[str] | None, typer.Option(metavar="MODEL", help="Another policy to compare with; repeatable.")
     ] = None,
     episodes: Annotated[
         int | None,
@@ -42,8 +39,7 @@ def diagnose(
         ),
     ] = "buckets",
     method: Annotated[
-        list[str] | None,
-        typer.Option(help="Also measure the credit of this method, or module:factory; repeatable."),
+        list[str] | None, typer.Option(help="Also measure the credit of this method, or module:factory; repeatable.")
     ] = None,
     method_option: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the only --method; repeatable.")
@@ -107,16 +103,10 @@ def diagnose(
       hf-credit diagnose runs/sudoku_micro --protocol replays --episodes 512
     """
     be_quiet()  # before the imports that print warnings
+    from hf_credit import methods
     from hf_credit.diagnostics import diagnosis_report as report
+    from hf_credit.diagnostics import policy as policies
     from hf_credit.diagnostics.bucket_sampling import BucketPlan
-    from hf_credit.diagnostics.policy import (
-        Tasks,
-        diagnose_policy,
-        diagnose_training,
-        load_subject,
-        replies_at_most,
-        training_replies_at_most,
-    )
     from hf_credit.diagnostics.replay_walks import diagnose_replays
     from hf_credit.evaluation.plots import require_matplotlib
     from hf_credit.evaluation.statistics import mean_interval
@@ -141,8 +131,12 @@ def diagnose(
         seed=seed,
     )
     judge = played.judge()
-    tasks = Tasks(episodes=episodes, first_task=played.first_task, dataset=played.dataset, split=played.split)
-    asked = _methods(method, method_option)
+    tasks = policies.Tasks(episodes=episodes, first_task=played.first_task, dataset=played.dataset, split=played.split)
+    if method_option and len(method or ()) != 1:
+        raise ValueError(
+            f"--method-option needs exactly one --method, got {', '.join(method or ()) or 'none'}; name one."
+        )
+    asked = {name: methods.make(name, **parse_options(method_option)) for name in method or ()}
     if protocol != "buckets" and judge is not None:
         raise ValueError(
             f"--oracle needs --protocol buckets, got {played.oracle!r} with --protocol {protocol}; omit --oracle."
@@ -160,34 +154,32 @@ def diagnose(
             judged = Oracled(interaction).check_oracle(judge) if protocol == "buckets" else None
             most = interaction.max_replies or 1
             total = {
-                "buckets": replies_at_most(episodes or 256, most, plan, attempts),
-                "training": training_replies_at_most(plan, most),
+                "buckets": policies.replies_at_most(episodes or 256, most, plan, attempts),
+                "training": policies.training_replies_at_most(plan, most),
                 "replays": (episodes or 256) * most,
             }[protocol]
             loading = {"tasks": tasks, "exact_floor": exact, **played.loading()}
             with progress.playing(f"replies of {name}", total):
-                subject, starts = load_subject(name, setup, plan, **loading)
+                subject, starts = policies.load_subject(name, setup, plan, **loading)
                 if protocol == "buckets":
-                    measured: dict[str, Any] = {"attempts": attempts, "credit_replays": credit_replays}
-                    found.append(diagnose_policy(subject, starts, plan, methods=asked, oracle=judged, **measured))
+                    more: dict[str, Any] = {"attempts": attempts, "credit_replays": credit_replays}
+                    found.append(policies.diagnose_policy(subject, starts, plan, methods=asked, oracle=judged, **more))
                 elif protocol == "training":
-                    found += diagnose_training(subject, starts, plan, asked)
+                    found += policies.diagnose_training(subject, starts, plan, asked)
                 else:
                     found.append(diagnose_replays(subject, starts, most=branches, seed=seed))
-    folder = output or Path(model) / "diagnosis"
-    if protocol == "buckets":
-        path, shown = report.write_diagnosis(found, folder, examples), report.tables(found)
-    elif protocol == "training":
-        path = report.write_training_credit(found, folder)
-        shown = {"Credit of training": report.training_table(found)}
-    else:
-        path, shown = report.write_replays(found, folder), report.replay_tables(found)
+    write, tables = {
+        "buckets": (partial(report.write_diagnosis, examples=examples), report.tables),
+        "training": (report.write_training_credit, report.training_tables),
+        "replays": (report.write_replays, report.replay_tables),
+    }[protocol]
+    path = write(found, output or Path(model) / "diagnosis")
     if as_json:
         typer.echo(json.dumps(report.numbers(found), indent=2))
     else:
         # Terminals are narrow: omit the column with the name if there is only one policy.
         first = int(len({one.name for one in found}) == 1)
-        for title, (header, rows) in shown.items():
+        for title, (header, rows) in tables(found).items():
             print_rows(header[first:], [row[first:] for row in rows], title)
         for one in found if protocol == "buckets" else ():
             for label, sentence in one.not_measured.items():
@@ -197,15 +189,3 @@ def diagnose(
             typer.echo(one.warning, err=True)
     typer.echo(f"Wrote {path}", err=as_json)
     warn_of_own_replies(found[0].about if found else {})
-
-
-def _methods(names: list[str] | None, options: list[str] | None) -> dict[str, Method]:
-    """Makes the methods of `--method`, by name."""
-    from hf_credit import methods
-
-    if options and len(names or ()) != 1:
-        raise ValueError(
-            f"--method-option needs exactly one --method, got {', '.join(names or ()) or 'none'}; name one."
-        )
-    chosen = parse_options(options)
-    return {name: methods.make(name, **chosen) for name in names or ()}

@@ -28,8 +28,7 @@ TaskName = Annotated[
     ),
 ]
 EnvironmentOptions = Annotated[
-    list[str] | None,
-    typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the task; repeatable."),
+    list[str] | None, typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the task; repeatable.")
 ]
 MethodOptions = Annotated[
     list[str] | None,

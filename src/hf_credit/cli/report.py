@@ -11,8 +11,7 @@ import typer
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The output_dir of a run.", show_default=False)],
     beside: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="RUN_DIR", help="Another run to compare with; repeatable."),
+        list[Path] | None, typer.Option(metavar="RUN_DIR", help="Another run to compare with; repeatable.")
     ] = None,
     update: Annotated[
         int | None, typer.Option(help="Show an episode of this update; by default the last recorded one.", min=1)

@@ -117,10 +117,7 @@ class RememberedValues:
 
 
 def assigned_credit(
-    buckets: Sequence[Bucket],
-    method: Method | str,
-    context: MethodContext | None = None,
-    replays: int | None = None,
+    buckets: Sequence[Bucket], method: Method | str, context: MethodContext | None = None, replays: int | None = None
 ) -> list[list[float]]:
     """Computes the credit of each `replayed` candidate of each bucket with the method's estimator.
 

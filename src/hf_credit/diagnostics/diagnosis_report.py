@@ -84,8 +84,10 @@ def write_training_credit(found: Sequence[TrainingDiagnosis], folder: str | Path
         found: at least one.
         folder: created if it does not exist; files of these names are overwritten.
     """
-    parts = ["# Credit of training", table(*training_table(found)), _TRAINING_LEGEND, *_settings(found)]
-    return _write(folder, "training_credit", parts, found)
+    tables = [table(*one) for one in training_tables(found).values()]
+    return _write(
+        folder, "training_credit", ["# Credit of training", *tables, _TRAINING_LEGEND, *_settings(found)], found
+    )
 
 
 def write_replays(found: Sequence[ReplayDiagnosis], folder: str | Path) -> Path:
@@ -239,10 +241,10 @@ def _failures(diagnoses: Sequence[Diagnosis]) -> Table:
     ]
 
 
-def training_table(found: Sequence[TrainingDiagnosis]) -> Table:
-    """Returns the header and the rows, one per event type."""
+def training_tables(found: Sequence[TrainingDiagnosis]) -> dict[str, Table]:
+    """Returns the header and the rows, one per event type, by title."""
     header = ["policy", "method", "event", "measured", "fidelity", "squared error", "zeros", "variance"]
-    return header, [
+    rows = [
         [
             one.name,
             one.method,
@@ -256,6 +258,7 @@ def training_table(found: Sequence[TrainingDiagnosis]) -> Table:
         for one in found
         for event in one.events
     ]
+    return {"Credit of training": (header, rows)}
 
 
 def replay_tables(found: Sequence[ReplayDiagnosis]) -> dict[str, Table]:

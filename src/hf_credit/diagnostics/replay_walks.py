@@ -88,10 +88,7 @@ def diagnose_replays(
 
 
 def episodes_gain(
-    episodes: Sequence[Episode],
-    critic: Critic | None = None,
-    logprobs: Logprobs | None = None,
-    **measured: Any,
+    episodes: Sequence[Episode], critic: Critic | None = None, logprobs: Logprobs | None = None, **measured: Any
 ) -> tuple[ReplayGain, float]:
     """Computes `replay_gain` of episodes, and the share of the variance of their returns that the values explain.
 

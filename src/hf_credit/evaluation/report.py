@@ -153,11 +153,7 @@ def numbers(report: Report) -> dict[str, Any]:
     return {
         "title": report.title,
         "evaluations": {
-            name: {
-                "about": dict(results.about),
-                "episodes": len(results.records),
-                "metrics": plain(results.summary()),
-            }
+            name: {"about": dict(results.about), "episodes": len(results.records), "metrics": plain(results.summary())}
             for name, results in report.results.items()
         },
         "differences": [

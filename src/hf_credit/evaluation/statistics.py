@@ -70,11 +70,7 @@ class PermutationTest:
 
 
 def mean_interval(
-    values: ArrayLike,
-    confidence: float = 0.95,
-    resamples: int = 10_000,
-    seed: int = 0,
-    method: Method | None = None,
+    values: ArrayLike, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0, method: Method | None = None
 ) -> Interval:
     """Computes the confidence interval of a mean, by Student's t for few values and by the bootstrap for many.
 

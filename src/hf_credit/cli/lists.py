@@ -1,12 +1,16 @@
-"""`hf-credit methods`: lists methods of credit assignment and their options."""
+"""`hf-credit methods`, `metrics` and `recipes`: lists of names, each with a sentence."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from hf_credit import metrics as all_metrics
+from hf_credit import recipes as all_recipes
 
 # Names that only a trainer knows.
 _TRAINERS = {"truncated_ppo": "T3: PPO, GRPO or GSPO (--algorithm) over many turns, cut where an episode stalls."}
@@ -45,6 +49,53 @@ def methods(
     sentences = {known: methods.summary(known) for known in methods.known()}
     for known, sentence in sorted({**sentences, **_TRAINERS}.items()):
         typer.echo(f"{known}\n      {sentence}")
+
+
+def metrics(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="A metric; prints its card.", show_default=False)
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write the Space of the metric to FOLDER/NAME.")
+    ] = None,
+) -> None:
+    """Lists the metrics that `hf_credit.hub.load_metric` loads, each in a sentence, or prints the card of one metric.
+
+    \b
+    Examples:
+      hf-credit metrics
+      hf-credit metrics pass_at_k
+      hf-credit metrics pass_at_k --output spaces    # for evaluate.load("spaces/pass_at_k")
+    """
+    if name is None:
+        for metric in all_metrics.METRICS:
+            typer.echo(f"{metric}\n      {all_metrics.summary(metric)}")
+    elif output is None:
+        typer.echo((all_metrics.find(name) / "README.md").read_text(encoding="utf-8"), nl=False)
+    else:
+        typer.echo(f"Wrote {all_metrics.build(name, output)}.")
+
+
+def recipes(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="The recipe to print.", show_default=False)
+    ] = None,
+) -> None:
+    """Lists the recipes for `hf-credit train` by method, each in a sentence, or prints one recipe.
+
+    \b
+    Examples:
+      hf-credit recipes
+      hf-credit recipes sudoku_micro > mine.yaml    # to start your own
+    """
+    if name is not None:
+        typer.echo(all_recipes.find(name).read_text(encoding="utf-8"), nl=False)
+        return
+    for method in sorted({path.parent.name for path in all_recipes.RECIPES.values()}):
+        typer.echo(f"{method}:")
+        for one, path in all_recipes.RECIPES.items():
+            if path.parent.name == method:
+                typer.echo(f"  {one}\n      {all_recipes.summary(one)}")
 
 
 def _options(name: str) -> Iterator[tuple[str, str, str, str]]:
