@@ -207,7 +207,7 @@ def credit_quality(
         for measure in (rank_correlations, _squared_errors)
     )
     # One pool, as buckets would omit decisions that are the only one at their context.
-    status = credit_fidelity([pairs[:, 0]], [pairs[:, 1]]).status
+    status = credit_fidelity([pairs[:, 0].tolist()], [pairs[:, 1].tolist()]).status
     return TrainingCredit(
         event=event,
         credited=len(decisions),
