@@ -419,6 +419,20 @@ MUTANTS = [
         ["tests/rollouts/test_chat.py::test_a_conversation_is_continued_only_with_equal_tools"],
     ),
     Mutant(
+        "a rendered history goes on from the tokens of the reply",
+        "src/hf_credit/rollouts/chat.py",
+        "thread is None or thread.rendered or",
+        "thread is None or",
+        ["tests/rollouts/test_families.py::test_a_rendered_history_has_the_arguments_of_the_template"],
+    ),
+    Mutant(
+        "a template gets thoughts as content",
+        "src/hf_credit/rollouts/templates.py",
+        '{**message, "content": said.spoken, **thoughts}',
+        "{**message, **thoughts}",
+        ["tests/rollouts/test_families.py::test_messages_that_an_agent_has_trimmed_are_rendered_as_served"],
+    ),
+    Mutant(
         "a reply is as long as the sampler likes",
         "src/hf_credit/rollouts/engine.py",
         "if max_tokens is None or len(reply.ids) <= max_tokens:",

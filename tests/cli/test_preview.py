@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,9 @@ def test_a_policy_whose_replies_are_all_cut_cannot_begin(recipe: Callable[..., P
 def test_an_update_of_the_recipe_is_as_many_times_the_preview_as_it_has_tasks(recipe: Callable[..., Path]) -> None:
     found = preview(["--config", str(recipe(steps_per_generation=1, per_device_train_batch_size=4))], tasks=2)
     assert (found.tasks, found.full_tasks, found.updates, found.scale) == (2, 8, 2, 4.0)
+    assert "Thoughts in earlier replies" not in str(found)
+    thought = replace(found, metrics={**found.metrics, "context/earlier_thoughts": 0.25})
+    assert "Thoughts in earlier replies: 25% of contexts" in str(thought)
 
 
 def test_a_preview_of_a_recipe_without_instances_per_update(recipe: Callable[..., Path]) -> None:

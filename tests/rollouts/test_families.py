@@ -267,7 +267,7 @@ def require_served_contexts(chat: Chat, calls: tuple[str, ...] = (), **kwargs: A
         written = "".join(f"<tool_call>{json.dumps(call)}</tool_call>" for call in made) or f"A{turn} <eos>"
         opened = "" if chat.opened(context) else "<think>"
         ids = chat.reply_ids(f"{opened}T{turn} <eos></think>{written}", context, tools)
-        thread = Thread.after(request, *chat.texts([ids], [context]), context + ids)
+        thread = Thread.after(request, chat.texts([ids], [context])[0], context + ids)
         said: dict[str, Any] = {"role": "assistant", "content": written.replace("<eos>", EOS)}
         said["reasoning_content"] = f"T{turn} {EOS}"
         if calls and name not in NO_CALLS:

@@ -11,8 +11,9 @@ from small_runs import ON_A_PROCESSOR, SAMPLED
 
 from hf_credit import CreditConfig, CreditTrainer, make, methods
 from hf_credit.oracles import default_oracle
-from hf_credit.policies.micro import MicroConfig
-from hf_credit.rollouts import EnvironmentInteraction, RolloutRequest, decision_rows
+from hf_credit.policies.micro import MicroConfig, build_tokenizer
+from hf_credit.policies.scripted import play
+from hf_credit.rollouts import Chat, EnvironmentInteraction, RolloutRequest, decision_rows, replay_from
 from hf_credit.rollouts.scripts import OraclePlayer
 from hf_credit.trainers.micro import init_scripted_policy
 from hf_credit.trainers.packing import Tree
@@ -50,11 +51,11 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained(policy: Path, output: Path, history: str) -> tuple[Any, dict[str, float]]:
     """A trainer after an update with replays, and what it logged."""
     settings: dict[str, Any] = {**ON_A_PROCESSOR, **SAMPLED, "max_completion_length": 24, "max_steps": 1}
-    size = {"instances_per_update": 2, "per_device_train_batch_size": 2}
+    settings |= {"instances_per_update": 2, "per_device_train_batch_size": 2}
     trainer = CreditTrainer(
         str(policy),
         game(history),
-        CreditConfig(**settings, **size, output_dir=str(output)),
+        CreditConfig(**settings, output_dir=str(output)),
         method=methods.make("vineppo", group_size=2, rollouts=2),
     )
     trainer.train()
@@ -75,11 +76,24 @@ def test_each_decision_is_a_row_of_the_context_that_a_server_would_render(policy
         ]
         ids = trainer.chat.tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
         assert decision.context_ids == tuple(ids)
+    request = replay_from(trainer.interaction, trainer.chat, episode, 1, reply=episode.decisions[1])
+    (again,) = trainer.engine.run([request])
+    assert again.decisions[0].context_ids == episode.decisions[1].context_ids
     rows = decision_rows(episode.decisions, [1.0] * len(episode.decisions))
     assert [row.prompt_ids for row in rows] == [decision.context_ids for decision in episode.decisions]
     # What the rows have in common is read once: each context begins with the one before.
     tree = Tree.of(sorted([np.array(row.prompt_ids + row.completion_ids) for row in rows], key=list))
     assert len(tree.ids) < len(rows[-1].prompt_ids) + sum(len(row.completion_ids) for row in rows)
+
+
+def test_a_rendered_history_without_thoughts_is_the_appended_one_and_one_row() -> None:
+    chat, oracle = Chat(build_tokenizer(GAME)), default_oracle(GAME)
+    assert oracle is not None
+    player, start = OraclePlayer(GAME, oracle, 1.0), RolloutRequest[Any](seed=3)
+    rendered, appended = (play(game(history), chat, player, start) for history in ("rendered", "append"))
+    assert [one.context_ids for one in rendered.decisions] == [one.context_ids for one in appended.decisions]
+    assert len(rendered.decisions) == 3
+    assert len(decision_rows(rendered.decisions, [1.0] * 3)) == 1
 
 
 def test_an_appended_history_keeps_earlier_thoughts_and_says_their_share(policy: Path, tmp_path: Path) -> None:

@@ -100,6 +100,8 @@ class Preview:
         yield "Endings: " + ", ".join(f"{ending} {share:.0%}" for ending, share in ended.items() if share)
         yield f"Turns of an episode: {self.metrics['turns/mean']:.1f}"
         yield f"Longest context: {self.longest_context[0]} tokens of at most {self.longest_context[1]:g}"
+        if share := self.metrics.get("context/earlier_thoughts"):
+            yield f"Thoughts in earlier replies: {share:.0%} of contexts; history: rendered may drop them"
         yield f"Longest reply: {self.longest_reply[0]} tokens of at most {self.longest_reply[1]}, {self.cut:.0%} cut"
         for reply, count in self.unread:
             yield f"No legal action, {count} times: {reply}"
