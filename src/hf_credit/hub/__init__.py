@@ -34,26 +34,18 @@ if TYPE_CHECKING:
     from hf_credit.hub.task_sets import load_tasks, publish_tasks
 
 _HOMES = {
-    "EpisodeSet": "episode_sets",
-    "fetch": "loading",
-    "load_cells": "cell_sets",
-    "load_checkpoint": "checkpoints",
-    "load_environment": "environments",
-    "load_episode_folder": "episode_sets",
-    "load_episodes": "episode_sets",
-    "load_metric": "metrics",
-    "load_results": "leaderboards",
-    "load_tasks": "task_sets",
-    "publish": "publishing",
-    "publish_cells": "cell_sets",
-    "publish_checkpoint": "checkpoints",
-    "publish_environment": "environments",
-    "publish_episode_folder": "episode_sets",
-    "publish_episodes": "episode_sets",
-    "publish_leaderboard": "leaderboards",
-    "publish_metric": "metrics",
-    "publish_tasks": "task_sets",
-    "save_episodes": "episode_sets",
+    "cell_sets": ("load_cells", "publish_cells"),
+    "checkpoints": ("load_checkpoint", "publish_checkpoint"),
+    "environments": ("load_environment", "publish_environment"),
+    "episode_sets": (
+        *("EpisodeSet", "load_episode_folder", "load_episodes"),
+        *("publish_episode_folder", "publish_episodes", "save_episodes"),
+    ),
+    "leaderboards": ("load_results", "publish_leaderboard"),
+    "loading": ("fetch",),
+    "metrics": ("load_metric", "publish_metric"),
+    "publishing": ("publish",),
+    "task_sets": ("load_tasks", "publish_tasks"),
 }
 
 __all__ = [
@@ -81,10 +73,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'hf_credit.hub' has no attribute {name!r}")
-    return imported(f"hf_credit.hub.{_HOMES[name]}:{name}")
+    for home, names in _HOMES.items():
+        if name in names:
+            return imported(f"hf_credit.hub.{home}:{name}")
+    raise AttributeError(f"module 'hf_credit.hub' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted({*globals(), *__all__})

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import yaml
@@ -117,7 +118,19 @@ def checkpoint_card(
     )
 
 
-def eval_results(evaluations: Mapping[str, EvalResults], source: str) -> dict[str, bytes]:
+def eval_result(name: str, **fields: Any) -> dict[str, Path | bytes]:
+    """Returns the file of one result in the Hub's format `.eval_results`.
+
+    Args:
+        name: the stem of its name.
+        **fields: of `EvalResultEntry`, without the `source_name`.
+    """
+    entry = EvalResultEntry(source_name=f"hf-credit {__version__}", **fields)
+    text = yaml.safe_dump(eval_result_entries_to_yaml([entry]), sort_keys=False, allow_unicode=True)
+    return {f".eval_results/{name}.yaml": text.encode()}
+
+
+def eval_results(evaluations: Mapping[str, EvalResults], source: str) -> dict[str, Path | bytes]:
     """Returns files `.eval_results/<benchmark>.yaml` of evaluations on datasets of the Hub.
 
     They hold self-reported results: only Hugging Face can add the token of a verified one.
@@ -126,21 +139,19 @@ def eval_results(evaluations: Mapping[str, EvalResults], source: str) -> dict[st
         evaluations: the results, by the name of their file.
         source: the URL of the results.
     """
-    files = {}
+    files: dict[str, Path | bytes] = {}
     for name, results in evaluations.items():
         dataset, values = str(results.about.get("dataset", "")), results.values("success")
         if not _HUB_ID.fullmatch(dataset) or Path(dataset).exists() or not values:
             continue
-        entry = EvalResultEntry(
+        files |= eval_result(
+            dataset.replace("/", "--"),
             dataset_id=dataset,
             task_id=str(results.about.get("split", "test")),
-            value=sum(values.values()) / len(values),
+            value=fmean(values.values()),
             source_url=source,
-            source_name=f"hf-credit {__version__}",
             notes=f"success over {len(values)} tasks, {name}",
         )
-        text = yaml.safe_dump(eval_result_entries_to_yaml([entry]), sort_keys=False, allow_unicode=True)
-        files[f".eval_results/{dataset.replace('/', '--')}.yaml"] = text.encode()
     return files
 
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from hf_credit.boundary import encodable
 from hf_credit.evaluation.credited import new_requests
 from hf_credit.evaluation.runs import versions
 from hf_credit.hub.tables import compact_json
@@ -49,7 +50,7 @@ def episode_row(
         "metrics": compact_json(dict(episode.metrics)),
         "turns": len(episode.decisions),
         "tokens": episode.generated_tokens,
-        "error": None if episode.error is None else _unicode(episode.error),
+        "error": encodable(episode.error),
         "start": episode.start,
         "path": list(episode.branch),
         "inherited": episode.prefix_length,
@@ -81,7 +82,7 @@ def decision_rows(
     steps = {id(decision): step for step, made in enumerate(episode.steps) for decision in made}
     write = Replayable(interaction).state_to_json
     for index, decision in enumerate(episode.decisions):
-        text, audit = _unicode(decision.action_text), decision.extras.get(AUDIT)
+        text, audit = encodable(decision.action_text), decision.extras.get(AUDIT)
         yield {
             "episode_id": episode_id,
             "index": index,
@@ -183,7 +184,7 @@ def conversation(interaction: Interaction[Any], episode: Episode) -> list[dict[s
             *(new.messages if new is not None else ()),
             {"role": "assistant", "content": decision.action_text},
         ]
-    return [{"role": one["role"], "content": _unicode(one["content"])} for one in messages]
+    return [{"role": one["role"], "content": encodable(one["content"])} for one in messages]
 
 
 def trace(row: Mapping[str, Any]) -> bytes:
@@ -210,7 +211,3 @@ def _listed(credit: float | Sequence[float] | None) -> list[float]:
     if credit is None:
         return []
     return [float(credit)] if isinstance(credit, int | float) else [float(value) for value in credit]
-
-
-def _unicode(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()

@@ -11,20 +11,9 @@ from pathlib import Path
 from typing import Any, overload
 
 from hf_credit.files import OwnFolder, filled
-from hf_credit.hub import cards, safety
+from hf_credit.hub import cards, safety, tables
 from hf_credit.hub.episode_rows import Credits, credits_of, decision_rows, episode_of, episode_row, trace
 from hf_credit.hub.publishing import Published, publish
-from hf_credit.hub.tables import (
-    DECISIONS,
-    DESCRIPTION_FILE,
-    EPISODES,
-    compact_json,
-    fetch_tables,
-    read_description,
-    read_table,
-    write_description,
-    write_table,
-)
 from hf_credit.rollouts import Chat, Episode, Interaction, RolloutRequest
 from hf_credit.rollouts.capabilities import evaluated
 from hf_credit.safe_io import parse_json
@@ -100,11 +89,11 @@ def publish_episode_folder(folder: str | Path, repo: str, *, traces: bool = Fals
         ValueError: the folder is incomplete or holds something else; and as for `publish`.
     """
     folder = Path(folder)
-    about = read_description(folder, "episodes", str(folder))
+    about = tables.read_description(folder, "episodes", str(folder))
     files = {name: path for name, path in safety.files_of(folder).items() if name.endswith(".parquet")}
-    files[DESCRIPTION_FILE] = folder / DESCRIPTION_FILE
+    files[tables.DESCRIPTION_FILE] = folder / tables.DESCRIPTION_FILE
     files["README.md"] = cards.episodes_card(repo, about).encode()
-    rows = list(read_table(folder, "episodes", "train", EPISODES))
+    rows = list(tables.read_table(folder, "episodes", "train", tables.EPISODES))
     if len(rows) != about["rows"]["episodes"]:
         raise ValueError(
             f"{folder} must have {about['rows']['episodes']} episodes, by its description, got {len(rows)}; save them "
@@ -139,9 +128,9 @@ def save_episodes(folder: str | Path, episodes: EpisodeSet, *, chat: Chat | None
         decisions += decision_rows(row["id"], episode, episodes.interaction, episodes.credits, hashes)
     counts = {"rows": {"episodes": len(rows), "decisions": len(decisions)}, "estimators": list(episodes.credits)}
     with filled(folder) as new:
-        write_table(new, "episodes", "train", rows, EPISODES)
-        write_table(new, "decisions", "train", decisions, DECISIONS)
-        write_description(new, "episodes", {**facts, **hashes, **counts, "about": dict(episodes.about)})
+        tables.write_table(new, "episodes", "train", rows, tables.EPISODES)
+        tables.write_table(new, "decisions", "train", decisions, tables.DECISIONS)
+        tables.write_description(new, "episodes", {**facts, **hashes, **counts, "about": dict(episodes.about)})
 
 
 def load_episodes(
@@ -165,7 +154,7 @@ def load_episodes(
     Raises:
         ValueError: the dataset is incomplete or of another kind; and as for `fetch`.
     """
-    fetched = fetch_tables(repo, "episodes", "decisions", revision=revision, token=token, endpoint=endpoint)
+    fetched = tables.fetch_tables(repo, "episodes", "decisions", revision=revision, token=token, endpoint=endpoint)
     return load_episode_folder(fetched.folder, interaction=interaction, chat=chat, repo=repo, commit=fetched.commit)
 
 
@@ -184,14 +173,14 @@ def load_episode_folder(
     """
     folder = Path(folder)
     repo = repo or str(folder)
-    about = read_description(folder, "episodes", repo)
+    about = tables.read_description(folder, "episodes", repo)
     _refuse_other_hashes(about, _hashes(chat), repo)
     interaction = interaction or TaskSpec.untrusted(about.get("task")).build()
     decisions: dict[str, list[dict[str, Any]]] = {}
-    for row in read_table(folder, "decisions", "train", DECISIONS):
+    for row in tables.read_table(folder, "decisions", "train", tables.DECISIONS):
         decisions.setdefault(row["episode_id"], []).append(row)
     episodes, starts = [], []
-    for row in read_table(folder, "episodes", "train", EPISODES):
+    for row in tables.read_table(folder, "episodes", "train", tables.EPISODES):
         episodes.append(episode_of(interaction, row, decisions.get(row["id"], [])))
         starts.append(RolloutRequest[Any](task=parse_json(row["task"], broken_text=True), seed=row["seed"]))
     counts = {"episodes": len(episodes), "decisions": sum(map(len, decisions.values()))}
@@ -216,8 +205,10 @@ def _hashes(chat: Chat | None) -> dict[str, str | None]:
     if chat is None:
         return {"tokenizer": None, "template": None}
     backend = getattr(chat.tokenizer, "backend_tokenizer", None)
-    rules = backend.to_str() if backend is not None else compact_json(sorted(chat.tokenizer.get_vocab().items()))
-    template = compact_json([chat.tokenizer.chat_template, chat.template_kwargs])
+    rules = (
+        backend.to_str() if backend is not None else tables.compact_json(sorted(chat.tokenizer.get_vocab().items()))
+    )
+    template = tables.compact_json([chat.tokenizer.chat_template, chat.template_kwargs])
     return {
         "tokenizer": hashlib.sha256(rules.encode()).hexdigest(),
         "template": hashlib.sha256(template.encode()).hexdigest(),

@@ -13,18 +13,8 @@ from datasets import Dataset, Features, Value
 
 from hf_credit.data import fingerprint
 from hf_credit.files import OwnFolder, write
-from hf_credit.hub import cards, safety
+from hf_credit.hub import cards, safety, tables
 from hf_credit.hub.publishing import Published, publish
-from hf_credit.hub.tables import (
-    DESCRIPTION_FILE,
-    compact_json,
-    fetch_tables,
-    infer_features,
-    read_description,
-    read_table,
-    write_description,
-    write_table,
-)
 from hf_credit.rollouts.capabilities import TaskSource
 from hf_credit.tasks import TaskSpec
 
@@ -89,7 +79,7 @@ def write_tasks(folder: Path, spec: TaskSpec, rows: Mapping[str, Sequence[Mappin
     if not all_rows:
         raise ValueError("a dataset must have tasks, got none; request one or more.")
     _refuse_bad_seeds(all_rows)
-    inferred = infer_features(all_rows)
+    inferred = tables.infer_features(all_rows)
     reserved = {"split", "environment", "options", "fingerprint"} & set(inferred)
     if reserved:
         raise ValueError(f"columns of a task must not have reserved names, got {', '.join(reserved)}; rename them.")
@@ -103,18 +93,18 @@ def write_tasks(folder: Path, spec: TaskSpec, rows: Mapping[str, Sequence[Mappin
             "fingerprint": Value("string"),
         }
     )
-    shown = {"environment": spec.name, "options": compact_json(spec.options)}
+    shown = {"environment": spec.name, "options": tables.compact_json(spec.options)}
     prints = {}
     for split, tasks in rows.items():
         full = [{**row, **shown, "split": split, "fingerprint": _fingerprint(row)} for row in tasks]
         prints[split] = fingerprint(row["fingerprint"] for row in full)
-        write_table(folder, "tasks", _SPLITS[split], full, features)
+        tables.write_table(folder, "tasks", _SPLITS[split], full, features)
     facts = {
         "columns": list(inferred),
         "fingerprints": prints,
         "rows": {split: len(tasks) for split, tasks in rows.items()},
     }
-    write_description(folder, "tasks", {"task": spec.to_dict(), **facts})
+    tables.write_description(folder, "tasks", {"task": spec.to_dict(), **facts})
     card = cards.tasks_card(repo, spec, {_SPLITS[split]: len(tasks) for split, tasks in rows.items()}, prints)
     write(folder / "README.md", card)
 
@@ -127,14 +117,14 @@ def load_tasks(
     Raises:
         ValueError: the dataset is of another kind, or a seed is missing or repeated; and as for `fetch`.
     """
-    fetched = fetch_tables(repo, "tasks", revision=revision, token=token, endpoint=endpoint)
-    about = read_description(fetched.folder, "tasks", repo)
+    fetched = tables.fetch_tables(repo, "tasks", revision=revision, token=token, endpoint=endpoint)
+    about = tables.read_description(fetched.folder, "tasks", repo)
     _refuse_bad_description(about, repo)
     spec = TaskSpec.untrusted(about.get("task"))
     splits: dict[str, Dataset] = {}
     rows = []
     for split in about["rows"]:
-        tasks = list(read_table(fetched.folder, "tasks", _SPLITS[split], None))
+        tasks = list(tables.read_table(fetched.folder, "tasks", _SPLITS[split], None))
         if not tasks or any(name not in row for row in tasks for name in about["columns"]):
             raise ValueError(
                 f"tasks of {repo} must have the columns {', '.join(about['columns'])[:200]}, got none or others in "
@@ -146,7 +136,7 @@ def load_tasks(
                 f"tasks of {repo} must have the fingerprint of its description, got others in {split}; publish again."
             )
         rows += kept
-        splits[split] = Dataset.from_list(kept, features=infer_features(kept))
+        splits[split] = Dataset.from_list(kept, features=tables.infer_features(kept))
     _refuse_bad_seeds(rows)
     return Tasks(spec=spec, train=splits.get("train"), held_out=splits.get("held_out"), commit=fetched.commit)
 
@@ -159,7 +149,7 @@ def _refuse_bad_description(about: Mapping[str, Any], repo: str) -> None:
         or not (isinstance(prints, dict) and prints.keys() == rows.keys())
     ):
         raise ValueError(
-            f"{DESCRIPTION_FILE} of {repo} must list the columns of tasks, and the rows and the fingerprint of "
+            f"{tables.DESCRIPTION_FILE} of {repo} must list the columns of tasks, and the rows and the fingerprint of "
             f"{' and '.join(_SPLITS)}, got {str((columns, rows, prints))[:200]}; publish again."
         )
 
@@ -174,4 +164,4 @@ def _refuse_bad_seeds(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _fingerprint(row: Mapping[str, Any]) -> str:
-    return hashlib.sha256(compact_json(dict(row)).encode()).hexdigest()
+    return hashlib.sha256(tables.compact_json(dict(row)).encode()).hexdigest()

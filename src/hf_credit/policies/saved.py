@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoTokenizer
 
 from hf_credit.http_guard import require_model
-from hf_credit.loading import IncompleteModelError, load_model, role_folders
+from hf_credit.loading import ADAPTER_CONFIG, IncompleteModelError, load_adapter, load_model, role_folders
 from hf_credit.policies.generation import sampler
 from hf_credit.rollouts import GenerateFn, Interaction
 from hf_credit.rollouts.samplers import require_untrained
@@ -45,13 +46,18 @@ def load_policy(model: str, device: str | None = None, trust_remote_code: bool =
 
 
 def load_sampler(
-    model: str, sampling: Sampling, device: str | None = None, trust_remote_code: bool = False
+    model: str,
+    sampling: Sampling,
+    device: str | None = None,
+    trust_remote_code: bool = False,
+    base: str | None = None,
 ) -> tuple[Any, Any, GenerateFn | Mapping[str, GenerateFn]]:
     """Loads a model, its tokenizer, and its sampler, or the sampler of each role if roles have adapters.
 
     Args:
         model: as in `load_policy`, or the folder of a run with `role_adapters`.
         device, trust_remote_code: as in `load_policy`.
+        base: the folder of the base model of adapters; the one that they name if `None`.
 
     Raises:
         ValueError: there is no such model, or a sampling parameter is out of range.
@@ -61,10 +67,13 @@ def load_sampler(
         from hf_credit.policies.role_policies import load_role_policies
 
         device = _device(device)
-        network, generate = load_role_policies(model, device=device, trust_remote_code=trust_remote_code, **parameters)
+        network, generate = load_role_policies(model, base, device, trust_remote_code, **parameters)
         tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", trust_remote_code=trust_remote_code)
         return network, tokenizer, generate
-    network, tokenizer = load_policy(model, device, trust_remote_code)
+    adapted = base is not None and Path(model, ADAPTER_CONFIG).is_file()
+    network, tokenizer = load_policy(base if adapted else model, device, trust_remote_code)
+    if adapted:
+        network = load_adapter(network, model).merge_and_unload()
     return network, tokenizer, sampler(network, tokenizer, **parameters)
 
 

@@ -9,23 +9,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from hf_credit.boundary import read, types_of
+from hf_credit.boundary import Range, encodable, read, types_of
 from hf_credit.files import replaced
-from hf_credit.hub.leaderboard.inputs import (
-    MOST_BYTES,
-    MOST_WHOLE,
-    canonical,
-    commit_id,
-    display_name,
-    hex_digest,
-    mapping,
-    pinned,
-    repo_id,
-    strict_json,
-)
+from hf_credit.hub.leaderboard import inputs
 from hf_credit.hub.leaderboard.seasons import Season
+from hf_credit.options import Options
 from hf_credit.parquet import read_rows
 from hf_credit.rollouts import Ending, Episode, Ledger
 from hf_credit.rollouts.environment_interaction import HISTORIES
@@ -33,7 +23,6 @@ from hf_credit.tasks.spec import Sampling, TaskSpec
 from hf_credit.validators import finite_number, one_of, whole_number
 
 SCHEMA_VERSION = 1
-KINDS = ("policy", "credit")
 
 ENTRY_ID = re.compile(r"[0-9a-f]{32}")
 """The form of an id that `entry_id` returns."""
@@ -71,15 +60,15 @@ class Checkpoint:
     base: str | None = None
 
     def __post_init__(self) -> None:
-        repo_id(self.repo, "a checkpoint's repository")
-        commit_id(self.commit, f"the commit of {self.repo}")
-        whole_number(f"the training seed of {self.repo}", self.seed, 0, MOST_WHOLE)
+        inputs.repo_id(self.repo, "a checkpoint's repository")
+        inputs.commit_id(self.commit, f"the commit of {self.repo}")
+        whole_number(f"the training seed of {self.repo}", self.seed, 0, inputs.MOST_WHOLE)
         if self.base is not None:
-            pinned(self.base, "a base model")
+            inputs.pinned(self.base, "a base model")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class Entry(Options):
     """A row of a board, as its submitter claims it.
 
     Attributes:
@@ -102,7 +91,7 @@ class Entry:
     """
 
     schema: int = SCHEMA_VERSION
-    kind: str = "policy"
+    kind: Literal["policy", "credit"] = "policy"
     benchmark: str
     season: str
     board: str
@@ -112,33 +101,29 @@ class Entry:
     shown: Mapping[str, Any] = field(default_factory=dict)
     sampling: Mapping[str, Any] = field(default_factory=dict)
     ledger: Mapping[str, Any] | None = None
-    command: str = ""
-    hardware: str = ""
+    command: Annotated[str, Range(0, _MOST_TEXT)] = ""
+    hardware: Annotated[str, Range(0, _MOST_TEXT)] = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     episodes_sha256: str
 
     def __post_init__(self) -> None:
         _require_schema(self.schema)
-        one_of("the kind of an entry", self.kind, KINDS)
-        pinned(self.benchmark, "a benchmark")
-        display_name(self.season, "a season's name")
-        display_name(self.board, "a board's name")
-        display_name(self.name, "the name of an entry")
-        mapping(self.method, "the method of an entry", frozenset({"name", "options"}))
-        display_name(self.method["name"], "the name of a method")
-        mapping(self.method["options"], "the options of a method")
+        super().__post_init__()
+        inputs.pinned(self.benchmark, "a benchmark")
+        inputs.display_name(self.season, "a season's name")
+        inputs.display_name(self.board, "a board's name")
+        inputs.display_name(self.name, "the name of an entry")
+        inputs.mapping(self.method, "the method of an entry", frozenset({"name", "options"}))
+        inputs.display_name(self.method["name"], "the name of a method")
+        inputs.mapping(self.method["options"], "the options of a method")
         self._check_checkpoints()
         self._check_play()
-        for name in ("command", "hardware"):
-            value = getattr(self, name)
-            if not isinstance(value, str) or len(value) > _MOST_TEXT:
-                raise ValueError(f"{name} of an entry must be text of at most {_MOST_TEXT} characters; shorten it.")
-        for package, version in mapping(self.versions, "the versions of an entry").items():
-            display_name(package, "a package")
-            display_name(version, f"the version of {package}")
+        for package, version in inputs.mapping(self.versions, "the versions of an entry").items():
+            inputs.display_name(package, "a package")
+            inputs.display_name(version, f"the version of {package}")
         if self.ledger is not None:
             _check_ledger(self.ledger)
-        hex_digest(self.episodes_sha256, "episodes_sha256 of an entry")
+        inputs.hex_digest(self.episodes_sha256, "episodes_sha256 of an entry")
 
     def _check_checkpoints(self) -> None:
         if (self.kind == "policy") != bool(self.checkpoints) or len(self.checkpoints) > MOST_CHECKPOINTS:
@@ -154,20 +139,20 @@ class Entry:
                 )
 
     def _check_play(self) -> None:
-        shown = mapping(self.shown, "how a task is shown")
+        shown = inputs.mapping(self.shown, "how a task is shown")
         for name in shown.keys() - {"history", "instructions", "chat_template_kwargs"}:
             raise ValueError(f"a task is shown by history, instructions and chat_template_kwargs, got {name[:80]!r}.")
         one_of("history", shown.get("history", "append"), HISTORIES)
         if not isinstance(shown.get("instructions", True), bool):
             raise ValueError("instructions must be true or false, got another value; correct it.")
-        for name, value in mapping(shown.get("chat_template_kwargs", {}), "chat_template_kwargs").items():
+        for name, value in inputs.mapping(shown.get("chat_template_kwargs", {}), "chat_template_kwargs").items():
             plain = isinstance(value, bool | int) or (isinstance(value, str) and _WORD.fullmatch(value))
             if name in _OF_RENDERING.split() or not plain:
                 raise ValueError(
                     "chat_template_kwargs must be switches of the template, such as enable_thinking, each true, "
                     f"false, a number or a word, got {name[:80]!r}; remove it, since a custom template could play."
                 )
-        for name in mapping(self.sampling, "the sampling of an entry"):
+        for name in inputs.mapping(self.sampling, "the sampling of an entry"):
             one_of("a field of the sampling", name, (known.name for known in dataclasses.fields(Sampling)))
         sampling = Sampling(**self.sampling)
         for name, most in _MOST_SAMPLING.items():
@@ -198,9 +183,9 @@ class Entry:
         Raises:
             ValueError: `content` is no entry, exceeds a limit, or is of another version.
         """
-        values = mapping(strict_json(content), "an entry")
+        values = inputs.mapping(inputs.strict_json(content), "an entry")
         _require_schema(values.get("schema"))  # first: an entry of another version has other fields
-        entry: Entry = read(cls, mapping(values, "an entry", frozenset(types_of(cls))), "an entry")
+        entry: Entry = read(cls, inputs.mapping(values, "an entry", frozenset(types_of(cls))), "an entry")
         return entry
 
 
@@ -237,9 +222,9 @@ class PlayedEpisode:
             ending=str(episode.ending),
             outcome=0.0 if episode.ending == Ending.ERROR else episode.outcome,
             events=tuple(decision.event for decision in episode.decisions),
-            replies=tuple(_whole_text(decision.action_text) for decision in episode.decisions),
+            replies=tuple(encodable(decision.action_text) for decision in episode.decisions),
             tokens=tuple(len(decision.action_ids) for decision in episode.decisions),
-            error=None if episode.error is None else _whole_text(episode.error)[:_MOST_ERROR],
+            error=None if episode.error is None else encodable(episode.error)[:_MOST_ERROR],
         )
 
     def __post_init__(self) -> None:
@@ -336,6 +321,11 @@ def episodes_path(name: str) -> str:
     return f"episodes/{name}.parquet"
 
 
+def paths_of(name: str) -> tuple[str, str]:
+    """Returns the paths of an entry's JSON file and its replies in the results."""
+    return entry_path(name), episodes_path(name)
+
+
 def read_entry(path: str | Path) -> tuple[str, Entry]:
     """Reads the id and the entry from an untrusted file.
 
@@ -344,7 +334,7 @@ def read_entry(path: str | Path) -> tuple[str, Entry]:
         OSError: the file cannot be read.
     """
     with Path(path).open("rb") as file:
-        content = file.read(MOST_BYTES + 1)
+        content = file.read(inputs.MOST_BYTES + 1)
     entry = Entry.read(content)
     return entry_id(content, entry.episodes_sha256), entry
 
@@ -372,7 +362,7 @@ def require_season(entry: Entry, season: Season, commits: Sequence[str] | None =
     Raises:
         ValueError: the entry names another season, benchmark, commit or board, or the season is over.
     """
-    repo, commit = pinned(entry.benchmark, "a benchmark")
+    repo, commit = inputs.pinned(entry.benchmark, "a benchmark")
     if repo != season.benchmark or entry.season != season.name:
         raise ValueError(
             f"an entry must be of the season {season.name!r} of {season.benchmark}, got {entry.season!r} of {repo}; "
@@ -396,7 +386,7 @@ def same_claim(entry: Entry) -> str:
     """
     checkpoints: list[Any] = sorted([one.repo, one.commit] for one in entry.checkpoints)
     subject = [dict(entry.method)] if entry.kind == "credit" else checkpoints
-    return hashlib.sha256(canonical([entry.season, entry.board, subject, entry.episodes_sha256])).hexdigest()
+    return hashlib.sha256(inputs.canonical([entry.season, entry.board, subject, entry.episodes_sha256])).hexdigest()
 
 
 def _require_schema(schema: Any) -> None:
@@ -408,15 +398,10 @@ def _require_schema(schema: Any) -> None:
 
 
 def _check_ledger(ledger: Mapping[str, Any]) -> None:
-    counts = {"role_tokens": {}, **mapping(ledger, "the ledger of an entry")}  # older entries lack it
+    counts = {"role_tokens": {}, **inputs.mapping(ledger, "the ledger of an entry")}  # older entries lack it
     fields = frozenset(field.name for field in dataclasses.fields(Ledger))
-    for name, value in mapping(counts, "the ledger of an entry", fields).items():
+    for name, value in inputs.mapping(counts, "the ledger of an entry", fields).items():
         by_role = name in ("decisions", "role_tokens")
-        for role, count in mapping(value, f"{name} of a ledger").items() if by_role else [(name, value)]:
-            display_name(role, "a role")
-            whole_number(f"{name} of a ledger", count, 0, MOST_WHOLE)
-
-
-def _whole_text(text: str) -> str:
-    """Replaces lone surrogates, which a broken reply may hold and parquet cannot store."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+        for role, count in inputs.mapping(value, f"{name} of a ledger").items() if by_role else [(name, value)]:
+            inputs.display_name(role, "a role")
+            whole_number(f"{name} of a ledger", count, 0, inputs.MOST_WHOLE)

@@ -8,14 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from hf_credit.hub.leaderboard.entries import (
-    Entry,
-    entry_path,
-    episodes_path,
-    read_entry,
-    read_episodes,
-    require_season,
-)
+from hf_credit.hub.leaderboard import entries
 from hf_credit.hub.leaderboard.seasons import Season
 from hf_credit.hub.leaderboard.sources import Hub
 from hf_credit.hub.leaderboard.verification import replay_entry, require_seeds
@@ -23,7 +16,7 @@ from hf_credit.hub.leaderboard.verification import replay_entry, require_seeds
 UNPROVED = "by form, identity unproved"
 
 
-def check_files(entry_file: Path, replies_file: Path, season: Season) -> tuple[Entry, str]:
+def check_files(entry_file: Path, replies_file: Path, season: Season) -> tuple[entries.Entry, str]:
     """Checks form, season and seeds and replays every reply, as a verifier does before it plays.
 
     Args:
@@ -35,9 +28,9 @@ def check_files(entry_file: Path, replies_file: Path, season: Season) -> tuple[E
     Raises:
         ValueError: a file breaks a rule, which the message names in one sentence.
     """
-    name, entry = read_entry(entry_file)
-    require_season(entry, season)
-    episodes = read_episodes(replies_file, entry, season)
+    name, entry = entries.read_entry(entry_file)
+    entries.require_season(entry, season)
+    episodes = entries.read_episodes(replies_file, entry, season)
     if entry.kind == "policy":
         require_seeds(entry, season, episodes)
         replay_entry(entry, season, episodes)
@@ -84,22 +77,18 @@ class Form:
             OSError: the Hub refused.
         """
         entry, name = check_files(entry_file, replies_file, season)
-        files: dict[str, Path | bytes] = {
-            entry_path(name): entry_file.read_bytes(),
-            episodes_path(name): replies_file.read_bytes(),
-        }
-        as_visitor = self._visitors is not None and token is not None
-        if not as_visitor and self._hub is None:
-            how = "Sign in to send them, or use" if self.signs_in else "Send them with"
-            return f"The files are right: {entry.name!r}, {name}. {how} hf-credit submit."
-        if as_visitor:
-            assert self._visitors is not None
+        contents = entry_file.read_bytes(), replies_file.read_bytes()
+        files: dict[str, Path | bytes] = dict(zip(entries.paths_of(name), contents, strict=True))
+        message = f"Enter {name[:8]}"
+        if self._visitors is not None and token is not None:
             sender, how = dataclasses.replace(self._visitors, token=token), "in your name"
-        else:
-            assert self._hub is not None
+        elif self._hub is not None:
             self._count()
             sender, how = self._hub, f"({UNPROVED})"
-        message = f"Enter {name[:8]}" + ("" if as_visitor else f" {how}")
+            message += f" {how}"
+        else:
+            how = "Sign in to send them, or use" if self.signs_in else "Send them with"
+            return f"The files are right: {entry.name!r}, {name}. {how} hf-credit submit."
         opened = sender.publish(files, season.results, "dataset", pr=True, message=message)
         return f"Opened {opened.pull_request} {how}."
 

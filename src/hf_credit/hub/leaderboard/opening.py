@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -18,7 +18,7 @@ from hf_credit.tasks.spec import Sampling, TaskSpec
 
 EVAL_FILE = "eval.yaml"
 
-STANDARD_BOARDS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
+STANDARD_BOARDS: tuple[tuple[Literal["micro", "full"], str, str, dict[str, Any]], ...] = (
     ("micro", "sudoku 4x4", "sudoku", {"size": 4, "blanks": 8, "notation": "named"}),
     ("micro", "minesweeper 4x4", "minesweeper", {"rows": 4, "columns": 4, "mines": 3}),
     ("micro", "tic-tac-toe", "tic_tac_toe", {"opponent": "mixture", "opponent_simulations": 100}),

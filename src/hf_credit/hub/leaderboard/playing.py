@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer
 
 from hf_credit.environments.tasks import SEEDS_PER_SPLIT
 from hf_credit.hub.leaderboard.entries import PlayedEpisode
 from hf_credit.hub.leaderboard.seasons import starts_of
-from hf_credit.loading import load_adapter, role_folders
-from hf_credit.policies.generation import max_context_tokens, sampler
-from hf_credit.policies.saved import load_policy
+from hf_credit.loading import ADAPTER_CONFIG, role_folders
+from hf_credit.policies.generation import max_context_tokens
+from hf_credit.policies.saved import load_sampler
 from hf_credit.rollouts import Chat, Engine, GenerateFn, Interaction
 from hf_credit.rollouts.reply_ends import end_tokens
 from hf_credit.tasks.spec import TaskSpec
@@ -120,25 +119,10 @@ def play_checkpoint(
 def _load(
     folder: Path, base: str | Path | None, spec: TaskSpec, device: str | None
 ) -> tuple[Any, Chat, GenerateFn | Mapping[str, GenerateFn]]:
-    sampling: dict[str, Any] = dataclasses.asdict(spec.sampling)
-    roles, adapted = bool(role_folders(folder)), (folder / "adapter_config.json").is_file()
-    if (roles or adapted) and base is None:
+    if base is None and (role_folders(folder) or (folder / ADAPTER_CONFIG).is_file()):
         raise ValueError("an adapter must have a base model, got none; name it as the base of the checkpoint.")
-    if roles:
-        from hf_credit.policies.role_policies import load_role_policies
-
-        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        network, generate = load_role_policies(folder, str(base), device=device, **sampling)
-        tokenizer = AutoTokenizer.from_pretrained(str(folder), padding_side="left", trust_remote_code=False)
-        return network, Chat(tokenizer, spec.chat_template_kwargs, end_tokens(network, tokenizer)), generate
-    network, tokenizer = load_policy(str(base if adapted else folder), device)
-    if adapted:
-        network = load_adapter(network, folder).merge_and_unload()
-    return (
-        network,
-        Chat(tokenizer, spec.chat_template_kwargs, end_tokens(network, tokenizer)),
-        sampler(network, tokenizer, **sampling),
-    )
+    network, tokenizer, generate = load_sampler(str(folder), spec.sampling, device, base=base and str(base))
+    return network, Chat(tokenizer, spec.chat_template_kwargs, end_tokens(network, tokenizer)), generate
 
 
 def _template(chat: Chat) -> str:

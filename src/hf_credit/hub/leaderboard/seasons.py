@@ -11,48 +11,41 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from hf_credit.boundary import read
+from hf_credit.boundary import Range, read
 from hf_credit.environments.tasks import SEEDS_PER_SPLIT, split_of, task_seed
 from hf_credit.files import write_private
-from hf_credit.hub.leaderboard.inputs import (
-    MOST_BYTES,
-    canonical,
-    display_name,
-    hex_digest,
-    repo_id,
-    strict_json,
-    to_json,
-)
+from hf_credit.hub.leaderboard import inputs
+from hf_credit.options import Options
 from hf_credit.registry import did_you_mean
 from hf_credit.rollouts import Interaction, RolloutRequest
 from hf_credit.rollouts.capabilities import TaskSource
 from hf_credit.tasks.spec import TaskSpec
-from hf_credit.validators import one_of, whole_number
 
 SEASON_FILE = "season.json"
 SECRET_FILE = "season_secret.json"
 """The salt and the private key. Only the verifier has the file; it is never published while the season is open."""
 
-_MOST_TASKS = 4096
+_Two = Annotated[int, Range(2, 4096)]  # or more tasks
 _POLICY = re.compile(r"policies/[A-Za-z0-9_-]{1,64}")
 
 B = TypeVar("B", bound="Board")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Board:
+class Board(Options):
     """The fields shared by policy and credit boards: a name, unique in the season, and a task."""
 
     name: str
     spec: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        display_name(self.name, "a board's name")
+        super().__post_init__()
+        inputs.display_name(self.name, "a board's name")
         self.task()
 
     def task(self) -> TaskSpec:
@@ -70,15 +63,9 @@ class SeasonTask(Board):
         size: "micro" for policies that train on a CPU in minutes, "full" for language models.
     """
 
-    public: int = 64
-    secret: int = 64
-    size: str = "micro"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        one_of("the size of a board", self.size, ("micro", "full"))
-        for kind in ("public", "secret"):
-            whole_number(f"{kind} of the board {self.name!r}", getattr(self, kind), 2, _MOST_TASKS)
+    public: _Two = 64
+    secret: _Two = 64
+    size: Literal["micro", "full"] = "micro"
 
     def public_seeds(self) -> list[int]:
         """Returns 2^31 to 2^31 + public - 1: the first held-out tasks, which `hf-credit evaluate` plays."""
@@ -103,17 +90,15 @@ class CreditTask(Board):
 
     policy: str
     policy_digest: str
-    instances: int = 8
-    repeats: int = 8
+    instances: _Two = 8
+    repeats: _Two = 8
     floor: float = 1e-4
-    warm_up: int = 32
+    warm_up: Annotated[int, Range(0, 4096)] = 32
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, least in (("instances", 2), ("repeats", 2), ("warm_up", 0)):
-            whole_number(f"{name} of a credit board", getattr(self, name), least, _MOST_TASKS)
         if not isinstance(self.policy, str) or not _POLICY.fullmatch(self.policy):
             raise ValueError(f"the policy of a credit board must lie in policies/NAME, got {str(self.policy)[:80]!r}.")
+        super().__post_init__()
 
     def public_seeds(self) -> list[int]:
         """Returns the seeds of the rows that submitters play."""
@@ -153,20 +138,20 @@ class Season:
     salt: str | None = None
 
     def __post_init__(self) -> None:
-        display_name(self.name, "a season's name")
-        repo_id(self.benchmark, "a benchmark")
-        repo_id(self.results, "the repository of results")
+        inputs.display_name(self.name, "a season's name")
+        inputs.repo_id(self.benchmark, "a benchmark")
+        inputs.repo_id(self.results, "the repository of results")
         if self.cells:
-            repo_id(self.cells, "the repository of cells")
+            inputs.repo_id(self.cells, "the repository of cells")
         names = [board.name for board in self.boards]
         if len(set(names)) < len(names):
             raise ValueError(
                 f"every board of a season must have a name of its own, got {', '.join(names)}; rename one."
             )
-        hex_digest(self.salt_sha256, "salt_sha256 of a season")
-        hex_digest(self.public_key, "public_key of a season")
+        inputs.hex_digest(self.salt_sha256, "salt_sha256 of a season")
+        inputs.hex_digest(self.public_key, "public_key of a season")
         for template in self.templates:
-            hex_digest(template, "a template of a season")
+            inputs.hex_digest(template, "a template of a season")
         if self.salt is not None:
             require_salt(self.salt, self.salt_sha256)
             if self.open:
@@ -202,7 +187,7 @@ class Season:
         Raises:
             ValueError: `content` is no season.
         """
-        season: Season = read(cls, strict_json(content, "a season"), "a season")
+        season: Season = read(cls, inputs.strict_json(content, "a season"), "a season")
         return season
 
     @classmethod
@@ -214,7 +199,7 @@ class Season:
             OSError: the file cannot be read.
         """
         with (Path(folder) / SEASON_FILE).open("rb") as file:
-            return cls.read(file.read(MOST_BYTES + 1))
+            return cls.read(file.read(inputs.MOST_BYTES + 1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,7 +235,7 @@ class SeasonSecret:
 
     def sign(self, value: Any) -> str:
         """Returns the signature of plain values, in hexadecimal."""
-        return self._key.sign(canonical(value)).hex()
+        return self._key.sign(inputs.canonical(value)).hex()
 
     def save(self, path: str | Path) -> Path:
         """Writes the secret to a new file that only its owner can read.
@@ -258,7 +243,7 @@ class SeasonSecret:
         Raises:
             FileExistsError: the file exists; a salt is never replaced.
         """
-        return write_private(path, to_json(self))
+        return write_private(path, inputs.to_json(self))
 
     @classmethod
     def read(cls, content: bytes, season: Season) -> SeasonSecret:
@@ -268,7 +253,7 @@ class SeasonSecret:
             ValueError: `content` is no secret, or the secret of another season.
         """
         what = "a season's secret"
-        secret: SeasonSecret = read(cls, strict_json(content, what), what)
+        secret: SeasonSecret = read(cls, inputs.strict_json(content, what), what)
         require_salt(secret.salt, season.salt_sha256)
         if secret.public_key != season.public_key:
             raise ValueError(f"the key must be that of the season {season.name!r}, got another; use its own file.")
@@ -279,7 +264,7 @@ def signed_by(public_key: str, value: Any, signature: str) -> bool:
     """Returns whether `signature` is a signature of plain values by the owner of `public_key`."""
     try:
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public_key))
-        key.verify(bytes.fromhex(signature), canonical(value))
+        key.verify(bytes.fromhex(signature), inputs.canonical(value))
     except (InvalidSignature, ValueError, TypeError):
         return False
     return True
@@ -291,7 +276,7 @@ def require_salt(salt: str, promised: str) -> None:
     Raises:
         ValueError: the salt has another SHA-256, or another form.
     """
-    hex_digest(salt, "a season's salt")
+    inputs.hex_digest(salt, "a season's salt")
     if hashlib.sha256(bytes.fromhex(salt)).hexdigest() != promised:
         raise ValueError(f"the SHA-256 of a season's salt must be {promised}, got another; use the season's salt.")
 

@@ -13,19 +13,8 @@ from huggingface_hub.hf_api import RepoFile
 from hf_credit.evaluation.episode_page import written_out
 from hf_credit.files import OwnFolder
 from hf_credit.hub.client import connect
+from hf_credit.hub.leaderboard import entries
 from hf_credit.hub.leaderboard.confined import Limits, confined_play
-from hf_credit.hub.leaderboard.entries import (
-    ENTRY_ID,
-    MOST_REPLIES_BYTES,
-    Entry,
-    PlayedEpisode,
-    entry_path,
-    episodes_path,
-    read_entry,
-    read_episodes,
-    require_season,
-    same_claim,
-)
 from hf_credit.hub.leaderboard.inputs import MOST_BYTES
 from hf_credit.hub.leaderboard.records import SELF_REPORTED, Record, record_path
 from hf_credit.hub.leaderboard.results import RANKINGS_FILE, Results, write_rankings
@@ -129,7 +118,7 @@ class Verifier:
             )
         comment = f"`{record.badge}`. {' '.join(record.notes)}".strip()
         self._repo.ask(self.api.merge_pull_request, number, comment=comment, doing="merging into")
-        if changed := _changed(before, self._repo.tree("main")) - {entry_path(name), episodes_path(name)}:
+        if changed := _changed(before, self._repo.tree("main")).difference(entries.paths_of(name)):
             raise HubError(f"a merge into {repo} must add one entry, got {sorted(changed)[0]!r} changed; revert it.")
         self._publish(record)
         if self.model_results and record.ranked_in(self.season) and entry.checkpoints:
@@ -150,17 +139,17 @@ class Verifier:
         self._publish(record)
         return Verdict(number=0, entry=name, listed=True, reason=" ".join(record.notes) or record.badge)
 
-    def verify(self, name: str, entry: Entry, episodes: Sequence[PlayedEpisode]) -> Record:
+    def verify(self, name: str, entry: entries.Entry, episodes: Sequence[entries.PlayedEpisode]) -> Record:
         """Checks that an entry is of this season and new, then calls `verify_entry`.
 
         Raises:
             ValueError: the entry is not listed, for the reason in the message.
         """
         benchmark = Repository(self.api, self.season.benchmark, "dataset")
-        require_season(entry, self.season, [one.commit_id for one in benchmark.history()])
+        entries.require_season(entry, self.season, [one.commit_id for one in benchmark.history()])
         listed = [row for row in self.results().rows if row.id != name]
         for row in listed:
-            if same_claim(row.entry) == same_claim(entry):
+            if entries.same_claim(row.entry) == entries.same_claim(entry):
                 raise Refusal(
                     f"an entry must be new, got the results of {row.id} ({row.entry.name}) again under another name; "
                     "nothing is listed twice."
@@ -194,33 +183,34 @@ class Verifier:
         changed = _changed(before, after)
         added = sorted(changed - before.keys())
         name = Path(added[0]).stem if added else ""
-        if changed != {entry_path(name), episodes_path(name)} or len(added) != 2:
+        paths = entries.paths_of(name)
+        if changed != {*paths} or len(added) != 2:
             raise Refusal(
                 "a pull request must add one entry and its replies, entries/ID.json and episodes/ID.parquet, and "
                 f"change nothing else, got {', '.join(sorted(changed))[:300] or 'nothing'}; use hf-credit submit."
             )
-        if not ENTRY_ID.fullmatch(name):
+        if not entries.ENTRY_ID.fullmatch(name):
             raise Refusal(
                 f"the name of an entry must be 32 hexadecimal digits, got {name[:64]!r}; use hf-credit submit."
             )
-        if entry_path(name) in self._repo.tree("main"):
+        if paths[0] in self._repo.tree("main"):
             raise Refusal(f"an entry must be new, got {name}, which is listed; nothing is listed twice.")
-        for path, most in ((entry_path(name), MOST_BYTES), (episodes_path(name), MOST_REPLIES_BYTES)):
+        for path, most in zip(paths, (MOST_BYTES, entries.MOST_REPLIES_BYTES), strict=True):
             if after[path].size > most:
                 raise Refusal(f"{path.split('/')[0]} must have at most {most} bytes, got {after[path].size}; shorten.")
         return name, head
 
-    def _read(self, name: str, revision: str | None) -> tuple[Entry, list[PlayedEpisode]]:
+    def _read(self, name: str, revision: str | None) -> tuple[entries.Entry, list[entries.PlayedEpisode]]:
         """Fetches and reads an entry and its replies. `name` must be checked: fetch takes patterns."""
-        paths = entry_path(name), episodes_path(name)
+        paths = entries.paths_of(name)
         entry_file, replies = map(self.hub.get(self.season.results, "dataset", revision, paths).files.get, paths)
         if entry_file is None or replies is None:
             raise Refusal(f"an entry must have two files, got only one of {name}; submit both.")
-        digest, entry = read_entry(entry_file)
+        digest, entry = entries.read_entry(entry_file)
         if name != digest:
             raise Refusal(f"an entry's name must be the digest of its files, got {name[:64]!r}; submit it again.")
-        require_season(entry, self.season)
-        return entry, read_episodes(replies, entry, self.season)
+        entries.require_season(entry, self.season)
+        return entry, entries.read_episodes(replies, entry, self.season)
 
     def _checkpoint(self, repo: str, commit: str, most_bytes: int) -> Path:
         try:

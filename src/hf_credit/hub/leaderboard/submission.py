@@ -12,24 +12,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import yaml
-from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
-
-from hf_credit._version import __version__
 from hf_credit.evaluation.credit_tables import read_ledger
 from hf_credit.evaluation.runs import Run, read_run, versions
 from hf_credit.files import OwnFolder
+from hf_credit.hub.cards import eval_result
 from hf_credit.hub.client import connect
-from hf_credit.hub.leaderboard import credit_board
-from hf_credit.hub.leaderboard.entries import (
-    Checkpoint,
-    Entry,
-    PlayedEpisode,
-    entry_id,
-    entry_path,
-    episodes_path,
-    write_replies,
-)
+from hf_credit.hub.leaderboard import credit_board, entries
 from hf_credit.hub.leaderboard.inputs import pinned, to_json
 from hf_credit.hub.leaderboard.playing import play_checkpoint
 from hf_credit.hub.leaderboard.records import Record
@@ -56,7 +44,7 @@ class Submission:
         claimed: the claimed mean outcome of each checkpoint, with a note.
     """
 
-    entry: Entry
+    entry: entries.Entry
     files: dict[str, Path | bytes]
     id: str
     score: float
@@ -141,7 +129,7 @@ def make_submission(
         name=name or str(method["name"]),
         method=method,
         checkpoints=tuple(
-            Checkpoint(repo=repo, commit=sha, seed=seed, base=base_commit and "@".join(base_commit))
+            entries.Checkpoint(repo=repo, commit=sha, seed=seed, base=base_commit and "@".join(base_commit))
             for (repo, sha), seed in zip(commits, training_seeds, strict=True)
         ),
         shown=shown,
@@ -154,7 +142,7 @@ def make_submission(
         },
     )
     played_task, public = draft.task(season), task.public_seeds()
-    episodes: list[PlayedEpisode] = []
+    episodes: list[entries.PlayedEpisode] = []
     for index, folder in enumerate(folders):
         played = play_checkpoint(folder, base_folder, played_task, public, checkpoint=index, device=device)
         episodes += played.episodes
@@ -199,23 +187,21 @@ def make_credit_submission(
     return packed(draft, episodes)
 
 
-def packed(draft: Entry, episodes: Sequence[PlayedEpisode]) -> Submission:
+def packed(draft: entries.Entry, episodes: Sequence[entries.PlayedEpisode]) -> Submission:
     """Makes the files of an entry.
 
     Args:
         draft: the entry, except for its `episodes_sha256`.
     """
     with OwnFolder() as folder:
-        content = write_replies(episodes, folder / "episodes.parquet").read_bytes()
+        content = entries.write_replies(episodes, folder / "episodes.parquet").read_bytes()
     entry = dataclasses.replace(draft, episodes_sha256=hashlib.sha256(content).hexdigest())
     text = to_json(entry)
-    name = entry_id(text, content)
-    outcomes = [
-        [one.outcome for one in episodes if one.checkpoint == index] for index in range(len(entry.checkpoints))
-    ]
+    name = entries.entry_id(text, content)
+    outcomes = ([one.outcome for one in episodes if one.checkpoint == at] for at in range(len(entry.checkpoints)))
     return Submission(
         entry=entry,
-        files={entry_path(name): text, episodes_path(name): content},
+        files=dict(zip(entries.paths_of(name), (text, content), strict=True)),
         id=name,
         score=_mean([one.outcome for one in episodes]),
         claimed=tuple(
@@ -233,7 +219,7 @@ def verified_results(record: Record) -> list[tuple[float, str]]:
     ]
 
 
-def propose(hub: Hub, entry: Entry, results: Sequence[tuple[float, str]], source: str) -> list[str]:
+def propose(hub: Hub, entry: entries.Entry, results: Sequence[tuple[float, str]], source: str) -> list[str]:
     """Opens a pull request with a result in the repository of each checkpoint, in the Hub's format `.eval_results`,
     which model pages show. The owner decides whether to merge it.
 
@@ -251,17 +237,8 @@ def propose(hub: Hub, entry: Entry, results: Sequence[tuple[float, str]], source
     name = re.sub(r"[^A-Za-z0-9]+", "-", f"{benchmark} {entry.board}").strip("-")
     opened = []
     for checkpoint, (value, note) in zip(entry.checkpoints, results, strict=True):
-        result = EvalResultEntry(
-            dataset_id=benchmark,
-            task_id=entry.board,
-            value=value,
-            dataset_revision=commit,
-            source_url=source,
-            source_name=f"hf-credit {__version__}",
-            notes=note,
-        )
-        text = yaml.safe_dump(eval_result_entries_to_yaml([result]), sort_keys=False, allow_unicode=True)
-        files: dict[str, Path | bytes] = {f".eval_results/{name}.yaml": text.encode("utf-8")}
+        fields = {"value": value, "notes": note, "source_url": source, "dataset_revision": commit}
+        files = eval_result(name, dataset_id=benchmark, task_id=entry.board, **fields)
         message = f"Add a result on {entry.board}"
         opened.append(str(hub.publish(files, checkpoint.repo, "model", pr=True, message=message).pull_request))
     return opened
@@ -281,12 +258,12 @@ def _training_seeds(runs: Sequence[Run | None]) -> list[int]:
     return seeds if len(set(seeds)) == len(runs) else list(range(len(runs)))
 
 
-def _draft(**fields: Any) -> Entry:
+def _draft(**fields: Any) -> entries.Entry:
     """Makes an entry of this machine, except for its `episodes_sha256`."""
     import torch
 
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no accelerator"
-    return Entry(
+    return entries.Entry(
         **{**fields, "versions": {**versions(), **fields.get("versions", {})}},
         hardware=f"{platform.system()} {platform.machine()}, {device}",
         episodes_sha256="0" * 64,

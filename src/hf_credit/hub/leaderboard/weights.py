@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import mmap
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ WANTED = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja", "README.md",
 """The files that are downloaded; none holds code, and reading one runs none."""
 
 _READABLE = frozenset({".safetensors", ".json", ".txt", ".model", ".jinja", ".md"})
-_CHUNK = 2**20
 
 
 def check_folder(folder: Path) -> None:
@@ -64,7 +64,9 @@ def tensor_digest(folder: Path) -> str:
         begin, header = _header(path)
         for name, tensor in header.items():
             start, end = tensor["data_offsets"]
-            tensors.append([part, name, tensor["dtype"], tensor["shape"], _hash(path, begin + start, end - start)])
+            with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                digest = hashlib.sha256(memoryview(content)[begin + start : begin + end]).hexdigest()
+            tensors.append([part, name, tensor["dtype"], tensor["shape"], digest])
     return hashlib.sha256(json.dumps(sorted(tensors)).encode("utf-8")).hexdigest()
 
 
@@ -85,13 +87,3 @@ def _header(path: Path) -> tuple[int, dict[str, Any]]:
         header = json.loads(file.read(length))
     header.pop("__metadata__", None)
     return 8 + length, header
-
-
-def _hash(path: Path, start: int, length: int) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        file.seek(start)
-        while length > 0 and (chunk := file.read(min(_CHUNK, length))):
-            digest.update(chunk)
-            length -= len(chunk)
-    return digest.hexdigest()
