@@ -36,7 +36,7 @@ def tasks_card(repo: str, spec: TaskSpec, rows: Mapping[str, int], fingerprints:
         "tags": ["hf-credit", "reinforcement-learning", spec.name],
         "configs": [{"config_name": "default", "data_files": files}],
     }
-    return _card("tasks", front, repo=repo, spec=spec, rows=rows, fingerprints=fingerprints)
+    return rendered("tasks", front, repo=repo, spec=spec, rows=rows, fingerprints=fingerprints)
 
 
 def cells_card(repo: str, rows: int, page: str) -> str:
@@ -50,7 +50,7 @@ def cells_card(repo: str, rows: int, page: str) -> str:
         "tags": ["hf-credit", "reinforcement-learning", "credit-assignment"],
         "configs": [{"config_name": "default", "data_files": [{"split": "train", "path": "cells/train-*"}]}],
     }
-    return _card("cells", front, repo=repo, rows=rows, page=page)
+    return rendered("cells", front, repo=repo, rows=rows, page=page)
 
 
 def episodes_card(repo: str, about: Mapping[str, Any]) -> str:
@@ -65,7 +65,7 @@ def episodes_card(repo: str, about: Mapping[str, Any]) -> str:
             for table in MEANINGS
         ],
     }
-    return _card("episodes", front, repo=repo, name=name, about=about, meanings=MEANINGS)
+    return rendered("episodes", front, repo=repo, name=name, about=about, meanings=MEANINGS)
 
 
 def checkpoint_card(
@@ -100,7 +100,7 @@ def checkpoint_card(
         front["model-index"] = index
     facts = {} if run is None else run.facts
     paper = facts.get("paper")
-    return _card(
+    return rendered(
         "checkpoint",
         front,
         repo=repo,
@@ -184,7 +184,7 @@ def _split(card: str) -> tuple[dict[str, Any], str]:
     return (front if isinstance(front, dict) else {}), card[found.end() :]
 
 
-def _card(template: str, front: Mapping[str, Any], **values: Any) -> str:
+def rendered(template: str, front: Mapping[str, Any], **values: Any) -> str:
     """Renders a template of `card_templates` with `front` as its metadata."""
     text = (importlib.resources.files("hf_credit.hub") / "card_templates" / f"{template}.md").read_text("utf-8")
     helpers: dict[str, Any] = {"version": __version__, "fenced": _fenced, "redacted": redacted}

@@ -16,16 +16,13 @@ from hf_credit.hub.retries import retried
 BENCHMARK_VARIABLE = "HF_CREDIT_BENCHMARK"
 """The variable of the Space that names the dataset of the season."""
 
-_FILES = ("README.md", "app.py", "requirements.txt")
 
-
-def leaderboard_files() -> dict[str, Path | bytes]:
+def leaderboard_files() -> dict[str, bytes]:
     """Returns the files of the page as a Space, by name."""
-    return {name: _file(name) for name in _FILES}
-
-
-def _file(name: str) -> bytes:
-    return (importlib.resources.files("hf_credit.hub") / "space" / f"leaderboard_{name}.tpl").read_bytes()
+    folder = importlib.resources.files("hf_credit.hub") / "space"
+    return {
+        name: (folder / f"leaderboard_{name}.tpl").read_bytes() for name in ("README.md", "app.py", "requirements.txt")
+    }
 
 
 def publish_leaderboard(
@@ -76,5 +73,5 @@ def load_results(benchmark: str, *, token: str | None = None, endpoint: str | No
 
 
 if __name__ == "__main__":
-    for file_name in _FILES:
-        write(Path(sys.argv[1]) / file_name, _file(file_name))
+    for file_name, content in leaderboard_files().items():
+        write(Path(sys.argv[1]) / file_name, content)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -66,9 +66,10 @@ class _Content:
     def of(cls, path: str, source: Path | bytes) -> _Content:
         size = len(source) if isinstance(source, bytes) else source.stat().st_size
         sha256, git_id = hashlib.sha256(), hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
-        for chunk in _chunks(source):
-            sha256.update(chunk)
-            git_id.update(chunk)
+        with safety.opened(source) as file:
+            for chunk in safety.chunks(file):
+                sha256.update(chunk)
+                git_id.update(chunk)
         return cls(path, source, size, sha256.hexdigest(), git_id.hexdigest())
 
     def is_in(self, tree: Mapping[str, RepoFile]) -> bool:
@@ -201,7 +202,7 @@ class Repository:
         head = self.head()
         tree, paths = self.tree(head), {content.path for content in contents}
         stale = [path for path in tree if path not in paths and path.startswith(tuple(replaces))]
-        if not create_pr and not stale and all(content.is_in(tree) for content in contents):
+        if not create_pr and not stale and _all_in(tree, contents):
             return head, None
         additions = [
             CommitOperationAdd(one.path, one.source if isinstance(one.source, bytes) else str(one.source))
@@ -252,12 +253,8 @@ class Repository:
     def check_tag(self, name: str, contents: Iterable[_Content]) -> None:
         """Refuses a tag whose commit has other contents."""
         target = self._tags().get(name)
-        if target is not None:
-            tree = self.tree(target)
-            if not all(content.is_in(tree) for content in contents):
-                raise Conflict(
-                    f"a tag of {self.repo} must be free, got {name!r}, which is at {target}; choose a new one."
-                )
+        if target is not None and not _all_in(self.tree(target), contents):
+            raise Conflict(f"a tag of {self.repo} must be free, got {name!r}, which is at {target}; choose a new one.")
 
     def tag(self, name: str, commit: str) -> None:
         """Tags a commit, unless the tag exists."""
@@ -304,7 +301,7 @@ class Repository:
             if description in entry.message:
                 return entry.commit_id
         tree = self.tree(now)
-        if all(content.is_in(tree) for content in contents) and not any(path in tree for path in stale):
+        if _all_in(tree, contents) and not any(path in tree for path in stale):
             return now
         raise Conflict(
             f"{self.repo} must not change during a publication, got {now} instead of {before} from somebody else; "
@@ -328,6 +325,8 @@ class Repository:
 
         def receive() -> None:
             nonlocal digest, done
+            if done and done >= content.size:
+                return
             headers = build_hf_headers(token=self.api.token)
             if done:
                 headers["Range"] = f"bytes={done}-"
@@ -341,12 +340,12 @@ class Repository:
                     digest.update(chunk)
                     done += len(chunk)
 
-        def receive_rest() -> None:
-            if not done or done < content.size:
-                receive()
-
-        retried(receive_rest, f"downloading from {self.repo}", content.size)
+        retried(receive, f"downloading from {self.repo}", content.size)
         return digest.hexdigest()
+
+
+def _all_in(tree: Mapping[str, RepoFile], contents: Iterable[_Content]) -> bool:
+    return all(content.is_in(tree) for content in contents)
 
 
 def _all_of(listing: Callable[..., Iterable[T]]) -> Callable[..., list[T]]:
@@ -371,12 +370,3 @@ def _checked(files: Mapping[str, Path | bytes], tokens: Collection[str], last: C
 def _tokens(api: HfApi) -> list[str]:
     tokens = [api.token, os.environ.get("HF_TOKEN"), get_token()]
     return [token for token in tokens if isinstance(token, str) and token]
-
-
-def _chunks(source: Path | bytes) -> Iterator[bytes]:
-    if isinstance(source, bytes):
-        yield source
-        return
-    with source.open("rb") as file:
-        while chunk := file.read(2**20):
-            yield chunk

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
@@ -30,7 +30,6 @@ MOST_JSON_DEPTH = 32
 
 _SECRETS = re.compile(rb"hf_[A-Za-z0-9]{30,}|-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----")
 _LONGEST_SECRET = 256
-_CHUNK = 2**20
 
 
 def check_path(path: str) -> None:
@@ -142,7 +141,7 @@ def check_safetensors(source: Path | bytes) -> None:
         ValueError: the header exceeds 16 MiB or is no JSON; a shape has more than 64 dimensions or a length beyond
             2^63 - 1; or the offsets overlap, leave gaps, do not end with the file, or contradict shape and type.
     """
-    with _open(source) as file:
+    with opened(source) as file:
         length = int.from_bytes(file.read(8), "little")
     if length > MOST_HEADER_BYTES:
         raise ValueError(f"the header of tensors must have at most 16 MiB, got {length} bytes; save it again.")
@@ -193,8 +192,9 @@ def find_secret(source: Path | bytes, tokens: Iterable[str] = ()) -> bool:
     """
     secrets = [token.encode() for token in tokens if len(token) >= 8]
     before = b""
-    with _open(source) as file:
-        for chunk in _chunks(file, source):
+    with opened(source) as file:
+        is_tensors = isinstance(source, Path) and source.suffix == ".safetensors"
+        for chunk in [_header(file)] if is_tensors else chunks(file):
             text = before + chunk
             if _SECRETS.search(text) or any(secret in text for secret in secrets):
                 return True
@@ -203,7 +203,7 @@ def find_secret(source: Path | bytes, tokens: Iterable[str] = ()) -> bool:
 
 
 def _read(source: Path | bytes, most: int) -> bytes:
-    with _open(source) as file:
+    with opened(source) as file:
         content = file.read(most + 1)
     if len(content) > most:
         raise ValueError(f"the file must have at most {most} bytes, got more; shorten or split it.")
@@ -217,16 +217,15 @@ def _text(content: bytes) -> str:
         raise ValueError(f"a text must be UTF-8, got {error.reason} at byte {error.start}; fix it.") from None
 
 
-def _open(source: Path | bytes) -> BinaryIO:
-    if isinstance(source, bytes):
-        return io.BytesIO(source)
-    return source.open("rb")
+def opened(source: Path | bytes) -> BinaryIO:
+    """Opens a file, or its bytes."""
+    return io.BytesIO(source) if isinstance(source, bytes) else source.open("rb")
 
 
-def _chunks(file: BinaryIO, source: Path | bytes) -> Iterable[bytes]:
-    if isinstance(source, Path) and source.suffix == ".safetensors":
-        length = int.from_bytes(file.read(8), "little")
-        yield file.read(min(length, MOST_HEADER_BYTES))
-        return
-    while chunk := file.read(_CHUNK):
-        yield chunk
+def chunks(file: BinaryIO) -> Iterator[bytes]:
+    """Yields the rest of a file in parts."""
+    return iter(lambda: file.read(2**20), b"")
+
+
+def _header(file: BinaryIO) -> bytes:
+    return file.read(min(int.from_bytes(file.read(8), "little"), MOST_HEADER_BYTES))

@@ -47,6 +47,9 @@ CRITICS = CriticConfig(
 
 Row = Mapping[str, Any]
 
+Measured = tuple[Decision, float, float]
+"""A decision, its credit, and its exact advantage."""
+
 _UNREADABLE = ""
 """Stands for all actions that are not legal."""
 
@@ -92,19 +95,17 @@ class PinnedPolicy:
         """Returns a context for a method's updates. Its frozen policy is the policy itself, and it recomputes
         log-probabilities, as a trainer does.
         """
-        temperature = self._limits["temperature"]
 
         def logprobs(decisions: Sequence[Decision]) -> list[tuple[float, ...]]:
             pairs = [(decision.context_ids, decision.action_ids) for decision in decisions]
-            return reply_logprobs(self.network, pairs, temperature)
+            return reply_logprobs(self.network, pairs, self._limits["temperature"])
 
         return LocalContext(self.engine, critics, seed, frozen=self.engine, logprobs=logprobs)
 
     def rows(self, seeds: Sequence[int], repeat: int) -> list[Row]:
         """Returns the task rows of an update. The seeds of an environment's transitions differ between updates."""
-        starts = starts_of(self.interaction, seeds)
         if not isinstance(self.interaction, EnvironmentInteraction):
-            return [{**start.task, "seed": start.seed} for start in starts]
+            return [{**start.task, "seed": start.seed} for start in starts_of(self.interaction, seeds)]
         environment = self.interaction.environment
         return [{**environment.sample_task(seed), "seed": derive(seed, "credit board", repeat)} for seed in seeds]
 
@@ -227,22 +228,18 @@ def measure(method: Method, pinned: PinnedPolicy, seeds: Sequence[int]) -> tuple
     task = pinned.task
     bound = method.bind(pinned.interaction)
     critics, memory, warm_up = _warmed_up(bound, pinned, derive(0, "warm-up", *seeds))
-    measured: list[list[tuple[Decision, float, float]]] = []
+    measured: list[list[Measured]] = []
     tokens = []
     for repeat in range(task.repeats):
         seed = derive(0, "credit board", *seeds, repeat)
         torch.manual_seed(seed)  # some collectors draw from torch's global generator
         context = pinned.context(critics, seed)
         collected = bound.collector(pinned.rows(seeds[: task.instances], repeat), context, memory)
-        credited = credited_decisions(collected, bound.estimator(collected, context, memory))
-        advantages = [pinned.advantage(one.decision) for one in credited]
-        measured.append(
-            [
-                (one.decision, one.credit, advantage)
-                for one, advantage in zip(credited, advantages, strict=True)
-                if advantage is not None and not math.isnan(one.credit)
-            ]
-        )
+        measured.append([])
+        for one in credited_decisions(collected, bound.estimator(collected, context, memory)):
+            advantage = pinned.advantage(one.decision)
+            if advantage is not None and not math.isnan(one.credit):
+                measured[-1].append((one.decision, one.credit, advantage))
         tokens.append(float(context.ledger.tokens))
     fidelity = [_fidelity(decisions) for decisions in measured]
     bias, variance, scale = bias_and_variance([_by_decision(pinned, decisions) for decisions in measured])
@@ -261,18 +258,9 @@ def measure(method: Method, pinned: PinnedPolicy, seeds: Sequence[int]) -> tuple
 def _warmed_up(bound: Method, pinned: PinnedPolicy, seed: int) -> tuple[dict[str, Any], Any, float]:
     """Returns the critics and the memory of a method after the warm-up, and the tokens of the warm-up."""
     torch.manual_seed(seed)
-    critics = {
-        name: make_critic(
-            bound.critic_specs.get(name, CriticSpec()),
-            name,
-            str(pinned.folder),
-            pinned.network,
-            pinned.tokenizer,
-            CRITICS,
-            pinned.room,
-        )
-        for name in bound.critics
-    }
+    shared = str(pinned.folder), pinned.network, pinned.tokenizer, CRITICS, pinned.room
+    specs = {name: bound.critic_specs.get(name, CriticSpec()) for name in bound.critics}
+    critics = {name: make_critic(spec, name, *shared) for name, spec in specs.items()}
     context = pinned.context(critics, seed)
     memory = bound.memory
     for update in range(pinned.task.warm_up if critics or memory is not None else 0):
@@ -285,16 +273,11 @@ def _warmed_up(bound: Method, pinned: PinnedPolicy, seed: int) -> tuple[dict[str
     return critics, memory, float(context.ledger.tokens)
 
 
-def _by_decision(
-    pinned: PinnedPolicy, decisions: Sequence[tuple[Decision, float, float]]
-) -> dict[Any, tuple[float, float]]:
-    credits: dict[Any, list[float]] = {}
-    advantages: dict[Any, float] = {}
-    for decision, credit, advantage in decisions:
-        key = pinned.key(decision)
-        credits.setdefault(key, []).append(credit)
-        advantages[key] = advantage
-    return {key: (fmean(values), advantages[key]) for key, values in credits.items()}
+def _by_decision(pinned: PinnedPolicy, decisions: Sequence[Measured]) -> dict[Any, tuple[float, float]]:
+    found: dict[Any, list[Measured]] = {}
+    for one in decisions:
+        found.setdefault(pinned.key(one[0]), []).append(one)
+    return {key: (fmean(credit for _, credit, _ in same), same[-1][2]) for key, same in found.items()}
 
 
 def bias_and_variance(repeats: Sequence[Mapping[Any, tuple[float, float]]]) -> tuple[float, float, float]:
@@ -351,13 +334,13 @@ def answer(request: Mapping[str, Any], pinned: PinnedPolicy | None = None) -> di
     }
 
 
-def _fidelity(decisions: Sequence[tuple[Decision, float, float]]) -> float:
-    credits, advantages = [credit for _, credit, _ in decisions], [advantage for _, _, advantage in decisions]
+def _fidelity(decisions: Sequence[Measured]) -> float:
+    credits, advantages = ([one[place] for one in decisions] for place in (1, 2))
     rho = credit_fidelity([credits], [advantages]).rho
     return 0.0 if math.isnan(rho) else rho
 
 
-def _played(repeat: int, decisions: Sequence[tuple[Decision, float, float]], fidelity: float) -> PlayedEpisode:
+def _played(repeat: int, decisions: Sequence[Measured], fidelity: float) -> PlayedEpisode:
     return PlayedEpisode(
         checkpoint=0,
         seed=repeat,

@@ -78,7 +78,7 @@ class Form:
         """
         entry, name = check_files(entry_file, replies_file, season)
         contents = entry_file.read_bytes(), replies_file.read_bytes()
-        files: dict[str, Path | bytes] = dict(zip(entries.paths_of(name), contents, strict=True))
+        files = dict(zip(entries.paths_of(name), contents, strict=True))
         message = f"Enter {name[:8]}"
         if self._visitors is not None and token is not None:
             sender, how = dataclasses.replace(self._visitors, token=token), "in your name"

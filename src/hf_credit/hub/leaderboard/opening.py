@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import yaml
 
+from hf_credit.hub.cards import rendered
 from hf_credit.hub.leaderboard.inputs import to_json
 from hf_credit.hub.leaderboard.seasons import SEASON_FILE, CreditTask, Season, SeasonSecret, SeasonTask
 from hf_credit.hub.leaderboard.sources import Hub
@@ -34,23 +35,6 @@ STANDARD_BOARDS: tuple[tuple[Literal["micro", "full"], str, str, dict[str, Any]]
 
 _ENUMERABLE = Sampling(max_new_tokens=2, temperature=1.0, top_p=1.0, top_k=0)
 _ACTIONS = dataclasses.replace(_ENUMERABLE, max_new_tokens=16)  # enough for the longest action and its end token
-
-_CARD = """---
-tags: [hf-credit, leaderboard, credit-assignment]
----
-
-# {season.benchmark}: the season {season.name}
-
-Tasks on which methods of credit assignment are compared, with hf-credit. Public tasks are the first
-held-out tasks of each board; secret ones follow from a salt.
-
-{boards}
-
-The salt's SHA-256 is `{season.salt_sha256}`. {salt} Records are signed with the Ed25519 key
-`{season.public_key}`.
-
-    hf-credit submit OWNER/POLICY BOARD --benchmark {season.benchmark}
-"""
 
 
 def standard_boards(public: int = 128, secret: int = 128) -> tuple[SeasonTask, ...]:
@@ -162,12 +146,6 @@ def accept_templates(hub: Hub, benchmark: str, digests: Iterable[str]) -> Season
     return updated
 
 
-def card(season: Season) -> str:
-    """Returns the card of a season's dataset."""
-    salt = "It will be published when the season is over." if season.salt is None else f"It was `{season.salt}`."
-    return _CARD.format(season=season, salt=salt, boards="\n".join(f"- {one}" for one in board_lines(season)))
-
-
 def board_lines(season: Season) -> list[str]:
     """Returns one line per board with its numbers of tasks."""
     lines = [f"{one.name}: {one.public} public and {one.secret} secret tasks ({one.size})" for one in season.tasks]
@@ -177,7 +155,9 @@ def board_lines(season: Season) -> list[str]:
 def _publish(
     hub: Hub, season: Season, message: str, others: dict[str, Path | bytes] | None = None, last: Sequence[str] = ()
 ) -> None:
-    files: dict[str, Path | bytes] = {SEASON_FILE: to_json(season), "README.md": card(season).encode("utf-8")}
+    tags = {"tags": ["hf-credit", "leaderboard", "credit-assignment"]}
+    card = rendered("season", tags, season=season, boards=board_lines(season))
+    files = {SEASON_FILE: to_json(season), "README.md": card.encode("utf-8")}
     hub.publish({**files, **(others or {})}, season.benchmark, "dataset", message=message, last=last)
 
 

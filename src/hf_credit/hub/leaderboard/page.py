@@ -3,6 +3,7 @@ the CSV is a link that contains it, since a download button leaves a file per vi
 
 from __future__ import annotations
 
+import functools
 import html
 import os
 import socket
@@ -37,34 +38,7 @@ HEADING = """# Leaderboard of credit assignment for language agents
 Which decision deserves the credit? **Board** ranks trained policies: a verifier plays their checkpoints again on
 secret tasks. **Credit** ranks methods by how well their credit orders decisions."""
 
-ABOUT = """Rows are **methods**, each with one checkpoint per training seed. A row with one seed is marked: it
-describes that checkpoint, and another seed of the same method may differ.
-
-- **self-reported**: form, counts and seeds are valid.
-- **replayed**: every reply was executed again, with the same events, endings and outcomes.
-- **verified**: a process without token or network played the checkpoints again. The claim on the public tasks passed a
-  paired test (p ≥ 0.001), and the outcomes on secret tasks make the rank. Only verified entries are ranked, since an
-  oracle could have written the replies of any other.
-
-A **rank** is a range: from 1 + the number of significantly better entries to the number of entries that are not
-significantly worse. Paired permutation tests compare entries task by task, with Holm's correction over all pairs of a
-board (5 %). Intervals are 95 % bootstrap intervals over training seeds and tasks. The tests are about these
-checkpoints on such tasks; only the interval includes the variation over training seeds, if there are several.
-
-On a **credit** board an estimator is scored by the rank correlation of its credit with the exact advantages of
-decisions, which are enumerated (fidelity, Spearman), by its bias and variance in the unit of the reward (after scaling
-its credit by the factor that fits the exact advantages best), and by its tokens. Critics first train on training rows;
-these tokens have their own column.
-
-**Who may enter what**: anybody may enter any public checkpoint. Its row names the **account** whose repository holds
-it, since nobody else can publish there. An entry with the weights of an earlier entry from another account's
-repository is linked to that entry and not ranked; one with weights of the same account, such as an entry with one more
-seed, is linked and ranked. A policy whose **chat template** the season does not know is not ranked until a maintainer
-has read the template, since a template can play for a policy.
-
-The seeds of secret tasks derive from a salt. The season publishes its SHA-256 now and the salt when it is over.
-Records are signed."""
-
+ABOUT = Path(__file__).with_name("about.md").read_text(encoding="utf-8")
 SUBMIT = """Publish a checkpoint for each training seed, then submit them with the first command, which plays the
 public tasks and opens a pull request with every reply. The second command enters a method's credit. Here you can check
 the two files that `--output` writes"""
@@ -72,22 +46,7 @@ the two files that `--output` writes"""
 COMMANDS = """hf-credit submit me/policy-seed0 me/policy-seed1 BOARD --benchmark {0}
 hf-credit submit --method replay_loo BOARD --benchmark {0}"""
 
-CSS = """
-.gradio-container { max-width: 1180px !important; width: 100% !important; min-width: 0 !important;
-  margin: 0 auto !important; }
-.gradio-container > *, .gradio-container main { min-width: 0 !important; max-width: 100% !important; }
-.trouble { background: #fdecea; color: #5f2120; border: 1px solid #f5c6c0; border-radius: 8px; padding: 10px 14px; }
-.text { overflow-wrap: anywhere; margin: 2px 0 6px; }
-[role=gridcell], .gradio-container th, .gradio-container td { font-size: 12px !important; }
-iframe.episode { width: 100%; height: 640px; border: 1px solid var(--border-color-primary); border-radius: 8px;
-  background: white; }
-@media (max-width: 640px) {
-  .gradio-container, .gradio-container main { padding: 4px !important; }
-  iframe.episode { height: 520px; }
-  h1 { font-size: 1.35rem !important; }
-}
-"""
-
+CSS = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 LAUNCH_OPTIONS = {"css": CSS, "max_file_size": MOST_REPLIES_BYTES}
 """The options that serve the page. Without a limit, Gradio accepts files of any size from anybody."""
 
@@ -364,11 +323,8 @@ def _sent(
 def _board_parts(name: str) -> list[Any]:
     return [
         gr.HTML(_sentence("Loading the results ..."), elem_id=f"{name}-text"),
-        gr.Dataframe(
-            interactive=False,
-            wrap=True,
+        _table(
             show_search="filter",
-            max_height=900,
             column_widths=[*_WIDTHS, *(["95px"] * 8)],
             buttons=["fullscreen"],
             elem_id=f"{name}-table",
@@ -378,17 +334,12 @@ def _board_parts(name: str) -> list[Any]:
     ]
 
 
+_table = functools.partial(gr.Dataframe, interactive=False, wrap=True, max_height=900)
+
+
 def _facts(elem_id: str) -> Any:
-    return gr.Dataframe(
-        headers=["what", "value"],
-        interactive=False,
-        wrap=True,
-        max_height=900,
-        max_chars=1000,
-        column_widths=["35%", "65%"],
-        buttons=[],
-        elem_id=elem_id,
-    )
+    widths = ["35%", "65%"]
+    return _table(headers=["what", "value"], max_chars=1000, column_widths=widths, buttons=[], elem_id=elem_id)
 
 
 def _styled(columns: views.Columns, rows: Sequence[Sequence[Any]]) -> Any:

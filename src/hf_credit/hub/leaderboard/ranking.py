@@ -79,24 +79,21 @@ def rank(outcomes: Mapping[str, Outcomes], alpha: float = ALPHA, resamples: int 
         1.0 if np.array_equal(means[a], means[b]) else permutation_test(means[a], means[b], resamples=drawn).p_value
         for a, b in pairs
     ]
-    worse: dict[str, set[str]] = {name: set() for name in means}
-    better: dict[str, set[str]] = {name: set() for name in means}
-    for (a, b), p in zip(pairs, holm(p_values) if pairs else (), strict=True):
-        if p <= alpha:
-            winner, loser = (a, b) if means[a].mean() > means[b].mean() else (b, a)
-            worse[winner].add(loser)
-            better[loser].add(winner)
-    ranked = [
-        Ranked(
-            entry=name,
-            best=1 + len(better[name]),
-            worst=len(means) - len(worse[name]),
-            score=score_interval(table, resamples=resamples),
-            seeds=len(table),
-            ties=tuple(sorted(means.keys() - better[name] - worse[name] - {name})),
+    order = [pair if means[pair[0]].mean() > means[pair[1]].mean() else pair[::-1] for pair in pairs]
+    beats = [pair for pair, p in zip(order, holm(p_values) if pairs else (), strict=True) if p <= alpha]
+    ranked = []
+    for name, table in tables.items():
+        better, worse = {a for a, b in beats if b == name}, {b for a, b in beats if a == name}
+        ranked.append(
+            Ranked(
+                entry=name,
+                best=1 + len(better),
+                worst=len(means) - len(worse),
+                score=score_interval(table, resamples=resamples),
+                seeds=len(table),
+                ties=tuple(sorted(means.keys() - better - worse - {name})),
+            )
         )
-        for name, table in tables.items()
-    ]
     return sorted(ranked, key=lambda one: (-one.score.mean, one.entry))
 
 

@@ -190,17 +190,6 @@ class Season:
         season: Season = read(cls, inputs.strict_json(content, "a season"), "a season")
         return season
 
-    @classmethod
-    def load(cls, folder: str | Path) -> Season:
-        """Reads the season of a benchmark's folder.
-
-        Raises:
-            ValueError: the file is no season.
-            OSError: the file cannot be read.
-        """
-        with (Path(folder) / SEASON_FILE).open("rb") as file:
-            return cls.read(file.read(inputs.MOST_BYTES + 1))
-
 
 @dataclass(frozen=True, kw_only=True)
 class SeasonSecret:

@@ -224,7 +224,7 @@ class Verifier:
             ) from None
 
     def _publish(self, record: Record) -> None:
-        files: dict[str, Path | bytes] = {record_path(record.entry): record.signed(self.secret)}
+        files = {record_path(record.entry): record.signed(self.secret)}
         self.hub.publish(files, self.season.results, "dataset", message=f"Record {record.entry}")
 
     def _refuse(self, number: int, name: str | None, reason: str) -> Verdict:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from hf_credit.files import OwnFolder, copy, move
 from hf_credit.hub.cell_sets import load_cells
 from hf_credit.hub.leaderboard.entries import PlayedEpisode, episodes_path, read_episodes
 from hf_credit.hub.leaderboard.results import Results, Row, read_results
-from hf_credit.hub.leaderboard.seasons import Season
+from hf_credit.hub.leaderboard.seasons import SEASON_FILE, Season
 from hf_credit.hub.leaderboard.weights import WANTED
 from hf_credit.hub.loading import Fetched, fetch
 from hf_credit.hub.publishing import Published, publish
@@ -47,7 +47,7 @@ class Hub:
         where: dict[str, Any] = {"token": self.token, "endpoint": self.endpoint, "cache_dir": self.cache_dir}
         return fetch(repo, repo_type=repo_type, revision=revision, allow=allow, most_bytes=most_bytes, **where)
 
-    def publish(self, files: dict[str, Path | bytes], repo: str, repo_type: str, **options: Any) -> Published:
+    def publish(self, files: Mapping[str, Path | bytes], repo: str, repo_type: str, **options: Any) -> Published:
         """Calls `hf_credit.hub.publishing.publish` for this Hub."""
         return publish(files, repo, repo_type=repo_type, token=self.token, endpoint=self.endpoint, **options)
 
@@ -58,7 +58,9 @@ class Hub:
             ValueError: the dataset holds no season, or that of another benchmark.
         """
         fetched = self.get(benchmark, "dataset")
-        season = Season.load(fetched.folder)
+        if SEASON_FILE not in fetched.files:
+            raise ValueError(f"{benchmark} must hold a season, got no {SEASON_FILE}; name another dataset.")
+        season = Season.read(fetched.files[SEASON_FILE].read_bytes())
         if season.benchmark != benchmark:
             raise ValueError(f"the season of {benchmark} must name it, got {season.benchmark}; publish its own.")
         return season, fetched.folder, fetched.commit
