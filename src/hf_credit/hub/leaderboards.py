@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from hf_credit.hub.leaderboard.results import Results
 from hf_credit.hub.leaderboard.sources import Hub
 from hf_credit.hub.publishing import Published
 from hf_credit.hub.retries import retried
+from hf_credit.hub.spaces import templates
 
 BENCHMARK_VARIABLE = "HF_CREDIT_BENCHMARK"
 """The variable of the Space that names the dataset of the season."""
@@ -19,10 +19,7 @@ BENCHMARK_VARIABLE = "HF_CREDIT_BENCHMARK"
 
 def leaderboard_files() -> dict[str, bytes]:
     """Returns the files of the page as a Space, by name."""
-    folder = importlib.resources.files("hf_credit.hub") / "space"
-    return {
-        name: (folder / f"leaderboard_{name}.tpl").read_bytes() for name in ("README.md", "app.py", "requirements.txt")
-    }
+    return {name: text.encode() for name, text in templates("leaderboard").items()}
 
 
 def publish_leaderboard(

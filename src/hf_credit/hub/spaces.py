@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import json
 import random
 import re
@@ -26,16 +25,13 @@ from hf_credit.trust import is_code
 
 _MOST_SEEDS = 64  # tried to find an episode in which the oracle earns the highest reward
 _MARGIN = 0.1  # by which the highest reward exceeds that of random play, as a test measures
-_TEMPLATES = {
-    "Dockerfile": "Dockerfile.tpl",
-    "README.md": "README.md.tpl",
-    "__init__.py": "package_init.py.tpl",
-    "client.py": "client.py.tpl",
-    "models.py": "models.py.tpl",
-    "pyproject.toml": "pyproject.toml.tpl",
-    "server/__init__.py": "server_init.py.tpl",
-    "server/app.py": "app.py.tpl",
-}
+
+
+def templates(kind: str) -> dict[str, str]:
+    """Returns the templates of a Space of an "environment" or a "leaderboard", by the paths of their files in it."""
+    folder = Path(__file__).parent / "space" / kind
+    paths = {path.relative_to(folder).as_posix().removesuffix(".tpl"): path for path in sorted(folder.rglob("*.tpl"))}
+    return {name: path.read_text(encoding="utf-8") for name, path in paths.items()}
 
 
 def space_files(
@@ -73,17 +69,18 @@ def space_files(
     refuse_what_stays_behind(all_options)
     played = _OracleEpisode(environment)
     fields = _fields(environment, all_options, played)
-    files = {
-        path: string.Template(_template(template)).substitute(
+    texts = templates("environment")
+    files = {"openenv.yaml": _declaration(texts.pop("openenv.yaml"), environment, all_options)}
+    files |= {
+        path: string.Template(text).substitute(
             fields,
             repo=repo,
             url=space_url(repo) if repo != "OWNER/SPACE" else "https://OWNER-SPACE.hf.space",
             title=title or f"{name.replace('_', ' ').capitalize()} (hf-credit)",
             requirement=f'"hf-credit=={__version__}"' if wheel is None else f"wheels/{Path(wheel).name}",
         )
-        for path, template in _TEMPLATES.items()
+        for path, text in texts.items()
     }
-    files["openenv.yaml"] = _declaration(environment, all_options)
     files["discovery.json"] = _json(
         {
             "description": fields["summary"],
@@ -176,7 +173,7 @@ def _fields(environment: Environment[Any], options: Mapping[str, Any], played: _
     }
 
 
-def _declaration(environment: Environment[Any], options: Mapping[str, Any]) -> str:
+def _declaration(template: str, environment: Environment[Any], options: Mapping[str, Any]) -> str:
     fields = {
         "name": environment.name,
         "version": json.dumps(__version__),
@@ -184,7 +181,7 @@ def _declaration(environment: Environment[Any], options: Mapping[str, Any]) -> s
         "margin": _MARGIN,
         "seeds": SEEDS_PER_SPLIT,
     }
-    declared = yaml.safe_load(string.Template(_template("openenv.yaml.tpl")).substitute(fields))
+    declared = yaml.safe_load(string.Template(template).substitute(fields))
     declared["hf_credit"]["options"] = dict(options)
     return yaml.safe_dump(declared, sort_keys=False, allow_unicode=True)
 
@@ -210,10 +207,6 @@ def _read_wheel(path: Path) -> bytes:
             f"the wheel must be that of hf-credit {__version__}, got {path.name!r}; build it with pip wheel --no-deps."
         )
     return path.read_bytes()
-
-
-def _template(name: str) -> str:
-    return (importlib.resources.files("hf_credit.hub") / "space" / name).read_text(encoding="utf-8")
 
 
 def _json(value: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -176,30 +176,31 @@ def compare_rows(a: Row, b: Row) -> Comparison:
     )
 
 
+_RANKINGS: Mapping[str, tuple[str, Callable[[Row, Ranked | None], Any]]] = {
+    "board": ("string", lambda row, _: row.entry.board),
+    "entry": ("string", lambda row, _: row.id),
+    "name": ("string", lambda row, _: row.entry.name),
+    "method": ("string", lambda row, _: str(row.entry.method["name"])),
+    "badge": ("string", lambda row, _: row.badge),
+    "copy_of": ("string", lambda row, _: row.record and row.record.copy_of),
+    "rank_best": ("int64", lambda _, place: place and place.best),
+    "rank_worst": ("int64", lambda _, place: place and place.worst),
+    "mean": ("float64", lambda _, place: place and place.score.mean),
+    "low": ("float64", lambda _, place: place and place.score.low),
+    "high": ("float64", lambda _, place: place and place.score.high),
+    "seeds": ("int64", lambda row, _: row.seeds),
+}
+"""Of each column of `rankings.parquet` the type, and the function of a row and its rank, if any."""
+
+
 def rankings_table(results: Results) -> list[dict[str, Any]]:
     """Returns the rows of `rankings.parquet`: every entry of each board, ranked or not."""
-    table: list[dict[str, Any]] = []
-    for board in results.season.boards:
-        ranks = {ranked.entry: ranked for ranked in results.ranks(board.name)}
-        for row in results.board(board.name):
-            ranked = ranks.get(row.id)
-            table.append(
-                {
-                    "board": board.name,
-                    "entry": row.id,
-                    "name": row.entry.name,
-                    "method": str(row.entry.method["name"]),
-                    "badge": row.badge,
-                    "copy_of": row.record and row.record.copy_of,
-                    "rank_best": ranked and ranked.best,
-                    "rank_worst": ranked and ranked.worst,
-                    "mean": ranked and ranked.score.mean,
-                    "low": ranked and ranked.score.low,
-                    "high": ranked and ranked.score.high,
-                    "seeds": row.seeds,
-                }
-            )
-    return table
+    places = {place.entry: place for board in results.season.boards for place in results.ranks(board.name)}
+    return [
+        {name: value(row, places.get(row.id)) for name, (_, value) in _RANKINGS.items()}
+        for board in results.season.boards
+        for row in results.board(board.name)
+    ]
 
 
 def write_rankings(results: Results, path: str | Path) -> Path:
@@ -207,12 +208,7 @@ def write_rankings(results: Results, path: str | Path) -> Path:
     import pyarrow as pa
     from pyarrow import parquet
 
-    schema = pa.schema(
-        dict.fromkeys(("board", "entry", "name", "method", "badge", "copy_of"), pa.string())
-        | dict.fromkeys(("rank_best", "rank_worst"), pa.int64())
-        | dict.fromkeys(("mean", "low", "high"), pa.float64())
-        | {"seeds": pa.int64()}
-    )
+    schema = pa.schema({name: pa.type_for_alias(kind) for name, (kind, _) in _RANKINGS.items()})
     with replaced(path) as beside:
         parquet.write_table(pa.Table.from_pylist(rankings_table(results), schema=schema), str(beside))
     return Path(path)
