@@ -125,7 +125,7 @@ def check(name: str, value: Any, kind: Any, bounds: Range = _ANY, sender: str = 
         _refuse_unless(isinstance(value, Mapping), full, "a mapping", value)
         if inner and inner[1] is not Any:
             return {key: check(f"{name}[{key!r}]", one, inner[1], sender=sender) for key, one in value.items()}
-    elif sender and (is_typeddict(kind) or (_is_dataclass(kind) and not isinstance(value, kind))):
+    elif sender and (is_typeddict(kind) or (dataclasses.is_dataclass(kind) and not isinstance(value, kind))):
         return _fields(name, value, kind, sender, full)
     return value
 
@@ -137,10 +137,6 @@ def encodable(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {encodable(key): encodable(one) for key, one in value.items()}
     return [encodable(one) for one in value] if isinstance(value, list | tuple) else value
-
-
-def _is_dataclass(kind: Any) -> bool:
-    return isinstance(kind, type) and dataclasses.is_dataclass(kind)
 
 
 def _items(name: str, value: Sequence[Any], origin: Any, inner: Sequence[Any], sender: str, full: str) -> Any:
@@ -203,13 +199,9 @@ def _check_any(name: str, value: Any, kinds: Sequence[Any], sender: str) -> Any:
     raise refusal or ValueError(f"{name} must be left out, got {shown(value)}; leave it out.")
 
 
+@functools.cache
 def types_of(owner: Any) -> dict[str, Any]:
     """Returns the type of each parameter of a function, or of each field of a class, without `ClassVar`s."""
-    return _types_of(owner)
-
-
-@functools.cache
-def _types_of(owner: Any) -> dict[str, Any]:
     hints = get_type_hints(owner, include_extras=True)
     return {name: kind for name, kind in hints.items() if name != "return" and get_origin(kind) is not ClassVar}
 

@@ -193,8 +193,12 @@ def rotate(run_dir: Path, limit: int | None, kept: list[Path]) -> None:
     """Deletes the oldest checkpoints beyond `limit`, incomplete ones first, and never one of `kept` or of others."""
     if limit is None or limit < 1:
         return
-    ours = [one for one in _checkpoints(run_dir) if (one / MANIFEST).is_file() or (one / _BEGUN).is_file()]
-    folders = sorted(ours, key=lambda folder: (_completed_at(folder), _step_of(folder)))
+    by_age = []
+    for folder in _checkpoints(run_dir):
+        completed = (folder / MANIFEST).is_file()
+        if completed or (folder / _BEGUN).is_file():
+            by_age.append(((folder / MANIFEST).stat().st_mtime_ns if completed else -1, _step_of(folder), folder))
+    folders = [folder for _, _, folder in sorted(by_age)]
     spare = [folder for folder in folders if folder not in kept]
     for folder in spare[: max(len(folders) - limit, 0)]:
         remove_earlier(folder, (MANIFEST, _BEGUN))
@@ -209,11 +213,6 @@ def _checkpoints(run_dir: Path) -> list[Path]:
 
 def _step_of(folder: Path) -> int:
     return int(folder.name.rpartition("-")[2])
-
-
-def _completed_at(folder: Path) -> int:
-    manifest = folder / MANIFEST
-    return manifest.stat().st_mtime_ns if manifest.is_file() else -1
 
 
 def _sha256(path: Path) -> str:

@@ -33,11 +33,10 @@ def redacted(value: Any) -> Any:
         return {name: redacted(inner) for name, inner in value.items() if not is_secret_name(str(name))}
     if type(value) in (list, tuple):
         return type(value)(redacted(inner) for inner in value)
-    return _QUERY.sub(_without_value, _SECRET_VALUE.sub("***", value)) if isinstance(value, str) else value
-
-
-def _without_value(pair: re.Match[str]) -> str:
-    return f"{pair[1]}=***" if is_secret_name(pair[1]) else pair[0]
+    if not isinstance(value, str):
+        return value
+    shown = _SECRET_VALUE.sub("***", value)
+    return _QUERY.sub(lambda pair: f"{pair[1]}=***" if is_secret_name(pair[1]) else pair[0], shown)
 
 
 def redacted_command(words: Sequence[str]) -> str:

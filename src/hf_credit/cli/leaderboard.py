@@ -232,7 +232,10 @@ def serve(
     Example:
       hf-credit leaderboard serve me/benchmark
     """
-    hub = _hub(endpoint)
+    _serve(_hub(endpoint), benchmark, port)
+
+
+def _serve(hub: Hub, benchmark: str, port: int | None) -> None:
     from hf_credit.hub.leaderboard import page
     from hf_credit.hub.leaderboard.sources import Source
 
@@ -256,13 +259,11 @@ def demo(
     os.environ.setdefault("HF_HUB_DISABLE_XET", "1")  # not supported by local-hub; huggingface_hub reads it on import
     be_quiet()
     from hf_credit.cli.leaderboard_demo import SMALL, BoardDemo, run_leaderboard_demo
-    from hf_credit.hub.leaderboard import page
-    from hf_credit.hub.leaderboard.sources import Source
 
     with run_leaderboard_demo(SMALL if small else BoardDemo(), output, typer.echo) as (hub, benchmark):
         print_boards(hub.results(hub.season(benchmark)[0]))
         if serve_page:
-            page.launch(page.build(Source.of_hub(hub, benchmark)), port)
+            _serve(hub, benchmark, port)
             return
     typer.echo(
         "\nTo see the page, serve the Hub again and then the page:\n"

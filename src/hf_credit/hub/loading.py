@@ -6,7 +6,7 @@ import functools
 import hashlib
 import itertools
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -94,11 +94,10 @@ def fetch(
             "raise the limit."
         )
 
-    def get(name: str) -> Path:
-        return _received(api, repo, repo_type, commit, wanted[name], cache_dir)
-
+    download = functools.partial(api.hf_hub_download, repo, repo_type=repo_type, revision=commit, cache_dir=cache_dir)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        files = dict(zip(wanted, pool.map(get, wanted), strict=True))
+        received = pool.map(lambda entry: _received(download, entry, repo, commit), wanted.values())
+        files = dict(zip(wanted, received, strict=True))
     safety.check_files(files)
     name, file = next(iter(files.items()))
     folder = file.parents[name.count("/")]
@@ -130,15 +129,10 @@ def resolve(api: HfApi, repo: str, repo_type: str, revision: str | None = None) 
     return str(info.sha)
 
 
-def _received(
-    api: HfApi, repo: str, repo_type: str, commit: str, entry: RepoFile, cache_dir: str | Path | None
-) -> Path:
+def _received(download: Callable[..., str], entry: RepoFile, repo: str, commit: str) -> Path:
     """Downloads a file; if its bytes are wrong, once more without the cache, which may be damaged."""
-    download = functools.partial(
-        api.hf_hub_download, repo, entry.path, repo_type=repo_type, revision=commit, cache_dir=cache_dir
-    )
     for force in (False, True):
-        call = functools.partial(download, force_download=force)
+        call = functools.partial(download, filename=entry.path, force_download=force)
         path = Path(retried(call, f"downloading from {repo}", entry.size))
         if _has_named_bytes(path, entry):
             return path

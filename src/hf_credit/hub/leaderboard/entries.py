@@ -170,12 +170,6 @@ class Entry(Options):
             shown = {name: value for name, value in shown.items() if name == "chat_template_kwargs"}
         return dataclasses.replace(task, sampling=Sampling(**self.sampling), **shown)
 
-    def expected_episodes(self, season: Season) -> int:
-        """Returns the number of episodes that the file of replies must hold."""
-        if self.kind == "credit":
-            return season.credit_board(self.board).repeats
-        return len(self.checkpoints) * season.board(self.board).public
-
     @classmethod
     def read(cls, content: bytes) -> Entry:
         """Parses the JSON that `hf_credit.hub.leaderboard.inputs.to_json` wrote.
@@ -349,7 +343,9 @@ def read_episodes(path: str | Path, entry: Entry, season: Season) -> list[Played
     with Path(path).open("rb") as file:
         if hashlib.file_digest(file, "sha256").hexdigest() != entry.episodes_sha256:
             raise ValueError("the file of replies must be the one that the entry names, got another; submit both.")
-    return read_replies(path, entry.expected_episodes(season))
+    if entry.kind == "credit":
+        return read_replies(path, season.credit_board(entry.board).repeats)
+    return read_replies(path, len(entry.checkpoints) * season.board(entry.board).public)
 
 
 def require_season(entry: Entry, season: Season, commits: Sequence[str] | None = None) -> None:

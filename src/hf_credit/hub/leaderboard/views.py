@@ -22,7 +22,7 @@ from hf_credit.hub.leaderboard.results import Comparison, Results, Row
 from hf_credit.hub.leaderboard.seasons import starts_of
 from hf_credit.hub.leaderboard.verification import replayed_steps
 from hf_credit.oracles import Oracle
-from hf_credit.rollouts import Interaction
+from hf_credit.rollouts import Interaction, Ledger
 from hf_credit.rollouts.capabilities import Acting, Oracled
 
 Columns = Sequence[tuple[str, str, Callable[[Row, Ranked | None], Any]]]
@@ -242,11 +242,6 @@ def _rank(row: Row, place: Ranked | None) -> str:
     return "unknown template" if row.badge == VERIFIED else "not verified"
 
 
-def _training_tokens(row: Row, place: Ranked | None) -> int | None:
-    ledger = row.entry.ledger
-    return None if ledger is None else ledger["prompt_tokens"] + ledger["completion_tokens"]
-
-
 def _method_text(row: Row, place: Ranked | None) -> str:
     options = json.dumps(dict(row.entry.method["options"]), sort_keys=True)
     return str(row.entry.method["name"]) + ("" if options == "{}" else f" {options[:200]}")
@@ -270,7 +265,7 @@ BOARD_COLUMNS: Columns = (
     ("account", "", lambda row, _: ", ".join(sorted({one.repo.partition("/")[0] for one in row.entry.checkpoints}))),
     ("method", "", lambda row, _: str(row.entry.method["name"])),
     ("tokens / episode", ",.1f", lambda row, _: row.record and row.record.tokens),
-    ("training tokens", ",.0f", _training_tokens),
+    ("training tokens", ",.0f", lambda row, _: row.entry.ledger and Ledger(**row.entry.ledger).tokens),
     ("parameters", ",.0f", lambda row, _: (row.record and row.record.parameters) or None),
     ("entry", "", lambda row, _: row.id[:SHORT]),
 )
