@@ -32,7 +32,7 @@ def count_rows(files: Mapping[str, Path], most_rows: int = MOST_ROWS, most_bytes
     Raises:
         ValueError: a file is truncated or too large, or reading it exceeds the limits of memory or time.
     """
-    return _read(files, most_rows, most_bytes)
+    return _read(files, most_rows=most_rows, most_bytes=most_bytes)
 
 
 def read_rows(
@@ -56,33 +56,20 @@ def read_rows(
     """
     with OwnFolder() as folder:
         out = folder / "rows.jsonl"
-        _read(files, MOST_ROWS, most_bytes, columns, out, memory_bytes, seconds)
+        wanted = None if columns is None else dict(columns)
+        _read(files, most_bytes=most_bytes, columns=wanted, out=str(out), memory=memory_bytes, seconds=seconds)
         with out.open(encoding="utf-8") as lines:
             for line in lines:
                 yield json.loads(line)
 
 
-def _read(
-    files: Mapping[str, Path],
-    most_rows: int,
-    most_bytes: int,
-    columns: Mapping[str, str] | None = None,
-    out: Path | None = None,
-    memory_bytes: int = _MEMORY_BYTES,
-    seconds: int = _SECONDS,
-) -> list[int]:
+def _read(files: Mapping[str, Path], **own: Any) -> list[int]:
     if not files:
         return []
-    request = {
-        "files": {name: str(path.resolve()) for name, path in files.items()},
-        "most_rows": most_rows,
-        "most_bytes": most_bytes,
-        "most_line": _MOST_LINE,
-        "columns": None if columns is None else dict(columns),
-        "out": None if out is None else str(out),
-        "memory": memory_bytes,
-        "seconds": seconds,
-    }
+    paths = {name: str(path.resolve()) for name, path in files.items()}
+    limits = {"most_rows": MOST_ROWS, "most_line": _MOST_LINE, "memory": _MEMORY_BYTES, "seconds": _SECONDS}
+    request: dict[str, Any] = {"files": paths, "columns": None, "out": None, **limits, **own}
+    seconds = request["seconds"]
     command = [sys.executable, "-I", parquet_child.__file__]
     process = None
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -93,7 +80,7 @@ def _read(
         raise ValueError(process.stderr.decode("utf-8", "replace").strip().splitlines()[-1])
     if process is None or process.returncode != 0:
         raise ValueError(
-            f"a table must be read within {memory_bytes} bytes of memory and {seconds} seconds, got more for "
+            f"a table must be read within {request['memory']} bytes of memory and {seconds} seconds, got more for "
             f"{', '.join(files)[:300]}; split it."
         )
     return [int(count) for count in json.loads(process.stdout)]

@@ -13,7 +13,7 @@ import math
 import signal
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -135,14 +135,12 @@ def read_json(path: str | Path, most_bytes: int = MOST_BYTES) -> Any:
         ValueError: it is not JSON, or exceeds the limits; the error names the file.
         OSError: it cannot be read.
     """
-    with _naming(path):
-        return parse_json(read_text(path, most_bytes))
+    return _parsed(parse_json, path, most_bytes)
 
 
 def read_yaml(path: str | Path) -> Any:
     """Returns the value of a YAML file, with the errors of `read_json`."""
-    with _naming(path):
-        return parse_yaml(read_text(path))
+    return _parsed(parse_yaml, path)
 
 
 def is_number(value: Any) -> bool:
@@ -150,10 +148,9 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-@contextlib.contextmanager
-def _naming(path: str | Path) -> Iterator[None]:
+def _parsed(parse: Callable[[str], Any], path: str | Path, most_bytes: int = MOST_BYTES) -> Any:
     try:
-        yield
+        return parse(read_text(path, most_bytes))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 

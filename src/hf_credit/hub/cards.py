@@ -30,12 +30,7 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 def tasks_card(repo: str, spec: TaskSpec, rows: Mapping[str, int], fingerprints: Mapping[str, str]) -> str:
     """Returns the card of a dataset of tasks."""
-    files = [{"split": split, "path": f"tasks/{split}-*"} for split in rows]
-    front = {
-        "pretty_name": f"Tasks of {spec.name}",
-        "tags": ["hf-credit", "reinforcement-learning", spec.name],
-        "configs": [{"config_name": "default", "data_files": files}],
-    }
+    front = _front(f"Tasks of {spec.name}", [spec.name], {"default": [f"tasks/{split}" for split in rows]})
     return rendered("tasks", front, repo=repo, spec=spec, rows=rows, fingerprints=fingerprints)
 
 
@@ -45,27 +40,31 @@ def cells_card(repo: str, rows: int, page: str) -> str:
     Args:
         page: the results, in Markdown.
     """
-    front = {
-        "pretty_name": "CreditBench cells",
-        "tags": ["hf-credit", "reinforcement-learning", "credit-assignment"],
-        "configs": [{"config_name": "default", "data_files": [{"split": "train", "path": "cells/train-*"}]}],
-    }
+    front = _front("CreditBench cells", ["credit-assignment"], {"default": ["cells/train"]})
     return rendered("cells", front, repo=repo, rows=rows, page=page)
 
 
 def episodes_card(repo: str, about: Mapping[str, Any]) -> str:
     """Returns the card of a dataset of episodes."""
     name = str(about["task"].get("environment") or about["task"].get("collaboration"))
-    front = {
-        "pretty_name": f"Episodes of {name}",
-        "tags": ["hf-credit", "reinforcement-learning", "agent-traces", name],
+    front = _front(f"Episodes of {name}", ["agent-traces", name], {table: [f"{table}/train"] for table in MEANINGS})
+    front["configs"][0]["default"] = True
+    return rendered("episodes", front, repo=repo, name=name, about=about, meanings=MEANINGS)
+
+
+def _front(name: str, tags: list[str], configs: Mapping[str, list[str]]) -> dict[str, Any]:
+    """Returns the metadata of a dataset, with the tables of each configuration, as folder/split."""
+    return {
+        "pretty_name": name,
+        "tags": ["hf-credit", "reinforcement-learning", *tags],
         "configs": [
-            {"config_name": table, "data_files": [{"split": "train", "path": f"{table}/train-*"}]}
-            | ({"default": True} if table == "episodes" else {})
-            for table in MEANINGS
+            {
+                "config_name": config,
+                "data_files": [{"split": table.partition("/")[2], "path": f"{table}-*"} for table in own],
+            }
+            for config, own in configs.items()
         ],
     }
-    return rendered("episodes", front, repo=repo, name=name, about=about, meanings=MEANINGS)
 
 
 def checkpoint_card(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from datasets import Features, List, Value
 
@@ -13,6 +13,7 @@ from hf_credit.bench import guide
 from hf_credit.bench.plots import WIDTHS
 from hf_credit.files import OwnFolder, write
 from hf_credit.hub import cards, safety
+from hf_credit.hub.loading import Where
 from hf_credit.hub.publishing import Published, publish
 from hf_credit.hub.tables import fetch_tables, read_description, read_table, write_description, write_table
 
@@ -64,18 +65,16 @@ def publish_cells(folder: str | Path, repo: str, **where: Any) -> Published:
         return publish(files, repo, repo_type="dataset", message=message, replaces=("cells/",), **where)
 
 
-def load_cells(
-    repo: str, *, revision: str | None = None, token: str | None = None, endpoint: str | None = None
-) -> list[dict[str, Any]]:
+def load_cells(repo: str, **where: Unpack[Where]) -> list[dict[str, Any]]:
     """Loads the cells that `publish_cells` published, as `hf_credit.bench.cells.read` returns them.
 
     Args:
         repo: owner/name.
-        revision, token, endpoint: as for `fetch`.
+        **where: as for `fetch`: revision, token, endpoint.
 
     Raises:
         ValueError: the dataset is of another kind; and as for `fetch`.
     """
-    fetched = fetch_tables(repo, "cells", revision=revision, token=token, endpoint=endpoint)
+    fetched = fetch_tables(repo, "cells", **where)
     read_description(fetched.folder, "cells", repo)
     return bench.from_rows(list(read_table(fetched.folder, "cells", "train", CELLS)))

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from transformers.trainer_pt_utils import safe_globals
@@ -23,7 +23,7 @@ from hf_credit.files import OwnFolder, copy, filled, move, replaced, write_json
 from hf_credit.hub import cards, safety
 from hf_credit.hub.client import account as account  # part of the interface of `hf_credit.checkpoint_store`
 from hf_credit.hub.client import connect, repo_url
-from hf_credit.hub.loading import fetch
+from hf_credit.hub.loading import Where, fetch
 from hf_credit.hub.publishing import Published, publish
 from hf_credit.hub.tensors import load_values, save_values
 from hf_credit.safe_io import read_json
@@ -128,27 +128,20 @@ def collect(folder: Path, repo: str, url: str, work: Path, resumable: bool = Tru
     return files | _for_readers(checkpoint, run_folder, repo, url, files, resumable)
 
 
-def load_checkpoint(
-    repo: str,
-    *,
-    folder: str | Path | None = None,
-    revision: str | None = None,
-    token: str | None = None,
-    endpoint: str | None = None,
-) -> Checkpoint:
+def load_checkpoint(repo: str, *, folder: str | Path | None = None, **where: Unpack[Where]) -> Checkpoint:
     """Downloads a checkpoint that `publish_checkpoint` published, to load its policy or to resume training.
 
     Args:
         repo: owner/name.
         folder: the target: a new or empty folder, or one that this function filled before, whose files it replaces. If
             `None`, the cache of huggingface_hub, from which training cannot resume.
-        revision, token, endpoint: as for `fetch`.
+        **where: as for `fetch`: revision, token, endpoint.
 
     Raises:
         ValueError: the repository holds no complete checkpoint, or the folder has other files; and as for `fetch`.
     """
     earlier = [] if folder is None else _written_before(Path(folder))
-    fetched = fetch(repo, repo_type="model", revision=revision, token=token, endpoint=endpoint)
+    fetched = fetch(repo, repo_type="model", **where)
     if not any(name.endswith(".safetensors") for name in fetched.files):
         raise ValueError(f"{repo} must hold a model in safetensors, got none; name another repository.")
     manifest = read_json(fetched.files[MANIFEST]) if MANIFEST in fetched.files else {}

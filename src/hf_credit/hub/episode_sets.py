@@ -8,11 +8,12 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Unpack, overload
 
 from hf_credit.files import OwnFolder, filled
 from hf_credit.hub import cards, safety, tables
 from hf_credit.hub.episode_rows import Credits, credits_of, decision_rows, episode_of, episode_row, trace
+from hf_credit.hub.loading import Where
 from hf_credit.hub.publishing import Published, publish
 from hf_credit.rollouts import Chat, Episode, Interaction, RolloutRequest
 from hf_credit.rollouts.capabilities import evaluated
@@ -134,13 +135,7 @@ def save_episodes(folder: str | Path, episodes: EpisodeSet, *, chat: Chat | None
 
 
 def load_episodes(
-    repo: str,
-    *,
-    interaction: Interaction[Any] | None = None,
-    chat: Chat | None = None,
-    revision: str | None = None,
-    token: str | None = None,
-    endpoint: str | None = None,
+    repo: str, *, interaction: Interaction[Any] | None = None, chat: Chat | None = None, **where: Unpack[Where]
 ) -> EpisodeSet:
     """Loads the episodes that `publish_episodes` published, equal to the originals.
 
@@ -149,12 +144,12 @@ def load_episodes(
         interaction: the interaction that they were played in; if `None`, built from the published task, which refuses
             code of others.
         chat: the chat of later replays; another tokenizer or template than the published one is refused.
-        revision, token, endpoint: as for `fetch`.
+        **where: as for `fetch`: revision, token, endpoint.
 
     Raises:
         ValueError: the dataset is incomplete or of another kind; and as for `fetch`.
     """
-    fetched = tables.fetch_tables(repo, "episodes", "decisions", revision=revision, token=token, endpoint=endpoint)
+    fetched = tables.fetch_tables(repo, "episodes", "decisions", **where)
     return load_episode_folder(fetched.folder, interaction=interaction, chat=chat, repo=repo, commit=fetched.commit)
 
 

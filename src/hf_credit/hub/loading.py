@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from huggingface_hub import HfApi
 from huggingface_hub.hf_api import RepoFile
@@ -27,6 +27,14 @@ _MOST_ENTRIES = 2 * safety.MOST_FILES  # folders included
 
 class TooLarge(ValueError):
     """Files are larger than the caller's limit."""
+
+
+class Where(TypedDict, total=False):
+    """The arguments of `fetch` that name the place of a repository."""
+
+    revision: str | None
+    token: str | None
+    endpoint: str | None
 
 
 @dataclass(frozen=True)

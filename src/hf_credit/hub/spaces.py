@@ -81,22 +81,21 @@ def space_files(
         )
         for path, text in texts.items()
     }
-    files["discovery.json"] = _json(
-        {
+    values: dict[str, dict[str, Any]] = {
+        "discovery.json": {
             "description": fields["summary"],
             "tags": ["hf-credit", "text", name],
             "license": "Apache-2.0",
             "license_source": "README.md",
-        }
-    )
-    files["validation/runtime.json"] = _json(
-        {
+        },
+        "validation/runtime.json": {
             "plan_schema_version": "1",
             "reset": {"episode_id": "validation", "seed": played.seed},
             "actions": [{"action": action} for action in played.actions],
-        }
-    )
-    files["validation/oracle.json"] = _json(played.injection())
+        },
+        "validation/oracle.json": played.injection(),
+    }
+    files |= {path: json.dumps(value, indent=2, ensure_ascii=False) + "\n" for path, value in values.items()}
     made = {path: text.encode() for path, text in files.items()}
     if wheel is not None:
         made[f"wheels/{Path(wheel).name}"] = _read_wheel(Path(wheel))
@@ -207,10 +206,6 @@ def _read_wheel(path: Path) -> bytes:
             f"the wheel must be that of hf-credit {__version__}, got {path.name!r}; build it with pip wheel --no-deps."
         )
     return path.read_bytes()
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":

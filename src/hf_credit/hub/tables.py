@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from datasets import Dataset, Features, List, Value
 from datasets.features.features import FeatureType
@@ -16,7 +16,7 @@ from hf_credit import parquet
 from hf_credit._version import __version__
 from hf_credit.evaluation.runs import versions
 from hf_credit.files import replaced, write_json
-from hf_credit.hub.loading import Fetched, fetch
+from hf_credit.hub.loading import Fetched, Where, fetch
 from hf_credit.safe_io import read_json
 
 DESCRIPTION_FILE = "hf_credit_dataset.json"
@@ -122,7 +122,7 @@ def read_table(folder: Path, config: str, split: str, features: Features | None)
     yield from parquet.read_rows({file.name: file for file in files}, columns)
 
 
-def fetch_tables(repo: str, *tables: str, **where: Any) -> Fetched:
+def fetch_tables(repo: str, *tables: str, **where: Unpack[Where]) -> Fetched:
     """Downloads tables of a dataset and its description; `where` is as for `fetch`: revision, token, endpoint."""
     allow = [DESCRIPTION_FILE, *(f"{table}/*.parquet" for table in tables)]
     return fetch(repo, repo_type="dataset", allow=allow, **where)

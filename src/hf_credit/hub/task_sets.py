@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from datasets import Dataset, Features, Value
 
 from hf_credit.data import fingerprint
 from hf_credit.files import OwnFolder, write
 from hf_credit.hub import cards, safety, tables
+from hf_credit.hub.loading import Where
 from hf_credit.hub.publishing import Published, publish
 from hf_credit.rollouts.capabilities import TaskSource
 from hf_credit.tasks import TaskSpec
@@ -109,15 +110,13 @@ def write_tasks(folder: Path, spec: TaskSpec, rows: Mapping[str, Sequence[Mappin
     write(folder / "README.md", card)
 
 
-def load_tasks(
-    repo: str, *, revision: str | None = None, token: str | None = None, endpoint: str | None = None
-) -> Tasks:
-    """Loads the tasks that `publish_tasks` published.
+def load_tasks(repo: str, **where: Unpack[Where]) -> Tasks:
+    """Loads the tasks that `publish_tasks` published; `where` is as for `fetch`: revision, token, endpoint.
 
     Raises:
         ValueError: the dataset is of another kind, or a seed is missing or repeated; and as for `fetch`.
     """
-    fetched = tables.fetch_tables(repo, "tasks", revision=revision, token=token, endpoint=endpoint)
+    fetched = tables.fetch_tables(repo, "tasks", **where)
     about = tables.read_description(fetched.folder, "tasks", repo)
     _refuse_bad_description(about, repo)
     spec = TaskSpec.untrusted(about.get("task"))

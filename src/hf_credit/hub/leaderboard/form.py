@@ -11,7 +11,7 @@ from pathlib import Path
 from hf_credit.hub.leaderboard import entries
 from hf_credit.hub.leaderboard.seasons import Season
 from hf_credit.hub.leaderboard.sources import Hub
-from hf_credit.hub.leaderboard.verification import replay_entry, require_seeds
+from hf_credit.hub.leaderboard.verification import replay_entry
 
 UNPROVED = "by form, identity unproved"
 
@@ -32,7 +32,6 @@ def check_files(entry_file: Path, replies_file: Path, season: Season) -> tuple[e
     entries.require_season(entry, season)
     episodes = entries.read_episodes(replies_file, entry, season)
     if entry.kind == "policy":
-        require_seeds(entry, season, episodes)
         replay_entry(entry, season, episodes)
     return entry, name
 

@@ -18,7 +18,7 @@ from hf_credit.hub.leaderboard.seasons import starts_of
 from hf_credit.loading import ADAPTER_CONFIG, role_folders
 from hf_credit.policies.generation import max_context_tokens
 from hf_credit.policies.saved import load_sampler
-from hf_credit.rollouts import Chat, Engine, GenerateFn, Interaction
+from hf_credit.rollouts import Chat, Engine, Interaction
 from hf_credit.rollouts.reply_ends import end_tokens
 from hf_credit.tasks.spec import TaskSpec
 
@@ -95,7 +95,10 @@ def play_checkpoint(
         ValueError: the checkpoint cannot be loaded or cannot play the task, or its template is too long.
     """
     interaction = spec.build()
-    network, chat, generate = _load(folder, base, spec, device)
+    if base is None and (role_folders(folder) or (folder / ADAPTER_CONFIG).is_file()):
+        raise ValueError("an adapter must have a base model, got none; name it as the base of the checkpoint.")
+    network, tokenizer, generate = load_sampler(str(folder), spec.sampling, device, base=base and str(base))
+    chat = Chat(tokenizer, spec.chat_template_kwargs, end_tokens(network, tokenizer))
     template = _template(chat)
     engine = Engine(
         interaction,
@@ -114,15 +117,6 @@ def play_checkpoint(
     public = [seed for seed in sorted(seeds) if seed < 2 * SEEDS_PER_SPLIT]
     logprobs = _logprobs(network, chat, interaction, public[:_PROBES])
     return Played(episodes=episodes, logprobs=logprobs, template=template)
-
-
-def _load(
-    folder: Path, base: str | Path | None, spec: TaskSpec, device: str | None
-) -> tuple[Any, Chat, GenerateFn | Mapping[str, GenerateFn]]:
-    if base is None and (role_folders(folder) or (folder / ADAPTER_CONFIG).is_file()):
-        raise ValueError("an adapter must have a base model, got none; name it as the base of the checkpoint.")
-    network, tokenizer, generate = load_sampler(str(folder), spec.sampling, device, base=base and str(base))
-    return network, Chat(tokenizer, spec.chat_template_kwargs, end_tokens(network, tokenizer)), generate
 
 
 def _template(chat: Chat) -> str:

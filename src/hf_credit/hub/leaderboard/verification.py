@@ -141,7 +141,6 @@ def _policy_request(
     download: Any,
     limits: Limits,
 ) -> Iterator[_Request]:
-    require_seeds(entry, season, episodes)
     replay_entry(entry, season, episodes)
     board = season.board(entry.board)
     folders = [_folders(one, download, limits) for one in entry.checkpoints]
@@ -239,12 +238,10 @@ def require_seeds(entry: Entry, season: Season, episodes: Sequence[PlayedEpisode
 def replay_entry(entry: Entry, season: Season, episodes: Sequence[PlayedEpisode]) -> None:
     """Replays every reply and compares the result with the claim.
 
-    Args:
-        episodes: the replies, as `require_seeds` accepts them.
-
     Raises:
-        ValueError: an episode differs from its replay; the error names the first.
+        ValueError: as in `require_seeds`, or an episode differs from its replay; the error names the first.
     """
+    require_seeds(entry, season, episodes)
     interaction = entry.task(season).build()
     starts = {start.seed: start for start in starts_of(interaction, season.board(entry.board).public_seeds())}
     for episode in episodes:
