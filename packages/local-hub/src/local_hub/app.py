@@ -16,18 +16,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from local_hub import boards, cards, commits, discussions, files, lfs, repos, spaces
-from local_hub.calls import (
-    Admit,
-    Call,
-    Handler,
-    Hub,
-    admit_anyone,
-    admit_proposer,
-    admit_reader,
-    admit_writer,
-    endpoint,
-)
+from local_hub import boards, calls, cards, commits, discussions, files, lfs, repos, spaces
 from local_hub.errors import HubError
 from local_hub.hooks import Hooks
 from local_hub.limits import Limits
@@ -73,7 +62,7 @@ def make_app(folder: Path, *, hooks: Hooks | None = None, limits: Limits | None 
         hooks: called during each request, `Hooks()` by default.
         limits: of accepted data, `Limits()` by default.
     """
-    hub = Hub(Path(folder), hooks or Hooks(), limits or Limits())
+    hub = calls.Hub(Path(folder), hooks or Hooks(), limits or Limits())
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -88,7 +77,7 @@ def make_app(folder: Path, *, hooks: Hooks | None = None, limits: Limits | None 
     return app
 
 
-async def _sweep_now_and_then(hub: Hub) -> None:
+async def _sweep_now_and_then(hub: calls.Hub) -> None:
     while True:
         await asyncio.sleep(_SWEEP_SECONDS)
         try:
@@ -103,10 +92,10 @@ def _routes() -> list[Route]:
     found = [
         _route("GET", "/", _welcome),
         _route("GET", "/api/whoami-v2", repos.whoami),
-        _route("POST", "/api/validate-yaml", cards.validate, admit_anyone),
-        _route("POST", "/api/repos/create", repos.create, admit_proposer),
-        _route("DELETE", "/api/repos/delete", repos.delete, admit_proposer),
-        _route("POST", "/api/repos/move", repos.move, admit_proposer),
+        _route("POST", "/api/validate-yaml", cards.validate, calls.admit_anyone),
+        _route("POST", "/api/repos/create", repos.create, calls.admit_proposer),
+        _route("DELETE", "/api/repos/delete", repos.delete, calls.admit_proposer),
+        _route("POST", "/api/repos/move", repos.move, calls.admit_proposer),
         _route("GET", "/api/users/{name}/overview", repos.user),
         _route("GET", api, repos.list_all),
         _route("GET", api + "/{name}", repos.missing),
@@ -115,32 +104,32 @@ def _routes() -> list[Route]:
         _route("GET", repo + "/revision/{revision}", repos.info),
         _route("GET", repo + "/tree/{revision}", files.tree),
         _route("GET", repo + "/tree/{revision}/{path:path}", files.tree),
-        _route("POST", repo + "/paths-info/{revision}", files.paths_info, admit_reader),
+        _route("POST", repo + "/paths-info/{revision}", files.paths_info, calls.admit_reader),
         _route("GET", repo + "/commits/{revision}", files.commits),
         _route("GET", repo + "/refs", repos.refs),
-        _route("POST", repo + "/branch/{ref}", repos.create_branch, admit_writer),
+        _route("POST", repo + "/branch/{ref}", repos.create_branch, calls.admit_writer),
         _route("DELETE", repo + "/branch/{ref}", repos.delete_branch),
-        _route("POST", repo + "/tag/{ref}", repos.create_tag, admit_writer),
+        _route("POST", repo + "/tag/{ref}", repos.create_tag, calls.admit_writer),
         _route("DELETE", repo + "/tag/{ref}", repos.delete_tag),
-        _route("PUT", repo + "/settings", repos.settings, admit_writer),
+        _route("PUT", repo + "/settings", repos.settings, calls.admit_writer),
         _route("GET", repo + "/auth-check", repos.auth_check),
         _route("POST", repo + "/preupload/{revision}", commits.preupload, commits.admit_preupload),
         _route("POST", repo + "/commit/{revision}", commits.commit, commits.admit, into_file=True),
         _route("GET", repo + "/leaderboard", boards.leaderboard),
         _route("GET", repo + "/discussions", discussions.list_all),
-        _route("POST", repo + "/discussions", discussions.create, admit_proposer),
+        _route("POST", repo + "/discussions", discussions.create, calls.admit_proposer),
         _route("GET", repo + "/discussions/{num}", discussions.details),
-        _route("POST", repo + "/discussions/{num}/comment", discussions.comment, admit_proposer),
-        _route("POST", repo + "/discussions/{num}/title", discussions.set_title, admit_proposer),
-        _route("POST", repo + "/discussions/{num}/status", discussions.set_status, admit_proposer),
-        _route("POST", repo + "/discussions/{num}/merge", discussions.merge, admit_writer),
+        _route("POST", repo + "/discussions/{num}/comment", discussions.comment, calls.admit_proposer),
+        _route("POST", repo + "/discussions/{num}/title", discussions.set_title, calls.admit_proposer),
+        _route("POST", repo + "/discussions/{num}/status", discussions.set_status, calls.admit_proposer),
+        _route("POST", repo + "/discussions/{num}/merge", discussions.merge, calls.admit_writer),
         _route("GET", repo + "/runtime", spaces.runtime),
     ]
     for setting in ("variables", "secrets"):
         found += [
             _route("GET", f"{repo}/{setting}", spaces.get_settings),
-            _route("POST", f"{repo}/{setting}", spaces.set_setting, admit_writer),
-            _route("DELETE", f"{repo}/{setting}", spaces.delete_setting, admit_writer),
+            _route("POST", f"{repo}/{setting}", spaces.set_setting, calls.admit_writer),
+            _route("DELETE", f"{repo}/{setting}", spaces.delete_setting, calls.admit_writer),
         ]
     link = "/lfs/{repo}/{sha256}/{size}"
     found += [
@@ -154,17 +143,19 @@ def _routes() -> list[Route]:
         found += [
             _route("GET", place + "/resolve/{revision}/{path:path}", files.resolve),
             _route("GET", place + "/raw/{revision}/{path:path}", files.raw),
-            _route("POST", place + ".git/info/lfs/objects/batch", lfs.batch, admit_reader),
-            _route("POST", place + ".git/info/lfs/objects/verify", lfs.verify, admit_proposer),
+            _route("POST", place + ".git/info/lfs/objects/batch", lfs.batch, calls.admit_reader),
+            _route("POST", place + ".git/info/lfs/objects/verify", lfs.verify, calls.admit_proposer),
         ]
     return [*found, Route("/{path:path}", _unknown, methods=[*_METHODS])]
 
 
-def _route(method: str, path: str, handler: Handler, admit: Admit | None = None, into_file: bool = False) -> Route:
-    return Route(path, endpoint(handler, admit, into_file), methods=[method])
+def _route(
+    method: str, path: str, handler: calls.Handler, admit: calls.Admit | None = None, into_file: bool = False
+) -> Route:
+    return Route(path, calls.endpoint(handler, admit, into_file), methods=[method])
 
 
-def _welcome(call: Call) -> Response:
+def _welcome(call: calls.Call) -> Response:
     return PlainTextResponse(f"A Hub for HF_ENDPOINT={call.base}; set HF_HUB_DISABLE_XET=1 beside it.\n")
 
 

@@ -11,26 +11,11 @@ from typing import Any
 
 from starlette.responses import Response
 
-from local_hub import discussions, patterns
+from local_hub import discussions, history, patterns
 from local_hub.calls import Call, Repo, answer_json
 from local_hub.cards import check_card
 from local_hub.database import Database
 from local_hub.errors import bad_request, no_revision
-from local_hub.history import (
-    Add,
-    Blob,
-    Delete,
-    changed,
-    check_parent,
-    commit_at,
-    find_commit,
-    full_ref,
-    head_of,
-    lfs_blob,
-    move_ref,
-    snapshot,
-    write_commit,
-)
 from local_hub.objects import SHA256, git_id, is_lfs_pointer
 from local_hub.plain import parse_json
 
@@ -41,8 +26,8 @@ def preupload(call: Call) -> Response:
     """`POST …/preupload/{revision}`: for each file, commit or LFS, and the id of its present content."""
     repo = call.repo()
     _demand_commit(call, repo)
-    commit = find_commit(call.database, repo, call.param("revision"))
-    present = snapshot(call.database, commit).files
+    commit = history.find_commit(call.database, repo, call.param("revision"))
+    present = history.snapshot(call.database, commit).files
     values = call.json()
     attributes = _attributes(call, present.get(".gitattributes"))
     ignored = _ignored(call, values, present.get(".gitignore"))
@@ -66,7 +51,7 @@ def _mode(
         raise bad_request(f"a sample must be base64, got another text for {path[:200]!r}; encode it.") from None
     named = next((lfs for pattern, lfs in reversed(attributes) if patterns.matches(pattern, path)), False)
     large = named or one["size"] >= call.hub.limits.lfs_bytes or b"\0" in sample
-    there: Blob | None = present.get(path)
+    there: history.Blob | None = present.get(path)
     return {
         "path": path,
         "uploadMode": "lfs" if large and one["size"] > 0 else "regular",
@@ -76,7 +61,7 @@ def _mode(
     }
 
 
-def _attributes(call: Call, blob: Blob | None) -> list[tuple[str, bool]]:
+def _attributes(call: Call, blob: history.Blob | None) -> list[tuple[str, bool]]:
     """Returns the patterns of .gitattributes and whether each asks for LFS; the last match counts."""
     found = []
     for line in _small_text(call, blob).splitlines():
@@ -86,13 +71,13 @@ def _attributes(call: Call, blob: Blob | None) -> list[tuple[str, bool]]:
     return found
 
 
-def _ignored(call: Call, values: dict[str, Any], blob: Blob | None) -> list[str]:
+def _ignored(call: Call, values: dict[str, Any], blob: history.Blob | None) -> list[str]:
     """Returns the lines of the .gitignore in the request, or else in the repository."""
     text = call.text(values, "gitIgnore") if "gitIgnore" in values else _small_text(call, blob)
     return [line.rstrip() for line in text.splitlines()]
 
 
-def _small_text(call: Call, blob: Blob | None) -> str:
+def _small_text(call: Call, blob: history.Blob | None) -> str:
     if blob is None or blob.size > _MOST_ATTRIBUTES:
         return ""
     return call.hub.objects.path(blob.sha256).read_text(encoding="utf-8", errors="replace")
@@ -128,23 +113,23 @@ def commit(call: Call) -> Response:
     message = call.text(header, "description", "")
     parent = None if header.get("parentCommit") is None else call.text(header, "parentCommit")
     for operation in operations:
-        if isinstance(operation, Add):
+        if isinstance(operation, history.Add):
             check_card(call.hub, repo.kind, operation)
 
     revision, database = call.param("revision"), call.database
-    ref, opens_pull = full_ref(revision), call.flag("create_pr")
+    ref, opens_pull = history.full_ref(revision), call.flag("create_pr")
     with database.write():
         if opens_pull:
-            base = find_commit(database, repo, revision)
+            base = history.find_commit(database, repo, revision)
         else:
             _demand_writable(database, repo, revision, ref)
-            base = commit_at(database, repo, head_of(database, repo, ref) or "")
-        check_parent(base.oid, parent)
-        before = snapshot(database, base).files
-        after = changed(before, operations)
+            base = history.commit_at(database, repo, history.head_of(database, repo, ref) or "")
+        history.check_parent(base.oid, parent)
+        before = history.snapshot(database, base).files
+        after = history.changed(before, operations)
         made = base
         if dict(before) != after or opens_pull:
-            made = write_commit(call.hub, repo, after, base, call.caller.name, title, message)
+            made = history.write_commit(call.hub, repo, after, base, call.caller.name, title, message)
         answer = {
             "success": True,
             "commitOid": made.oid,
@@ -155,15 +140,15 @@ def commit(call: Call) -> Response:
             ref = discussions.ref_of(num)
             answer["pullRequestUrl"] = f"{call.base}/{repo.url_path}/discussions/{num}"
         if made is not base:
-            move_ref(call.hub, repo, ref, made.oid)
+            history.move_ref(call.hub, repo, ref, made.oid)
             discussions.note_commit(call, repo, ref, made)
     return answer_json(answer)
 
 
 def _demand_writable(database: Database, repo: Repo, revision: str, ref: str) -> None:
     """Refuses a ref that is neither a branch nor an open pull request."""
-    if head_of(database, repo, ref) is None:
-        find_commit(database, repo, revision)  # raises if there is no such revision
+    if history.head_of(database, repo, ref) is None:
+        history.find_commit(database, repo, revision)  # raises if there is no such revision
         raise bad_request(f"a commit must go to a branch, got {revision[:100]!r}; name a branch.")
     num = discussions.number_of(ref)
     if num is not None:
@@ -172,10 +157,10 @@ def _demand_writable(database: Database, repo: Repo, revision: str, ref: str) ->
         raise no_revision(revision)
 
 
-def _parse(call: Call, repo: Repo, body: Path) -> tuple[dict[str, Any], list[Add | Delete]]:
+def _parse(call: Call, repo: Repo, body: Path) -> tuple[dict[str, Any], list[history.Add | history.Delete]]:
     """Returns the header and the operations of a commit, and stores its regular files."""
     header: dict[str, Any] | None = None
-    operations: list[Add | Delete] = []
+    operations: list[history.Add | history.Delete] = []
     for key, value in _lines(body):
         if key == "header":
             header = value
@@ -184,7 +169,7 @@ def _parse(call: Call, repo: Repo, body: Path) -> tuple[dict[str, Any], list[Add
         elif key == "lfsFile":
             operations.append(_large(call, repo, value))
         elif key in ("deletedFile", "deletedFolder"):
-            operations.append(Delete(call.text(value, "path"), key == "deletedFolder"))
+            operations.append(history.Delete(call.text(value, "path"), key == "deletedFolder"))
         else:
             raise bad_request(f"a line of a commit must be of a known kind, got {key[:50]!r}; leave it out.")
         if len(operations) > call.hub.limits.commit_files:
@@ -210,7 +195,7 @@ def _lines(body: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             yield key, value
 
 
-def _regular(call: Call, value: dict[str, Any]) -> Add:
+def _regular(call: Call, value: dict[str, Any]) -> history.Add:
     path, content = call.text(value, "path"), value.get("content")
     if not isinstance(content, str) or value.get("encoding", "base64") not in ("base64", "utf-8"):
         raise bad_request(f"a file must have content in base64 or utf-8, got neither for {path[:200]!r}; send it so.")
@@ -224,10 +209,10 @@ def _regular(call: Call, value: dict[str, Any]) -> Add:
         )
     if is_lfs_pointer(data):
         raise bad_request(f"a file must be itself, got a pointer of LFS for {path[:200]!r}; upload its target.")
-    return Add(path, Blob(git_id("blob", data), call.hub.objects.put(data), len(data)))
+    return history.Add(path, history.Blob(git_id("blob", data), call.hub.objects.put(data), len(data)))
 
 
-def _large(call: Call, repo: Repo, value: dict[str, Any]) -> Add:
+def _large(call: Call, repo: Repo, value: dict[str, Any]) -> history.Add:
     path, sha256 = call.text(value, "path"), call.text(value, "oid")
     row = call.database.one("SELECT size FROM lfs WHERE repo = ? AND sha256 = ?", repo.key, sha256)
     # To know a hash is not to have the file: only an upload to this repository counts.
@@ -237,4 +222,4 @@ def _large(call: Call, repo: Repo, value: dict[str, Any]) -> Add:
         raise bad_request(
             f"size must be that of the upload, {row['size']}, got {str(value['size'])[:30]}; correct it."
         )
-    return Add(path, lfs_blob(sha256, row["size"]))
+    return history.Add(path, history.lfs_blob(sha256, row["size"]))

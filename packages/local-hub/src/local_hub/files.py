@@ -8,17 +8,9 @@ from typing import Any
 
 from starlette.responses import FileResponse, Response
 
+from local_hub import history
 from local_hub.calls import Call, Repo, answer_json, answer_page
 from local_hub.errors import bad_request, no_entry
-from local_hub.history import (
-    Blob,
-    Commit,
-    Snapshot,
-    ancestry,
-    find_commit,
-    last_changes,
-    snapshot,
-)
 from local_hub.objects import lfs_pointer
 
 _PAGE = 1000
@@ -60,15 +52,15 @@ def raw(call: Call) -> Response:
     return Response(lfs_pointer(blob.sha256, blob.size), headers=headers, media_type="text/plain")
 
 
-def _entry(call: Call, repo: Repo) -> tuple[Commit, str, Blob]:
-    commit, path = find_commit(call.database, repo, call.param("revision")), call.param("path")
-    blob = snapshot(call.database, commit).files.get(path)
+def _entry(call: Call, repo: Repo) -> tuple[history.Commit, str, history.Blob]:
+    commit, path = history.find_commit(call.database, repo, call.param("revision")), call.param("path")
+    blob = history.snapshot(call.database, commit).files.get(path)
     if blob is None:
         raise no_entry(path, commit.oid)
     return commit, path, blob
 
 
-def _headers(commit: Commit, path: str, etag: str) -> dict[str, str]:
+def _headers(commit: history.Commit, path: str, etag: str) -> dict[str, str]:
     name = urllib.parse.quote(path.rpartition("/")[2])
     disposition = f"inline; filename*=UTF-8''{name}; filename=\"{name}\";"
     return {"X-Repo-Commit": commit.oid, "ETag": etag, "Content-Disposition": disposition, **_INERT}
@@ -87,8 +79,8 @@ def _has_already(call: Call, etag: str) -> bool:
 def tree(call: Call) -> Response:
     """`GET …/tree/{revision}[/{path}]`, in pages of 1,000, or of 50 with the last commit of each."""
     repo = call.repo()
-    commit = find_commit(call.database, repo, call.param("revision"))
-    files = snapshot(call.database, commit)
+    commit = history.find_commit(call.database, repo, call.param("revision"))
+    files = history.snapshot(call.database, commit)
     folder = call.param("path").strip("/") if "path" in call.request.path_params else ""
     if folder not in files.folders:
         raise no_entry(folder, commit.oid)
@@ -100,15 +92,15 @@ def tree(call: Call) -> Response:
     if not call.flag("expand"):
         return answer_page(call, [describe(files, path) for path in within], _PAGE)
     start = call.number("cursor", 0, 10**9)
-    changes = last_changes(call.database, repo, commit, within[start : start + _EXPANDED_PAGE])
+    changes = history.last_changes(call.database, repo, commit, within[start : start + _EXPANDED_PAGE])
     return answer_page(call, [describe(files, path, changes.get(path)) for path in within], _EXPANDED_PAGE)
 
 
 def paths_info(call: Call) -> Response:
     """`POST …/paths-info/{revision}`: describes those of the given paths that exist."""
     repo = call.repo()
-    commit = find_commit(call.database, repo, call.param("revision"))
-    files = snapshot(call.database, commit)
+    commit = history.find_commit(call.database, repo, call.param("revision"))
+    files = history.snapshot(call.database, commit)
     if call.request.headers.get("content-type", "").startswith("application/json"):
         values = call.json()
         paths, expand = values.get("paths", []), values.get("expand", False)
@@ -123,11 +115,11 @@ def paths_info(call: Call) -> Response:
             raise bad_request(f"a request must have at most {_MOST_PATHS} paths, got more; send fewer.") from None
         paths, expand = form.get("paths", []), form.get("expand", ["false"])[0].lower() == "true"
     kept = [path for path in (one.strip("/") for one in paths) if path in files.files or files.folders.get(path)]
-    changes = last_changes(call.database, repo, commit, kept) if expand else {}
+    changes = history.last_changes(call.database, repo, commit, kept) if expand else {}
     return answer_json([describe(files, path, changes.get(path)) for path in kept])
 
 
-def describe(files: Snapshot, path: str, last: Commit | None = None) -> dict[str, Any]:
+def describe(files: history.Snapshot, path: str, last: history.Commit | None = None) -> dict[str, Any]:
     """Returns the Hub's description of a file or a folder."""
     blob = files.files.get(path)
     if blob is None:
@@ -141,7 +133,7 @@ def describe(files: Snapshot, path: str, last: Commit | None = None) -> dict[str
     return found
 
 
-def siblings(files: Snapshot, with_blobs: bool) -> list[dict[str, Any]]:
+def siblings(files: history.Snapshot, with_blobs: bool) -> list[dict[str, Any]]:
     """Returns all files as in the Hub's description of a repository."""
     found: list[dict[str, Any]] = []
     for path, blob in sorted(files.files.items()):
@@ -156,7 +148,7 @@ def siblings(files: Snapshot, with_blobs: bool) -> list[dict[str, Any]]:
 def commits(call: Call) -> Response:
     """`GET …/commits/{revision}`, the newest first."""
     repo = call.repo()
-    commit = find_commit(call.database, repo, call.param("revision"))
+    commit = history.find_commit(call.database, repo, call.param("revision"))
     found = [
         {
             "id": one.oid,
@@ -165,6 +157,6 @@ def commits(call: Call) -> Response:
             "authors": [{"user": one.author}],
             "date": one.date,
         }
-        for one in ancestry(call.database, repo, commit)
+        for one in history.ancestry(call.database, repo, commit)
     ]
     return answer_page(call, found, _PAGE)

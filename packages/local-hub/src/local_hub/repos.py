@@ -7,23 +7,12 @@ from typing import Any
 
 from starlette.responses import Response
 
-from local_hub import boards, spaces
+from local_hub import boards, history, spaces
 from local_hub.calls import KINDS, PREFIXES, Call, Repo, answer_json, answer_page, as_repo, repo_row
 from local_hub.cards import SDKS, card_data
 from local_hub.database import now
 from local_hub.errors import HubError, bad_request, no_repo, no_revision
 from local_hub.files import siblings
-from local_hub.history import (
-    GITATTRIBUTES,
-    MAIN,
-    Blob,
-    ancestry,
-    find_commit,
-    head_of,
-    move_ref,
-    snapshot,
-    write_commit,
-)
 from local_hub.limits import check_ref_name, check_repo_name
 from local_hub.objects import git_id
 
@@ -52,8 +41,8 @@ def create(call: Call) -> Response:
         raise bad_request(f"a Space's sdk must be one of {', '.join(SDKS)}, got {str(sdk)[:50]!r}; pick one.")
     if "template" in values:
         raise HubError(501, "this Hub has no templates for Spaces; push the files yourself.")
-    content = GITATTRIBUTES.encode()
-    blob = Blob(git_id("blob", content), call.hub.objects.put(content), len(content))
+    content = history.GITATTRIBUTES.encode()
+    blob = history.Blob(git_id("blob", content), call.hub.objects.put(content), len(content))
     url = f"{call.base}/{PREFIXES[kind]}{namespace}/{name}"
     with call.database.write() as writing:
         if repo_row(call.database, kind, namespace, name) is not None:
@@ -65,8 +54,10 @@ def create(call: Call) -> Response:
         _forget_moved(writing, kind, namespace, name)
         row = call.database.one("SELECT * FROM repos WHERE id = ?", cursor.lastrowid)
         repo = as_repo(row)
-        first = write_commit(call.hub, repo, {".gitattributes": blob}, None, call.caller.name, "initial commit", "")
-        move_ref(call.hub, repo, MAIN, first.oid)
+        first = history.write_commit(
+            call.hub, repo, {".gitattributes": blob}, None, call.caller.name, "initial commit", ""
+        )
+        history.move_ref(call.hub, repo, history.MAIN, first.oid)
         for setting in ("secrets", "variables"):
             for one in values.get(setting) or []:
                 spaces.store(call, repo, setting, one)
@@ -150,7 +141,9 @@ def info(call: Call) -> Response:
     described = describe(call, repo, revision, call.flag("blobs"))
     wanted = call.request.query_params.getlist("expand") + call.request.query_params.getlist("expand[]")
     if "evalResults" in wanted:
-        described["evalResults"] = boards.results_of(call.hub, repo, find_commit(call.database, repo, revision))
+        described["evalResults"] = boards.results_of(
+            call.hub, repo, history.find_commit(call.database, repo, revision)
+        )
     if wanted:
         described = {name: described.get(name) for name in {"id", "_id", *wanted} if name in described}
     return answer_json(described)
@@ -158,8 +151,8 @@ def info(call: Call) -> Response:
 
 def describe(call: Call, repo: Repo, revision: str, with_blobs: bool = False) -> dict[str, Any]:
     """Returns the Hub's description of a repository at a revision."""
-    commit = find_commit(call.database, repo, revision)
-    files = snapshot(call.database, commit)
+    commit = history.find_commit(call.database, repo, revision)
+    files = history.snapshot(call.database, commit)
     card = card_data(call.hub, files)
     found: dict[str, Any] = {
         "_id": f"{repo.key:024x}",
@@ -258,12 +251,12 @@ def _create_ref(call: Call, repo: Repo, name: str, ref: str, start: str, empty: 
         ref, name = name, name.removeprefix("refs/convert/")
     check_ref_name(name)
     with call.database.write():
-        if head_of(call.database, repo, ref) is not None:
+        if history.head_of(call.database, repo, ref) is not None:
             raise HubError(409, f"Reference already exists: {ref}.")
-        commit = find_commit(call.database, repo, start)
+        commit = history.find_commit(call.database, repo, start)
         if empty:
-            *_, commit = ancestry(call.database, repo, commit)
-        move_ref(call.hub, repo, ref, commit.oid)
+            *_, commit = history.ancestry(call.database, repo, commit)
+        history.move_ref(call.hub, repo, ref, commit.oid)
     return answer_json({"ref": ref, "targetCommit": commit.oid})
 
 
