@@ -199,9 +199,13 @@ def _check_any(name: str, value: Any, kinds: Sequence[Any], sender: str) -> Any:
     raise refusal or ValueError(f"{name} must be left out, got {shown(value)}; leave it out.")
 
 
-@functools.cache
 def types_of(owner: Any) -> dict[str, Any]:
     """Returns the type of each parameter of a function, or of each field of a class, without `ClassVar`s."""
+    return _types_of(owner)
+
+
+@functools.cache
+def _types_of(owner: Any) -> dict[str, Any]:
     hints = get_type_hints(owner, include_extras=True)
     return {name: kind for name, kind in hints.items() if name != "return" and get_origin(kind) is not ClassVar}
 

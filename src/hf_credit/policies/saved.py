@@ -70,9 +70,9 @@ def load_sampler(
         network, generate = load_role_policies(model, base, device, trust_remote_code, **parameters)
         tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", trust_remote_code=trust_remote_code)
         return network, tokenizer, generate
-    adapted = base is not None and Path(model, ADAPTER_CONFIG).is_file()
-    network, tokenizer = load_policy(base if adapted else model, device, trust_remote_code)
-    if adapted:
+    whole = base if base is not None and Path(model, ADAPTER_CONFIG).is_file() else model
+    network, tokenizer = load_policy(whole, device, trust_remote_code)
+    if whole != model:
         network = load_adapter(network, model).merge_and_unload()
     return network, tokenizer, sampler(network, tokenizer, **parameters)
 

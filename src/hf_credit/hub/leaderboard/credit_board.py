@@ -335,7 +335,7 @@ def answer(request: Mapping[str, Any], pinned: PinnedPolicy | None = None) -> di
 
 
 def _fidelity(decisions: Sequence[Measured]) -> float:
-    credits, advantages = ([one[place] for one in decisions] for place in (1, 2))
+    credits, advantages = [credit for _, credit, _ in decisions], [advantage for _, _, advantage in decisions]
     rho = credit_fidelity([credits], [advantages]).rho
     return 0.0 if math.isnan(rho) else rho
 

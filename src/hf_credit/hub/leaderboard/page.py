@@ -338,7 +338,7 @@ _table = functools.partial(gr.Dataframe, interactive=False, wrap=True, max_heigh
 
 
 def _facts(elem_id: str) -> Any:
-    widths = ["35%", "65%"]
+    widths: list[str | int] = ["35%", "65%"]
     return _table(headers=["what", "value"], max_chars=1000, column_widths=widths, buttons=[], elem_id=elem_id)
 
 

@@ -97,7 +97,7 @@ def play_checkpoint(
     interaction = spec.build()
     if base is None and (role_folders(folder) or (folder / ADAPTER_CONFIG).is_file()):
         raise ValueError("an adapter must have a base model, got none; name it as the base of the checkpoint.")
-    network, tokenizer, generate = load_sampler(str(folder), spec.sampling, device, base=base and str(base))
+    network, tokenizer, generate = load_sampler(str(folder), spec.sampling, device, base=str(base) if base else None)
     chat = Chat(tokenizer, spec.chat_template_kwargs, end_tokens(network, tokenizer))
     template = _template(chat)
     engine = Engine(
