@@ -125,7 +125,7 @@ def check(name: str, value: Any, kind: Any, bounds: Range = _ANY, sender: str = 
         _refuse_unless(isinstance(value, Mapping), full, "a mapping", value)
         if inner and inner[1] is not Any:
             return {key: check(f"{name}[{key!r}]", one, inner[1], sender=sender) for key, one in value.items()}
-    elif sender and (is_typeddict(kind) or (dataclasses.is_dataclass(kind) and not isinstance(value, kind))):
+    elif sender and (is_typeddict(kind) or (_is_dataclass(kind) and not isinstance(value, kind))):
         return _fields(name, value, kind, sender, full)
     return value
 
@@ -137,6 +137,10 @@ def encodable(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {encodable(key): encodable(one) for key, one in value.items()}
     return [encodable(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _is_dataclass(kind: Any) -> bool:
+    return isinstance(kind, type) and dataclasses.is_dataclass(kind)
 
 
 def _items(name: str, value: Sequence[Any], origin: Any, inner: Sequence[Any], sender: str, full: str) -> Any:
