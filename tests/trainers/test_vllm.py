@@ -14,6 +14,7 @@ import requests
 
 from hf_credit import VerifiableProcessConfig, VerifiableProcessTrainer, make
 from hf_credit.rollouts import Generation
+from hf_credit.trainers import vllm
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.vllm import (
     context_length,
@@ -131,6 +132,15 @@ def test_a_trainer_names_the_server_that_is_absent_when_it_is_built(
     )
     with pytest.raises(ConnectionError, match=rf"got '.*Connection refused' from {free_url} for 0 s; start it"):
         VerifiableProcessTrainer(str(micro_policy), make("sudoku", size=4, blanks=4), args)
+
+
+def test_a_wait_for_a_server_is_told(
+    tmp_path: Path, free_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(vllm, "_TOLD_SECONDS", 0.0)
+    with pytest.raises(ConnectionError):
+        wait_for_server(config(tmp_path, vllm_server_base_url=free_url, vllm_server_timeout=0.5))
+    assert caplog.messages[0].startswith(f"waiting for the vLLM server at {free_url} for 0 s: '")
 
 
 def test_a_silent_server_is_given_up_after_its_timeout(tmp_path: Path, silent_url: str) -> None:

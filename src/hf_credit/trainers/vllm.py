@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,10 @@ from urllib3.util.retry import Retry
 from hf_credit.rollouts import GenerateFn, Generation
 from hf_credit.trainers.config import CreditConfig
 
+logger = logging.getLogger(__name__)
+
 _POLL_SECONDS = 1.0
+_TOLD_SECONDS = 30.0  # between two lines about the wait for a server
 _CONNECT_SECONDS = 10.0
 _RESUME = "resume from the last checkpoint"
 
@@ -32,7 +36,8 @@ def wait_for_server(args: CreditConfig) -> None:
     url = server_url(args)
     if url is None or args.process_index != 0:
         return
-    deadline = time.monotonic() + args.vllm_server_timeout
+    begun = told = time.monotonic()
+    deadline = begun + args.vllm_server_timeout
     while (problem := _problem(url, max(deadline - time.monotonic(), _POLL_SECONDS))) is not None:
         if time.monotonic() >= deadline:
             raise ConnectionError(
@@ -40,6 +45,9 @@ def wait_for_server(args: CreditConfig) -> None:
                 f"{args.vllm_server_timeout:g} s; start it, as in `trl vllm-serve --model ...`, or correct "
                 "vllm_server_base_url, or vllm_server_host and vllm_server_port."
             )
+        if time.monotonic() - told >= _TOLD_SECONDS:
+            told = time.monotonic()
+            logger.warning("waiting for the vLLM server at %s for %.0f s: %s.", url, told - begun, problem)
         time.sleep(min(_POLL_SECONDS, max(deadline - time.monotonic(), 0.0)))
 
 

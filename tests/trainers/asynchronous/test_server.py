@@ -196,6 +196,26 @@ def test_a_server_that_was_away_without_anybody_to_bring_weights_is_an_error(
     again.stop()
 
 
+@pytest.mark.parametrize("waiting", [True, False])
+def test_a_server_that_answered_and_has_ended_is_an_error_at_once(
+    client: Any, served: MicroServer, waiting: bool
+) -> None:
+    one = client(patience=1e6)
+    one.wait()
+    served.stop()
+    with pytest.raises(
+        ConnectionError, match=rf"got no connection to {served.url} after it answered status 200 to /health; its log"
+    ):
+        one.wait() if waiting else one.submit("agent", CONTEXT, 1).result(PATIENCE)
+
+
+def test_a_server_whose_health_is_an_error_is_not_waited_for(client: Any, served: MicroServer) -> None:
+    other = Server(f"{served.url}/elsewhere", "policy", max_tokens=1, patience=1e6)
+    with pytest.raises(ConnectionError, match=rf"got status 404 from {served.url}/elsewhere/health"):
+        other.wait()
+    other.close()
+
+
 def test_a_server_that_stays_away_is_an_error_that_names_it(client: Any, served: MicroServer) -> None:
     served.stop()
     one = client(patience=0.3)

@@ -30,6 +30,7 @@ _MOST_SEED = 2**63 - 1
 _MOST_BYTES = 256 * 2**20  # of an answer: log-probabilities of a prompt of a million tokens
 _MOST_LOGPROB = 1e-3  # nats: rounding in 16 bits; taken for 0
 _TOLD_SECONDS = 30.0  # between two lines about the wait for a server
+_REFUSALS = 3  # connections in a row that a server refuses after its end
 _BEHIND_A_PROXY = (502, 503, 504)  # the server itself is away
 _RESUME = "resume from the last checkpoint"
 
@@ -68,8 +69,8 @@ class Server:
 
     After a failed connection, or a proxy's answer for a server that is away, a request is repeated once the server is
     back, for which the client waits up to `patience` seconds. The server may then be another process with the initial
-    weights: `restore` is called before further replies are requested; without `restore` the outage is an error.
-    Requests that fail or take too long are repeated up to `retries` times, at growing intervals. A cancelled request
+    weights: `restore` is called before further replies are requested; without `restore` the outage is an error, at
+    once if the server refuses connections. Requests that fail or take too long are repeated up to `retries` times, at growing intervals. A cancelled request
     is closed, and vLLM stops generating for it.
 
     All requests are made from one thread.
@@ -142,6 +143,7 @@ class Server:
         ids = Annotated[list[Annotated[int, Range(0, vocabulary - 1)]], Range(0, max_tokens)]  # type: ignore[valid-type]
         self._choice = TypedDict("_choice", {"token_ids": ids, "logprobs": _Scores})  # type: ignore[misc, valid-type]
         self._outages = 0  # that are over
+        self._answered = ""  # the last answer of the server, in words
         self._session: aiohttp.ClientSession | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="vllm-client", daemon=True)
@@ -183,7 +185,7 @@ class Server:
         """Waits until the server is up, and checks that its log-probabilities are those of the sampling.
 
         Raises:
-            ConnectionError: it is not up within `patience` seconds.
+            ConnectionError: it is not up within `patience` seconds, it has ended, or it answers with an error.
             ValueError: it reports log-probabilities at temperature 1, and samples at another one.
         """
         self._future(self._up()).result()
@@ -350,16 +352,27 @@ class Server:
                 self._there.set()
 
     async def _up(self) -> bool:
-        """Waits until the server is up, and says so; returns whether it was down at first."""
+        """Waits until the server is up, and says so; returns whether it was down at first.
+
+        A server that never answered may be loading. One that did and refuses connections is waited for only if
+        somebody can bring it the weights.
+        """
+        refused = 0
         began, pause = self._loop.time(), _FIRST_PAUSE
         deadline, told = began + self.patience, began - _TOLD_SECONDS
         while True:
             try:
                 await self._once("GET", "/health", None, min(self.request_timeout, _CONNECT_SECONDS))
                 return pause > _FIRST_PAUSE
-            except (ConnectionError, TimeoutError) as error:
+            except (_Away, TimeoutError) as error:
+                refused = refused + 1 if isinstance(error, _Refused) else 0
                 if self._loop.time() >= deadline:
                     raise self._gone(error) from error
+                if refused == _REFUSALS and self._answered and self.restore is None:
+                    raise ConnectionError(
+                        f"the vLLM server must stay up during training, got no connection to {self.url} after it "
+                        f"answered {self._answered}; its log tells why it ended; start it again and {_RESUME}."
+                    ) from error
                 if self._loop.time() - told >= _TOLD_SECONDS:
                     told = self._loop.time()
                     logger.warning(
@@ -387,6 +400,8 @@ class Server:
                 kind, self.url + path, json=asked, timeout=timeout, allow_redirects=False, auto_decompress=False
             ) as response:
                 text = await _text(response)
+        except aiohttp.ClientConnectorError as error:
+            raise _Refused(f"{self.url}: {one_line(error)}") from error
         except aiohttp.ConnectionTimeoutError as error:
             raise _Away(f"no connection to {self.url}") from error
         except TimeoutError:
@@ -398,6 +413,7 @@ class Server:
             raise _Away(f"{self.url}: {one_line(error) or type(error).__name__}") from error
         if response.status in _BEHIND_A_PROXY:
             raise _Away(f"status {response.status} from {self.url}")
+        self._answered = f"status {response.status} to {path.partition('?')[0]}"
         if response.status >= 500:
             raise _Failed(f"the vLLM server must not fail, got status {response.status} from {self.url}{path}: "
                           f"{one_line(text)}; look into its log, start it again and {_RESUME}.")  # fmt: skip
@@ -414,6 +430,10 @@ class Server:
 
 class _Away(ConnectionError):
     """The server is away."""
+
+
+class _Refused(_Away):
+    """Nobody listens at its address."""
 
 
 class _Failed(ConnectionError):
