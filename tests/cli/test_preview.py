@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
+from hf_credit.recipes import find
 from hf_credit.rollouts import Decision, Ending, Episode
 from hf_credit.trainers.preview import preview
 from hf_credit.trainers.recording import transcript
@@ -77,6 +80,31 @@ def test_a_long_text_of_an_episode_is_cut_in_its_middle(recipe: Callable[..., Pa
     assert text.endswith("--- ended: finished, outcome 1\n")
 
 
-def test_a_served_recipe_is_previewed_with_the_synchronous_seam(recipe: Callable[..., Path]) -> None:
-    with pytest.raises(ValueError, match="add --seam synchronous"):
-        preview(["--config", str(recipe(seam="asynchronous", use_cpu=None))])
+def test_a_served_recipe_is_refused_with_what_to_leave_out() -> None:
+    told = r"with seam: synchronous and without gradient_accumulation_steps and .*token_budget"
+    with pytest.raises(ValueError, match=told):
+        preview(["--config", str(find("qwen3_4b_sudoku_served")), "--use_cpu", "true", "--bf16", "false"])
+
+
+def test_an_epoch_of_a_dataset_has_as_many_updates_as_its_rows(recipe: Callable[..., Path], tmp_path: Path) -> None:
+    rows = tmp_path / "train.jsonl"
+    rows.write_text("".join(json.dumps({"seed": seed}) + "\n" for seed in range(24)))
+    changed = {"max_steps": -1, "num_train_epochs": 2, "dataset_name": str(tmp_path), "training_tasks": 4096}
+    found = preview(["--config", str(recipe(**changed))], tasks=2)
+    assert (found.full_tasks, found.updates) == (8, 6)
+
+
+def test_what_a_method_does_not_log_is_nan(recipe: Callable[..., Path]) -> None:
+    found = preview(["--config", str(recipe())], tasks=2, shown=0)
+    bare = dataclasses.replace(found, metrics={"advantages/zero": 0.5})
+    assert bare.begins
+    lines = str(bare).splitlines()
+    assert "Outcome: mean nan" in lines
+    assert "Turns of an episode: nan" in lines
+
+
+def test_only_the_main_process_prints(
+    command: Callable[..., Any], recipe: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    assert command("preview", recipe(), "--tasks", 2)[:2] == (0, "")

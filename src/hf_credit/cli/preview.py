@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import nullcontext
 from typing import Annotated
 
 import typer
@@ -30,6 +32,8 @@ def preview(
     be_quiet()
     from hf_credit.trainers.preview import preview as look
 
-    with Progress() as progress, progress.playing(f"episodes of {config}"):
+    main = int(os.environ.get("RANK", "0")) == 0
+    with Progress() as progress, progress.playing(f"episodes of {config}") if main else nullcontext():
         found = look(["--config", str(find(config)), *context.args], tasks, shown)
-    typer.echo(str(found))
+    if main:
+        typer.echo(str(found))

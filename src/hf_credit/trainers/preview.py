@@ -73,7 +73,7 @@ class Preview:
         return (
             self.metrics.get("advantages/zero", 1.0) < 1.0
             and self.cut <= _MANY
-            and self.metrics["endings/error"] <= _MANY
+            and self.metrics.get("endings/error", 0.0) <= _MANY
         )
 
     def verdict(self) -> str:
@@ -96,9 +96,9 @@ class Preview:
         yield f"Outcome: mean {self.metrics.get('reward', math.nan):.3f}" + (
             f", success {self.metrics['success']:.0%}" if "success" in self.metrics else ""
         )
-        ended = {ending: self.metrics[f"endings/{ending}"] for ending in Ending}
+        ended = {ending: self.metrics.get(f"endings/{ending}") for ending in Ending}
         yield "Endings: " + ", ".join(f"{ending} {share:.0%}" for ending, share in ended.items() if share)
-        yield f"Turns of an episode: {self.metrics['turns/mean']:.1f}"
+        yield f"Turns of an episode: {self.metrics.get('turns/mean', math.nan):.1f}"
         yield f"Longest context: {self.longest_context[0]} tokens of at most {self.longest_context[1]:g}"
         if share := self.metrics.get("context/earlier_thoughts"):
             yield f"Thoughts in earlier replies: {share:.0%} of contexts; history: rendered may drop them"
@@ -107,7 +107,7 @@ class Preview:
             yield f"No legal action, {count} times: {reply}"
         if "advantages/zero" in self.metrics:
             yield f"Advantages other than 0: {1 - self.metrics['advantages/zero']:.0%}"
-        tokens = self.metrics["tokens/generated"] + self.metrics["tokens/context"]
+        tokens = sum(self.metrics.get(f"tokens/{name}", math.nan) for name in ("generated", "context"))
         update, whole = self.scale * self.seconds, self.scale * self.updates
         yield f"An update of the recipe: about {update:.0f} s and {self.scale * tokens:,.0f} tokens"
         hours = whole * self.seconds / 3600
@@ -149,7 +149,11 @@ def preview(arguments: Sequence[str], tasks: int = 8, shown: int = 2) -> Preview
     """
     full = read_job(arguments)
     if full.game.asynchronous:
-        raise ValueError("a preview needs seam synchronous, got asynchronous; add --seam synchronous.")
+        raise ValueError(
+            "a preview needs seam synchronous, got asynchronous; preview a copy of the recipe with seam: synchronous "
+            "and without gradient_accumulation_steps and what only AsyncCreditConfig has, such as token_budget, "
+            "concurrent_collections and max_staleness."
+        )
     with OwnFolder(prefix="hf-credit-preview-") as folder:
         job = _smaller(full, [*arguments, "--output_dir", str(folder)], tasks)
         trainer = build_trainer(job)
@@ -184,7 +188,7 @@ def preview(arguments: Sequence[str], tasks: int = 8, shown: int = 2) -> Preview
             seconds=seconds,
             memory=_most_memory(),
             full_tasks=_tasks_of_update(full.args),
-            updates=_updates(full),
+            updates=_updates(full, trainer.train_dataset),
         )
 
 
@@ -232,8 +236,9 @@ def _tasks_of_update(args: Any) -> int:
     return int(tasks_per_generation(args) * args.gradient_accumulation_steps / slices)
 
 
-def _updates(job: Job) -> int:
-    args = job.args
+def _updates(job: Job, rows: Any) -> int:
+    args, game = job.args, job.game
     if args.max_steps > 0:
         return int(args.max_steps)
-    return int(args.num_train_epochs * job.game.training_tasks / _tasks_of_update(args))
+    count = len(rows) if game.dataset_name or game.problem_sets else game.training_tasks
+    return max(1, int(args.num_train_epochs * count / _tasks_of_update(args)))

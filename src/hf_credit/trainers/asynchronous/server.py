@@ -70,8 +70,8 @@ class Server:
     After a failed connection, or a proxy's answer for a server that is away, a request is repeated once the server is
     back, for which the client waits up to `patience` seconds. The server may then be another process with the initial
     weights: `restore` is called before further replies are requested; without `restore` the outage is an error, at
-    once if the server refuses connections. Requests that fail or take too long are repeated up to `retries` times, at growing intervals. A cancelled request
-    is closed, and vLLM stops generating for it.
+    once if the server refuses connections. Requests that fail or take too long are repeated up to `retries` times, at
+    growing intervals. A cancelled request is closed, and vLLM stops generating for it.
 
     All requests are made from one thread.
 
