@@ -398,12 +398,15 @@ def test_a_run_gets_only_the_variables_that_are_listed_and_a_folder_that_is_dele
     assert "HF_TOKEN" not in environment
     assert environment["MY_DATABASE"] == "postgres://here"
     assert environment["OPENAI_BASE_URL"] == told["url"] == f"{environment['ANTHROPIC_BASE_URL']}/v1"
-    assert environment["HOME"] == told["folder"]
-    assert Path(told["folder"]).is_dir()
+    assert environment["HOME"] == environment["HF_CREDIT_FOLDER"] == told["folder"]
+    assert environment["TMPDIR"] == f"{told['folder']}/.tmp"
+    assert interaction._live is not None
+    folder = interaction._live.host.folder.path
+    assert [one.is_dir() for one in folder.iterdir()] == [True]
     interaction.advance(state, ["?"])
-    assert not Path(told["folder"]).exists()
+    assert not list(folder.iterdir())
     interaction.close()
-    assert not Path(told["folder"]).parent.exists()
+    assert not folder.exists()
 
 
 _SETS_HOME = "import os\nos.environ['HOME'] = {home!r}\n"
@@ -443,46 +446,39 @@ def test_no_end_of_a_program_deletes_the_folder_that_home_names(
     assert [one.name for one in home.iterdir()] == ["thesis"]
 
 
-@pytest.mark.parametrize(
-    ("of", "told"),
-    [
-        ("a program", "the coroutine of an async def; run it inside of a plain function with asyncio.run"),
-        ("a scorer", "the coroutine of an async def"),
-        ("a generator", "the async_generator of an async def"),
-    ],
-)
-def test_an_async_def_is_refused_in_a_sentence_that_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of: str, told: str
+def test_a_generator_of_async_def_is_refused_in_a_sentence_that_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    body = "yield 1.0" if of == "a generator" else "return 1.0"
-    (tmp_path / "my_program.py").write_text(f"async def later(task, model):\n    {body}\n{_PLAYS}")
+    (tmp_path / "my_program.py").write_text("async def later(task, model):\n    yield 1.0\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    settings = {"score": "my_program:later"} if of == "a scorer" else {"score": "agent_programs:right"}
-    interaction = AgentInteraction(f"my_program:{'play' if of == 'a scorer' else 'later'}", **settings)
-    with pytest.raises(RunError, match=told):
+    interaction = AgentInteraction("my_program:later")
+    with pytest.raises(RunError, match="must return, got the async_generator of a yield; return a value"):
         interaction.start({}, 0)
     interaction.close()
 
 
-def test_a_clean_up_that_is_an_async_def_is_shown_as_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "my_program.py").write_text(f"async def later(task, folder):\n    pass\n{_PLAYS}")
+def test_a_clean_up_that_is_an_async_def_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    later = f"async def later(task, folder):\n    open({str(tmp_path / 'cleaned')!r}, 'w').close()\n"
+    (tmp_path / "my_program.py").write_text(later + _PLAYS)
     monkeypatch.syspath_prepend(str(tmp_path))
     interaction = AgentInteraction("my_program:play", close="my_program:later")
     interaction.start({}, 0)
     interaction.close()
-    assert "score and close must be plain functions, got the coroutine of an async def" in capfd.readouterr().err
+    assert (tmp_path / "cleaned").exists()
 
 
-def test_a_tensor_as_score_is_refused_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "my_program.py").write_text(f"import torch\n{_PLAYS.replace('1.0', 'torch.tensor(0.5)')}")
+@pytest.mark.parametrize(("number", "told"), [("0.5", None), ("[0.5, 1.0]", "2 elements")])
+def test_a_tensor_of_one_number_is_a_score(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: str, told: str | None
+) -> None:
+    (tmp_path / "my_program.py").write_text(f"import torch\n{_PLAYS.replace('1.0', f'torch.tensor({number})')}")
     monkeypatch.syspath_prepend(str(tmp_path))
     interaction = AgentInteraction("my_program:play")
-    with pytest.raises(
-        RunError, match=r"got tensor\(0.5000\), of type Tensor; return a float, such as a tensor's item"
-    ):
-        interaction.start({}, 0)
+    if told is None:
+        assert interaction.start({}, 0).worth == 0.5
+    else:
+        with pytest.raises(RunError, match=f"must have a score, got .*{told}"):
+            interaction.start({}, 0)
     interaction.close()
 
 

@@ -34,7 +34,8 @@ class Findings:
         together: the most simultaneous calls.
         kept: the number of replies that returned unchanged in later calls, and of all that returned.
         statuses: the number of runs by status.
-        problems: differences and failures, in words; none for a program that can be replayed.
+        failures: tasks that could not be run, in words; also a program that calls no model.
+        differences: between runs, in words; none for a program that can be replayed.
     """
 
     tasks: int = 0
@@ -44,7 +45,13 @@ class Findings:
     together: int = 0
     kept: tuple[int, int] = (0, 0)
     statuses: dict[str, int] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)
+
+    @property
+    def problems(self) -> list[str]:
+        """Failures and differences."""
+        return [*self.failures, *self.differences]
 
 
 def made_up(request: Request, draws: random.Random) -> str:
@@ -70,14 +77,14 @@ def check(interaction: AgentInteraction, tasks: Iterable[Mapping[str, Any]], rep
         try:
             first, again = (_walk(interaction, task, number, replies) for _ in range(2))
         except Exception as error:
-            findings.problems.append(f"task {number}: {in_one_line(error)}")
+            findings.failures.append(f"task {number}: {in_one_line(error)}")
             continue
         last = first[-1]
         findings.calls += len(last.answered)
         findings.statuses[last.status] = findings.statuses.get(last.status, 0) + 1
         findings.together = max(findings.together, *(len(state.waiting) for state in first))
         findings.kept = findings.kept[0] + last.kept[0], findings.kept[1] + last.kept[1]
-        findings.problems += _first_difference(number, first, again)
+        findings.differences += _first_difference(number, first, again)
         for state in first:
             if state.waiting:
                 began = time.monotonic()
@@ -85,10 +92,12 @@ def check(interaction: AgentInteraction, tasks: Iterable[Mapping[str, Any]], rep
                     interaction.restore(state)
                     findings.restored += 1
                 except DivergedRunError as error:
-                    findings.problems.append(f"task {number}, restored: {_described(first, error)}")
+                    findings.differences.append(f"task {number}, restored: {_described(first, error)}")
                 except Exception as error:
-                    findings.problems.append(f"task {number}, restored: {in_one_line(error)}")
+                    findings.differences.append(f"task {number}, restored: {in_one_line(error)}")
                 findings.seconds += time.monotonic() - began
+    if findings.statuses and not findings.calls:
+        findings.failures.append("no run called a model; a program must call the one at model.base_url")
     return findings
 
 

@@ -15,6 +15,7 @@ import json
 import math
 import os
 import random
+import resource
 import selectors
 import signal
 import socket
@@ -27,14 +28,18 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from numbers import Real
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from hf_credit.agents.program import Agent, Model, Settings, model_environment
-from hf_credit.files import FolderHandle, OwnFolder
+from hf_credit.agents.program import TEMPORARY, Agent, Model, Settings, model_environment
+from hf_credit.files import FolderHandle
 from hf_credit.trust import imported, search_here
 
-_TAIL = 2000  # last characters of the output of a crashed run
-_PR_SET_PDEATHSIG = 1
+_TAIL = 2000  # last bytes of the output of a crashed run
+_MOST_OUTPUT = 2**26  # bytes that a command prints as its result
+_MOST_RESULT = 2**18  # bytes of what a run sends
+_MOST_TRACEBACK = 20_000  # characters
+_SENT = ("outcome", "unscored", "raised", "traceback", "imported")
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _CLOSING_SECONDS = 4.0  # for functions that clean up, when this process ends
 _MANY_MODULES = 50  # of a package whose import dominates the time of a run
 
@@ -47,32 +52,43 @@ class _Run:
         task: its task.
         process: the id of its process and process group.
         result: a descriptor from which its result is read.
+        printed: a descriptor from which the output of the run and its children is read.
         folder: its own folder.
-        printed: the output of the run and its children.
         read: the part of the result read so far.
+        tail: the last output.
     """
 
     task: dict[str, Any]
     process: int
     result: int
-    folder: OwnFolder
-    printed: BinaryIO
+    printed: int
+    folder: FolderHandle
     read: bytes = b""
+    tail: bytes = b""
+
+    def drain(self) -> bool:
+        """Reads what the pipe holds of its output; returns whether it may print more."""
+        with contextlib.suppress(BlockingIOError):
+            read = os.read(self.printed, 1 << 20)
+            self.tail = (self.tail + read)[-_TAIL:]
+            return bool(read)
+        return True
 
     def end(self) -> dict[str, Any]:
-        """Ends the run and its children, and returns its result."""
+        """Ends the run, and returns its result."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process, signal.SIGKILL)
         _, status = os.waitpid(self.process, 0)
-        os.close(self.result)
-        self.printed.seek(max(0, self.printed.seek(0, os.SEEK_END) - _TAIL))
-        tail = self.printed.read().decode(errors="replace")
-        self.printed.close()
-        with contextlib.suppress(ValueError):
-            return dict(json.loads(self.read))
+        self.drain()
+        for descriptor in (self.result, self.printed):
+            os.close(descriptor)
+        with contextlib.suppress(ValueError, RecursionError, TypeError, AttributeError):
+            sent = json.loads(self.read).items()  # by the code of the run, perhaps
+            return {key: value for key, value in sent if key in _SENT}
         code = os.waitstatus_to_exitcode(status)
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        return {"crashed": f"{how}; it printed last: {tail.strip()}" if tail.strip() else how}
+        tail = self.tail.decode(errors="replace").strip()
+        return {"crashed": f"{how}; it printed last: {tail}" if tail else how}
 
 
 def main(link: socket.socket) -> None:
@@ -91,7 +107,7 @@ def main(link: socket.socket) -> None:
         _import_for_clients()
         gc.collect()
         gc.freeze()  # a collection in a fork would copy the pages
-        _serve(link, folder.path, program, scorer, closer)
+        _serve(link, folder.path, program, scorer, closer, settings.file_bytes)
     except BaseException as error:
         with contextlib.suppress(OSError):
             _send(link, {"failed": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()})
@@ -119,18 +135,26 @@ def _serve(
     program: Callable[..., Any],
     scorer: Callable[..., Any] | None,
     closer: Callable[..., Any] | None,
+    file_bytes: int,
 ) -> None:
-    pending = b""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    pending, imported_with = b"", _children()
     runs: dict[int, _Run] = {}
     closing: set[int] = set()
 
     def end(run: _Run) -> dict[str, Any]:
         result = run.end()
+        _end_orphans({one.process for one in runs.values()} | closing | imported_with)
         if closer is None:
             run.folder.remove()
         else:
             closing.add(_closing(run, closer, [link, *runs.values()]))
         return result
+
+    def forget(run: _Run) -> None:
+        for descriptor in (run.result, run.printed):
+            with contextlib.suppress(KeyError):
+                selector.unregister(descriptor)
 
     with selectors.DefaultSelector() as selector:
         selector.register(link, selectors.EVENT_READ)
@@ -146,19 +170,29 @@ def _serve(
                             request = json.loads(line)
                             if "stop" in request:
                                 if (run := runs.pop(request["stop"], None)) is not None:
-                                    selector.unregister(run.result)
+                                    forget(run)
                                     end(run)
-                            else:
-                                run = _forked(request, folder, program, scorer, [link, *runs.values()])
-                                runs[request["start"]] = run
-                                selector.register(run.result, selectors.EVENT_READ, request["start"])
-                    elif key.data in runs:
-                        run = runs[key.data]
+                                continue
+                            number = request["start"]
+                            try:
+                                run = _forked(request, folder, program, scorer, [link, *runs.values()], file_bytes)
+                            except OSError as error:  # no process, memory, file or disk is left
+                                _send(link, {"crashed": f"no process, as {error}", "ended": number})
+                                continue
+                            runs[number] = run
+                            for descriptor in (run.result, run.printed):
+                                selector.register(descriptor, selectors.EVENT_READ, number)
+                    elif (run := runs.get(key.data)) is None:
+                        continue
+                    elif key.fd == run.printed:
+                        if not run.drain():
+                            selector.unregister(run.printed)
+                    else:
                         read = os.read(run.result, 1 << 16)
                         run.read += read
-                        if not read or run.read.endswith(b"\n"):
-                            selector.unregister(run.result)
-                            _send(link, {"ended": key.data, **end(runs.pop(key.data))})
+                        if not read or run.read.endswith(b"\n") or len(run.read) > _MOST_RESULT:
+                            forget(runs.pop(key.data))
+                            _send(link, {**end(run), "ended": key.data})
                 closing -= {process for process in closing if os.waitpid(process, os.WNOHANG)[0]}
         finally:
             while runs:
@@ -178,7 +212,7 @@ def _closing(run: _Run, closer: Callable[..., Any], others: list[Any]) -> int:
     try:
         _close_all(others)
         os.chdir(run.folder.path)
-        _no_coroutine(closer(dict(run.task), run.folder.path))
+        _finished(closer(dict(run.task), run.folder.path))
     except BaseException:
         traceback.print_exc()
     finally:
@@ -190,7 +224,34 @@ def _closing(run: _Run, closer: Callable[..., Any], others: list[Any]) -> int:
 def _close_all(others: list[Any]) -> None:
     """Closes, in a fork, the link and the pipes of other runs."""
     for other in others:
-        os.close(other.result if isinstance(other, _Run) else other.fileno())
+        for descriptor in (other.result, other.printed) if isinstance(other, _Run) else (other.fileno(),):
+            os.close(descriptor)
+
+
+def _prctl(option: int, value: int) -> None:
+    with contextlib.suppress(AttributeError, OSError):  # Linux only
+        ctypes.CDLL(None).prctl(option, value)
+
+
+def _children() -> set[int]:
+    """Returns the children of this process, where Linux tells them."""
+    with contextlib.suppress(OSError):
+        return set(map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()))
+    return set()
+
+
+def _end_orphans(known: set[int]) -> None:
+    """Ends the children of this process that are unknown: what ended runs have started, whatever its session.
+
+    A live run keeps its own, as it is their reaper. Children of an orphan are orphans after it.
+    """
+    while orphans := _children() - known:
+        for orphan in orphans:
+            try:
+                os.kill(orphan, signal.SIGKILL)
+                os.waitpid(orphan, 0)
+            except PermissionError:
+                known = {*known, orphan}
 
 
 def _send(link: socket.socket, message: Mapping[str, Any]) -> None:
@@ -203,33 +264,50 @@ def _forked(
     program: Callable[..., Any],
     scorer: Callable[..., Any] | None,
     others: list[Any],
+    file_bytes: int,
 ) -> _Run:
-    folder = OwnFolder(parent_folder, prefix="run-", kept=True)  # a fork may remove it
-    printed = tempfile.TemporaryFile()  # noqa: SIM115  # closed at the end of the run
-    ours, theirs = os.pipe()
-    parent, process = os.getpid(), os.fork()
+    folder = parent_folder / request["folder"]
+    (folder / TEMPORARY).mkdir(0o700, parents=True)
+    handle, pipes = FolderHandle(folder), list[int]()
+    try:
+        for _ in range(2):
+            pipes += os.pipe()
+        parent, process = os.getpid(), os.fork()
+    except OSError:
+        for descriptor in pipes:
+            os.close(descriptor)
+        handle.remove()
+        raise
+    ours, theirs, output, printing = pipes
     if process:
         with contextlib.suppress(PermissionError, ProcessLookupError):  # it may have done so, or have ended
             os.setpgid(process, process)
         os.close(theirs)
-        return _Run(request["task"], process, ours, folder, printed)
+        os.close(printing)
+        os.set_blocking(output, False)
+        return _Run(request["task"], process, ours, output, handle)
     try:
         os.setpgid(0, 0)
-        with contextlib.suppress(AttributeError, OSError):  # Linux: runs of a killed host end with it
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # runs of a killed host end with it
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
         if os.getppid() != parent:
             os._exit(1)
-        os.close(ours)
+        for descriptor in (ours, output):
+            os.close(descriptor)
         _close_all(others)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(printed.fileno(), 1)
-        os.dup2(printed.fileno(), 2)
-        known = set(sys.modules)
-        result = _result(request, folder.path, program, scorer)
+        os.dup2(printing, 1)
+        os.dup2(printing, 2)
+        os.close(printing)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
+        known, own = set(sys.modules), os.getpid()
+        result = _result(request, folder, program, scorer)
         result["imported"] = _large_packages(sys.modules.keys() - known)
-        sys.stdout.flush()
-        with open(theirs, "wb") as pipe:
-            pipe.write(json.dumps(result).encode() + b"\n")
+        with contextlib.suppress(Exception):  # it may have closed it
+            sys.stdout.flush()
+        if os.getpid() == own:  # and no fork that the program made
+            with open(theirs, "wb") as pipe:
+                pipe.write(json.dumps(result).encode() + b"\n")
     finally:
         os._exit(0)
 
@@ -247,33 +325,48 @@ def _result(
     )
     os.environ.update(model_environment(model))
     os.chdir(folder)
+    tempfile.tempdir = None  # it may know another one
     random.seed(model.seed)
+    tempfile._get_candidate_names().rng.seed(model.seed)  # type: ignore[attr-defined]
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed(model.seed % 2**32)
     try:
-        answer = _no_coroutine(program(dict(request["task"]), model))
+        answer = _finished(program(dict(request["task"]), model))
     except BaseException as error:
-        return {"raised": f"{type(error).__name__}: {error}"[:500], "traceback": traceback.format_exc()}
+        return _told("raised", error)
     try:
-        outcome = answer if scorer is None else _no_coroutine(scorer(dict(request["task"]), answer))
+        outcome = answer if scorer is None else _finished(scorer(dict(request["task"]), answer))
+        if callable(getattr(outcome, "item", None)):  # of a tensor
+            outcome = outcome.item()
         if not isinstance(outcome, Real) or not math.isfinite(outcome):
             rule = "a program without a scorer must return" if scorer is None else "a scorer must return"
             got = f"{repr(outcome)[:100]}, of type {type(outcome).__name__}"
-            raise ValueError(
-                f"{rule} a finite number, got {got}; return a float, such as a tensor's item(), or set score."
-            )
+            raise ValueError(f"{rule} a finite number, got {got}; return a float, or set score.")
         return {"outcome": float(outcome)}
     except BaseException as error:
-        return {"unscored": f"{type(error).__name__}: {error}"[:500], "traceback": traceback.format_exc()}
+        return _told("unscored", error)
 
 
-def _no_coroutine(result: Any) -> Any:
-    if inspect.isawaitable(result) or inspect.isasyncgen(result):
-        raise TypeError(
-            f"a program, score and close must be plain functions, got the {type(result).__name__} of an async def; "
-            "run it inside of a plain function with asyncio.run."
-        )
+def _finished(result: Any) -> Any:
+    """Returns a result, which a coroutine has to make first."""
+    if inspect.isawaitable(result):
+        import asyncio  # which the program has imported, most likely
+
+        async def wait() -> Any:
+            return await result
+
+        return asyncio.run(wait())
+    if inspect.isasyncgen(result):
+        raise TypeError("a program, score and close must return, got the async_generator of a yield; return a value.")
     return result
+
+
+def _told(what: str, error: BaseException) -> dict[str, Any]:
+    """Describes an exception, whose text may have any length."""
+    text = "".join(traceback.format_exception(error))
+    if len(text) > _MOST_TRACEBACK:
+        text = f"{text[: _MOST_TRACEBACK // 2]}\n[...]\n{text[-_MOST_TRACEBACK // 2 :]}"
+    return {what: "".join(traceback.format_exception_only(error)).strip()[:500], "traceback": text}
 
 
 def _large_packages(modules: Collection[str]) -> list[str]:
@@ -284,9 +377,14 @@ def _large_packages(modules: Collection[str]) -> list[str]:
 
 def _command(command: list[str], task: Mapping[str, Any], model: Model) -> Any:
     """Returns the output of a command for a task on its standard input, as a number if it is one."""
-    done = subprocess.run(command, input=json.dumps(task), stdout=subprocess.PIPE, text=True)
-    if done.returncode:
-        raise RuntimeError(f"the command ended with exit code {done.returncode}")
+    with tempfile.TemporaryFile() as printed:
+        done = subprocess.run(command, input=json.dumps(task).encode(), stdout=printed)
+        if done.returncode:
+            raise RuntimeError(f"the command ended with exit code {done.returncode}")
+        if printed.seek(0, os.SEEK_END) > _MOST_OUTPUT:
+            raise RuntimeError(f"the result of a command must have at most {_MOST_OUTPUT} bytes; print less.")
+        printed.seek(0)
+        output = printed.read().decode()
     with contextlib.suppress(ValueError):
-        return float(done.stdout)
-    return done.stdout.strip()
+        return float(output)
+    return output.strip()

@@ -15,7 +15,7 @@ from typing import Any
 
 from hf_credit.agents.calls import shown_message, written
 from hf_credit.agents.program import DEFAULT_ROLE, SETTINGS, Settings
-from hf_credit.agents.runs import RunError, Runs, Step
+from hf_credit.agents.runs import TO_REPEAT, RunError, Runs, Step
 from hf_credit.agents.states import AgentState, Answered, Waiting, asking, with_replies
 from hf_credit.boundary import encodable, read
 from hf_credit.environments.sessions import Session
@@ -86,10 +86,10 @@ class AgentInteraction(Interaction[AgentState]):
         for name in settings:
             if name not in SETTINGS:
                 raise ValueError(f"an agent has the settings {', '.join(SETTINGS)}, got {name!r}; remove it.")
-        Settings(**settings)
+        known = Settings(**settings)
         self.agent = _named(agent)
         self.sessions = sessions
-        self._changed = settings
+        self._changed = {name: getattr(known, name) for name in settings}
         self._live: Runs | None = None
         self._starting = threading.Lock()
         self._raised: set[str] = set()
@@ -223,6 +223,20 @@ class AgentInteraction(Interaction[AgentState]):
         session = live.restored(state)
         session.world.close()
         live.sessions.give(session, None)
+
+    def check_repeats(self, tasks: Iterable[Mapping[str, Any]]) -> None:
+        """Checks the first `checked` tasks, as `hf-credit agent check` does.
+
+        Raises:
+            ValueError: the program does not repeat itself.
+        """
+        from hf_credit.agents.check import check
+
+        found = check(self, itertools.islice(tasks, self.settings.checked))
+        if found.differences:
+            raise ValueError(
+                f"a program must repeat itself for a method that replays, got {found.differences[0]}; {TO_REPEAT}"
+            )
 
     @property
     def removable(self) -> Collection[str]:

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from hf_credit.trust import is_code
+from hf_credit.trust import importable, is_code
 from hf_credit.validators import finite_number, one_of, whole_number
 
 DEFAULT_ROLE = "policy"
+TEMPORARY = ".tmp"  # of the folder of a run
+_CODE = ("score", "close", "judge", "canonical")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +66,8 @@ class Settings:
     Attributes:
         columns: of a task row, for the program.
         max_calls: the most calls of a run; a run that makes more is stopped with the outcome `failure`.
-        score: `"module:function"` that takes a task and the program's result, and returns the outcome. Without it the
-            result must be a number, the outcome.
+        score: a function, or its `"module:function"`, that takes a task and the program's result, and returns the
+            outcome. Without it the result must be a number, the outcome.
         roles: the names of models that it calls, each a role; if empty, every call has the role `policy`.
         settle: seconds without another call until simultaneous calls are complete; 0 for a program that makes one call
             at a time. `hf-credit agent check` reports whether it does.
@@ -82,6 +84,10 @@ class Settings:
             `"rendered"` what the chat template writes of them when the model is served, mostly without thoughts.
         environment: names of variables for the program, beside those that every program gets. Those of a run, such as
             `HOME`, its folder, come before them.
+        file_bytes: the most bytes of a file that a run writes.
+        checked: the number of the first tasks with which a training by a method that replays checks, before it starts,
+            that the program repeats itself, as `hf-credit agent check` does; 0 for no check. Each takes two runs, and
+            one for each call.
     """
 
     columns: tuple[str, ...] = ()
@@ -97,9 +103,12 @@ class Settings:
     canonical: str | None = None
     history: Literal["append", "rendered"] = "append"
     environment: tuple[str, ...] = ()
+    file_bytes: int = 2**30
+    checked: int = 2
 
     def __post_init__(self) -> None:
-        whole_number("max_calls", self.max_calls, 1)
+        for name, least in (("max_calls", 1), ("file_bytes", 1), ("checked", 0)):
+            whole_number(name, getattr(self, name), least)
         finite_number("settle", self.settle, least=0)
         finite_number("seconds", self.seconds, above=0)
         finite_number("failure", self.failure)
@@ -109,8 +118,10 @@ class Settings:
             if isinstance(value, str) or not all(isinstance(one, str) for one in value):
                 raise ValueError(f"{name} must be names, got {value!r}; write a list of them.")
             object.__setattr__(self, name, tuple(value))
-        for name in ("score", "close", "judge", "canonical"):
+        for name in _CODE:
             code = getattr(self, name)
+            if callable(code):
+                object.__setattr__(self, name, code := importable(code))
             if code is not None and not is_code(code):
                 raise ValueError(f"{name} must be 'module:function', got {code!r}; name a function of a module.")
 
@@ -139,7 +150,7 @@ def agent(
     *,
     columns: Sequence[str] = (),
     max_calls: int = 16,
-    score: str | None = None,
+    score: str | Callable[..., Any] | None = None,
     roles: Sequence[str] = (),
     **others: Any,
 ) -> Callable[[Callable[[Mapping[str, Any], Model], Any]], Agent]:
@@ -149,14 +160,21 @@ def agent(
     call the model through any SDK or framework. Its result goes to the scorer, or is itself the outcome.
 
     Args:
-        columns, max_calls, score, roles, **others: attributes of `Settings`.
+        columns, max_calls, score, roles, **others: attributes of `Settings`. Functions of the same module may go by
+            their names alone.
 
     Raises:
         ValueError: a setting is not possible.
         TypeError: a setting is unknown.
     """
-    settings = Settings(columns=tuple(columns), max_calls=max_calls, score=score, roles=tuple(roles), **others)
-    return lambda function: Agent(function, settings)
+
+    def decorated(function: Callable[[Mapping[str, Any], Model], Any]) -> Agent:
+        code = {name: given[name] for name in _CODE if isinstance(given.get(name), str)}
+        here = {name: f"{function.__module__}:{one}" for name, one in code.items() if one.isidentifier()}
+        return Agent(function, Settings(**{**given, **here}))
+
+    given = {"columns": tuple(columns), "max_calls": max_calls, "score": score, "roles": tuple(roles), **others}
+    return decorated
 
 
 def model_environment(model: Model) -> dict[str, str]:
@@ -169,4 +187,5 @@ def model_environment(model: Model) -> dict[str, str]:
         "HF_CREDIT_SEED": str(model.seed),
         "HF_CREDIT_FOLDER": os.fspath(model.folder),
         "HOME": os.fspath(model.folder),
+        "TMPDIR": os.fspath(model.folder / TEMPORARY),
     }

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import queue
+import secrets
 import threading
 import time
 from collections import Counter, deque
@@ -29,6 +30,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_SHOWN_FOLDERS = ("programsofcredit", "thisrunsownfoldr")
+"""In calls, the names of a host's folder and of a run's, which are random and of this length."""
+
+TO_REPEAT = (
+    "draw its random numbers from the seed and leave times and addresses out of calls (see hf-credit agent check), or "
+    "set repeats to false for a method without replays."
+)
 GRACE = 1.0  # seconds to wait for the expected one of simultaneous calls, before an unknown one counts as divergence
 
 
@@ -131,7 +139,7 @@ class Runs:
         """Returns a session with a new run, restored to `state`."""
         session = self.begun(state)
         with self.sessions.held(session) as run:
-            run.restore(state.answered, [(one.call, json.loads(one.asked)) for one in state.waiting])
+            run.restore(state)
         return session
 
     def close(self) -> None:
@@ -173,6 +181,7 @@ class LiveRun:
     _replied: dict[str, tuple[Answered, int]] = field(default_factory=dict)  # the last reply by a call's digest
     _without: Collection[str] = ()
     _silent: int = 0
+    _folders: tuple[str, str] = _SHOWN_FOLDERS
 
     def begin(self, task: str, seed: int, without: Collection[str]) -> None:
         """Starts a run, and ends the one before.
@@ -185,6 +194,8 @@ class LiveRun:
         self.close()
         self._without, self._silent, self._waiting, self._replied = without, 0, [], {}
         events = self._events = queue.SimpleQueue()
+        self._host, own = self.runs.alive(), secrets.token_hex(8)
+        self._folders = self._host.folder.path.name[-len(own) :], own
         self._keys = self.runs.endpoint.open(lambda kind, value: events.put((kind, value)))
         run = {
             "task": json.loads(task),
@@ -192,9 +203,9 @@ class LiveRun:
             "base_url": self.runs.endpoint.base_url,
             "key": self._keys[0],
             "reward_key": self._keys[1],
+            "folder": own,
             "name": (self.runs.settings.roles or (DEFAULT_ROLE,))[0],
         }
-        self._host = self.runs.alive()
         self._run = self._host.start(run, lambda result: events.put(("ended", result)))
         self.runs.count("runs", 1)
 
@@ -217,7 +228,10 @@ class LiveRun:
         """
         at = next(at for at, (one, _) in enumerate(self._waiting) if one == call)
         self._replied[call] = (answered, place)
-        _reply_to(self._waiting.pop(at)[1], json.loads(answered.reply), str(place))
+        self._reply(self._waiting.pop(at)[1], answered, place)
+
+    def _reply(self, made: Call, answered: Answered, place: int) -> None:
+        _reply_to(made, json.loads(_renamed(answered.reply, _SHOWN_FOLDERS, self._folders)), str(place))
 
     def stands(self, calls: Collection[str]) -> bool:
         """Returns whether it still waits for replies to these calls, and no time-out of its own has ended it."""
@@ -264,22 +278,17 @@ class LiveRun:
         calls = sorted(((call, waiting.asked) for call, waiting in self._waiting), key=lambda one: one[0])
         return Step(calls=tuple(calls), reward=reward)
 
-    def restore(self, answered: Sequence[Answered], waiting: Sequence[tuple[str, dict[str, Any]]]) -> None:
+    def restore(self, state: AgentState) -> None:
         """Answers the calls of a new run as before, until the run waits for the same replies.
-
-        Args:
-            answered: the calls and replies so far, in order.
-            waiting: the calls, with digests, that the run then waits for.
 
         Raises:
             DivergedRunError: the run makes another call, or ends.
             TimeoutError, RunError, HostDiedError: as in `step`.
         """
-        record: dict[str, deque[int]] = {}
+        answered, record = state.answered, dict[str, deque[int]]()
         for place, one in enumerate(answered):
             record.setdefault(one.call, deque()).append(place)
-        known = dict(waiting)
-        left, missing = len(answered), Counter(call for call, _ in waiting)
+        left, missing = len(answered), Counter(one.call for one in state.waiting)
         unknown: list[dict[str, Any]] = []
         while left or sum(missing.values()):
             settings = self.runs.settings
@@ -295,11 +304,11 @@ class LiveRun:
             if kind in ("nothing", "ended"):
                 if kind == "ended" and value.get("lost"):
                     raise HostDiedError("the process that forks programs ended; it is started again.")
-                self._diverged(place, unknown[0] if unknown else None, {} if left else known)
+                self._diverged(place, unknown[0] if unknown else None, state)
             if not self._take(value):
                 continue
             call, made = self._waiting[-1]
-            in_turn = settings.settle > 0 or call == (answered[place - 1].call if left else next(iter(known)))
+            in_turn = settings.settle > 0 or call == (answered[place - 1] if left else state.waiting[0]).call
             if in_turn and record.get(call):
                 at = record[call].popleft()
                 left -= 1
@@ -310,17 +319,16 @@ class LiveRun:
             elif settings.settle:
                 unknown.append(made.asked)
             else:
-                self._diverged(place, made.asked, {} if left else known)
+                self._diverged(place, made.asked, state)
 
-    def _diverged(self, place: int, asked: dict[str, Any] | None, known: Mapping[str, dict[str, Any]]) -> None:
+    def _diverged(self, place: int, asked: dict[str, Any] | None, state: AgentState) -> None:
         self.runs.count("diverged", 1)
-        before = next(iter(known.values()), None)
+        before = state.asked_at(place)
         what = "the end" if asked is None else "another call"
         if asked is not None and before is not None:
             what += f" ({difference(before, asked)})"
         raise DivergedRunError(
-            f"a run must repeat itself with the same task, seed and replies, got {what} at call {place}; draw its "
-            "random numbers from the seed, and leave times and addresses out of calls (see hf-credit agent check).",
+            f"a run must repeat itself with the same task, seed and replies, got {what} at call {place}; {TO_REPEAT}",
             place,
             asked,
         )
@@ -337,6 +345,7 @@ class LiveRun:
     def _take(self, made: Call) -> bool:
         """Takes a call; returns whether it waits, unlike a call of a removed role or a retry."""
         self.runs.count("ignored_settings", made.ignored)
+        made.asked = json.loads(_renamed(json.dumps(made.asked), self._folders, _SHOWN_FOLDERS))
         if made.asked["model"] in self._without:
             nothing = {"content": "", "calls": [], "ended": True}
             _reply_to(made, nothing, f"silent_{self._silent}")
@@ -350,7 +359,7 @@ class LiveRun:
                     return False
             if call in self._replied:  # the reply arrived after its SDK gave up
                 answered, place = self._replied[call]
-                _reply_to(made, json.loads(answered.reply), str(place))
+                self._reply(made, answered, place)
                 return False
         self._waiting.append((call, made))
         return True
@@ -368,6 +377,12 @@ class LiveRun:
         if "raised" in result:
             return Step(reward=reward, raised=result["raised"], traceback=result["traceback"])
         return Step(reward=reward, outcome=read(Worth, result["outcome"], "the outcome of a run"))
+
+
+def _renamed(text: str, before: Sequence[str], after: Sequence[str]) -> str:
+    for one, other in zip(before, after, strict=True):
+        text = text.replace(one, other)
+    return text
 
 
 def _compared(canonical: str | None) -> Canonical:

@@ -92,6 +92,17 @@ class AgentState:
         """The input of a run up to this state, by which live runs are found."""
         return self.task, self.seed, self.without, self.answered, tuple(one.call for one in self.waiting)
 
+    def asked_at(self, place: int) -> dict[str, Any] | None:
+        """Returns a call by its number in the run, from 1, as far as the waiting calls show it; else `None`."""
+        for one in self.waiting:
+            asked: dict[str, Any] = json.loads(one.asked)
+            if place > len(self.answered):
+                return asked
+            for at, reply in one.replies:
+                if reply == place - 1:
+                    return {**asked, "messages": asked["messages"][:at]}
+        return None
+
 
 def with_replies(state: AgentState, answered: tuple[Answered, ...]) -> AgentState:
     """Returns the state after replies to its waiting calls."""

@@ -70,6 +70,10 @@ def check(
     for problem in found.problems:
         typer.echo(f"  {problem}")
     if found.problems:
-        typer.echo("It is not deterministic: correct this for methods that replay, or train it with repeats=False.")
+        typer.echo(
+            "It is not deterministic: correct this for methods that replay, or train it with repeats=False."
+            if found.differences
+            else "It cannot be trained: correct this."
+        )
         raise typer.Exit(1)
     typer.echo("It is deterministic, so every method can train it.")

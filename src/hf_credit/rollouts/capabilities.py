@@ -140,6 +140,13 @@ class Replayable(Capability):
 
     replayable: bool = True
 
+    def check_repeats(self, tasks: Iterable[Mapping[str, Any]]) -> None:
+        """Checks with the first task rows, before a training with replays, that they will succeed.
+
+        Raises:
+            ValueError: an episode does not repeat itself.
+        """
+
     def state_to_json(self, state: Any) -> str:
         """Returns `state` as one line of JSON, from which `state_from_json` makes an equal state.
 

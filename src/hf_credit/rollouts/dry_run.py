@@ -60,16 +60,22 @@ def dry_run(
 def require_room(
     interaction: Interaction[Any], chat: Chat, starts: Iterable[RolloutRequest[Any]], max_context_tokens: float
 ) -> None:
-    """Rejects a limit of contexts that all of the first eight tasks exceed, so that no episode would have a decision.
+    """Rejects tasks of which none of the first eight asks for a reply, and a limit of contexts that all exceed.
 
     Raises:
-        ValueError: all exceed the limit.
+        ValueError: no episode would have a decision.
     """
-    tried = 0
+    tried, ending = 0, Ending.TRUNCATED
     for tried, start in enumerate(itertools.islice(starts, 8), start=1):  # noqa: B007
         episode = _play(interaction, chat, replace(start, fanout=(), stream=None, scored=False), 1, max_context_tokens)
-        if episode.ending != Ending.TRUNCATED or episode.decisions:
+        if episode.ending == Ending.ERROR or episode.decisions:
             return
+        ending = episode.ending if ending == Ending.TRUNCATED else ending
+    if tried and ending != Ending.TRUNCATED:
+        raise ValueError(
+            f"a task must ask for a reply, got none in the first {tried} tasks of {interaction.name!r}; request one "
+            "from the model, which a program finds at model.base_url."
+        )
     if tried:
         raise ValueError(
             f"the context of a task must have at most {max_context_tokens:g} tokens, so that a reply still fits, got "

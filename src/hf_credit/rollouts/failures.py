@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hf_credit.environments.replayed import DivergedError
 from hf_credit.rollouts.episode import Ending, Episode
 
 if TYPE_CHECKING:
@@ -62,18 +63,26 @@ def record_replays(
     """Records `replays/failed`, the share of replays that ended in an error, and `replays/unknown`, the share of the
     states that they began in from which all did, so that the value is unknown.
 
+    Episodes of a task that branch count as replays of its first state if one has diverged; it is unknown if most have.
+
     Args:
         episodes: of one call of `Engine.run`.
         requests: its arguments; those from a recorded state, or only for comparison, are replays.
         mean: as `MethodContext.mean`.
     """
-    failed: dict[int, list[float]] = {}
+    failed, branched = dict[int, list[float]](), dict[int, list[float]]()
     for episode in episodes:
         request = requests[episode.start]
         if request.state is not None and (request.comparison or not request.task):
             failed.setdefault(id(request.state), []).append(float(episode.ending == Ending.ERROR))
-    mean("replays/failed", list(itertools.chain(*failed.values())))
+        elif request.fanout or request.state is not None:
+            place = episode.start if request.state is None else id(request.state)
+            branched.setdefault(place, []).append(float(isinstance(episode.exception, DivergedError)))
+    if not any(map(any, branched.values())):
+        branched = {}
+    mean("replays/failed", list(itertools.chain(*failed.values(), *branched.values())))
     mean(UNKNOWN, [min(of_state) for of_state in failed.values()])
+    mean(UNKNOWN, [float(2 * sum(of_task) > len(of_task)) for of_task in branched.values()])
 
 
 def check_replays(values: Mapping[str, Sequence[float]], error: str | None, warned: bool) -> bool:

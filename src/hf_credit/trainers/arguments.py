@@ -18,7 +18,7 @@ from hf_credit.extras import how_to_install
 from hf_credit.files import OwnFolder
 from hf_credit.loading import require_whole_files
 from hf_credit.rollouts import Chat, EnvironmentInteraction, EveryEpisodeFailedError, Interaction, RolloutRequest, Row
-from hf_credit.rollouts.capabilities import Learned, ReadsTokens, Shown, TaskSource, evaluated
+from hf_credit.rollouts.capabilities import Learned, ReadsTokens, Replayable, Shown, TaskSource, evaluated
 from hf_credit.rollouts.dry_run import dry_run, first_rows
 from hf_credit.rollouts.samplers import require_untrained
 from hf_credit.trainers.config import refuse_short_dataset, tasks_per_generation
@@ -225,6 +225,9 @@ def prepare(
     for name, played, dataset in (("training", interaction, train_dataset), ("evaluation", evaluation, eval_dataset)):
         for row in first_rows(dataset):
             dry_run(played, trainer.chat, RolloutRequest(task=row), f"the first task row of the {name} dataset")
+    method = getattr(trainer, "method", None)
+    if method is not None and getattr(method.collector, "replaying", False):
+        Replayable(interaction).check_repeats(first_rows(train_dataset, 8))
     if not isinstance(model, str):
         return eval_dataset, None
     loading = {"trust_remote_code": args.trust_remote_code, **(args.model_init_kwargs or {})}
