@@ -214,11 +214,10 @@ def test_an_unknown_on_missing_is_refused(tmp_path: Path) -> None:
         load_problems(write(tmp_path / "rows.jsonl", ROW), on_missing="ignore")
 
 
-def test_one_example_may_be_shown(tmp_path: Path) -> None:
+def test_no_test_is_shown(tmp_path: Path) -> None:
     row = {"text": "Add.", "code": "def add(a): return a", "task_id": 700, "test_list": ["assert add(1) == 1"]}
     wanted = write(tmp_path / "rows.jsonl", {**row, "test_setup_code": ""})
     assert "assert" not in load_problems(wanted).rows[0]["problem"]
-    assert "assert add(1) == 1" in load_problems(wanted, example=True).rows[0]["problem"]
 
 
 # The Hub

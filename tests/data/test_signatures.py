@@ -32,13 +32,6 @@ def test_the_prompt_carries_the_signature_and_nothing_of_the_solution() -> None:
     }
 
 
-def test_the_first_test_is_shown_only_on_request() -> None:
-    row = mbpp(ADD, "assert add(1) == 3", "assert add(2) == 4")
-    assert "== 3" not in mbpp_problem(row)["problem"]
-    shown = mbpp_problem(row, example=True)["problem"]
-    assert shown.endswith("def add(a, b=2, *rest, c: int=3) -> int:\n\nFor example:\n\nassert add(1) == 3")
-
-
 def test_classes_that_the_tests_speak_of_are_given() -> None:
     code = "class Node:\n  def __init__(self, data):\n    self.data = data\ndef height(node):\n  return 1"
     made = mbpp_problem(mbpp(code, "assert height(root) == 1", test_setup_code="root = Node(1)\r\n"))

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from math import factorial, prod
-from typing import Any, TypeVar
+from typing import Any
 
-from hf_credit.collaborations.exact_values import Policies, exact_values, reply_probabilities
+from hf_credit.collaborations.exact_values import Policies, reply_probabilities
 from hf_credit.collaborations.text import normalise
 from hf_credit.collaborations.votes import vote_score
 from hf_credit.collaborations.voting import Voting, VotingState
-from hf_credit.rollouts import Chat, Interaction
-from hf_credit.rollouts.capabilities import Removable
+from hf_credit.rollouts import Chat
 
-S = TypeVar("S")
 Answers = Mapping[str, Mapping[str | None, float]]
 """For each role, the probability of each answer; `None` abstains. Omitted answers count as 0."""
 
@@ -123,29 +120,6 @@ def answer_probabilities(
             if answer is not None and answer not in scores:
                 scores[answer] = float(voting.scorer(row, output))
     return answers, scores
-
-
-def sequence_values(
-    interaction: Interaction[S], chat: Chat, model: Policies, state: S, **limits: Any
-) -> CoalitionValues:
-    """Returns the value of every coalition of a team that speaks in sequence, such as thinkers and a solver.
-
-    A coalition without a role that cannot be removed has the value 0.
-
-    Args:
-        interaction: with removable roles.
-        chat, model, **limits: as in `hf_credit.collaborations.exact_values.exact_values`.
-        state: its start.
-    """
-    team = Removable(interaction)
-    roles = tuple(interaction.roles)
-    values = dict.fromkeys(_coalitions(roles), 0.0)
-    for part in values:
-        removed = [role for role in roles if role not in part]
-        if {*team.removable}.issuperset(removed):
-            rest = functools.reduce(team.without, removed, state)
-            values[part] = exact_values(interaction, chat, model, [rest], **limits)[0].value
-    return CoalitionValues(roles=roles, values=values)
 
 
 def _coalitions(roles: Sequence[str]) -> Iterator[frozenset[str]]:

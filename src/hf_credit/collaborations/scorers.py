@@ -43,8 +43,7 @@ def resolve_scorer(scorer: Scorer | str) -> Scorer:
         ) from error
     except ValueError:  # some C functions have no signature
         pass
-    checked: Scorer = function
-    return checked
+    return function
 
 
 def reads_transcript(scorer: Any) -> bool:

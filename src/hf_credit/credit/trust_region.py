@@ -250,14 +250,12 @@ def _lambert(c: Tensor, kappa: Tensor) -> Tensor:
 
 def _dot(one: Tensor, other: Tensor) -> Tensor:
     """The inner product of each row."""
-    product: Tensor = torch.linalg.vecdot(one, other)
-    return product
+    return torch.linalg.vecdot(one, other)  # type: ignore[no-any-return]
 
 
 def _largest(values: Tensor) -> Tensor:
     """The largest absolute value of each row."""
-    norm: Tensor = torch.linalg.vector_norm(values, math.inf, dim=1)
-    return norm
+    return torch.linalg.vector_norm(values, math.inf, dim=1)  # type: ignore[no-any-return]
 
 
 def _solve(a: Tensor, b: Tensor, d: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:

@@ -114,14 +114,13 @@ def is_problem_set(name: str) -> bool:
     return ("=" in name and not Path(name).exists()) or name.partition("@")[0] in PROBLEM_SETS
 
 
-def load_problems(wanted: str, on_missing: str = "refuse", example: bool = False) -> Problems:
+def load_problems(wanted: str, on_missing: str = "refuse") -> Problems:
     """Loads a set of problems in the common format.
 
     Args:
         wanted: `NAME`, `NAME@REVISION` or `NAME=FILE`; the file is JSON, JSON lines or Parquet (.json, .jsonl, both
             also as .gz, or .parquet).
         on_missing: `refuse` or `drop` rows without a gold answer or tests.
-        example: whether the prompts of MBPP show the first test.
 
     Raises:
         ValueError: the set does not exist, a row has no gold answer or tests, or a file has another format.
@@ -138,7 +137,7 @@ def load_problems(wanted: str, on_missing: str = "refuse", example: bool = False
         kind = kind or kind_of(set(row), origin, source)
         try:
             if kind != "mbpp" or first <= int(row["task_id"]) <= last:
-                problems.append(to_problem(row, kind, source, split, index, example))
+                problems.append(to_problem(row, kind, source, split, index))
         except (ValueError, KeyError, AttributeError, TypeError) as error:
             if on_missing == "drop" and isinstance(error, RowError):
                 dropped += 1

@@ -68,9 +68,7 @@ def kind_of(columns: set[str], where: str, source: str = "") -> str:
     )
 
 
-def to_problem(
-    row: Mapping[str, Any], kind: str, source: str, split: str, index: int, example: bool = False
-) -> dict[str, Any]:
+def to_problem(row: Mapping[str, Any], kind: str, source: str, split: str, index: int) -> dict[str, Any]:
     """Converts a row into the common format.
 
     Args:
@@ -78,7 +76,6 @@ def to_problem(
         kind: from `kind_of`.
         source, split: the origin of the row.
         index: of the row in its file or split, from 0; its identifier if the row has none.
-        example: whether the prompt of MBPP shows the first test.
 
     Raises:
         RowError: the problem, the gold answer or the tests are missing, or the reference cannot be read.
@@ -87,7 +84,7 @@ def to_problem(
         return {name: list(row[name] or []) if name == "tests" else str(row[name] or "") for name in COLUMNS}
     problem = {"answer": "", "tests": [], "setup": "", "entry_point": "", "domain": "math", "source_id": str(index)}
     if kind == "mbpp":
-        problem |= {"domain": "code", "source_id": str(row["task_id"]), **mbpp_problem(row, example)}
+        problem |= {"domain": "code", "source_id": str(row["task_id"]), **mbpp_problem(row)}
         raw = _text(row, "text") or _text(row, "prompt")
     elif kind == "humaneval":
         raw, name = _text(row, "prompt"), row["entry_point"]

@@ -15,14 +15,13 @@ from typing import Any
 from hf_credit.data.overlap import SIGNATURE
 
 
-def mbpp_problem(row: Mapping[str, Any], example: bool = False) -> dict[str, Any]:
+def mbpp_problem(row: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the columns problem, tests, setup and entry_point of a row of MBPP.
 
     The prompt has the text, the signature, and the reference solution's classes that the tests use, such as `Node`.
 
     Args:
         row: with text (or prompt), code, test_list and test_setup_code (or test_imports).
-        example: whether the prompt shows the first test.
 
     Raises:
         ValueError: the reference solution cannot be parsed, or has no function that the tests call.
@@ -39,13 +38,9 @@ def mbpp_problem(row: Mapping[str, Any], example: bool = False) -> dict[str, Any
     if not functions:
         raise ValueError("must have a reference solution with a function that the tests call, got none")
     given = [ast.unparse(node) for node in classes]
-    parts = [text.strip() + SIGNATURE + "\n".join(signature(node) for node in functions)]
-    if given:
-        parts.append("Given is:\n\n" + "\n\n".join(given))
-    if example:
-        parts.append(f"For example:\n\n{tests[0].strip()}")
+    signatures = "\n".join(map(signature, functions))
     return {
-        "problem": "\n\n".join(parts),
+        "problem": "\n\n".join([f"{text.strip()}{SIGNATURE}{signatures}", *(["Given is:", *given] if given else [])]),
         "tests": tests,
         "setup": "\n\n".join([*given, own_setup]).strip(),
         "entry_point": functions[0].name,

@@ -128,7 +128,7 @@ def verifiable_process(estimator: TurnGroup = TurnGroup(), oracle: OracleLike | 
         name="verifiable_process",
         collector=Verified(oracle=oracle),
         estimator=estimator,
-        evaluation=_optionally_verified(oracle),
+        evaluation=Verified(oracle=oracle, required=False),
         paper=PAPER,
     )
 
@@ -140,7 +140,7 @@ def outcome_reward(oracle: OracleLike | None = None) -> Method:
     Args:
         oracle: the source of verdicts, for metrics only; the environment's oracle if `None`.
     """
-    collector = _optionally_verified(oracle)
+    collector = Verified(oracle=oracle, required=False)
     return Method(name="outcome_reward", collector=collector, estimator=TrajectoryOutcome(), evaluation=collector)
 
 
@@ -161,15 +161,11 @@ def mc_process_reward(
     return Method(
         name="mc_process_reward",
         collector=Continuations(
-            rollouts=rollouts, inner=_optionally_verified(oracle), template_kwargs=template_kwargs
+            rollouts=rollouts, inner=Verified(oracle=oracle, required=False), template_kwargs=template_kwargs
         ),
         estimator=estimator,
-        evaluation=_optionally_verified(oracle),
+        evaluation=Verified(oracle=oracle, required=False),
     )
-
-
-def _optionally_verified(oracle: OracleLike | None) -> Verified:
-    return Verified(oracle=oracle, required=False)
 
 
 def _of_all_processes(turn_rewards: TurnRewards, context: MethodContext) -> tuple[Tensor, Tensor, slice]:

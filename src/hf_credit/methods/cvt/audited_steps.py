@@ -221,17 +221,8 @@ class AuditedSteps(Options):
             decision = rollout.episode.decisions[index]
             draws = context.draws("interventions", number)
             for family in self._applicable(decision, context):
-                proposed = branches(
-                    context.interaction,
-                    context.chat,
-                    decision,
-                    interventions,
-                    family,
-                    self.branches,
-                    draws,
-                    gate,
-                    context.failures,
-                )
+                where = (context.interaction, context.chat, decision, interventions, family)
+                proposed = branches(*where, self.branches, draws, gate, context.failures)
                 by_family.setdefault(family, []).append(proposed)
                 replaced += [(rollout, decision, probability, family, branch) for branch in proposed.branches]
         for family, of_family in by_family.items():
@@ -246,36 +237,25 @@ class AuditedSteps(Options):
         played = context.play(starts, policy=self.policy)
         if self.probe_every is not None and context.update % self.probe_every == 0:
             current = context.play(starts, policy="current")
-            self._log_drift([(one[1].id, one[3]) for one in replaced], played, current, context)
+            self._log_drift([(one[1].id, one[3]) for one in replaced], (played, current), context)
         context.total("tokens/counterfactual", sum(episode.generated_tokens for episode in played))
-        return [
-            Rollout(
-                episode=episode,
-                instance=rollout.instance,
-                trained=False,
-                kind=counterfactual(family),
-                source=source,
-                extras={
-                    REPLACEMENT: Replacement(
-                        probability=probability, features=features.get(source, ()), reply=branch.action_ids
-                    )
-                },
-            )
-            for episode, source, (rollout, _, probability, family, branch) in zip(
-                played, sources, replaced, strict=True
-            )
-        ]
+        rollouts = []
+        for episode, source, (rollout, _, q, family, branch) in zip(played, sources, replaced, strict=True):
+            replacement = Replacement(probability=q, features=features.get(source, ()), reply=branch.action_ids)
+            about: dict[str, Any] = {
+                "kind": counterfactual(family),
+                "source": source,
+                "extras": {REPLACEMENT: replacement},
+            }
+            rollouts.append(Rollout(episode=episode, instance=rollout.instance, trained=False, **about))
+        return rollouts
 
     def _log_drift(
-        self,
-        keys: Sequence[tuple[str, str]],
-        frozen: Sequence[Episode],
-        current: Sequence[Episode],
-        context: MethodContext,
+        self, keys: Sequence[tuple[str, str]], of_policies: Sequence[Sequence[Episode]], context: MethodContext
     ) -> None:
         """Logs the mean over steps and families of |mean success of the frozen policy - that of the current one|."""
         means = []
-        for episodes in (frozen, current):
+        for episodes in of_policies:
             successes: dict[tuple[str, str], list[float]] = {}
             for key, one in zip(keys, self._audited_episodes(episodes, context), strict=True):
                 success = verified_success(one)

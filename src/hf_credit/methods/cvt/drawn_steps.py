@@ -60,36 +60,31 @@ class OutcomePredictions:
     ) -> None:
         self.steps, self.episodes = steps, episodes
         decisions = [episodes[step.row].decisions[step.turn] for step in steps]
-        self.branches = [one for step in steps for own in step.branches.values() for one in own]
-        contexts = {
-            id(one): decision.context_ids
+        replaced = [
+            (decision, one)
             for step, decision in zip(steps, decisions, strict=True)
             for own in step.branches.values()
             for one in own
-        }
+        ]
+        self.branches = [one for _, one in replaced]
         marks = {
             counterfactual(name): context.chat.encode(f" [{number} {name}]") for number, name in enumerate(families, 1)
         }
-        self._own = [
-            CriticInput(ids=ids, at=(len(one.context_ids), len(ids))) for one in decisions for ids in [_text(one)]
-        ]
+        self._own = list(map(_input, decisions))
         self._replaced = [
             CriticInput(ids=ids, at=(len(ids),))
-            for one in self.branches
-            for ids in [(*contexts[id(one)], *replacement_of(one).reply, *marks[one.kind])]
+            for decision, one in replaced
+            for ids in [(*decision.context_ids, *replacement_of(one).reply, *marks[one.kind])]
         ]
         self._later = {
-            one.id: CriticInput(ids=_text(one), at=(len(one.context_ids), len(_text(one))))
-            for step in steps
-            for one in episodes[step.row].decisions[step.turn + 1 :]
-            if along
+            one.id: _input(one) for step in steps for one in episodes[step.row].decisions[step.turn + 1 :] if along
         }
         self._predicted = context.values([*self._own, *self._replaced, *self._later.values()], "outcome")
         first, second = len(self._own), len(self._own) + len(self._replaced)
         self._before = [one[0] for one in self._predicted[:first]]
         self.of_steps = numbers([one[1] for one in self._predicted[:first]])
-        replaced = zip(self.branches, self._predicted[first:second], strict=True)
-        self.of_branches = {id(one): values[0] for one, values in replaced}
+        of_replaced = zip(self.branches, self._predicted[first:second], strict=True)
+        self.of_branches = {id(one): values[0] for one, values in of_replaced}
         self._predicted_later = dict(zip(self._later, self._predicted[second:], strict=True))
 
     @property
@@ -155,8 +150,9 @@ def _on_policy(ratios: Sequence[float]) -> bool:
     return all(math.isclose(ratio, 1) for ratio in ratios)
 
 
-def _text(decision: Decision) -> tuple[int, ...]:
-    return decision.context_ids + decision.action_ids
+def _input(decision: Decision) -> CriticInput:
+    ids = decision.context_ids + decision.action_ids
+    return CriticInput(ids=ids, at=(len(decision.context_ids), len(ids)))
 
 
 def numbers(values: Sequence[float]) -> Tensor:
