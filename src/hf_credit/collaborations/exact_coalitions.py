@@ -20,14 +20,10 @@ Answers = Mapping[str, Mapping[str | None, float]]
 
 @dataclass(frozen=True, kw_only=True)
 class CoalitionValues:
-    """The values of a team's coalitions at a task.
+    """The values of a team's coalitions at a task."""
 
-    Attributes:
-        roles: of the team, in order.
-        values: J(S), the expected outcome with only the roles of S; 0 if none of them answers.
-    """
-
-    roles: tuple[str, ...]
+    roles: tuple[str, ...]  # of the team, in order
+    # J(S), the expected outcome with only the roles of S; 0 if none of them answers
     values: Mapping[frozenset[str], float]
 
     @property

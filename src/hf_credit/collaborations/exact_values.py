@@ -37,16 +37,11 @@ class ExactValues:
     The keys are texts, as in `Decision.action_text`; several token sequences may have one text. Replies omitted as
     improbable count as 0, so every value is a lower bound; with outcomes in [0, 1] the true value is at most
     `errors[text]`, or `error`, above it. With a `floor` of 0 nothing is omitted.
-
-    Attributes:
-        probabilities: pi(a | h).
-        values: Q(h, a), the expected outcome after the reply (paper C3, eq. 17).
-        errors: upper bounds of the true values minus `values`.
     """
 
-    probabilities: Mapping[str, float]
-    values: Mapping[str, float]
-    errors: Mapping[str, float]
+    probabilities: Mapping[str, float]  # pi(a | h)
+    values: Mapping[str, float]  # Q(h, a), the expected outcome after the reply (paper C3, eq. 17).
+    errors: Mapping[str, float]  # upper bounds of the true values minus `values`
 
     @property
     def covered(self) -> float:

@@ -24,17 +24,12 @@ VOTER_PROMPT = (
 
 @dataclass(frozen=True, kw_only=True)
 class VotingState(CollaborationState):
-    """The state of a vote.
+    """The state of a vote."""
 
-    Attributes:
-        ballots: after all replies, (role, answer) of each voter, in order; `None` abstains.
-        grades: the score of each answer, in the order of their first voters.
-        asked: the number of scores that the last step computed.
-    """
-
+    # after all replies, (role, answer) of each voter, in order; `None` abstains
     ballots: tuple[tuple[str, str | None], ...] = ()
-    grades: tuple[tuple[str, float], ...] = ()
-    asked: int = 0
+    grades: tuple[tuple[str, float], ...] = ()  # the score of each answer, in the order of their first voters
+    asked: int = 0  # the number of scores that the last step computed
 
 
 class Voting(Collaboration):

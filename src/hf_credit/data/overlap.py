@@ -32,17 +32,11 @@ class OverlapError(ValueError):
 
 
 class Overlap(NamedTuple):
-    """A problem in both the training set and an evaluation set.
+    """A problem in both the training set and an evaluation set."""
 
-    Attributes:
-        row: its index in the training set, from 0.
-        name: of the evaluation set.
-        other: its index there.
-    """
-
-    row: int
-    name: str
-    other: int
+    row: int  # its index in the training set, from 0
+    name: str  # of the evaluation set
+    other: int  # its index there
 
 
 def normal_form(problem: str) -> str:

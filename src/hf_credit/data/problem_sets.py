@@ -33,20 +33,13 @@ _MBPP_TASKS = {"prompt": (1, 10), "test": (11, 510), "validation": (511, 600), "
 
 
 class HubSource(NamedTuple):
-    """The location of a set on the Hub.
-
-    Attributes:
-        revision: a commit; `None` to look up the latest commit, which the run records.
-        split: its name there.
-        configs: the subsets, in order.
-        branch: the branch of the latest commit.
-    """
+    """The location of a set on the Hub."""
 
     repository: str
-    revision: str | None
-    split: str
-    configs: tuple[str | None, ...] = (None,)
-    branch: str = "main"
+    revision: str | None  # a commit; `None` to look up the latest commit, which the run records
+    split: str  # its name there
+    configs: tuple[str | None, ...] = (None,)  # the subsets, in order
+    branch: str = "main"  # the branch of the latest commit
 
 
 PROBLEM_SETS = {

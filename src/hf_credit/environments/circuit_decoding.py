@@ -30,21 +30,13 @@ _ANSWER = re.compile(r"[1-9][0-9]{0,5}(?:\s*,\s*[1-9][0-9]{0,5})*")
 
 @dataclass(frozen=True, kw_only=True)
 class CircuitDecodingState(QueryState):
-    """Queries are stored as the circuit's label and its inputs, `A101`, and answers as `13, 6`.
+    """Queries are stored as the circuit's label and its inputs, `A101`, and answers as `13, 6`."""
 
-    Attributes:
-        inputs: the number of inputs of each circuit.
-        candidates: the formulas, numbered from 1.
-        hidden: for each circuit, the number of its candidate.
-        distinct: whether the agent knows that the hidden circuits all differ.
-        brief: whether queries are shown as `A101` instead of `A(1, 0, 1)`; both are read.
-    """
-
-    inputs: int
-    candidates: tuple[str, ...]
-    hidden: tuple[int, ...]
-    distinct: bool = False
-    brief: bool = False
+    inputs: int  # the number of inputs of each circuit
+    candidates: tuple[str, ...]  # the formulas, numbered from 1
+    hidden: tuple[int, ...]  # for each circuit, the number of its candidate
+    distinct: bool = False  # whether the agent knows that the hidden circuits all differ
+    brief: bool = False  # whether queries are shown as `A101` instead of `A(1, 0, 1)`; both are read
 
 
 @dataclass(eq=False, repr=False)

@@ -33,19 +33,12 @@ PAIRS, TRAIN_PAIRS = 1908, 1526
 
 @dataclass(frozen=True, kw_only=True)
 class GuessNumbersState(QueryState):
-    """The queries are the guesses so far.
+    """The queries are the guesses so far."""
 
-    Attributes:
-        digits: the length of the number.
-        symbols: the number of different digits to choose from: 1 to `symbols`, and 0 to 9 if it is 10.
-        secret: the number, its digits all different.
-        first_guess: a guess made for the agent before its first turn; empty without one.
-    """
-
-    digits: int
-    symbols: int
-    secret: str
-    first_guess: str = ""
+    digits: int  # the length of the number
+    symbols: int  # the number of different digits to choose from: 1 to `symbols`, and 0 to 9 if it is 10
+    secret: str  # the number, its digits all different
+    first_guess: str = ""  # a guess made for the agent before its first turn; empty without one
 
 
 def alphabet(symbols: int) -> str:

@@ -24,16 +24,12 @@ _LARGEST = 30
 
 @dataclass(frozen=True, kw_only=True)
 class MinesweeperState(State):
-    """The board as the agent sees it, and the positions of the mines.
+    """The board as the agent sees it, and the positions of the mines."""
 
-    Attributes:
-        board: the rows; each character is `.` (hidden), `F` (hidden and flagged), `0` to `8` (revealed, the number
-            of mines around) or `*` (a revealed mine, which ended the episode).
-        mines: the mines as (row, column) from 1, sorted.
-    """
-
+    # the rows; each character is `.` (hidden), `F` (hidden and flagged), `0` to `8` (revealed, the number of mines
+    # around) or `*` (a revealed mine, which ended the episode)
     board: Board
-    mines: tuple[Cell, ...]
+    mines: tuple[Cell, ...]  # the mines as (row, column) from 1, sorted
 
 
 class Minesweeper(Environment[MinesweeperState]):

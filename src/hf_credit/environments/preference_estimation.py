@@ -43,27 +43,16 @@ Vector = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class PreferenceState(QueryState):
-    """Each query is a guess of the weights and a question about two movies.
+    """Each query is a guess of the weights and a question about two movies."""
 
-    Attributes:
-        levels: weights and scores are in units of 1/levels, from 0 to levels.
-        weights: the weight of each attribute, hidden.
-        names: the names of the reference movies.
-        scores: for each reference movie, its score on each attribute.
-        asked: for each query, the positions of its two movies.
-        guesses: for each query, its guess in millionths.
-        unseen_names: the names of the movies to recommend from (MovieRecommendation only).
-        unseen_scores: their scores.
-    """
-
-    levels: int
-    weights: Vector
-    names: tuple[str, ...]
-    scores: tuple[Vector, ...]
-    asked: tuple[tuple[int, int], ...] = ()
-    guesses: tuple[Vector, ...] = ()
-    unseen_names: tuple[str, ...] = ()
-    unseen_scores: tuple[Vector, ...] = ()
+    levels: int  # weights and scores are in units of 1/levels, from 0 to levels
+    weights: Vector  # the weight of each attribute, hidden
+    names: tuple[str, ...]  # the names of the reference movies
+    scores: tuple[Vector, ...]  # for each reference movie, its score on each attribute
+    asked: tuple[tuple[int, int], ...] = ()  # for each query, the positions of its two movies
+    guesses: tuple[Vector, ...] = ()  # for each query, its guess in millionths
+    unseen_names: tuple[str, ...] = ()  # the names of the movies to recommend from (MovieRecommendation only)
+    unseen_scores: tuple[Vector, ...] = ()  # their scores
 
 
 @dataclass(eq=False, repr=False)

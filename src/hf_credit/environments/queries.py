@@ -22,17 +22,11 @@ FORMAT = (
 
 @dataclass(frozen=True, kw_only=True)
 class QueryState(State):
-    """The state of a game of queries.
+    """The state of a game of queries."""
 
-    Attributes:
-        left: the number of replies left, the answer included.
-        queries: the contents of the queries so far.
-        answer: the content of the answer, `None` before it.
-    """
-
-    left: int
-    queries: tuple[str, ...] = ()
-    answer: str | None = None
+    left: int  # the number of replies left, the answer included
+    queries: tuple[str, ...] = ()  # the contents of the queries so far
+    answer: str | None = None  # the content of the answer, `None` before it
 
 
 S = TypeVar("S", bound=QueryState)

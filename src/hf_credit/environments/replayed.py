@@ -58,35 +58,23 @@ class DivergedError(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayedState(State):
-    """The history of a world.
+    """The history of a world."""
 
-    Attributes:
-        task: the task's columns, as JSON.
-        seeds: (turn, seed) of past random draws: the seed of `reset`, at turn 0, and each later one with the number of
-            actions before it. `seed` is the source of the draws ahead.
-        actions: the actions that reached the world.
-        seen: a digest of each observation, reward and end, from the first observation on.
-        unread: whether the last reply contained no action, so that it did not reach the world.
-        why: why no tool call could be read in it, if there are tools.
-        total: the sum of the rewards.
-        success: whether the task is solved.
-        unscored: whether the rewards are unknown.
-        snapshot: the text that restores the world, if it has snapshots; ignored in comparisons.
-        walk: a unique id of the episode if the world does not repeat itself; otherwise empty.
-    """
-
-    task: str
+    task: str  # the task's columns, as JSON
+    # (turn, seed) of past random draws: the seed of `reset`, at turn 0, and each later one with the number of actions
+    # before it. `seed` is the source of the draws ahead.
     seeds: tuple[tuple[int, int], ...]
-    actions: tuple[str, ...] = ()
-    seen: tuple[str, ...] = ()
+    actions: tuple[str, ...] = ()  # the actions that reached the world
+    seen: tuple[str, ...] = ()  # a digest of each observation, reward and end, from the first observation on
     observation: str = ""
-    unread: bool = False
-    why: str = ""
-    total: float = 0.0
-    success: bool = False
-    unscored: bool = False
+    unread: bool = False  # whether the last reply contained no action, so that it did not reach the world
+    why: str = ""  # why no tool call could be read in it, if there are tools
+    total: float = 0.0  # the sum of the rewards
+    success: bool = False  # whether the task is solved
+    unscored: bool = False  # whether the rewards are unknown
+    # the text that restores the world, if it has snapshots; ignored in comparisons
     snapshot: str = field(default="", compare=False)
-    walk: str = ""
+    walk: str = ""  # a unique id of the episode if the world does not repeat itself; otherwise empty
 
     @property
     def past(self) -> tuple[str, tuple[tuple[int, int], ...], tuple[str, ...], str]:

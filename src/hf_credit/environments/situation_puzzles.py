@@ -47,23 +47,15 @@ MAX_TEXT = 20_000
 
 @dataclass(frozen=True, kw_only=True)
 class SituationPuzzlesState(QueryState):
-    """A query is a question; an answer is a story.
+    """A query is a question; an answer is a story."""
 
-    Attributes:
-        surface: the part of the story that the agent sees.
-        bottom: the true story.
-        questions: the questions with known verdicts.
-        verdicts: their verdicts, Yes, No or Unknown.
-        slots: for each part of a generated story, its possible words; `questions` has one for each word, in order.
-        replies: the judge's reply to each query.
-    """
-
-    surface: str
-    bottom: str
-    questions: tuple[str, ...] = ()
-    verdicts: tuple[str, ...] = ()
+    surface: str  # the part of the story that the agent sees
+    bottom: str  # the true story
+    questions: tuple[str, ...] = ()  # the questions with known verdicts
+    verdicts: tuple[str, ...] = ()  # their verdicts, Yes, No or Unknown
+    # for each part of a generated story, its possible words; `questions` has one for each word, in order
     slots: tuple[tuple[str, ...], ...] = ()
-    replies: tuple[str, ...] = ()
+    replies: tuple[str, ...] = ()  # the judge's reply to each query
 
 
 @dataclass(eq=False, repr=False)

@@ -44,15 +44,10 @@ _NOTATIONS = {
 
 @dataclass(frozen=True, kw_only=True)
 class SudokuState(State):
-    """A position of a Sudoku.
+    """A position of a Sudoku."""
 
-    Attributes:
-        givens: the puzzle, row after row, `.` for a blank.
-        cells: the puzzle with the cells filled so far.
-    """
-
-    givens: str
-    cells: str
+    givens: str  # the puzzle, row after row, `.` for a blank
+    cells: str  # the puzzle with the cells filled so far
     notation: Notation = "grid"
 
     @property

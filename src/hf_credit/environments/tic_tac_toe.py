@@ -22,15 +22,10 @@ _SEARCHES = 32  # seeds of the opponent's search of a board: enough to vary its 
 
 @dataclass(frozen=True, kw_only=True)
 class TicTacToeState(State):
-    """A board with the agent to move, or a final board.
+    """A board with the agent to move, or a final board."""
 
-    Attributes:
-        board: nine characters of `X`, `O` and `.`, row by row.
-        agent: the agent's mark; `X` moves first.
-    """
-
-    board: str = EMPTY_BOARD
-    agent: Literal["X", "O"] = "X"
+    board: str = EMPTY_BOARD  # nine characters of `X`, `O` and `.`, row by row
+    agent: Literal["X", "O"] = "X"  # the agent's mark; `X` moves first
     opponent: Literal["random", "mcts"] = "random"
 
 

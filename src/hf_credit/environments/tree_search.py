@@ -41,17 +41,11 @@ class Game(Protocol[P, M]):
 
 @dataclass(frozen=True, kw_only=True)
 class MoveStatistics:
-    """The results of a search for one move, for the player to move at the root.
+    """The results of a search for one move, for the player to move at the root."""
 
-    Attributes:
-        visits: number of simulations that began with this move.
-        mean: their mean return in [-1, 1]; `None` without a visit.
-        proven: the return under perfect play of both players if the search has proven it, else `None`.
-    """
-
-    visits: int
-    mean: float | None
-    proven: float | None
+    visits: int  # number of simulations that began with this move
+    mean: float | None  # their mean return in [-1, 1]; `None` without a visit
+    proven: float | None  # the return under perfect play of both players if the search has proven it, else `None`
 
     @property
     def value(self) -> float | None:

@@ -30,19 +30,12 @@ V2: Mapping[str, Any] = {"reward": "bonus", "group_size": 16}
 
 
 class Pair(NamedTuple):
-    """The outcome of a rollout with and without a role.
+    """The outcome of a rollout with and without a role."""
 
-    Attributes:
-        row: the index of the rollout among the trained ones.
-        instance: the task row of the rollout.
-        outcome: R, in [0, 1].
-        other: R without the role, or without all other roles, in [0, 1].
-    """
-
-    row: int
-    instance: int
-    outcome: float
-    other: float
+    row: int  # the index of the rollout among the trained ones
+    instance: int  # the task row of the rollout
+    outcome: float  # R, in [0, 1]
+    other: float  # R without the role, or without all other roles, in [0, 1]
 
     @property
     def contribution(self) -> float:

@@ -27,23 +27,14 @@ Sums = tuple[float, ...]
 
 @dataclass(frozen=True)
 class Profile:
-    """Statistics of a state, as decaying sums over visits.
+    """Statistics of a state, as decaying sums over visits."""
 
-    Attributes:
-        visits: number of visits.
-        noise: variance of the gradient by depth, from the state.
-        tokens: generated tokens by depth, from the state.
-        split: number of visits with several branches.
-        within: variance of the returns of branches, in these visits.
-        error: squared error of the critic in these visits, minus the variance of the branches' mean.
-    """
-
-    visits: float = 0.0
-    noise: Sums = ()
-    tokens: Sums = ()
-    split: float = 0.0
-    within: float = 0.0
-    error: float = 0.0
+    visits: float = 0.0  # number of visits
+    noise: Sums = ()  # variance of the gradient by depth, from the state
+    tokens: Sums = ()  # generated tokens by depth, from the state
+    split: float = 0.0  # number of visits with several branches
+    within: float = 0.0  # variance of the returns of branches, in these visits
+    error: float = 0.0  # squared error of the critic in these visits, minus the variance of the branches' mean
 
     def plus(self, other: Profile, kept: float = 1.0) -> Profile:
         """Returns `kept` times these sums, plus the others."""
@@ -68,17 +59,11 @@ class Profile:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayMemory:
-    """Statistics of earlier updates.
+    """Statistics of earlier updates."""
 
-    Attributes:
-        states: for each state its key, followed by the fields of its `Profile`.
-        generated: decaying sum of the generated tokens of updates.
-        unbranched: the same for as many starts without branches.
-    """
-
-    states: tuple[tuple[Any, ...], ...] = ()
-    generated: float = 0.0
-    unbranched: float = 0.0
+    states: tuple[tuple[Any, ...], ...] = ()  # for each state its key, followed by the fields of its `Profile`
+    generated: float = 0.0  # decaying sum of the generated tokens of updates
+    unbranched: float = 0.0  # the same for as many starts without branches
 
     @property
     def profiles(self) -> dict[str, Profile]:
@@ -98,16 +83,11 @@ class ReplayMemory:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The number of branches at a state. It depends only on the state, the path to it and earlier updates.
+    """The number of branches at a state. It depends only on the state, the path to it and earlier updates."""
 
-    Attributes:
-        most: maximum number of live branches per start.
-        fixed: the number of branches at each depth, in place of a plan.
-        profiles: statistics by the key of the state; empty if no gain is predicted.
-    """
-
-    most: float
-    fixed: Sequence[float] | None = None
+    most: float  # maximum number of live branches per start
+    fixed: Sequence[float] | None = None  # the number of branches at each depth, in place of a plan
+    # statistics by the key of the state; empty if no gain is predicted
     profiles: Mapping[str, Profile] = field(default_factory=dict)
 
     def branches(self, key: str, depth: int, alive: float) -> float:

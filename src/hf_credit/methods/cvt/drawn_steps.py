@@ -24,20 +24,13 @@ PARAPHRASE = "paraphrase"
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnStep:
-    """A decision, and the rollouts from its replacements.
+    """A decision, and the rollouts from its replacements."""
 
-    Attributes:
-        row: the index of its episode among the credited ones.
-        turn: its index in the episode.
-        probability: the probability of drawing it.
-        drawn: whether it was drawn.
-        branches: the rollouts from its replacements, by family.
-    """
-
-    row: int
-    turn: int
-    probability: float = 1.0
-    drawn: bool = True
+    row: int  # the index of its episode among the credited ones
+    turn: int  # its index in the episode
+    probability: float = 1.0  # the probability of drawing it
+    drawn: bool = True  # whether it was drawn
+    # the rollouts from its replacements, by family
     branches: Mapping[str, Sequence[Rollout]] = field(default_factory=dict)
 
 
