@@ -242,12 +242,8 @@ class AuditedSteps(Options):
         rollouts = []
         for episode, source, (rollout, _, q, family, branch) in zip(played, sources, replaced, strict=True):
             replacement = Replacement(probability=q, features=features.get(source, ()), reply=branch.action_ids)
-            about: dict[str, Any] = {
-                "kind": counterfactual(family),
-                "source": source,
-                "extras": {REPLACEMENT: replacement},
-            }
-            rollouts.append(Rollout(episode=episode, instance=rollout.instance, trained=False, **about))
+            comparison = Rollout(episode=episode, instance=rollout.instance, trained=False, source=source)
+            rollouts.append(replace(comparison, kind=counterfactual(family), extras={REPLACEMENT: replacement}))
         return rollouts
 
     def _log_drift(
