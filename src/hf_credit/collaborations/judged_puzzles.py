@@ -20,13 +20,9 @@ PLAYER, JUDGE = "agent", "judge"
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedTurn(EnvironmentState):
-    """The state of `JudgedPuzzles`.
+    """The state of `JudgedPuzzles`."""
 
-    Attributes:
-        asked: the question that the judge has to answer; `None` in the player's turn.
-    """
-
-    asked: str | None = None
+    asked: str | None = None  # the question that the judge has to answer; `None` in the player's turn
 
 
 class JudgedPuzzles(EnvironmentInteraction):

@@ -15,19 +15,13 @@ LEVELS = ("token", "sequence")
 
 
 class TokenLosses(NamedTuple):
-    """The surrogate of each token, and masks of the clipped tokens.
+    """The surrogate of each token, and masks of the clipped tokens."""
 
-    Attributes:
-        losses: of shape (rows, tokens); the loss is their mean over the tokens of `mask`.
-        ratio: of the policy to the one that played, of shape (rows, tokens), or (rows, 1) at the level of sequences.
-        clipped_low: where the ratio is below its bound and the advantage negative, in the shape of `losses`.
-        clipped_high: where the ratio is above its bound and the advantage positive.
-    """
-
-    losses: Tensor
+    losses: Tensor  # of shape (rows, tokens); the loss is their mean over the tokens of `mask`
+    # of the policy to the one that played, of shape (rows, tokens), or (rows, 1) at the level of sequences
     ratio: Tensor
-    clipped_low: Tensor
-    clipped_high: Tensor
+    clipped_low: Tensor  # where the ratio is below its bound and the advantage negative, in the shape of `losses`
+    clipped_high: Tensor  # where the ratio is above its bound and the advantage positive
 
 
 def clipped_surrogate(

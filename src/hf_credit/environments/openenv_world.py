@@ -14,17 +14,9 @@ from itertools import pairwise
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
+from hf_credit.environments import openenv_session
 from hf_credit.environments.actions import tag
-from hf_credit.environments.openenv_session import (
-    MOST_BYTES,
-    OpenEnvWorld,
-    RestoredWorld,
-    ServerError,
-    action_fields,
-    request,
-    session_type,
-    text_field,
-)
+from hf_credit.environments.openenv_session import MOST_BYTES, ServerError, request
 from hf_credit.environments.replayed import ReplayedEnvironment, ReplayedState, World
 from hf_credit.replies import spoken
 from hf_credit.validators import finite_number, whole_number
@@ -108,9 +100,9 @@ class OpenEnvEnvironment(ReplayedEnvironment):
         self.timeout = finite_number("timeout", timeout, least=1)
         self.most_characters = whole_number("most_characters", most_characters, 1)
         self.token_variable = token_variable
-        fields = action_fields(self._schema())
+        fields = openenv_session.action_fields(self._schema())
         has_tools = {"tool_name", "arguments"} <= set(fields)
-        self.action_field = None if has_tools else text_field(fields, action_field)
+        self.action_field = None if has_tools else openenv_session.text_field(fields, action_field)
         self.tools = self._listed_tools() if has_tools else ()
         self.instructions = self._action_format() if instructions is None else instructions
         self.restores = set_state
@@ -130,7 +122,7 @@ class OpenEnvEnvironment(ReplayedEnvironment):
 
     def open_world(self) -> World:
         # The world holds no reference to this environment, so that both are collected together.
-        kind = RestoredWorld if self.restores else OpenEnvWorld
+        kind = openenv_session.RestoredWorld if self.restores else openenv_session.OpenEnvWorld
         return kind(self._client(), self.action_field, self.observation_field, self.most_characters)
 
     # Replies
@@ -180,7 +172,7 @@ class OpenEnvEnvironment(ReplayedEnvironment):
         return {"Authorization": f"Bearer {os.environ[self.token_variable]}"}
 
     def _client(self) -> Any:
-        client = session_type()(
+        client = openenv_session.session_type()(
             base_url=self.url,
             connect_timeout_s=self.timeout,
             message_timeout_s=self.timeout,

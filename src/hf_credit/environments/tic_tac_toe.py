@@ -10,7 +10,7 @@ from typing import Any, Literal
 from hf_credit.environments.actions import numbers, plain_action, tag
 from hf_credit.environments.base import Environment, State, Transition
 from hf_credit.environments.randomness import derive, stream
-from hf_credit.environments.tree_search import MoveStatistics, best_moves, check_options, search
+from hf_credit.environments.tree_search import best_moves, check_options, search
 from hf_credit.options import Count, NotNegative, Options, Share
 from hf_credit.validators import one_of
 
@@ -230,21 +230,6 @@ def _cell(place: tuple[int, ...]) -> int:
     return 3 * (place[0] - 1) + place[1] - 1
 
 
-def search_board(
-    board: str, simulations: int, exploration: float, rollouts: int, solve: bool, seed: int
-) -> dict[int, MoveStatistics]:
-    """The statistics of `hf_credit.environments.tree_search.search` for each legal cell of a board."""
-    return search(
-        GAME,
-        board,
-        simulations=simulations,
-        exploration=exploration,
-        rollouts_per_leaf=rollouts,
-        solve=solve,
-        seed=seed,
-    )
-
-
 @lru_cache(maxsize=2**15)
 def _searched_moves(board: str, options: tuple[int, float, int, bool], number: int) -> tuple[int, ...]:
-    return best_moves(search_board(board, *options, derive(number, "tic_tac_toe", board)))
+    return best_moves(search(GAME, board, *options, derive(number, "tic_tac_toe", board)))

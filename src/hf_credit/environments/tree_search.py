@@ -81,7 +81,6 @@ def check_options(simulations: int, exploration: float, rollouts: int, solve: bo
 def search(
     game: Game[P, M],
     position: P,
-    *,
     simulations: int,
     exploration: float,
     rollouts_per_leaf: int = 1,

@@ -12,15 +12,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hf_credit.environments.circuit_decoding import (
-    LABELS,
-    CircuitDecodingState,
-    bit,
-    output,
-    read_query,
-    tables,
-    written,
-)
+from hf_credit.environments import circuit_decoding as circuits
+from hf_credit.environments.circuit_decoding import LABELS, CircuitDecodingState
 from hf_credit.environments.guess_numbers import GuessNumbersState, alphabet, feedback
 from hf_credit.environments.preference_estimation import PreferenceState, decimals, preference, query
 from hf_credit.environments.queries import ANSWER, INTERACT, QueryState
@@ -97,12 +90,12 @@ class Circuits(_Parts[CircuitDecodingState]):
     """
 
     def left(self, state: CircuitDecodingState) -> list[list[int]]:
-        outputs = [(query, output(state, query)) for query in dict.fromkeys(state.queries)]
+        outputs = [(query, circuits.output(state, query)) for query in dict.fromkeys(state.queries)]
         return [
             [
                 number
-                for number, table in enumerate(tables(state.candidates, state.inputs), start=1)
-                if all(bit(table, query[1:]) == value for query, value in outputs if query[0] == label)
+                for number, table in enumerate(circuits.tables(state.candidates, state.inputs), start=1)
+                if all(circuits.bit(table, query[1:]) == value for query, value in outputs if query[0] == label)
             ]
             for label in LABELS[: len(state.hidden)]
         ]
@@ -118,20 +111,20 @@ class Circuits(_Parts[CircuitDecodingState]):
         left = self.left(state)
         if _combinations(left, state.distinct) == 1 or state.left == 1:
             return frozenset(f"{ANSWER} {', '.join(map(str, numbers))}" for numbers in self.members(state))
-        found = tables(state.candidates, state.inputs)
+        found = circuits.tables(state.candidates, state.inputs)
         worst: dict[str, int] = {}
         for circuit, label in enumerate(LABELS[: len(left)]):
             for bits in map("".join, product("01", repeat=state.inputs)):
-                parts = ([n for n in left[circuit] if bit(found[n - 1], bits) == value] for value in (0, 1))
-                worst[written(f"{label}{bits}", state.brief)] = max(
+                parts = ([n for n in left[circuit] if circuits.bit(found[n - 1], bits) == value] for value in (0, 1))
+                worst[circuits.written(f"{label}{bits}", state.brief)] = max(
                     _combinations([*left[:circuit], part, *left[circuit + 1 :]], state.distinct) for part in parts
                 )
         return _least(worst)
 
     def normal(self, state: CircuitDecodingState, verb: str, content: str) -> str:
         if verb == INTERACT:
-            query = read_query(state, content)
-            return f"{verb} {content if query is None else written(query, state.brief)}"
+            query = circuits.read_query(state, content)
+            return f"{verb} {content if query is None else circuits.written(query, state.brief)}"
         return f"{verb} {', '.join(number.strip() for number in content.split(','))}"
 
 

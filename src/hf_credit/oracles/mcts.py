@@ -7,8 +7,8 @@ from functools import lru_cache
 from typing import ClassVar
 
 from hf_credit.environments.randomness import derive
-from hf_credit.environments.tic_tac_toe import TicTacToe, TicTacToeState, action_of, search_board
-from hf_credit.environments.tree_search import best_moves, check_options
+from hf_credit.environments.tic_tac_toe import GAME, TicTacToe, TicTacToeState, action_of
+from hf_credit.environments.tree_search import best_moves, check_options, search
 from hf_credit.options import Count, NotNegative, Options
 from hf_credit.oracles.base import ValidSetOracle
 
@@ -59,7 +59,6 @@ class MCTSOracle(Options, ValidSetOracle[TicTacToeState]):
 
 @lru_cache(maxsize=2**14)
 def _valid_actions(oracle: MCTSOracle, board: str) -> frozenset[str]:
-    statistics = search_board(
-        board, oracle.simulations, oracle.exploration, oracle.rollouts, oracle.solve, derive(oracle.seed, board)
-    )
+    options = oracle.simulations, oracle.exploration, oracle.rollouts, oracle.solve
+    statistics = search(GAME, board, *options, derive(oracle.seed, board))
     return frozenset(action_of(cell) for cell in best_moves(statistics, oracle.tolerance))

@@ -14,16 +14,11 @@ from hf_credit.validators import one_of
 
 @dataclass(frozen=True, kw_only=True)
 class TaskRows:
-    """Task rows of a run.
-
-    Attributes:
-        held_out: the rows of evaluations during training, or `None`.
-        facts: plain values for the run's record.
-    """
+    """Task rows of a run."""
 
     train: Dataset | IterableDataset
-    held_out: Dataset | IterableDataset | None
-    facts: dict[str, Any] = field(default_factory=dict)
+    held_out: Dataset | IterableDataset | None  # the rows of evaluations during training, or `None`
+    facts: dict[str, Any] = field(default_factory=dict)  # plain values for the run's record
 
 
 def problem_rows(

@@ -36,17 +36,11 @@ def counterfactual(family: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Replacement:
-    """The replacement of a drawn step.
+    """The replacement of a drawn step."""
 
-    Attributes:
-        probability: the probability with which the step was drawn.
-        features: the features of the step for the selector; empty without a selector.
-        reply: the tokens of the replacement.
-    """
-
-    probability: float = 1.0
-    features: Features = ()
-    reply: tuple[int, ...] = ()
+    probability: float = 1.0  # the probability with which the step was drawn
+    features: Features = ()  # the features of the step for the selector; empty without a selector
+    reply: tuple[int, ...] = ()  # the tokens of the replacement
 
 
 def replacement_of(rollout: Rollout) -> Replacement:

@@ -65,33 +65,22 @@ class Gate(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class Branch:
-    """A request for a rollout from a replaced decision.
+    """A request for a rollout from a replaced decision."""
 
-    Attributes:
-        start: requests a rollout for comparison, from the state after the replaced step. It samples no reply if the
-            episode is over there.
-        action_ids: the tokens of the replacement, at the same context.
-        text: the text of the replacement.
-    """
-
+    # requests a rollout for comparison, from the state after the replaced step. It samples no reply if the episode is
+    # over there.
     start: RolloutRequest[Any]
-    action_ids: tuple[int, ...]
-    text: str
+    action_ids: tuple[int, ...]  # the tokens of the replacement, at the same context
+    text: str  # the text of the replacement
 
 
 @dataclass(frozen=True, kw_only=True)
 class Branches:
-    """The branches of one decision and family.
+    """The branches of one decision and family."""
 
-    Attributes:
-        branches: as many as requested, or fewer if proposals were invalid.
-        proposals: number of proposals; 0 if the family does not apply to the decision.
-        invalid: number of invalid proposals.
-    """
-
-    branches: tuple[Branch, ...] = ()
-    proposals: int = 0
-    invalid: int = 0
+    branches: tuple[Branch, ...] = ()  # as many as requested, or fewer if proposals were invalid
+    proposals: int = 0  # number of proposals; 0 if the family does not apply to the decision
+    invalid: int = 0  # number of invalid proposals
 
 
 def branches(

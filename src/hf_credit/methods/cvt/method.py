@@ -56,17 +56,8 @@ OUTCOMES: tuple[str, ...] = get_args(Outcome)
 Baseline = Literal["ppo_rlvr", "long_rlvr", "rlvmr", "constrained_process", "compute_matched", "information_matched"]
 _META = ("think", "search", "read", "verify")
 # The baselines of Tables 2 and 3 as options of this method; every other weight of eq. 3 is 0.
-_PLAIN: dict[str, Any] = {
-    "evidence": 0.0,
-    "meta": 0.0,
-    "belief": 0.0,
-    "contribution": 0.0,
-    "hack": 0.0,
-    "contribution_advantage": 0.0,
-    "hack_advantage": 0.0,
-    "counterfactuals": "none",
-    "constrained": False,
-}
+_WEIGHTS = ("evidence", "meta", "belief", "contribution", "hack", "contribution_advantage", "hack_advantage")
+_PLAIN: dict[str, Any] = {**dict.fromkeys(_WEIGHTS, 0.0), "counterfactuals": "none", "constrained": False}
 BASELINES: Mapping[Baseline, Mapping[str, Any]] = {
     "ppo_rlvr": _PLAIN,
     "long_rlvr": {**_PLAIN, "evidence": 0.45},

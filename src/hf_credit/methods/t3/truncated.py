@@ -11,19 +11,7 @@ from typing import Any, Generic, Literal, TypeVar
 from hf_credit.environments.randomness import derive
 from hf_credit.methods.t3.rules import Rule, Step, make_rule
 from hf_credit.options import Options
-from hf_credit.rollouts import Ending, Interaction, Request
-from hf_credit.rollouts.capabilities import (
-    Acting,
-    Batched,
-    Interruptible,
-    Learned,
-    Metered,
-    Removable,
-    Replayable,
-    Scripted,
-    evaluated,
-    fingerprint,
-)
+from hf_credit.rollouts import Ending, Interaction, Request, capabilities
 from hf_credit.rollouts.interaction import Message, Wrapper, readable_state
 from hf_credit.rollouts.scripts import Script
 from hf_credit.safe_io import parse_json
@@ -37,24 +25,15 @@ CUTS = ("hard", "soft", "mask")
 
 @dataclass(frozen=True, kw_only=True)
 class TruncatedState(Generic[S]):
-    """The state of a `Truncated`.
+    """The state of a `Truncated`."""
 
-    Attributes:
-        inner: the state of the inner Interaction.
-        seed: the seed of the rule's random draws.
-        turns: number of turns so far. A turn is a step, with those of `Learned.untrained` roles that follow it.
-        progress: the progress of each turn that the rule measured.
-        cut: the turn after which the episode was cut, counted from 1; `None` without a cut.
-        stalled: whether the last turn stalled.
-        begun: for an unfinished turn, the inner state before it and the replies to its first requests.
-    """
-
-    inner: S
-    seed: int
-    turns: int = 0
-    progress: tuple[float | None, ...] = ()
-    cut: int | None = None
-    stalled: bool = False
+    inner: S  # the state of the inner Interaction
+    seed: int  # the seed of the rule's random draws
+    turns: int = 0  # number of turns so far. A turn is a step, with those of `Learned.untrained` roles that follow it.
+    progress: tuple[float | None, ...] = ()  # the progress of each turn that the rule measured
+    cut: int | None = None  # the turn after which the episode was cut, counted from 1; `None` without a cut
+    stalled: bool = False  # whether the last turn stalled
+    # for an unfinished turn, the inner state before it and the replies to its first requests
     begun: tuple[S, tuple[str, ...]] | None = None
 
 
@@ -87,7 +66,7 @@ class Truncated(Wrapper[TruncatedState[S], S]):
                 f"a rule must be a hf_credit.methods.t3.Rule, got a {type(rule).__name__}; derive it from Rule, or "
                 "make one with hf_credit.methods.t3.make_rule."
             )
-        if cut == "soft" and not Interruptible(inner).asks_for_answers:
+        if cut == "soft" and not capabilities.Interruptible(inner).asks_for_answers:
             raise ValueError(
                 f"a soft cut needs an answer_prompt, got {inner.name!r} without one; implement it, or use a hard cut."
             )
@@ -95,8 +74,8 @@ class Truncated(Wrapper[TruncatedState[S], S]):
         self.rule = rule.bind(inner)
         self.cut = cut
         self.train_stalled = train_stalled
-        self._interruptible = Interruptible(inner)
-        self._untrained = Learned(inner).untrained
+        self._interruptible = capabilities.Interruptible(inner)
+        self._untrained = capabilities.Learned(inner).untrained
         self._rule_metric = f"cut/{rule.name or type(rule).__name__}"
 
     def start(self, task: Mapping[str, Any], seed: int) -> TruncatedState[S]:
@@ -105,7 +84,7 @@ class Truncated(Wrapper[TruncatedState[S], S]):
     def start_many(
         self, tasks: Sequence[Mapping[str, Any]], seeds: Sequence[int]
     ) -> list[TruncatedState[S] | Exception]:
-        states = Batched(self.inner).start_many(tasks, seeds)
+        states = capabilities.Batched(self.inner).start_many(tasks, seeds)
         return [
             state if isinstance(state, Exception) else self._started(state, seed)
             for state, seed in zip(states, seeds, strict=True)
@@ -131,7 +110,7 @@ class Truncated(Wrapper[TruncatedState[S], S]):
     def advance_many(
         self, states: Sequence[TruncatedState[S]], replies: Sequence[Sequence[str]]
     ) -> list[TruncatedState[S] | Exception]:
-        inner_states = Batched(self.inner).advance_many([state.inner for state in states], replies)
+        inner_states = capabilities.Batched(self.inner).advance_many([state.inner for state in states], replies)
         return [
             after if isinstance(after, Exception) else self._measured_or_error(state, own, after)
             for state, own, after in zip(states, replies, inner_states, strict=True)
@@ -173,7 +152,7 @@ class Truncated(Wrapper[TruncatedState[S], S]):
         return bool(pending) and all(request.role in self._untrained for request in pending)
 
     def scores(self, state: TruncatedState[S]) -> int:
-        return 0 if self._unanswered(state) else Metered(self.inner).scores(state.inner)
+        return 0 if self._unanswered(state) else capabilities.Metered(self.inner).scores(state.inner)
 
     def outcome(self, state: TruncatedState[S]) -> float:
         return 0.0 if self._unanswered(state) else self.inner.outcome(state.inner)
@@ -181,7 +160,7 @@ class Truncated(Wrapper[TruncatedState[S], S]):
     def trained(self, state: TruncatedState[S]) -> bool:
         masked = self.cut == "mask" and state.cut is not None and state.turns > state.cut
         stalled = state.stalled and not self.train_stalled
-        return not masked and not stalled and Learned(self.inner).trained(state.inner)
+        return not masked and not stalled and capabilities.Learned(self.inner).trained(state.inner)
 
     def ending(self, state: TruncatedState[S]) -> Ending:
         return Ending.CUT if self.inner.pending(state.inner) else self.inner.ending(state.inner)
@@ -199,14 +178,14 @@ class Truncated(Wrapper[TruncatedState[S], S]):
         return dataclasses.replace(state, inner=inner, seed=derive(state.seed, "reseed", seed))
 
     def state_to_json(self, state: TruncatedState[S]) -> str:
-        write = Replayable(self.inner).state_to_json
+        write = capabilities.Replayable(self.inner).state_to_json
         plain = {**vars(state), "inner": json.loads(write(state.inner))}
         if state.begun is not None:
             plain["begun"] = [json.loads(write(state.begun[0])), state.begun[1]]
         return json.dumps(plain)
 
     def state_from_json(self, text: str) -> TruncatedState[S]:
-        read = Replayable(self.inner).state_from_json
+        read = capabilities.Replayable(self.inner).state_from_json
         with readable_state(self):
             values = parse_json(text, broken_text=True)
             inner = read(json.dumps(values.pop("inner")))
@@ -228,21 +207,21 @@ class Truncated(Wrapper[TruncatedState[S], S]):
 
     @property
     def evaluated(self) -> Interaction[Any]:
-        return evaluated(self.inner)
+        return capabilities.evaluated(self.inner)
 
     def fingerprint(self) -> dict[str, Any]:
         rule = {"is": type(self.rule).__qualname__, **dataclasses.asdict(self.rule)}
         cut = {"rule": rule, "cut": self.cut, "train_stalled": self.train_stalled}
-        return {**fingerprint(self.inner), "truncation": cut}
+        return {**capabilities.fingerprint(self.inner), "truncation": cut}
 
     def without(self, state: TruncatedState[S], role: str) -> TruncatedState[S]:
-        return dataclasses.replace(state, inner=Removable(self.inner).without(state.inner, role))
+        return dataclasses.replace(state, inner=capabilities.Removable(self.inner).without(state.inner, role))
 
     def with_world(self, state: TruncatedState[S], world: Any) -> TruncatedState[S]:
-        return dataclasses.replace(state, inner=Acting(self.inner).with_world(state.inner, world))
+        return dataclasses.replace(state, inner=capabilities.Acting(self.inner).with_world(state.inner, world))
 
     def scripted_player(self, quality: float) -> Script | None:
-        script = Scripted(self.inner).scripted_player(quality)
+        script = capabilities.Scripted(self.inner).scripted_player(quality)
         return script and (lambda state, request, draws: script(state.inner, request, draws))
 
 
