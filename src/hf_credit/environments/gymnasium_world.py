@@ -119,18 +119,12 @@ class GymnasiumEnvironment(ReplayedEnvironment):
 
 @dataclass(eq=False)
 class GymnasiumWorld:
-    """One live Gymnasium environment.
-
-    Args:
-        numbers: the number of each action name; `None` if any text is an action.
-        show: renders an observation as text, or `None`.
-        rendered: whether the text is the result of `render` instead of the observation.
-    """
+    """One live Gymnasium environment."""
 
     env: Any
-    numbers: Mapping[str, int] | None
-    show: Callable[[Any, Any], str] | None
-    rendered: bool
+    numbers: Mapping[str, int] | None  # the number of each action name; `None` if any text is an action
+    show: Callable[[Any, Any], str] | None  # renders an observation as text
+    rendered: bool  # whether the text is the result of `render` instead of the observation
 
     def reset(self, task: Mapping[str, Any], seed: int) -> str:
         observation, _ = self.env.reset(seed=seed)

@@ -95,12 +95,9 @@ class SpaceEnvironment(Server[Any, Any, Any]):  # type: ignore[misc]
                 "reset takes seed, episode_id, split, index and injected_state, got "
                 f"{', '.join(sorted(others))[:200]}; leave the others out."
             )
-        episode_id = episode_id or uuid.uuid4().hex
-        if injected_state is not None:
-            self._inject(injected_state, episode_id)
-        else:
-            self._begin(seed, split, index, episode_id)
-        assert self._world is not None
+        begun = self._begun(seed, split, index) if injected_state is None else self._injected(injected_state)
+        self._world, about = begun
+        self._about = {"episode_id": episode_id or uuid.uuid4().hex, "step_count": 0, **about}
         return self._shown(self._world, None, {"instructions": self._environment.instructions})
 
     def step(self, action: Any, timeout_s: float | None = None, **others: Any) -> Any:
@@ -147,7 +144,7 @@ class SpaceEnvironment(Server[Any, Any, Any]):  # type: ignore[misc]
 
     # Episodes
 
-    def _begin(self, seed: int | None, split: str | None, index: int | None, episode_id: str) -> None:
+    def _begun(self, seed: int | None, split: str | None, index: int | None) -> tuple[State, dict[str, Any]]:
         if index is None and split is not None:
             raise ValueError(f"split must come with index, got {split!r} without one; pass, for example, index=0.")
         if index is not None:
@@ -156,11 +153,10 @@ class SpaceEnvironment(Server[Any, Any, Any]):  # type: ignore[misc]
             seed = of_task if seed is None else seed
         else:
             of_task = seed = secrets.randbelow(SEEDS_PER_SPLIT) if seed is None else seed
-        self._world = self._environment.initial_state(self._environment.sample_task(of_task), seed)
-        about = {"seed": seed, "split": split, "index": index}
-        self._about = {"episode_id": episode_id, "step_count": 0, **about}
+        world = self._environment.initial_state(self._environment.sample_task(of_task), seed)
+        return world, {"seed": seed, "split": split, "index": index}
 
-    def _inject(self, injected: Mapping[str, Any], episode_id: str) -> None:
+    def _injected(self, injected: Mapping[str, Any]) -> tuple[State, dict[str, Any]]:
         known = {name: injected.get(name) for name in ("seed", "split", "index")}
         try:
             world = self._environment.state_type.from_json(injected["environment_state"])
@@ -172,8 +168,7 @@ class SpaceEnvironment(Server[Any, Any, Any]):  # type: ignore[misc]
             raise ValueError(f"injected_state must be an earlier state, got {error!r}; pass all its fields.") from None
         if not whole or steps < 0:
             raise ValueError("injected_state must be an earlier state, got another value; pass all its fields.")
-        self._world = world
-        self._about = {"episode_id": episode_id, "step_count": steps, **known}
+        return world, {"step_count": steps, **known}
 
     def _shown(self, world: State, reward: float | None, metadata: dict[str, Any]) -> Any:
         return self._observation(

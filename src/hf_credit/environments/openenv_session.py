@@ -34,19 +34,13 @@ class ServerError(RuntimeError):
 
 @dataclass(eq=False)
 class OpenEnvWorld:
-    """One session with a server.
+    """One session with a server."""
 
-    Args:
-        client: a connected client of openenv.
-        action_field: the field of an action that takes the text; `None` if the server has tools.
-        observation_field: the field of an observation that the agent sees; if `None`, the only one, or all as JSON.
-        most_characters: the longest observation; longer ones are cut.
-    """
-
-    client: Any
-    action_field: str | None
+    client: Any  # a connected client of openenv
+    action_field: str | None  # the field of an action that takes the text; `None` if the server has tools
+    # the field of an observation that the agent sees; if `None`, the only one, or all as JSON
     observation_field: str | None
-    most_characters: int
+    most_characters: int  # the longest observation; longer ones are cut
 
     def reset(self, task: Mapping[str, Any], seed: int) -> str:
         return self.shown(request(lambda: self.client.reset(**task, seed=seed)))

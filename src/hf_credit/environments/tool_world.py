@@ -8,6 +8,7 @@ import inspect
 import logging
 import operator
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from hf_credit.environments.replayed import ReplayedEnvironment, ReplayedState
@@ -101,20 +102,15 @@ class ToolEnvironment(ReplayedEnvironment):
         return (*calls, _ANSWER)
 
 
+@dataclass(eq=False)
 class ToolWorld:
-    """One live object with tools.
+    """One live object with tools."""
 
-    Args:
-        validators: for each tool's name, the validator of its arguments.
-        reward_funcs: reward functions of TRL's signature.
-    """
-
-    def __init__(self, tools: Any, validators: Mapping[str, Any], reward_funcs: Sequence[RewardFunction] = ()) -> None:
-        self.tools = tools
-        self.validators = validators
-        self.reward_funcs = reward_funcs
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._reward = 0.0
+    tools: Any
+    validators: Mapping[str, Any]  # for each tool's name, the validator of its arguments
+    reward_funcs: Sequence[RewardFunction] = ()
+    _loop: asyncio.AbstractEventLoop | None = None
+    _reward: float = 0.0
 
     def reset(self, task: Mapping[str, Any], seed: int) -> str:
         self._reward = 0.0

@@ -25,18 +25,9 @@ from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.collectors.base import TaskRow, played
 from hf_credit.collectors.forks import fork
 from hf_credit.critics.inputs import policy_inputs
+from hf_credit.methods import replay_plan as plans
 from hf_credit.methods.base import Credit, CriticTargets, Method
-from hf_credit.methods.replay_plan import (
-    LEAST_VISITS,
-    START,
-    Plan,
-    Profile,
-    ReplayMemory,
-    StateKey,
-    Sums,
-    key_of,
-    ratio_of,
-)
+from hf_credit.methods.replay_plan import START, Plan, Profile, ReplayMemory, StateKey, Sums, ratio_of
 from hf_credit.methods.trees import StepTrees
 from hf_credit.methods.turns import step_rewards
 from hf_credit.options import Count, Options, Share, filled_by_factory, with_parts
@@ -75,7 +66,7 @@ class PlannedBranches(Options):
         """Returns the plan of branches for the next update."""
         profiles = memory.profiles
         start = profiles.get(START, Profile())
-        if self.branches is not None or start.visits < LEAST_VISITS or ratio_of(start) >= self.plan_below:
+        if self.branches is not None or start.visits < plans.LEAST_VISITS or ratio_of(start) >= self.plan_below:
             profiles = {}
         return Plan(most=self.most, fixed=self.branches, profiles=profiles)
 
@@ -137,7 +128,7 @@ class PlannedBranches(Options):
             for depth, step in enumerate(rollout.episode.steps if rollout.episode.ending != Ending.ERROR else ()):
                 in_prefix = rollout.source and index <= rollout.episode.prefix_length
                 if not in_prefix and not _observed(step):
-                    planned = plan.branches(key_of(step, depth, self.state_key), depth, live)
+                    planned = plan.branches(plans.key_of(step, depth, self.state_key), depth, live)
                     count = _rounded_at_random(planned, context, "branches", number, place, depth)
                     live *= count
                     origins += [(rollout, index)] * (count - 1)
@@ -231,7 +222,7 @@ class BranchAdvantages(Options):
         return one.reward + one.value - vertex.value + self.lam * one.residual
 
     def _key(self, vertex: _Vertex) -> str:
-        return key_of(vertex.children[0].step, vertex.depth, self.state_key) if vertex.children else ""
+        return plans.key_of(vertex.children[0].step, vertex.depth, self.state_key) if vertex.children else ""
 
     def _values(self, collected: RolloutBatch, vertices: Sequence[_Vertex], context: MethodContext) -> CriticTargets:
         """Sets the critic's prediction of every state, and returns its targets: V + U."""

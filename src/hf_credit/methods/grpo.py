@@ -9,16 +9,8 @@ import torch
 
 from hf_credit.collectors import Group, RolloutBatch
 from hf_credit.credit import group_advantages
-from hf_credit.methods.base import (
-    Credit,
-    Method,
-    all_gather_with_slice,
-    broadcast_to_decisions,
-    global_group_ids,
-    paper,
-    scatter_rows,
-    without_errors,
-)
+from hf_credit.methods import base
+from hf_credit.methods.base import Credit, Method, paper
 from hf_credit.options import GroupSize, Options, Positive, with_parts
 from hf_credit.rollouts.method_context import MethodContext
 
@@ -41,14 +33,14 @@ class GroupScore(Options):
     eps: Positive = 1e-4
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
-        rows, instances = without_errors(collected), global_group_ids(context, collected)
-        pairs, local = all_gather_with_slice(
+        rows, instances = base.without_errors(collected), base.global_group_ids(context, collected)
+        pairs, local = base.all_gather_with_slice(
             [(collected.episodes[row].outcome, instances[row]) for row in rows], context
         )
         outcomes = torch.tensor([outcome for outcome, _ in pairs], dtype=torch.float64)
         groups = torch.tensor([instance for _, instance in pairs], dtype=torch.long)
         advantages = group_advantages(outcomes, groups, self.scale, self.eps)[local]
-        return Credit(decisions=broadcast_to_decisions(collected, scatter_rows(collected, rows, advantages)))
+        return Credit(decisions=base.broadcast_to_decisions(collected, base.scatter_rows(collected, rows, advantages)))
 
 
 @with_parts

@@ -9,16 +9,8 @@ from typing import Literal
 
 from hf_credit.collectors import RolloutBatch, single_or_group
 from hf_credit.critics.inputs import Places, policy_inputs
-from hf_credit.methods.base import (
-    Credit,
-    CriticTargets,
-    DecisionCredit,
-    Method,
-    mean_by_decision,
-    paper,
-    whitened_over_processes,
-    without_errors,
-)
+from hf_credit.methods import base
+from hf_credit.methods.base import Credit, CriticTargets, DecisionCredit, Method, paper
 from hf_credit.methods.turns import ragged_advantages, step_rewards
 from hf_credit.options import Count, Options, Share, with_parts
 from hf_credit.rollouts import Decision, Episode
@@ -52,7 +44,7 @@ class TokenAdvantages(Options):
     cut_value: Literal["zero", "bootstrap"] = "zero"
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
-        episodes = [collected.episodes[row] for row in without_errors(collected)]
+        episodes = [collected.episodes[row] for row in base.without_errors(collected)]
         inputs = [policy_inputs(one, self.gae_level == "token", self.cut_value == "bootstrap") for one in episodes]
         predicted = iter(context.values([text for texts, _ in inputs for text in texts]))
         predictions = [[next(predicted) for _ in texts] for texts, _ in inputs]
@@ -65,7 +57,7 @@ class TokenAdvantages(Options):
         targets = _critic_targets(inputs, predictions, advantages)
         if self.whiten:
             flat, tokens = itertools.chain(*advantages), itertools.chain(*(one.tokens for one in actions))
-            rest = iter(whitened_over_processes([*flat], [*tokens], context).tolist())
+            rest = iter(base.whitened_over_processes([*flat], [*tokens], context).tolist())
             advantages = [[next(rest) for _ in row] for row in advantages]
         pairs: list[tuple[Decision, DecisionCredit]] = []
         for episode, of_episode, row in zip(episodes, actions, advantages, strict=True):
@@ -75,7 +67,7 @@ class TokenAdvantages(Options):
                 credits = tuple(credit for _, credit in group)
                 if episode.decisions[number].trained:
                     pairs.append((episode.decisions[number], credits if self.gae_level == "token" else credits[0]))
-        return Credit(decisions=mean_by_decision(pairs), critic_targets=[targets])
+        return Credit(decisions=base.mean_by_decision(pairs), critic_targets=[targets])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,16 +11,8 @@ import torch
 from hf_credit.boundary import Range
 from hf_credit.collectors import RolloutBatch, single_or_group
 from hf_credit.credit import full_mean, token_returns, whitened
-from hf_credit.methods.base import (
-    Credit,
-    Method,
-    all_gather_with_slice,
-    mean_by_decision,
-    outcomes_of,
-    paper,
-    with_others,
-    without_errors,
-)
+from hf_credit.methods import base
+from hf_credit.methods.base import Credit, Method, paper
 from hf_credit.options import Count, Options, Share, with_parts
 from hf_credit.rollouts.method_context import MethodContext
 
@@ -50,12 +42,12 @@ class WhitenedReturns(Options):
         return frozenset({"groups"} if self.group_mean else ())
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
-        rows = with_others(collected) if self.group_mean else without_errors(collected)
-        outcomes, groups = outcomes_of(collected, rows)
+        rows = base.with_others(collected) if self.group_mean else base.without_errors(collected)
+        outcomes, groups = base.outcomes_of(collected, rows)
         if self.group_mean:
             outcomes = full_mean(outcomes, groups)
         lengths = [sum(len(one.action_ids) for one in collected.episodes[row].decisions) for row in rows]
-        pairs, local = all_gather_with_slice(list(zip(outcomes.tolist(), lengths, strict=True)), context)
+        pairs, local = base.all_gather_with_slice(list(zip(outcomes.tolist(), lengths, strict=True)), context)
         all_outcomes = torch.tensor([outcome for outcome, _ in pairs], dtype=torch.float64)
         all_lengths = torch.tensor([length for _, length in pairs], dtype=torch.long)
         returns = token_returns(all_outcomes, all_lengths, self.gamma)
@@ -64,7 +56,7 @@ class WhitenedReturns(Options):
         decisions = [decision for row in rows for decision in collected.episodes[row].decisions]
         by_token = [tuple(itertools.islice(rest, len(decision.action_ids))) for decision in decisions]
         credits = by_token if self.gamma < 1 else [next(iter(tokens), None) for tokens in by_token]
-        return Credit(decisions=mean_by_decision(zip(decisions, credits, strict=True)))
+        return Credit(decisions=base.mean_by_decision(zip(decisions, credits, strict=True)))
 
 
 @with_parts

@@ -11,15 +11,8 @@ from torch import Tensor
 
 from hf_credit.collectors import Continuations, RolloutBatch, Verified
 from hf_credit.credit import discounted_returns, trajectory_advantages, turn_group_advantages, value_differences
-from hf_credit.methods.base import (
-    Credit,
-    Method,
-    all_gather_with_slice,
-    mean_by_decision,
-    outcomes_of,
-    paper,
-    without_errors,
-)
+from hf_credit.methods import base
+from hf_credit.methods.base import Credit, Method, paper
 from hf_credit.methods.turns import pad_to_matrix, step_values, turn_to_decision_credit
 from hf_credit.options import Count, Options, Share, with_parts
 from hf_credit.oracles import OracleLike
@@ -92,14 +85,14 @@ class ValueDifferences(TurnGroup):
 
         It is NaN if one of the values is unknown (`continuation_values`).
         """
-        rows = without_errors(collected)
+        rows = base.without_errors(collected)
         values, active = step_values(collected, rows)
-        changes = value_differences(values, outcomes_of(collected, rows)[0], active)
+        changes = value_differences(values, base.outcomes_of(collected, rows)[0], active)
         return [row[mask].tolist() for row, mask in zip(changes, active, strict=True)]
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         advantages = self._advantages(self.rewards(collected), context)
-        return Credit(decisions=turn_to_decision_credit(collected, without_errors(collected), advantages))
+        return Credit(decisions=turn_to_decision_credit(collected, base.without_errors(collected), advantages))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +163,7 @@ def mc_process_reward(
 
 def _of_all_processes(turn_rewards: TurnRewards, context: MethodContext) -> tuple[Tensor, Tensor, slice]:
     """The turn rewards of all processes as a matrix, its mask, and the rows of this process in it."""
-    rows, local = all_gather_with_slice(turn_rewards, context)
+    rows, local = base.all_gather_with_slice(turn_rewards, context)
     rewards, active = pad_to_matrix(rows)
     return rewards, active, local
 
@@ -178,7 +171,7 @@ def _of_all_processes(turn_rewards: TurnRewards, context: MethodContext) -> tupl
 def _credit(collected: RolloutBatch, turn_rewards: TurnRewards, advantages: Tensor) -> Credit:
     """Credit from a matrix of advantages; decisions without a known one get none."""
     return Credit(
-        decisions=mean_by_decision(
+        decisions=base.mean_by_decision(
             (decision, None if reward is None or math.isnan(value) else value)
             for episode, rewards, values in zip(collected.episodes, turn_rewards, advantages.tolist(), strict=True)
             for decision, reward, value in zip(episode.decisions, rewards, values, strict=False)

@@ -51,12 +51,12 @@ class EvidenceInterventions:
             case "deletion":
                 made = [Proposal(action="think")]
             case "substitution":
-                others = [other for other in range(1, len(state.keys) + 1) if other != number]
-                made = [Proposal(action=f"{verb} {other}") for other in others]
+                numbers = range(1, len(state.keys) + 1)
+                made = [Proposal(action=f"{verb} {other}") for other in numbers if other != number]
             case "perturbation":
                 made = [Proposal(action=action, state=misreported(state, action))]
             case _:
-                texts = [phrase.format(verb=verb, action=tag(action)) for phrase in _PHRASES]
+                texts = (phrase.format(verb=verb, action=tag(action)) for phrase in _PHRASES)
                 made = [Proposal(action=action, text=text) for text in texts]
         return tuple((1 / len(made), proposal) for proposal in made)
 
