@@ -25,7 +25,7 @@ EXCEPTIONS = {
     },
     "critics/belief_head.py": {"target.nan_to_num()": "a mask leaves these targets out"},
     "environments/openenv_session.py": {
-        "read(Worth | bool | None, reward, 'a reward of an OpenEnv server') or 0.0": "a step that pays nothing"
+        "read(Worth | bool | None, result.reward, 'a reward of an OpenEnv server') or 0.0": "a step that pays nothing"
     },
     "environments/tic_tac_toe.py": {"GAME.returns(state.board) or 0.0": "a game that is not over is not won"},
     "environments/tree_search.py": {

@@ -53,8 +53,7 @@ class StepSelector:
         """
         if not self.fitted:
             return [1.0] * len(features)
-        scores: list[float] = np.interp(self._logistic(features), self.raw, self.calibrated).tolist()
-        return scores
+        return np.interp(self._logistic(features), self.raw, self.calibrated).tolist()  # type: ignore[no-any-return]
 
     def updated(self, examples: Sequence[Example]) -> StepSelector:
         """The model fitted to the latest examples, including these.

@@ -175,7 +175,9 @@ def _read(path: Path) -> Iterator[Mapping[str, Any]]:
         )
     try:
         text = read_text(path, _MAX_BYTES)
-        values = parse_json(text) if name.endswith(".json") else _json_lines(text)
+        # Not splitlines: a problem may contain other line breaks than \n, such as U+2028.
+        lines = (line for line in text.split("\n") if line.strip())
+        values = parse_json(text) if name.endswith(".json") else list(map(parse_json, lines))
     except ValueError as error:
         raise ValueError(
             f"a file of problems must be JSON in UTF-8, got ({error}) in {path.name!r}; correct it."
@@ -185,8 +187,3 @@ def _read(path: Path) -> Iterator[Mapping[str, Any]]:
             f"a file of problems must be a list of JSON objects, got another form in {path.name!r}; convert it."
         )
     return iter(values)
-
-
-def _json_lines(text: str) -> list[Any]:
-    # Not splitlines: a problem may contain other line breaks than \n, such as U+2028.
-    return [parse_json(line) for line in text.split("\n") if line.strip()]

@@ -55,7 +55,8 @@ class OpenEnvWorld:
             if error.code != "VALIDATION_ERROR":
                 raise
             return "Error: the environment does not take this action.", 0.0, False, {"refused": True}
-        return self.shown(result), _reward(result.reward), bool(result.done), {}
+        reward = float(read(Worth | bool | None, result.reward, "a reward of an OpenEnv server") or 0.0)
+        return self.shown(result), reward, bool(result.done), {}
 
     def close(self) -> None:
         self.client.close()
@@ -198,7 +199,3 @@ def _tool_text(observation: Mapping[str, Any]) -> str:
 
 def _plain_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
-
-
-def _reward(reward: Any) -> float:
-    return float(read(Worth | bool | None, reward, "a reward of an OpenEnv server") or 0.0)

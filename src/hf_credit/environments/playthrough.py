@@ -18,10 +18,12 @@ def playthrough(environment: Environment[Any], seed: int = 0) -> str:
     rng = stream(seed, "playthrough")
     task = environment.sample_task(seed)
     state = environment.initial_state(task, seed)
+    names = inspect.signature(type(environment)).parameters
+    options = {name: getattr(environment, name) for name in names if hasattr(environment, name)}
     lines = [
         f"# {environment.name}, seed {seed}",
         "",
-        f"options: {json.dumps(_options(environment))}",
+        f"options: {json.dumps(options)}",
         f"max_turns: {environment.max_turns}",
         f"task: {json.dumps(task)}",
         "instructions:",
@@ -44,11 +46,6 @@ def playthrough(environment: Environment[Any], seed: int = 0) -> str:
         f"metrics: {json.dumps(environment.metrics(state))}",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _options(environment: Environment[Any]) -> dict[str, Any]:
-    names = inspect.signature(type(environment)).parameters
-    return {name: getattr(environment, name) for name in names if hasattr(environment, name)}
 
 
 def _shown(environment: Environment[Any], state: State) -> list[str]:

@@ -83,7 +83,11 @@ class ToolEnvironment(ReplayedEnvironment):
         self.reward_funcs: tuple[RewardFunction | str, ...] = tuple(listed)
         self._rewards = [find("reward function", {}, f) if isinstance(f, str) else f for f in self.reward_funcs]
         self.tools = tuple(_schemas(self._make(), not self._rewards))
-        self._validators = {one["function"]["name"]: _validator(one["function"]) for one in self.tools}
+        kind = needed("environments of tools need", "jsonschema", "tools").Draft202012Validator
+        self._validators = {
+            one["name"]: kind({**one["parameters"], "additionalProperties": False})
+            for one in (tool["function"] for tool in self.tools)
+        }
 
     def sample_task(self, seed: int) -> dict[str, Any]:
         if not self.columns:
@@ -219,11 +223,6 @@ def _schemas(tools: Any, owns_reward: bool) -> list[dict[str, Any]]:
             f"every tool must have type hints and a docstring that describes its arguments, got {error} for a "
             f"{type(tools).__name__}; add them, or begin the names of other methods with an underscore."
         ) from error
-
-
-def _validator(function: Mapping[str, Any]) -> Any:
-    kind = needed("environments of tools need", "jsonschema", "tools").Draft202012Validator
-    return kind({**function["parameters"], "additionalProperties": False})
 
 
 def _prompt_text(prompt: Any) -> str:

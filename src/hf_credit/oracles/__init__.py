@@ -28,13 +28,10 @@ ORACLES = {
 
 # In Tic-Tac-Toe, search proves the value of every move.
 _DEFAULTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "circuit_decoding": ("hypotheses", {}),
+    **dict.fromkeys(("circuit_decoding", "guess_numbers", "situation_puzzles"), ("hypotheses", {})),
+    **dict.fromkeys(("movie_recommendation", "preference_estimation"), ("hypotheses", {})),
     "evidence": ("evidence", {}),
-    "guess_numbers": ("hypotheses", {}),
     "minesweeper": ("minesweeper_posterior", {}),
-    "movie_recommendation": ("hypotheses", {}),
-    "preference_estimation": ("hypotheses", {}),
-    "situation_puzzles": ("hypotheses", {}),
     "sudoku": ("sudoku_constraints", {}),
     "tic_tac_toe": ("mcts", {"simulations": 10_000, "solve": True}),
 }

@@ -110,10 +110,10 @@ def evaluation_starts(
             f"the dataset must have a row for each task, got {len(found)} rows for {last - first} tasks from row "
             f"{first}; play fewer tasks."
         )
-    chosen, seeded = enumerate(found.select(range(first, last)), start=first), TaskSource(interaction).seeded
-    return [RolloutRequest(task=row, seed=row["seed"] if seeded else _seed(n, row)) for n, row in chosen]
-
-
-def _seed(index: int, row: Mapping[str, Any]) -> int:
-    """A seed for a row without one. Policies are compared by seed, so different rows must have different seeds."""
-    return derive(index, json.dumps(row, sort_keys=True, default=str))
+    chosen = enumerate(found.select(range(first, last)), start=first)
+    if TaskSource(interaction).seeded:
+        return [RolloutRequest(task=row, seed=row["seed"]) for _, row in chosen]
+    # Policies are compared by seed, so different rows must have different seeds.
+    return [
+        RolloutRequest(task=row, seed=derive(n, json.dumps(row, sort_keys=True, default=str))) for n, row in chosen
+    ]

@@ -23,9 +23,7 @@ from hf_credit.rollouts.method_context import MethodContext
 class StepContributions:
     """The contribution of each drawn step, the mean over families of interventions.
 
-    Args:
-        outcome: returns Y of an episode, in [0, 1].
-        estimator, selection, families, ratio_low, ratio_high, own_policy: as in `ConstrainedCounterfactual`.
+    Its fields are those of `ConstrainedCounterfactual`, and `outcome`, which returns Y of an episode, in [0, 1].
     """
 
     outcome: Callable[[Episode], float]
@@ -72,23 +70,6 @@ class StepContributions:
             if model is not None and self.estimator == "process":
                 context.gather([(0.0, 0)])
             return {}, critic_targets
-        return self._estimated(steps, episodes, ratios, by_decision, model, context), critic_targets
-
-    def _outcome(self, episode: Episode) -> float:
-        value = self.outcome(episode)
-        if not 0 <= value <= 1:
-            raise ValueError(f"the outcome Y of contributions must be in [0, 1], got {value}; scale it.")
-        return value
-
-    def _estimated(
-        self,
-        steps: Sequence[DrawnStep],
-        episodes: Sequence[Episode],
-        ratios: Tensor,
-        by_decision: Sequence[Sequence[float]],
-        model: OutcomePredictions | None,
-        context: MethodContext,
-    ) -> dict[tuple[int, int], float]:
         outcomes = numbers([self._outcome(episodes[step.row]) for step in steps])
         probabilities = numbers([step.probability for step in steps])
         drawn = torch.tensor([step.drawn for step in steps])
@@ -97,7 +78,7 @@ class StepContributions:
             gathered = context.gather([(predicted.sum().item(), len(predicted))])
             mean = sum(one for one, _ in gathered) / max(sum(count for _, count in gathered), 1)
             credits = zip(steps, (predicted - mean).tolist(), strict=True)
-            return {(step.row, step.turn): value for step, value in credits}
+            return {(step.row, step.turn): value for step, value in credits}, critic_targets
         if self.estimator == "model":
             values = predicted
         elif self.estimator == "sequential":
@@ -124,11 +105,14 @@ class StepContributions:
             context.mean(f"contribution/{family}", of_drawn[~of_drawn.isnan()].tolist())
         mean = family_mean(by_family, numbers(list(self.families.values())))
         context.mean("contribution/unknown", mean[drawn].isnan().double().tolist())
-        return {
-            (step.row, step.turn): value
-            for step, value in zip(steps, mean.tolist(), strict=True)
-            if not math.isnan(value)
-        }
+        known = [(step, value) for step, value in zip(steps, mean.tolist(), strict=True) if not math.isnan(value)]
+        return {(step.row, step.turn): value for step, value in known}, critic_targets
+
+    def _outcome(self, episode: Episode) -> float:
+        value = self.outcome(episode)
+        if not 0 <= value <= 1:
+            raise ValueError(f"the outcome Y of contributions must be in [0, 1], got {value}; scale it.")
+        return value
 
     def _pooled(self, values: Tensor, steps: Sequence[DrawnStep]) -> Tensor:
         """The mean of each step's value and the outcomes of its paraphrases, which continue from the same action."""

@@ -212,7 +212,7 @@ class ConstrainedCounterfactual(Options):
         )
 
         # Reward (eq. 3), its generalized advantage, and the rest of eq. 7
-        beliefs = self._beliefs(episodes, context)
+        beliefs = context_values(episodes, context, "belief") if self.believes and self.slots else None
         rewards = [
             [
                 self._reward(episode, turn, contributions.get((row, turn), 0.0), self._by_slot(beliefs, row, turn))
@@ -242,7 +242,7 @@ class ConstrainedCounterfactual(Options):
         if beliefs is not None:
             critic_targets.append(self._belief_targets(episodes, beliefs))
         whole = [index for index, one in enumerate(counted) if one]
-        self._log([episodes[index] for index in whole], [rewards[index] for index in whole], contributions, context)
+        self._log([(episodes[index], rewards[index]) for index in whole], contributions, context)
         assert multipliers.values is not None
         return Credit(
             decisions=mean_over_shared(collected, credits),
@@ -283,9 +283,6 @@ class ConstrainedCounterfactual(Options):
             contribution=math.tanh(self.reward_scale * contribution),
             hack=_hack(episode.decisions[turn]),
         )
-
-    def _beliefs(self, episodes: Sequence[Episode], context: MethodContext) -> list[list[tuple[float, ...]]] | None:
-        return context_values(episodes, context, "belief") if self.believes and self.slots else None
 
     def _by_slot(
         self, beliefs: Sequence[Sequence[tuple[float, ...]]] | None, row: int, turn: int
@@ -336,11 +333,11 @@ class ConstrainedCounterfactual(Options):
 
     def _log(
         self,
-        episodes: Sequence[Episode],
-        rewards: Sequence[Sequence[float]],
+        whole: Sequence[tuple[Episode, Sequence[float]]],
         contributions: Mapping[tuple[int, int], float],
         context: MethodContext,
     ) -> None:
+        episodes = [episode for episode, _ in whole]
         audits = [[audit for audit in map(audit_of, episode.decisions) if audit] for episode in episodes]
         finals = [one.evidence for own in audits for one in own if one.evidence is not None]
         hacked = [float(any(_hack(one) >= 0.5 for one in episode.decisions)) for episode in episodes]
@@ -350,7 +347,7 @@ class ConstrainedCounterfactual(Options):
             "hacks/detected": hacked,
             "hacks/true": true,
             "evidence/f1": finals,
-            "rewards/shaped": [sum(own) for own in rewards],
+            "rewards/shaped": [sum(rewards) for _, rewards in whole],
             "contribution/mean": list(contributions.values()),
             "contribution/size": [abs(value) for value in contributions.values()],
         }
