@@ -53,7 +53,7 @@ class StepSelector:
         """
         if not self.fitted:
             return [1.0] * len(features)
-        return np.interp(self._logistic(features), self.raw, self.calibrated).tolist()  # type: ignore[no-any-return]
+        return np.interp(self._logistic(features), self.raw, self.calibrated).tolist()
 
     def updated(self, examples: Sequence[Example]) -> StepSelector:
         """The model fitted to the latest examples, including these.
