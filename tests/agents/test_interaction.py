@@ -80,7 +80,8 @@ def test_calls_come_one_after_the_other_and_the_scorer_returns_the_outcome(made:
     assert said(interaction, second) == ["2?", "a", "again?"]
     assert (interaction.pending(last), interaction.ending(last)) == ((), Ending.FINISHED)
     assert interaction.outcome(last) == pytest.approx(1 / 3)  # 4 letters where 2 were right
-    assert interaction.metrics(last) == {"success": 1.0, "raised": 0.0, "calls": 2.0, "replies_kept": 1.0}
+    told = {"success": 1.0, "raised": 0.0, "calls": 2.0, "refused": 0.0, "conversations": 1.0, "replies_kept": 1.0}
+    assert interaction.metrics(last) == told
 
 
 def test_a_state_is_a_value_that_is_written_and_read(made: Made) -> None:
@@ -247,7 +248,6 @@ WRONG = {
     "raise first": "must not raise before its first call, got LookupError: there is no database",
     "crash": "must end by itself, got exit code 7; it printed last: about to crash",
     "endless": "must go on within 1.5 seconds of a reply",
-    "refused": "n of a call must be 1, got 2; call several times.",
     "bad scorer": "must have a score, got ZeroDivisionError: by the scorer",
     "text": "must have a score, got ValueError: a scorer must return a finite number, got 'text'",
 }

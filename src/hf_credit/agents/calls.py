@@ -5,43 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, NotRequired, TypedDict
 
+from hf_credit.agents.white_lists import RefusedCallError
 from hf_credit.boundary import Range, encodable, read
 from hf_credit.rollouts.chat import joined_parts
 from hf_credit.rollouts.special_tokens import plain_role
 from hf_credit.safe_io import parse_json
-
-REFUSED = {
-    "previous_response_id": "send the whole conversation with each call",
-    "conversation": "send the whole conversation with each call",
-    "logit_bias": "leave it out",
-}
-"""Parameters that training does not support, each with a remedy."""
-
-WITHOUT_EFFECT = ("tool_choice", "temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty", "seed")
-"""Parameters that are accepted and ignored: training determines how replies are sampled."""
-
-
-class RefusedCallError(ValueError):
-    """A call that training does not support, with a reason in one sentence."""
-
-
-class _Format(TypedDict):
-    type: NotRequired[str]
-
-
-class _Text(TypedDict):
-    format: NotRequired[_Format | None]
-
-
-class _Body(TypedDict):
-    """The fields of a call that are read in any dialect."""
-
-    response_format: NotRequired[_Format | None]
-    text: NotRequired[_Text | None]
-    output_format: NotRequired[_Format | None]
-    stream: NotRequired[bool | None]
 
 
 class _Function(TypedDict):
@@ -71,57 +42,37 @@ class _Call(TypedDict):
     model: NotRequired[str | None]
     messages: Annotated[list[dict[str, Any]], Range(1)]
     tools: NotRequired[list[dict[str, Any]] | None]
-    max_tokens: NotRequired[int | None]
-    max_completion_tokens: NotRequired[int | None]
+    max_tokens: NotRequired[Annotated[int, Range(1)] | None]
+    max_completion_tokens: NotRequired[Annotated[int, Range(1)] | None]
     stop: NotRequired[str | list[str] | None]
-
-
-def refuse(body: Mapping[str, Any]) -> None:
-    """Refuses a call with unsupported parameters, before its translation.
-
-    Args:
-        body: of the call, in any dialect.
-
-    Raises:
-        RefusedCallError: a parameter is not supported.
-    """
-    known: _Body = _shaped(_Body, body, "a call")
-    for name, remedy in REFUSED.items():
-        if body.get(name):
-            raise RefusedCallError(f"a call must not have {name}, got {str(body[name])[:100]!r}; {remedy}.")
-    if body.get("n") not in (None, 1):
-        raise RefusedCallError(f"n of a call must be 1, got {body['n']!r}; call several times.")
-    text = (known.get("text") or {}).get("format")
-    for form in (known.get("response_format"), text, known.get("output_format")):
-        if form and form.get("type") != "text":
-            raise RefusedCallError(
-                f"the format of a reply must be text, got {form.get('type')!r}; ask for JSON in the prompt."
-            )
+    logprobs: NotRequired[bool | None]
+    most_calls: NotRequired[int | None]
 
 
 def canonical_call(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a call as plain values: `model`, `messages`, `tools`, `max_tokens` and `stop`.
+    """Returns a call as plain values: `model`, `messages`, `tools`, `max_tokens`, `stop`, `logprobs` and `most_calls`.
 
     Args:
-        request: of chat completions.
+        request: of chat completions, with the most tool calls to read as `most_calls`; no limit if `None`.
 
     Raises:
         RefusedCallError: it has no messages, a field is of another type, or a part of a message is not text.
     """
     call: _Call = _shaped(_Call, request, "a call")
     stop = call.get("stop") or []
-    most = call.get("max_completion_tokens") or call.get("max_tokens")
     return {
         "model": call.get("model") or "",
         "messages": canonical_messages(call["messages"]),
         "tools": [_tool(one) for one in call.get("tools") or []],
-        "max_tokens": most if most is not None and most > 0 else None,
+        "max_tokens": call.get("max_completion_tokens") or call.get("max_tokens"),
         "stop": [stop] if isinstance(stop, str) else stop,
+        "logprobs": bool(call.get("logprobs")),
+        "most_calls": call.get("most_calls"),
     }
 
 
 def canonical_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns messages in canonical form: without ids, arguments of tool calls as JSON values, parts of text joined,
+    """Returns messages in canonical form: without ids, arguments of tool calls by name, parts of text joined,
     null as empty text, and consecutive messages of an assistant as one.
 
     Raises:
@@ -152,20 +103,14 @@ def assistant_message(content: str, calls: Sequence[Sequence[str]]) -> dict[str,
     """Returns a reply as one of `canonical_messages`."""
     message: dict[str, Any] = {"role": "assistant", "content": content}
     if calls:
-        message["tool_calls"] = [{"name": name, "arguments": _value(arguments)} for name, arguments in calls]
+        message["tool_calls"] = [{"name": name, "arguments": arguments_of(written)} for name, written in calls]
     return message
 
 
 def shown_message(message: Mapping[str, Any]) -> dict[str, Any]:
     """Returns one of `canonical_messages` in the form of chat templates."""
-    if "tool_calls" not in message:
-        return dict(message)
-    calls = [
-        # Templates iterate over arguments by name, and fail at others.
-        call if isinstance(call["arguments"], Mapping) else {**call, "arguments": {"arguments": call["arguments"]}}
-        for call in message["tool_calls"]
-    ]
-    return {**message, "tool_calls": [{"type": "function", "function": call} for call in calls]}
+    calls = [{"type": "function", "function": call} for call in message.get("tool_calls", ())]
+    return {**message, "tool_calls": calls} if calls else dict(message)
 
 
 def digest(value: Any) -> str:
@@ -206,17 +151,18 @@ def _tool(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tool_call(function: _Function) -> dict[str, Any]:
-    return {"name": function["name"], "arguments": _value(function.get("arguments"))}
+    return {"name": function["name"], "arguments": arguments_of(function.get("arguments"))}
 
 
-def _value(arguments: Any) -> Any:
-    """Returns arguments as a JSON value, or unchanged if they are not JSON; none as an empty object."""
-    if isinstance(arguments, str) and arguments:
-        try:
-            arguments = encodable(parse_json(arguments, broken_text=True, finite=True))
-        except ValueError:
-            return arguments
-    return {} if arguments in (None, "") else arguments
+def arguments_of(written: Any) -> Mapping[str, Any]:
+    """Returns arguments by name, as templates and Anthropic's dialect have them: none as an empty object, and others
+    as its field `arguments`."""
+    if isinstance(written, str) and written:
+        with suppress(ValueError):
+            written = encodable(parse_json(written, broken_text=True, finite=True))
+    if written in (None, ""):
+        return {}
+    return written if isinstance(written, Mapping) else {"arguments": written}
 
 
 def _shaped(kind: Any, value: Any, sender: str) -> Any:
@@ -228,3 +174,8 @@ def _shaped(kind: Any, value: Any, sender: str) -> Any:
 
 Canonical = Callable[[dict[str, Any]], Any]
 """Returns the part of a call that is compared when a run is restored."""
+
+
+def estimated_tokens(text: str) -> int:
+    """Returns about the number of tokens of a text, where no tokenizer is known."""
+    return max(1, len(text) // 4)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import copy
 import logging
 import os
-import re
 import resource
 import secrets
 import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
@@ -25,19 +24,19 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from hf_credit.agents.calls import WITHOUT_EFFECT, RefusedCallError, canonical_call, refuse
+from hf_credit.agents.calls import canonical_call, estimated_tokens, shown_message, written
+from hf_credit.agents.dialects import CREATED, ChatCompletions, completion, dialect_of, read_call
+from hf_credit.agents.program import DEFAULT_ROLE
+from hf_credit.agents.white_lists import RefusedCallError
 from hf_credit.boundary import Worth, encodable, read
-from hf_credit.extras import how_to_install
+from hf_credit.rollouts.chat import Chat
+from hf_credit.rollouts.failures import in_one_line
 from hf_credit.safe_io import parse_json
 
 logger = logging.getLogger(__name__)
 
 _MOST_BYTES = 64 * 2**20  # of a call: more than any context
-_CHAT = "/chat/completions"
-_CREATED = 0  # seconds since 1970: a reply has no time, or no run would repeat
-_RANDOM_ID = re.compile(r"([a-z]+)_(?:chatcmpl-)?[0-9a-f]{24,}")
-_NO_RUN = "a call needs the key of a live run"
-_IDS = ("id", "item_id", "call_id", "response_id")
+_NO_KEY = RefusedCallError("a call needs the key of a live run", status=401, code="invalid_api_key")
 _SILENT_SECONDS = 10  # that a connection may wait before and between its requests
 
 
@@ -73,48 +72,38 @@ class Call:
     retry: bool = False
     ignored: int = 0
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop, repr=False)
-    _reply: asyncio.Future[tuple[dict[str, Any], str] | None] = field(init=False, repr=False)
+    _reply: asyncio.Future[tuple[Mapping[str, Any], str] | None] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._reply = self._loop.create_future()
 
-    def answer(self, message: dict[str, Any], finish: str, place: str) -> None:
+    def answer(self, record: Mapping[str, Any], place: str) -> None:
         """Replies; safe in any thread, and without effect if the call has a reply or its caller has ended.
 
         Args:
-            message: of the assistant, in the form of chat completions.
-            finish: the reason of its end: `"stop"`, `"length"` or `"tool_calls"`.
-            place: in the run, for ids.
+            record: of the reply, as in `hf_credit.agents.states.Answered`.
+            place: of the reply in the run, for ids.
         """
-        choice = {"index": 0, "message": message, "finish_reason": finish, "logprobs": None}
-        usage = dict.fromkeys(("prompt_tokens", "completion_tokens", "total_tokens"), 0)
-        reply = {
-            "id": f"chatcmpl-{place}",
-            "object": "chat.completion",
-            "created": _CREATED,
-            "model": self.asked["model"],
-            "choices": [encodable(choice)],
-            "usage": usage,
-        }
         with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._set, (reply, place))
+            self._loop.call_soon_threadsafe(self._set, (record, place))
 
     def drop(self) -> None:
         """Ends the wait without a reply; safe in any thread."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._set, None)
 
-    async def reply(self) -> tuple[dict[str, Any], str] | None:
-        """Returns the reply as a chat completion, and its place in the run; `None` if the run ends without."""
+    async def reply(self) -> tuple[Mapping[str, Any], str] | None:
+        """Returns the record of the reply, and its place in the run; `None` if the run ends without."""
         return await self._reply
 
-    def _set(self, reply: tuple[dict[str, Any], str] | None) -> None:
+    def _set(self, reply: tuple[Mapping[str, Any], str] | None) -> None:
         if not self._reply.done():
             self._reply.set_result(reply)
 
 
 OnEvent = Callable[[str, Any], None]
-"""Receives the events of a run: `"call"` with a `Call`, `"refused"` with a sentence, `"reward"` with a number."""
+"""Receives the events of a run: `"call"` with a `Call`; `"reward"` with a number; with a sentence, `"refused"` for a
+call, after which the program may go on, and `"failed"`, after which the run has no outcome."""
 
 
 class Endpoint:
@@ -128,6 +117,8 @@ class Endpoint:
         self._roles = roles
         self._runs: dict[str, tuple[OnEvent, set[Call]]] = {}  # with waiting calls
         self._rewarded: dict[str, OnEvent] = {}
+        self._chat: tuple[Any, int | None] = (None, None)
+        self._counting: tuple[Any, Any] = (None, None)  # a chat, and its copy for this thread
         # The explicit protocol lets asyncio set TCP_NODELAY, which saves 40 ms a call.
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.bind(("127.0.0.1", 0))
@@ -135,8 +126,9 @@ class Endpoint:
         self.base_url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
         routes = [
             Route("/v1/reward", self._paid, methods=["POST"]),
-            Route("/v1/models", self._models, methods=["GET"]),
-            Route("/{path:path}", self._called, methods=["POST"]),
+            Route("/v1/models", self._models),
+            Route("/v1/models/{name:path}", self._models),
+            Route("/{path:path}", self._called, methods=["GET", "POST", "PUT", "PATCH", "DELETE"]),
         ]
         config = uvicorn.Config(
             Starlette(routes=routes),
@@ -176,41 +168,68 @@ class Endpoint:
         """Stops the server."""
         self._finalizer()
 
+    def count_with(self, chat: Chat, most: int | None) -> None:
+        """Sets what counts tokens, and the most tokens of a context, which models show."""
+        self._chat = chat, most
+
     async def _paid(self, request: Request) -> Response:
         on_event = self._rewarded.get(_key(request))
         if on_event is None:
-            return _refusal(401, "a reward needs the reward key of a live run")
+            return _refusal(
+                ChatCompletions(), RefusedCallError("a reward needs the reward key of a live run", None, 401)
+            )
         try:
             paid: _Reward = read(_Reward, await _body(request), "the body of a reward")
         except ValueError as error:
-            return _refused(on_event, str(error))
+            on_event("failed", str(error))
+            return _refusal(ChatCompletions(), error)
         on_event("reward", float(paid["value"]))
         return JSONResponse({})
 
     async def _models(self, request: Request) -> Response:
+        dialect = dialect_of(request.url.path, request.headers)
         if _key(request) not in self._runs:
-            return _refusal(401, _NO_RUN)
-        return JSONResponse({"object": "list", "data": [{"id": name, "object": "model"} for name in self._roles]})
+            return _refusal(dialect, _NO_KEY)
+        about = {
+            "object": "model",
+            "type": "model",
+            "created": CREATED,
+            "created_at": "1970-01-01T00:00:00Z",
+            "owned_by": "hf-credit",
+            "max_model_len": self._chat[1],
+        }
+        known = {name: {"id": name, "display_name": name, **about} for name in self._roles or (DEFAULT_ROLE,)}
+        name = request.path_params.get("name")
+        if name is not None:
+            return JSONResponse(known[name]) if name in known else _refusal(dialect, _no_model(name, known))
+        ends = dict(zip(("first_id", "last_id"), (*known, *known)[:: len(known)], strict=False))
+        return JSONResponse({"object": "list", "data": [*known.values()], "has_more": False, **ends})
 
     async def _called(self, request: Request) -> Response:
-        key = _key(request)
+        key, path = _key(request), request.url.path
+        dialect = dialect_of(path, request.headers)
         if key not in self._runs:
-            return _refusal(401, _NO_RUN)
+            return _refusal(dialect, _NO_KEY)
         on_event, waiting = self._runs[key]
         try:
-            body = await _body(request)
-            refuse(body)
-            dialect = _dialect(request.url.path, dict(request.headers), body)
-            asked = canonical_call(dialect.request(body))
-            if self._roles and asked["model"] not in self._roles:
+            counts = path.endswith("/messages/count_tokens")
+            if request.method != "POST" or not (counts or path.endswith(dialect.path)):
                 raise RefusedCallError(
-                    f"the model of a call must be one of the roles {', '.join(self._roles)}, got {asked['model']!r}; "
-                    "declare it with roles=, or call one of these."
+                    f"a call must be one of chat completions, responses or messages, got {request.method} "
+                    f"{path[:100]!r}; call one.",
+                    status=404,
                 )
+            body = await _body(request)
+            form, ignored = read_call(dialect, body)
+            asked = canonical_call(form)
+            if self._roles and asked["model"] not in self._roles:
+                raise _no_model(asked["model"], self._roles)
+            if counts:
+                return JSONResponse({"input_tokens": self._count(asked)})
         except ValueError as error:
-            return _refused(on_event, str(error))
-        retry = request.headers.get("x-stainless-retry-count", "0") != "0"
-        call = Call(asked, retry, sum(name in body for name in WITHOUT_EFFECT))
+            on_event("refused", str(error))
+            return _refusal(dialect, error)
+        call = Call(asked, request.headers.get("x-stainless-retry-count", "0") != "0", ignored)
         waiting.add(call)
         if key not in self._runs:  # the run has ended meanwhile
             call.drop()
@@ -220,93 +239,34 @@ class Endpoint:
         finally:
             waiting.discard(call)
         if reply is None:
-            return _refusal(401, _NO_RUN)
+            return _refusal(dialect, _NO_KEY)
+        record, place = reply
+        if "too_long" in record:
+            return _refusal(dialect, dialect.too_long(*record["too_long"]))
         try:
-            return await dialect.response(reply[0], body, reply[1])
+            said = dialect.reply(completion(record, place, asked["model"]), body)
+            if body.get("stream"):
+                return Response(dialect.stream(said, body), media_type="text/event-stream")
+            return JSONResponse(said)
         except Exception as error:  # ours, so that it is no failure of the policy
             logger.exception("The endpoint of programs failed.")
-            on_event("refused", f"a reply must have the form of the call's API, got {type(error).__name__}: {error}")
-            return _refusal(500, "the reply could not be written")
+            on_event("failed", f"a reply must have the form of the call's API, got {type(error).__name__}: {error}")
+            return _refusal(dialect, RefusedCallError("the reply could not be written", status=500))
 
-
-class _ChatCompletions:
-    """The dialect of the replies themselves."""
-
-    def request(self, body: dict[str, Any]) -> dict[str, Any]:
-        return body
-
-    async def response(self, reply: dict[str, Any], body: dict[str, Any], place: str) -> Response:
-        if not body.get("stream"):
-            return JSONResponse(reply)
-        (choice,) = reply["choices"]
-        calls = [{"index": number, **call} for number, call in enumerate(choice["message"].get("tool_calls") or [])]
-        delta = {**choice["message"], **({"tool_calls": calls} if calls else {})}
-        chunk = {
-            **reply,
-            "object": "chat.completion.chunk",
-            "choices": [{"index": 0, "delta": delta, "finish_reason": choice["finish_reason"]}],
-        }
-        return Response(f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n", media_type="text/event-stream")
-
-
-class _Translated:
-    """Another dialect, translated by OpenEnv."""
-
-    def __init__(self, path: str, headers: dict[str, str], body: dict[str, Any]) -> None:
+    def _count(self, asked: Mapping[str, Any]) -> int:
+        """Returns the number of tokens of a call's context."""
+        messages = [shown_message(message) for message in asked["messages"]]
+        chat, _ = self._chat
+        if chat is None:
+            return estimated_tokens(written(messages))
+        if self._counting[0] is not chat:  # tokenizers are for one thread at a time
+            self._counting = chat, Chat(copy.deepcopy(chat.tokenizer), chat.template_kwargs)
         try:
-            from openenv.core.harness.capture import sse
-            from openenv.core.harness.capture.detection import APIType, detect
-            from openenv.core.harness.capture.dialects import TransformManager
-        except ImportError as error:
+            return len(self._counting[1].context(messages, tools=asked["tools"]))
+        except Exception as error:  # the template may raise anything
             raise RefusedCallError(
-                f"a call other than chat completions needs the package openenv, got {error}; run "
-                f"{how_to_install('agents')}, or call chat completions."
+                f"messages of a call must fit the chat template, got {in_one_line(error)}"
             ) from None
-        self._kind, self._replay = detect(path, headers, body), sse.replay
-        known = {APIType.OPENAI_RESPONSES: "/responses", APIType.ANTHROPIC: "/messages"}
-        if self._kind not in known or not path.endswith(known[self._kind]):
-            raise RefusedCallError(
-                f"a call must be one of chat completions, responses or messages, got {path[:100]!r}; call one."
-            )
-        self._transformer = TransformManager().get(self._kind)
-
-    def request(self, body: dict[str, Any]) -> dict[str, Any]:
-        try:
-            return dict(self._transformer.transform_request(body))
-        except Exception as error:  # a malformed body may raise anything
-            raise RefusedCallError(f"a call must follow its API, got {str(error)[:200]}; correct it.") from None
-
-    async def response(self, reply: dict[str, Any], body: dict[str, Any], place: str) -> Response:
-        ids: dict[str, str] = {}
-        if not body.get("stream"):
-            made = self._transformer.transform_response(reply, body)
-            return JSONResponse(_settled(made, place, ids))
-        text = "".join([part async for part in self._replay(self._kind, self._transformer, reply, body)])
-        lines = [
-            f"data: {json.dumps(_settled(json.loads(line[6:]), place, ids))}" if line.startswith("data: {") else line
-            for line in text.split("\n")
-        ]
-        return Response("\n".join(lines), media_type="text/event-stream")
-
-
-def _dialect(path: str, headers: dict[str, str], body: dict[str, Any]) -> _ChatCompletions | _Translated:
-    # Chat completions need no translation; OpenEnv takes seconds to import.
-    return _ChatCompletions() if path.endswith(_CHAT) else _Translated(path, headers, body)
-
-
-def _settled(value: Any, place: str, ids: dict[str, str]) -> Any:
-    """Returns a reply without random ids and times: some programs write ids into their prompts."""
-    if isinstance(value, list):
-        return [_settled(one, place, ids) for one in value]
-    if not isinstance(value, dict):
-        return value
-    settled: dict[str, Any] = {}
-    for key, one in value.items():
-        if key in _IDS and isinstance(one, str) and (random := _RANDOM_ID.fullmatch(one)):
-            settled[key] = ids.setdefault(one, f"{random[1]}_{place}_{len(ids)}")
-        else:
-            settled[key] = _CREATED if key == "created_at" else _settled(one, place, ids)
-    return settled
 
 
 async def _body(request: Request) -> Any:
@@ -325,22 +285,24 @@ async def _body(request: Request) -> Any:
     return encodable(body)
 
 
-def _refused(on_event: OnEvent, sentence: str) -> Response:
-    """Refuses a call or a reward, and tells the run. The connection ends: its body may not have been read."""
-    on_event("refused", sentence)
-    response = _refusal(400, sentence)
-    response.headers["Connection"] = "close"
-    return response
-
-
 def _key(request: Request) -> str:
     return request.headers.get("x-api-key") or request.headers.get("authorization", "").removeprefix("Bearer ")
 
 
-def _refusal(status: int, sentence: str) -> Response:
-    """Returns an error in the form of both OpenAI's and Anthropic's SDKs."""
-    error: Mapping[str, Any] = {"type": "invalid_request_error", "message": sentence, "param": None, "code": None}
-    return JSONResponse({"type": "error", "error": error}, status)
+def _no_model(name: str, roles: Iterable[str]) -> RefusedCallError:
+    return RefusedCallError(
+        f"the model of a call must be one of the roles {', '.join(roles)}, got {name[:100]!r}; call one of these, or "
+        "declare it with roles=.",
+        param="model",
+        status=404,
+        code="model_not_found",
+    )
+
+
+def _refusal(dialect: ChatCompletions, error: ValueError) -> Response:
+    """Returns an error. A connection whose request may not have been read ends."""
+    error = error if isinstance(error, RefusedCallError) else RefusedCallError(str(error))
+    return JSONResponse(dialect.error(error), error.status, {"Connection": "close"})
 
 
 def _stopped(owner: int, server: uvicorn.Server, thread: threading.Thread, listener: socket.socket) -> None:

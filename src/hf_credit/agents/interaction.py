@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
-from hf_credit.agents.calls import shown_message, written
+from hf_credit.agents.calls import estimated_tokens, shown_message, written
 from hf_credit.agents.program import DEFAULT_ROLE, SETTINGS, Settings
 from hf_credit.agents.runs import TO_REPEAT, RunError, Runs, Step
 from hf_credit.agents.states import AgentState, Answered, Waiting, asking, with_replies
@@ -23,6 +23,7 @@ from hf_credit.oracles import Oracle
 from hf_credit.registry import find, plain
 from hf_credit.replies import read_reply
 from hf_credit.rollouts.capabilities import advance_or_error, cannot_leave_out, start_or_error
+from hf_credit.rollouts.chat import Chat
 from hf_credit.rollouts.episode import Ending
 from hf_credit.rollouts.interaction import Interaction, Reply, Request, readable_state
 from hf_credit.safe_io import parse_json
@@ -154,7 +155,7 @@ class AgentInteraction(Interaction[AgentState]):
 
     def costs(self) -> Mapping[str, float]:
         """Returns the costs so far: `runs` started, `replies`, `forced_replies` to restore states, `lost` runs, those
-        that `diverged`, `ignored_settings` of calls, and `tool_seconds` of programs."""
+        that `diverged`, `refused_calls`, `ignored_settings` of calls, and `tool_seconds` of programs."""
         return dict(self._costs)
 
     @cached_property
@@ -200,16 +201,40 @@ class AgentInteraction(Interaction[AgentState]):
         return state.reward
 
     def ending(self, state: AgentState) -> Ending:
+        if state.status == "raised" and state.answered and "too_long" in json.loads(state.answered[-1].reply):
+            return Ending.TRUNCATED
         return Ending.TURN_LIMIT if state.status == "stopped" else Ending.FINISHED
 
+    def count_with(self, chat: Chat, most: int | None) -> None:
+        """Sets what counts tokens for programs, and the most tokens of a context, which models show."""
+        self._alive().endpoint.count_with(chat, most)
+
+    def too_long(self, state: AgentState, tokens: Mapping[str, int], most: int) -> AgentState:
+        """Returns the state after these calls got the error of a context that is too long."""
+        return self._stepped(
+            state,
+            tuple(
+                Answered(call=one.call, reply=written({"too_long": [tokens[one.event], most]}))
+                for one in state.waiting
+                if one.event in tokens
+            ),
+        )
+
     def metrics(self, state: AgentState) -> Mapping[str, float]:
-        """Returns `success`, whether the outcome is above 0; `raised`, whether an exception ended it; `calls`; and
-        `replies_kept`, the fraction of returned replies that are unchanged, if any returned."""
+        """Returns the metrics of an episode.
+
+        They are `success`, whether the outcome is above 0; `raised`, whether an exception ended it; `calls`;
+        `refused`, the number of refused calls; `conversations`, each at least a row of training: a system prompt that
+        changes at every call begins one at every call; and `replies_kept`, the fraction of returned replies that are
+        unchanged, if any returned.
+        """
         kept, of = state.kept
         return {
             "success": float(state.worth > 0),
             "raised": float(state.status == "raised"),
             "calls": float(len(state.answered)),
+            "refused": float(state.refused),
+            "conversations": float(len(state.conversations)),
             **({"replies_kept": kept / of} if of else {}),
         }
 
@@ -312,6 +337,7 @@ class AgentInteraction(Interaction[AgentState]):
     def _after(self, session: Session, state: AgentState, step: Step) -> AgentState:
         """Returns the state after a step, and gives its session back."""
         live = self._alive()
+        state = dataclasses.replace(state, refused=state.refused + step.refused)
         if step.calls and len(state.answered) < self.settings.max_calls:
             after = asking(dataclasses.replace(state, reward=step.reward), step.calls, bool(self.settings.roles))
             live.sessions.give(session, after.past)
@@ -325,6 +351,8 @@ class AgentInteraction(Interaction[AgentState]):
             return dataclasses.replace(state, reward=step.reward, status="stopped", worth=self.settings.failure)
         if not state.answered and not state.without:
             raise RunError(f"a program must not raise before its first call, got {step.raised}\n{step.traceback}")
+        if step.refused:
+            raise RunError(f"a program must catch the error of a refused call, got {step.raised}: {step.refusal}")
         self._show(step)
         return dataclasses.replace(state, reward=step.reward, status="raised", worth=self.settings.failure)
 
@@ -358,6 +386,7 @@ class AgentInteraction(Interaction[AgentState]):
             tools=asked["tools"],
             max_tokens=asked["max_tokens"],
             rendered=self.settings.history == "rendered",
+            logprobs=asked["logprobs"],
         )
 
 
@@ -366,7 +395,10 @@ def agent_task(agent: Any, sessions: int = 64, **settings: Any) -> AgentInteract
     return AgentInteraction(agent, sessions, **settings)
 
 
-_COSTS = ("runs", "replies", "forced_replies", "lost", "diverged", "ignored_settings", "tool_seconds")
+_COSTS = (
+    *("runs", "replies", "forced_replies", "lost", "diverged", "refused_calls", "ignored_settings"),
+    "tool_seconds",
+)
 
 
 def _named(agent: Any) -> str | list[str]:
@@ -381,12 +413,29 @@ def _named(agent: Any) -> str | list[str]:
 
 
 def _recorded(asked: Mapping[str, Any], reply: str) -> dict[str, Any]:
-    """Returns the record of a reply: its text, and the parts for the program."""
+    """Returns the record of a reply, as in `Answered`. A text that was not sampled has the probability 1, and an
+    estimated number of tokens."""
     if not isinstance(reply, Reply):
         said = read_reply(reply, asked["tools"])
         content, calls = (said.content, said.written_calls) if asked["tools"] else (said.spoken, ())
         reply = Reply(reply, content=content, calls=calls)
-    content = reply.content
-    for stop in asked["stop"]:
-        content = content.partition(stop)[0] if stop else content
-    return {"text": str(reply), "content": content, "calls": [list(one) for one in reply.calls], "ended": reply.ended}
+        reply.logprobs, reply.context = ((content, 0.0),), estimated_tokens(written(asked["messages"]))
+    content, calls, found = reply.content, reply.calls[: asked["most_calls"]], None
+    if asked["most_calls"] == 0:
+        content = read_reply(str(reply)).spoken
+    for stop in filter(None, asked["stop"]):
+        content, cut, _ = content.partition(stop)
+        found = cut or found
+    if asked["logprobs"] and not reply.logprobs and reply.ids:
+        raise ValueError(
+            "log-probabilities of a call need a sampler that reports them, got one that does not; leave logprobs out."
+        )
+    return {
+        "text": str(reply),
+        "content": content,
+        "calls": [list(one) for one in calls],
+        "ended": reply.ended,
+        "stop": found,
+        "tokens": [reply.context, len(reply.ids) or estimated_tokens(reply)],
+        **({"logprobs": reply.logprobs} if asked["logprobs"] else {}),
+    }

@@ -65,6 +65,8 @@ class Step:
     Attributes:
         calls: its next calls with their digests, in an order that does not depend on time; none if it has ended.
         reward: of the replies before.
+        refused: the number of refused calls since.
+        refusal: of the last of them, in one sentence.
         outcome: of the run, `None` if it has not ended or has raised.
         raised: the exception, in one line.
         traceback: of the exception.
@@ -72,6 +74,8 @@ class Step:
 
     calls: tuple[tuple[str, dict[str, Any]], ...] = ()
     reward: float = 0.0
+    refused: int = 0
+    refusal: str = ""
     outcome: float | None = None
     raised: str = ""
     traceback: str = ""
@@ -182,6 +186,7 @@ class LiveRun:
     _without: Collection[str] = ()
     _silent: int = 0
     _folders: tuple[str, str] = _SHOWN_FOLDERS
+    _refusals: tuple[int, str] = (0, "")  # since the last step, and the last one
 
     def begin(self, task: str, seed: int, without: Collection[str]) -> None:
         """Starts a run, and ends the one before.
@@ -193,6 +198,7 @@ class LiveRun:
         """
         self.close()
         self._without, self._silent, self._waiting, self._replied = without, 0, [], {}
+        self._refusals = 0, ""
         events = self._events = queue.SimpleQueue()
         self._host, own = self.runs.alive(), secrets.token_hex(8)
         self._folders = self._host.folder.path.name[-len(own) :], own
@@ -231,7 +237,7 @@ class LiveRun:
         self._reply(self._waiting.pop(at)[1], answered, place)
 
     def _reply(self, made: Call, answered: Answered, place: int) -> None:
-        _reply_to(made, json.loads(_renamed(answered.reply, _SHOWN_FOLDERS, self._folders)), str(place))
+        made.answer(json.loads(_renamed(answered.reply, _SHOWN_FOLDERS, self._folders)), str(place))
 
     def stands(self, calls: Collection[str]) -> bool:
         """Returns whether it still waits for replies to these calls, and no time-out of its own has ended it."""
@@ -240,9 +246,12 @@ class LiveRun:
                 kind, value = self._events.get_nowait()
             except queue.Empty:
                 break
-            if kind != "call":
+            if kind == "refused":
+                self._refused(value)
+            elif kind == "call":
+                self._take(value)
+            else:
                 return False
-            self._take(value)
         return not Counter(calls) - Counter(call for call, _ in self._waiting)
 
     def step(self) -> Step:
@@ -250,7 +259,7 @@ class LiveRun:
 
         Raises:
             TimeoutError: it takes too long.
-            RunError: a call is refused, the run crashed, or its scorer failed.
+            RunError: the run crashed, or its scorer failed.
             HostDiedError: the host died, for a reason outside of the run.
         """
         settings, began, reward = self.runs.settings, time.monotonic(), 0.0
@@ -276,7 +285,7 @@ class LiveRun:
         finally:
             self.runs.count("tool_seconds", time.monotonic() - began)
         calls = sorted(((call, waiting.asked) for call, waiting in self._waiting), key=lambda one: one[0])
-        return Step(calls=tuple(calls), reward=reward)
+        return Step(calls=tuple(calls), reward=reward, **self._refused())
 
     def restore(self, state: AgentState) -> None:
         """Answers the calls of a new run as before, until the run waits for the same replies.
@@ -334,21 +343,32 @@ class LiveRun:
         )
 
     def _next(self, seconds: float) -> tuple[str, Any]:
-        try:
-            kind, value = self._events.get(timeout=max(seconds, 0.0))
-        except queue.Empty:
-            return "nothing", None
-        if kind == "refused":
-            raise RunError(value)
-        return kind, value
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                kind, value = self._events.get(timeout=max(deadline - time.monotonic(), 0.0))
+            except queue.Empty:
+                return "nothing", None
+            if kind == "failed":
+                raise RunError(value)
+            if kind != "refused":
+                return kind, value
+            self._refused(value)
+
+    def _refused(self, sentence: str = "") -> dict[str, Any]:
+        """Counts the refusal of a call, or returns those since the last step."""
+        (count, last), self._refusals = self._refusals, (0, "")
+        if sentence:
+            self._refusals = count + 1, sentence
+            self.runs.count("refused_calls", 1)
+        return {"refused": count, "refusal": last}
 
     def _take(self, made: Call) -> bool:
         """Takes a call; returns whether it waits, unlike a call of a removed role or a retry."""
         self.runs.count("ignored_settings", made.ignored)
         made.asked = json.loads(_renamed(json.dumps(made.asked), self._folders, _SHOWN_FOLDERS))
         if made.asked["model"] in self._without:
-            nothing = {"content": "", "calls": [], "ended": True}
-            _reply_to(made, nothing, f"silent_{self._silent}")
+            made.answer({"content": "", "calls": [], "ended": True}, f"silent_{self._silent}")
             self._silent += 1
             return False
         call = digest(self.runs.compared(made.asked))
@@ -375,8 +395,9 @@ class LiveRun:
         if "unscored" in result:
             raise RunError(f"a run must have a score, got {result['unscored']}\n{result['traceback']}")
         if "raised" in result:
-            return Step(reward=reward, raised=result["raised"], traceback=result["traceback"])
-        return Step(reward=reward, outcome=read(Worth, result["outcome"], "the outcome of a run"))
+            return Step(reward=reward, raised=result["raised"], traceback=result["traceback"], **self._refused())
+        outcome = read(Worth, result["outcome"], "the outcome of a run")
+        return Step(reward=reward, outcome=outcome, **self._refused())
 
 
 def _renamed(text: str, before: Sequence[str], after: Sequence[str]) -> str:
@@ -390,15 +411,3 @@ def _compared(canonical: str | None) -> Canonical:
         return lambda asked: asked
     function = find("canonical", {}, canonical)
     return lambda asked: function(json.loads(json.dumps(asked)))
-
-
-def _reply_to(call: Call, reply: Mapping[str, Any], place: str) -> None:
-    """Sends a recorded reply to a call."""
-    content, calls = reply["content"], reply["calls"]
-    finish = "tool_calls" if calls else "stop" if reply["ended"] else "length"
-    made = [
-        {"id": f"call_{place}_{at}", "type": "function", "function": {"name": name, "arguments": arguments}}
-        for at, (name, arguments) in enumerate(calls)
-    ]
-    message: dict[str, Any] = {"role": "assistant", "content": None if calls and not content else content}
-    call.answer({**message, **({"tool_calls": made} if made else {})}, finish, place)

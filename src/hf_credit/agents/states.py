@@ -18,7 +18,9 @@ class Answered:
 
     Attributes:
         call: the digest of its compared part.
-        reply: the reply as JSON: its `text`, its `content` and `calls`, and whether it `ended`.
+        reply: the reply as JSON: its `text`, its `content` and `calls`, whether it `ended`, the text that `stop`s it,
+            its numbers of `tokens`, those of the context first, and `logprobs`, if the call asks for them. Or
+            `too_long`, the number of tokens of the call's context and the most, which the call got as an error.
     """
 
     call: str
@@ -71,6 +73,7 @@ class AgentState:
         waiting: calls without a reply; none at the end.
         conversations: so far.
         kept: the number of replies that returned unchanged in later calls, and of all that returned.
+        refused: the number of refused calls, without those whose context was too long.
         status: `"active"`, or the end: `"finished"`, `"raised"`, or `"stopped"` for too many calls.
         worth: the outcome.
         reward: of the last replies.
@@ -83,6 +86,7 @@ class AgentState:
     waiting: tuple[Waiting, ...] = ()
     conversations: tuple[Conversation, ...] = ()
     kept: tuple[int, int] = (0, 0)
+    refused: int = 0
     status: Literal["active", "finished", "raised", "stopped"] = "active"
     worth: float = 0.0
     reward: float = 0.0
@@ -105,9 +109,13 @@ class AgentState:
 
 
 def with_replies(state: AgentState, answered: tuple[Answered, ...]) -> AgentState:
-    """Returns the state after replies to its waiting calls."""
+    """Returns the state after replies to waiting calls."""
     conversations = {one.event: one for one in state.conversations}
-    for place, one in enumerate(state.waiting, start=len(state.answered)):
+    waiting = list(state.waiting)
+    for place, reply in enumerate(answered, start=len(state.answered)):
+        one = waiting.pop([one.call for one in waiting].index(reply.call))
+        if "too_long" in json.loads(reply.reply):
+            continue
         messages = json.loads(one.asked)["messages"]
         conversations[one.event] = Conversation(
             event=one.event,

@@ -14,6 +14,8 @@ from hf_credit.rollouts.scripts import Script
 if TYPE_CHECKING:
     from datasets import Dataset
 
+    from hf_credit.rollouts.chat import Chat
+
 
 class Capability:
     """Optional members of an Interaction.
@@ -41,7 +43,7 @@ class Shown(Capability):
 
 
 class ReadsTokens(Capability):
-    """The form of replies.
+    """The form of replies and of contexts.
 
     Attributes:
         reads_tokens: whether `advance` receives each reply as a `hf_credit.rollouts.interaction.Reply`, with tokens
@@ -49,6 +51,18 @@ class ReadsTokens(Capability):
     """
 
     reads_tokens: bool = False
+
+    def count_with(self, chat: Chat, most: int | None) -> None:
+        """Receives, before episodes, what renders contexts, and the most tokens of one."""
+
+    def too_long(self, state: Any, tokens: Mapping[str, int], most: int) -> Any:
+        """Returns the state after requests with too long contexts were refused; `None` if the episode is truncated.
+
+        Args:
+            tokens: of the contexts that are too long, by event type.
+            most: the most tokens of a context.
+        """
+        return None
 
 
 class Learned(Capability):

@@ -304,20 +304,32 @@ class Chat:
     def _without_end(self, ids: tuple[int, ...]) -> tuple[int, ...]:
         return ids[:-1] if ids and ids[-1] in self._ends else ids
 
-    def reply(self, ids: Sequence[int], context: Sequence[int] = (), tools: Sequence[Mapping[str, Any]] = ()) -> Reply:
+    def reply(
+        self,
+        ids: Sequence[int],
+        context: Sequence[int] = (),
+        tools: Sequence[Mapping[str, Any]] = (),
+        logprobs: Sequence[float] | None = None,
+    ) -> Reply:
         """Returns a reply with its parts, which are read only if there are tools.
 
         Args:
             ids: the tokens of the reply.
             context: the tokens of its context.
             tools: the tools of the request.
+            logprobs: of the tokens, in nats, if the request asks for them.
         """
         (text,) = self.texts([ids], [context])
         ended = bool(ids) and ids[-1] in self._ends
-        if not tools:
-            return Reply(text, ids, ended, spoken(text))
-        said = read_tokens(self.tokenizer, text, ids, context, tools)
-        return Reply(text, ids, ended, said.content, said.written_calls)
+        if tools:
+            said = read_tokens(self.tokenizer, text, ids, context, tools)
+            reply = Reply(text, ids, ended, said.content, said.written_calls)
+        else:
+            reply = Reply(text, ids, ended, spoken(text))
+        reply.context = len(context)
+        if logprobs is not None:
+            reply.logprobs = tuple(zip(self.tokenizer.batch_decode([[one] for one in ids]), logprobs, strict=True))
+        return reply
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Returns the token ids of a text, none of which is special."""

@@ -220,7 +220,7 @@ class Engine(Generic[S]):
     def _set_interaction(self, interaction: Interaction[Any]) -> None:
         refuse_missing(self.generate, interaction.roles)
         self.interaction = interaction
-        self._reads_tokens = ReadsTokens(interaction).reads_tokens
+        self._read = ReadsTokens(interaction)
         self._batched, self._learned, self._metered = Batched(interaction), Learned(interaction), Metered(interaction)
 
     def rendered(self, template_kwargs: Mapping[str, Any]) -> Engine[S]:
@@ -238,6 +238,7 @@ class Engine(Generic[S]):
             SharedStateError: alternatives continue from a state that is not a value, or that one of them changed.
         """
         states = SharedStates(self.interaction)
+        self._read.count_with(self.chat, None if math.isinf(self.max_context_tokens) else int(self.max_context_tokens))
         walks = [self._walk(start, place) for place, start in enumerate(starts)]
         waiting, ready = deque(walks), list[_Walk[S]]()
         live = opened = 0
@@ -381,22 +382,41 @@ class Engine(Generic[S]):
         return None
 
     def _make_requests(self, walks: Sequence[_Walk[S]], arrivals: _Arrivals) -> None:
-        """Makes the next requests of walks; those with a context that is too long end."""
-        requests = [(walk, request) for walk in walks for request in walk.requests]
-        contexts = self._contexts(requests)
-        for (walk, _), context in zip(requests, contexts, strict=True):
-            if walk.episode is None and len(context) > self.max_context_tokens:
-                with self._errors_end(walk):
-                    self._end(walk, Ending.TRUNCATED)
+        """Makes the next requests of walks; those with a context that is too long end, or their task goes on."""
         to_sample: list[tuple[_Walk[S], int, Request]] = []
-        for (walk, request), context in zip(requests, contexts, strict=True):
-            if walk.episode is None:
-                walk.request_contexts.append(context)
-                walk.replies.append(walk.forced.pop(request.event, None))
-                if walk.replies[-1] is None:
-                    to_sample.append((walk, len(walk.replies) - 1, request))
+        while walks:
+            requests = [(walk, request) for walk in walks for request in walk.requests]
+            contexts = self._contexts(requests)
+            long: dict[int, dict[str, int]] = {}  # by walk
+            for (walk, request), context in zip(requests, contexts, strict=True):
+                if len(context) > self.max_context_tokens:
+                    long.setdefault(id(walk), {})[request.event] = len(context)
+            for (walk, request), context in zip(requests, contexts, strict=True):
+                if walk.episode is None and id(walk) not in long:
+                    walk.request_contexts.append(context)
+                    walk.replies.append(walk.forced.pop(request.event, None))
+                    if walk.replies[-1] is None:
+                        to_sample.append((walk, len(walk.replies) - 1, request))
+            walks = [walk for walk in walks if walk.episode is None and id(walk) in long]
+            for walk in walks:
+                with self._errors_end(walk):
+                    self._refuse(walk, long[id(walk)])
+            walks = [walk for walk in walks if walk.episode is None]
         if to_sample:
             self._sample(to_sample, arrivals)
+
+    def _refuse(self, walk: _Walk[S], tokens: Mapping[str, int]) -> None:
+        """Tells a task that contexts of these numbers of tokens are too long; by default, its episode ends."""
+        with released(self.lock if self._batched.side_by_side > 1 else None):
+            after = self._read.too_long(walk.state, tokens, int(self.max_context_tokens))
+        if after is None:
+            self._end(walk, Ending.TRUNCATED)
+            return
+        if walk.shared is not None:
+            walk.shared.leave(walk.state, walk.requests)
+            walk.shared = None
+        walk.state = after
+        self._set_requests(walk)
 
     def _sample(self, requests: Sequence[tuple[_Walk[S], int, Request]], arrivals: _Arrivals) -> None:
         """Samples replies: those of a batch are set at once, those of single requests when they arrive."""
@@ -449,10 +469,12 @@ class Engine(Generic[S]):
 
     def _replies(self, walk: _Walk[S], step: Sequence[Decision]) -> list[str]:
         """The replies of a step, as arguments of `advance`."""
-        if not self._reads_tokens:
+        if not self._read.reads_tokens:
             return [decision.action_text for decision in step]
-        pairs = zip(walk.requests, step, strict=True)
-        return [self.chat.reply(one.action_ids, one.context_ids, request.tools) for request, one in pairs]
+        return [
+            self.chat.reply(one.action_ids, one.context_ids, asked.tools, one.logprobs if asked.logprobs else None)
+            for asked, one in zip(walk.requests, step, strict=True)
+        ]
 
     def _contexts(self, requests: Sequence[tuple[_Walk[S], Request]]) -> list[tuple[int, ...]]:
         """The context of each request; messages that the template rejects end their walk in an error."""

@@ -32,6 +32,7 @@ class Request:
             tokens, which have the distribution of a sampler with this limit.
         rendered: whether the next context of the conversation is rendered anew, as a server does, so that the chat
             template decides what is left of the reply's thoughts; otherwise it continues the tokens of the reply.
+        logprobs: whether the reply has its tokens with log-probabilities, for an Interaction with `reads_tokens`.
     """
 
     role: str
@@ -40,6 +41,7 @@ class Request:
     tools: Sequence[Mapping[str, Any]] = ()
     max_tokens: int | None = None
     rendered: bool = False
+    logprobs: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "event", self.event or self.role)
@@ -53,12 +55,16 @@ class Reply(str):
         ended: whether it ended with a special token; if not, it was truncated.
         content: its text without thoughts and, with tools, without calls.
         calls: the name of each called tool, and its arguments as JSON, or as written if they cannot be read.
+        context: the number of tokens of its context.
+        logprobs: each token as text with its log-probability in nats, if the request asks for these.
     """
 
     ids: tuple[int, ...] = ()
     ended: bool = True
     content: str
     calls: tuple[tuple[str, str], ...] = ()
+    context: int = 0
+    logprobs: tuple[tuple[str, float], ...] = ()
 
     def __new__(
         cls,

@@ -104,6 +104,10 @@ class Truncated(Wrapper[TruncatedState[S], S]):
             for request in self.inner.pending(state.inner)
         )
 
+    def too_long(self, state: TruncatedState[S], tokens: Mapping[str, int], most: int) -> TruncatedState[S] | None:
+        after = capabilities.ReadsTokens(self.inner).too_long(state.inner, tokens, most)
+        return None if after is None else dataclasses.replace(state, inner=after)
+
     def advance(self, state: TruncatedState[S], replies: Sequence[str]) -> TruncatedState[S]:
         return self._measured(state, replies, self.inner.advance(state.inner, replies))
 

@@ -1,0 +1,176 @@
+"""What a call may have in each dialect: its parameters, messages or items, parts of content, and tools.
+
+A dict is an object with these fields at most, a list of one shape a list of such, `Types` an object whose fields
+depend on its type, and other shapes are those of `hf_credit.boundary`. A null is a field that is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal, get_args, get_origin
+
+from hf_credit.boundary import check
+from hf_credit.validators import shown
+
+
+class RefusedCallError(ValueError):
+    """A call that training does not support, with a reason in one sentence.
+
+    Attributes:
+        status: of the answer.
+        param: the parameter that is refused, if it is one.
+        code: of the error in OpenAI's form.
+    """
+
+    def __init__(self, sentence: str, param: str | None = None, status: int = 400, code: str | None = None) -> None:
+        super().__init__(sentence)
+        self.param, self.status, self.code = param, status, code
+
+
+@dataclass(frozen=True)
+class Unheeded:
+    """The shape of a value that is accepted without effect, and counted unless it is false."""
+
+    kind: Any = Any
+
+
+class Types(dict[str, dict[str, Any]]):
+    """The fields of objects by their `type`; that of an object without one is the first."""
+
+
+def _of(kind: Any, names: str) -> dict[str, Any]:
+    return dict.fromkeys(names.split(), kind)
+
+
+def _parts(types: str) -> Any:
+    """Text, or parts of text of these types."""
+    return (str, [Types({one: _of(str, "type text") | _of(Any, _MARKS) for one in types.split()})])
+
+
+_MARKS = "cache_control annotations citations logprobs caller"  # without a meaning in a call
+_TEXT_ONLY = {"type": Literal["text"]}
+_FUNCTION = _of(str, "name description") | {"parameters": Mapping[str, Any], "strict": Unheeded(bool)}
+_CALLED = {"name": str, "arguments": Any}
+_COMMON = (
+    _of(Any, "user metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention request_id")
+    | _of(Any, "prompt_cache_options priority cache_control prediction max_tool_calls")
+    | _of(Unheeded(float), "temperature top_p min_p presence_penalty frequency_penalty repetition_penalty")
+    | _of(Unheeded(int), "top_k seed")
+    | _of(bool, "stream parallel_tool_calls")
+    | _of(str, "model")
+    | {"tool_choice": (str, _of(str, "type name") | {"function": _of(str, "name"), "disable_parallel_tool_use": bool})}
+    | {"top_logprobs": Literal[0]}
+)
+
+_MESSAGE = (
+    _of(str, "role tool_call_id")
+    | {"content": _parts("text"), "name": Unheeded(str), "annotations": Any}
+    | {"tool_calls": [_of(str, "id") | {"index": int, "type": Literal["function"], "function": _CALLED}]}
+)
+CHAT = (
+    _COMMON
+    | _of(int, "max_tokens max_completion_tokens")
+    | _of(Unheeded(str), "reasoning_effort verbosity")
+    | {"messages": [_MESSAGE], "tools": [Types(function={"type": str, "function": _FUNCTION})]}
+    | {"stream_options": _of(bool, "include_usage include_obfuscation continuous_usage_stats")}
+    | {"stop": (str, [str]), "n": Literal[1], "logprobs": bool}
+    | {"response_format": _TEXT_ONLY, "modalities": [Literal["text"]]}
+)
+"""Of chat completions."""
+
+_ITEM, _SAID = _of(str, "type id call_id status"), _parts("input_text output_text text")
+_ITEMS = Types(
+    message=_ITEM | {"role": str, "phase": Any, "content": _SAID},
+    function_call=_ITEM | _CALLED,
+    function_call_output=_ITEM | {"output": _SAID},
+)
+RESPONSES = (
+    _COMMON
+    | {"input": (str, [_ITEMS]), "tools": [Types(function={"type": str} | _FUNCTION)]}
+    | {"instructions": str, "max_output_tokens": int, "stream_options": Mapping[str, Any]}
+    | {"include": [Literal["message.output_text.logprobs", "reasoning.encrypted_content"]]}
+    | {"background": Literal[False], "truncation": Literal["disabled"]}
+    | {"text": {"format": _TEXT_ONLY, "verbosity": Unheeded(str)}, "reasoning": Unheeded(Mapping[str, Any])}
+)
+"""Of Responses."""
+
+_BLOCK = _of(str, "type") | _of(Any, _MARKS)
+_BLOCKS = Types(
+    text=_BLOCK | {"text": str},
+    tool_use=_BLOCK | _of(str, "id name") | {"input": Mapping[str, Any]},
+    tool_result=_BLOCK | {"tool_use_id": str, "is_error": bool, "content": _parts("text")},
+)
+_TOOL = _BLOCK | _of(str, "name description") | {"input_schema": Mapping[str, Any], "strict": Unheeded(bool)}
+MESSAGES = (
+    _COMMON
+    | {"messages": [{"role": Literal["user", "assistant"], "content": (str, [_BLOCKS])}]}
+    | {"tools": [Types(custom=_TOOL)], "system": _parts("text"), "max_tokens": int, "stop_sequences": [str]}
+    | {"thinking": Unheeded(Mapping[str, Any]), "output_config": {"effort": Unheeded(str)}}
+)
+"""Of Anthropic's messages."""
+
+REMEDIES = MappingProxyType(
+    _of("send the whole conversation with each call", "previous_response_id conversation")
+    | _of("ask for it in the prompt", "response_format output_format format type structured_outputs guided_json")
+    | {"n": "call several times", "functions": "use tools", "function_call": "use tool_choice"}
+    | {"top_logprobs": "leave it out, since only sampled tokens are known"}
+    | {"truncation": "shorten the input after the error of a context that is too long"}
+)
+"""What to do instead of a parameter, where that is not to leave it out."""
+
+
+def unheeded(value: Any, kind: Any, place: str = "") -> int:
+    """Checks a part of a call; returns the number of values in it that have no effect.
+
+    Args:
+        value: the part.
+        kind: its shape (see the module).
+        place: of the part in the call, for errors.
+
+    Raises:
+        RefusedCallError: it has another shape.
+    """
+    if isinstance(kind, Unheeded):
+        unheeded(value, kind.kind, place)
+        return int(value is not None and value is not False)
+    if isinstance(kind, tuple):
+        kind = kind[0] if isinstance(value, str) else kind[1]
+    if value is None:
+        return 0
+    if isinstance(kind, list):
+        _checked(value, list, place)
+        return sum(unheeded(one, kind[0], f"{place}[{number}]") for number, one in enumerate(value))
+    if isinstance(kind, Types):
+        _checked(value, Mapping, place)
+        type_ = value.get("type", next(iter(kind)))
+        if not isinstance(type_, str) or type_ not in kind:
+            raise _refusal(place, f"be of the type {' or '.join(kind)}", type_)
+        kind = kind[type_]
+    if isinstance(kind, dict):
+        _checked(value, Mapping, place)
+        dot = f"{place}." if place else ""
+        for name in value:
+            if name not in kind and value[name] is not None:
+                raise _refusal(f"{dot}{name}"[:100], "be left out", value[name])
+        return sum(unheeded(one, kind.get(name), f"{dot}{name}") for name, one in value.items())
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            raise _refusal(place, f"be {' or '.join(map(str, get_args(kind)))}", value)
+        return 0
+    _checked(value, kind, place)
+    return 0
+
+
+def _checked(value: Any, kind: Any, place: str) -> None:
+    try:
+        check(place, value, kind, sender="a call")
+    except ValueError as error:
+        raise RefusedCallError(str(error), place) from None
+
+
+def _refusal(place: str, rule: str, got: Any) -> RefusedCallError:
+    remedy = REMEDIES.get(place.rpartition(".")[2], "leave it out")
+    sentence = f"{place or 'it'} of a call must {rule}, got {shown(got)}; {remedy}."
+    return RefusedCallError(sentence, place.partition(".")[0].partition("[")[0], code="unsupported_parameter")
