@@ -100,12 +100,17 @@ def test_models_are_listed_with_the_most_tokens_of_a_context(play: Played) -> No
     assert play("lists_models", limit=500)[1] == ["policy", "policy", 500]
 
 
-def test_refusals_that_a_program_catches_are_counted_and_no_error(play: Played, interaction: AgentInteraction) -> None:
+def test_refusals_that_a_program_catches_are_counted_and_no_error(
+    play: Played, interaction: AgentInteraction, chat: Chat
+) -> None:
     before = interaction.costs()["refused_calls"]
     episode, (refused, answer) = play("falls_back")
     assert refused == [[400, "response_format"], [404, None], [400, "previous_response_id"], [400, "functions"]]
     assert (episode.ending, answer, episode.metrics["refused"]) == (Ending.FINISHED, "ab", 4.0)
     assert interaction.costs()["refused_calls"] == before + 4
+    end = Generation(ids=chat.reply_ids("ab"))
+    (again,) = Engine(interaction, chat, lambda contexts: [end]).run([replay_from(interaction, chat, episode, 0)])
+    assert (again.outcome, again.metrics) == (1.0, episode.metrics)
 
 
 def test_a_refusal_that_a_program_does_not_catch_is_an_error_and_no_failure_of_the_policy(play: Played) -> None:

@@ -329,6 +329,7 @@ class LiveRun:
                 unknown.append(made.asked)
             else:
                 self._diverged(place, made.asked, state)
+        self._refused()  # which the state has counted
 
     def _diverged(self, place: int, asked: dict[str, Any] | None, state: AgentState) -> None:
         self.runs.count("diverged", 1)
