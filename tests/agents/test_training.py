@@ -55,6 +55,32 @@ def test_a_program_is_trained(policy: Path, tmp_path: Path, name: str, options: 
     assert called
 
 
+@pytest.mark.parametrize(
+    ("checked", "told"),
+    [
+        (
+            1,
+            r"must repeat itself for a method that replays, got task 1, run again, call 1: message 1 \(user\)",
+        ),
+        (0, r"got none for . of ., .* such as DivergedRunError: .* got another call \(message 1 \(user\), content: "),
+    ],
+)
+def test_a_training_with_replays_of_a_program_that_does_not_repeat_itself_says_where(
+    policy: Path, tmp_path: Path, checked: int, told: str
+) -> None:
+    interaction: Any = collaborations.make("agent", agent="agent_worlds:counts_its_runs", checked=checked)
+    rows = [{"file": str(tmp_path / "runs")}] * 2
+    with pytest.raises(ValueError, match=told):
+        CreditTrainer(
+            str(policy),
+            interaction,
+            CreditConfig(**ON_A_PROCESSOR, **settings(tmp_path, max_steps=1, max_completion_length=8)),
+            method=methods.make("vineppo", group_size=2, rollouts=2),
+            train_dataset=Dataset.from_list(rows),
+        ).train()
+    interaction.close()
+
+
 def test_a_program_of_two_roles_is_trained_on_what_each_contributes(tmp_path: Path) -> None:
     interaction: Any = collaborations.make("agent", agent="agent_programs:as_a_team")
     rows = [{"word": word} for word in "ab"]

@@ -13,7 +13,7 @@ import pytest
 
 from hf_credit.agents import AgentInteraction, AgentState
 from hf_credit.agents.check import check
-from hf_credit.agents.runs import RunError
+from hf_credit.agents.runs import DivergedRunError, RunError
 
 
 @pytest.fixture
@@ -58,6 +58,16 @@ def test_a_path_that_the_model_read_is_one_of_the_run_that_gets_it(shows: AgentI
         assert shows.advance(after, [replies[1]]).worth == 1.0
         assert shows.costs()["forced_replies"] == 0
         assert shows.costs()["runs"] == again + 1
+
+
+def test_a_run_that_diverges_before_its_last_call_is_shown_with_the_part_too(tmp_path: Path) -> None:
+    interaction = AgentInteraction("agent_worlds:counts_its_runs")
+    states = [interaction.start({"file": str(tmp_path / "runs")}, 0)]
+    states.append(interaction.advance(states[0], ["b"]))
+    interaction.advance(states[1], ["b"])
+    with pytest.raises(DivergedRunError, match=r"got another call \(message 1 .*'a', then ...'aa'\) at call 1; draw"):
+        interaction.advance(states[1], ["c"])
+    interaction.close()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a subreaper")

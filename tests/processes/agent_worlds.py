@@ -58,6 +58,18 @@ def calls_no_model(task, model):
 
 
 @agent(columns=("file",))
+def counts_its_runs(task, model):
+    """Never shows the same twice."""
+    file = Path(task["file"])
+    with file.open("a") as runs:
+        runs.write("a")
+    messages = [user("a" * len(file.read_text()))]
+    for _ in range(2):
+        messages += [chat(model, messages), user("a")]
+    return 1.0
+
+
+@agent(columns=("file",))
 def leaves_a_daemon(task, model):
     """A process in a session of its own, whose parents have ended, as daemons are."""
     if os.fork() == 0:

@@ -147,6 +147,28 @@ def test_a_limit_is_accepted_if_one_of_the_first_tasks_fits(chat):
         require_room(pair(lambda row, text: 0.0), chat, [*[long] * 8, short], 60)
 
 
+def test_tasks_that_ask_for_no_reply_are_refused(chat):
+    class Silent(Interaction):
+        roles = ("agent",)
+
+        def start(self, task, seed):
+            return task["turns"]
+
+        def pending(self, state):
+            return (Request(role="agent", messages=[{"role": "user", "content": "?"}]),) if state else ()
+
+        def advance(self, state, replies):
+            return state - 1
+
+        def outcome(self, state):
+            return 1.0
+
+    silent, asks = (RolloutRequest(task={"turns": turns}, seed=0) for turns in (0, 1))
+    require_room(Silent(), chat, [silent, asks], 60)
+    with pytest.raises(ValueError, match=r"a task must ask for a reply, got none in the first 2 tasks"):
+        require_room(Silent(), chat, [silent, silent], 60)
+
+
 def test_checking_the_context_limit_calls_no_scorer(chat):
     def never(row, text):
         raise AssertionError("not asked")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from hf_credit.environments.replayed import DivergedError
 from hf_credit.rollouts import (
     Ending,
     Engine,
@@ -160,6 +161,22 @@ def test_episodes_of_tasks_are_no_replays_but_those_for_comparison_are():
         "replays/failed": [0.0],
         "replays/unknown": [0.0],
     }
+
+
+def test_episodes_that_branch_are_replays_if_one_diverged():
+    def recorded(*diverged):
+        episodes = [
+            Episode(decisions=(), outcome=0.0, ending=Ending.ERROR, exception=DivergedError() if one else OSError())
+            for one in diverged
+        ]
+        values = {}
+        request = RolloutRequest(task={"name": "fine"}, fanout=(len(diverged),))
+        record_replays(episodes, [request], lambda name, some: values.setdefault(name, []).extend(some))
+        return values
+
+    assert recorded(False, False, False) == {"replays/failed": [], "replays/unknown": []}
+    assert recorded(True, False) == {"replays/failed": [1.0, 0.0], "replays/unknown": [0.0]}
+    assert recorded(False, True, True)["replays/unknown"] == [1.0]
 
 
 def test_replays_that_failed_are_told_once_and_end_a_run_if_most_states_are_unknown(caplog):

@@ -81,6 +81,8 @@ VINE: dict[str, Any] = {"group_size": 2, "rollouts": 2}
         ("tree_grpo", {"trees": 2, "expansions": 3}),
         ("active_replay", {"branches": [1.0, 2.0, 2.0]}),
         ("replay_loo", {"reference_rollouts": 2, "contexts": 5, "alternatives": [2], "budget": 10}),
+        ("replay_loo", {}),
+        ("carl", {"initial": 2, "forks": 4}),
     ],
 )
 def test_a_run_whose_replays_fail_ends_and_says_why(
@@ -88,6 +90,11 @@ def test_a_run_whose_replays_fail_ends_and_says_why(
 ) -> None:
     with pytest.raises(UnknownValuesError, match=r"got none for \d+ of \d+, whose replays failed, such as Diverged"):
         trained(methods.make(name, **options), 1, micro_policy, tmp_path)
+
+
+def test_a_group_ends_that_cannot_begin_again_in_its_first_state(micro_policy: Path, tmp_path: Path) -> None:
+    with pytest.raises(UnknownValuesError, match=r"got none for 2 of 2, .* such as Diverged"):
+        trained(methods.make("grpo", group_size=4), 0, micro_policy, tmp_path)
 
 
 def test_where_some_states_are_unknown_the_others_are_trained_on(

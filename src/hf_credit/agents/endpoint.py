@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 _MOST_BYTES = 64 * 2**20  # of a call: more than any context
 _NO_KEY = RefusedCallError("a call needs the key of a live run", status=401, code="invalid_api_key")
+_AT_ONCE = 128  # connections that are accepted before the next ones are counted
 _SILENT_SECONDS = 10  # that a connection may wait before and between its requests
 
 
@@ -45,17 +46,26 @@ class _Reward(TypedDict):
 
 
 class _Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
-    """A connection that is refused where half of the files that a process may open are connections, and is closed if
-    it stays silent: else any process of the machine could stop a training."""
+    """A connection that is closed if it stays silent, or if half of the files that a process may open are connections
+    and it has been silent for longest: else any process of the machine could stop a training."""
 
     most = max(512, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+    silent_since: float | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        self.silent_since = time.monotonic()
+        self.timeout_keep_alive_task = self.loop.call_later(_SILENT_SECONDS, self.timeout_keep_alive_handler)
         if len(self.connections) > self.most:
-            transport.abort()
-        else:
-            self.timeout_keep_alive_task = self.loop.call_later(_SILENT_SECONDS, self.timeout_keep_alive_handler)
+            silent = [one for one in self.connections if one.silent_since is not None]
+            oldest = min(silent, key=lambda one: one.silent_since)
+            oldest.silent_since = None
+            self.connections.discard(oldest)
+            oldest.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        self.silent_since = None
+        super().data_received(data)
 
 
 @dataclass(eq=False)
@@ -133,6 +143,7 @@ class Endpoint:
         config = uvicorn.Config(
             Starlette(routes=routes),
             http=_Connection,
+            backlog=_AT_ONCE,
             log_config=None,
             access_log=False,
             lifespan="off",

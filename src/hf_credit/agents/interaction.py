@@ -357,9 +357,9 @@ class AgentInteraction(Interaction[AgentState]):
         return dataclasses.replace(state, reward=step.reward, status="raised", worth=self.settings.failure)
 
     def _show(self, step: Step) -> None:
-        """Logs the first exception of each kind."""
+        """Logs the first exception of each kind, of a few kinds."""
         kind = step.raised.partition(":")[0]
-        if kind not in self._raised:
+        if kind not in self._raised and len(self._raised) < _MOST_KINDS:
             self._raised.add(kind)
             logger.warning(
                 "A program raised after a reply, so its run has the outcome %g; more are counted, not shown.\n%s",
@@ -395,6 +395,7 @@ def agent_task(agent: Any, sessions: int = 64, **settings: Any) -> AgentInteract
     return AgentInteraction(agent, sessions, **settings)
 
 
+_MOST_KINDS = 20  # of exceptions that are logged: a program may make up their names
 _COSTS = (
     *("runs", "replies", "forced_replies", "lost", "diverged", "refused_calls", "ignored_settings"),
     "tool_seconds",
