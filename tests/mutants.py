@@ -295,8 +295,8 @@ MUTANTS = [
     Mutant(
         "the reference taken from the policy",
         _BASE,
-        "self._logprobs(self.ref_model, batch)",
-        "self._logprobs(self.model, batch)",
+        "self.logprobs_of_rows(self.ref_model, batch)",
+        "self.logprobs_of_rows(self.model, batch)",
         [_TEST_BASE + "test_the_reference_stays_the_initial_policy"],
     ),
     Mutant(
@@ -308,7 +308,7 @@ MUTANTS = [
     ),
     Mutant(
         "the wrong role's adapter for old log-probabilities",
-        _BASE,
+        "src/hf_credit/trainers/rows.py",
         ".logprobs,\n                self.use_policy_of,",
         ".logprobs,\n                None,",
         [_TEST_ROLES + "test_ratios_are_to_the_policy_of_the_role_that_replied"],

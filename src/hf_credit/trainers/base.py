@@ -7,8 +7,6 @@ import functools
 import inspect
 import logging
 import math
-import time
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -43,45 +41,33 @@ from hf_credit.policies.generation import (
 from hf_credit.rollouts import (
     Chat,
     Engine,
-    Episode,
     GenerateFn,
     Generation,
     Interaction,
     Ledger,
     RolloutRequest,
-    Row,
     by_episode,
     decision_rows,
-    sequence_mean,
 )
-from hf_credit.rollouts.batches import map_micro_batches, micro_batches, pad_rows, padding_row
-from hf_credit.rollouts.capabilities import Metered
 from hf_credit.rollouts.dry_run import first_rows, require_room
 from hf_credit.rollouts.failures import refuse_total_failure
 from hf_credit.rollouts.pulse import PULSE
 from hf_credit.trainers import arguments
-from hf_credit.trainers.callbacks import EpisodeCallback, WarnWithoutSignal, show_headlines, watched
+from hf_credit.trainers.callbacks import EpisodeCallback, WarnWithoutSignal, show_headlines
 from hf_credit.trainers.config import CreditConfig
-from hf_credit.trainers.metrics import (
-    LossMetrics,
-    largest_difference,
-    mean,
-    summarise,
-    update_metrics,
-    without_cut_replies,
-)
+from hf_credit.trainers.metrics import EpisodeLog, LossMetrics, largest_difference, without_cut_replies
 from hf_credit.trainers.ranks import SynchronizedSampler, accumulating, shards_weights
 from hf_credit.trainers.recording import CompletionsTable, EpisodeRecorder, completion_columns
 from hf_credit.trainers.resumption import ResumableTrainer
 from hf_credit.trainers.role_adapters import RoleAdapters, prepare_roles, without_reference
-from hf_credit.trainers.scores import Scores, obstacle, packed_log_probs, separate_log_probs
+from hf_credit.trainers.rows import RowTrainer
 from hf_credit.trainers.trust_region import Projection
 from hf_credit.trainers.vllm import context_length, through_vllm, wait_for_server
 
 logger = logging.getLogger(__name__)
 
 
-class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
+class EpisodeTrainer(RowTrainer, EpisodeLog, ResumableTrainer, GRPOTrainer):
     """Trains on the decisions of episodes, each with its own credit.
 
     It overrides two methods of TRL. `_generate_and_score_completions` collects episodes, credits their decisions and
@@ -123,8 +109,6 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
     model: Any
     pad_to_multiple_of: int | None
     _logs: dict[str, Any]
-    _evaluated_as = "eval"
-    roles: Sequence[str] = ()  # with an adapter of their own
 
     def __init__(
         self,
@@ -183,15 +167,12 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         if self.projection is not None:
             self.add_callback(self.projection)
         self.ledger = Ledger()
-        self.metrics: dict[str, dict[str, list[float]]] = {"train": defaultdict(list), "eval": defaultdict(list)}
-        self.loss_metrics = {"train": LossMetrics(), "eval": LossMetrics()}
         self._rewards_entropy = args.entropy_coef != 0.0 or args.use_adaptive_entropy
         self._entropy_of_step = LossMetrics()
         self.last_entropy = math.inf  # mean of the last optimizer step; no entropy bonus before the first
         self._idle = self.chat.reply_ids("")
         if not self.use_vllm:
             self.generation_config.eos_token_id = self.eos_token_ids
-        self._said = set[str]()  # why rows are not packed
         self._continuing = self.continuing_replies()
         self.vllm = getattr(self, "vllm_generation", None)
         if self.vllm is not None:
@@ -232,11 +213,6 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
             max_context_tokens=self.args.max_context_tokens or self.max_context_tokens(),
         )
 
-    def use_policy_of(self, part: dict[str, Tensor]) -> None:
-        """Activates the adapter that rows train, before their forward pass and until their backward pass."""
-        if self.adapters is not None:
-            self.adapters.use(part)
-
     @contextmanager
     def forgetting(self) -> Iterator[None]:
         """Gives vLLM the current adapters on entry, and drops all cached keys and values on exit, also on errors."""
@@ -248,10 +224,6 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
                 if cache is not None:
                     stack.enter_context(cache.forgotten())
             yield
-
-    def log_metric(self, name: str, value: float) -> None:
-        """Records a metric of this update, whose value is the same on every process."""
-        self.metrics["train" if self.model.training else "eval"][name].append(value)
 
     def spend(self, cost: Ledger) -> None:
         """Adds the training cost of each process to the ledger of the run. Called on every process."""
@@ -265,12 +237,12 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         if training:
             PULSE.phase = "generating"
         with self.forgetting():
-            with self._timed("time/rollouts"):
+            with self.timed("time/rollouts"):
                 collected = self.collect(inputs)
             if training:
                 refuse_total_failure(collected.episodes, self.ranks.gather)
                 PULSE.phase = "crediting"
-            with self._timed("time/credit"):
+            with self.timed("time/credit"):
                 credit = self.credit(collected)
             episodes = collected.episodes
             advantages = by_episode(episodes, credit)
@@ -278,16 +250,16 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
                 advantages = without_cut_replies(episodes, advantages, self.chat.end_tokens)
         if training:
             PULSE.phase = "learning"
-        with self._timed("time/rows"):
+        with self.timed("time/rows"):
             marks = self.projection.marks if self.projection is not None else lambda episode: None
             rows = [
                 decision_rows(episode.decisions, values, marks(episode))
                 for episode, values in zip(episodes, advantages, strict=True)
             ]
             together = self.args.micro_batch_rows if self.args.share_prompts else 1
-            batch = self._lay_out(self.ranks.even_out(self._weighted(rows), together))
+            batch = self.lay_out(self.ranks.even_out(self.weighted(rows), together))
         counted = [index for index, rollout in enumerate(collected.trained) if rollout.counted]
-        self._log_episodes([episodes[index] for index in counted], [advantages[index] for index in counted])
+        self.log_episodes([episodes[index] for index in counted], [advantages[index] for index in counted])
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, EpisodeCallback):
                 callback.on_episodes(self, collected, advantages)
@@ -399,39 +371,16 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         ids, logprobs = self._generate_single_turn([list(context) for context in contexts], None, {}, 1)
         return generations(ids, logprobs)
 
-    def _weighted(self, rows_of: list[list[Row]]) -> list[Row]:
-        """The rows of all episodes in one list, with the weights of `aggregation`."""
-        if self.args.importance_sampling_level == "sequence":
-            arguments.refuse_several_rows(rows_of)
-        if self.args.aggregation == "sequence":
-            tokens = [sum(sum(row.loss_mask) for row in rows) for rows in rows_of]
-            counts = self.ranks.gather([count for count in tokens if count])
-            rows_of = [sequence_mean(rows, sum(counts), len(counts)) for rows in rows_of]
-        return [row for rows in rows_of for row in rows]
-
-    def _lay_out(self, rows: list[Row]) -> dict[str, Tensor]:
-        """The rows as a batch, filled up with rows without loss so that slices and processes have equally many."""
-        slices = self.args.steps_per_generation if self.model.training else 1
-        needed = -(-max(self.ranks.all_max(len(rows)), 1) // slices) * slices
-        idle = padding_row(self._idle, logprobs=self.use_vllm)
-        rows = [*rows, *[idle] * (needed - len(rows))]
-        batch = pad_rows(rows, self.chat.tokenizer.pad_token_id, self.pad_to_multiple_of, self.roles)
-        batch = {name: value.to(self.accelerator.device) for name, value in batch.items()}
-        if self.projection is not None:
-            batch.setdefault("marks", torch.zeros_like(batch["tool_mask"]))
-        batch["num_items_in_batch"] = self.accelerator.gather(batch["tool_mask"].sum()).sum()
-        return batch
-
     def _add_logprobs(self, batch: dict[str, Tensor]) -> None:
         """Adds the log-probabilities of the old and the reference policy, under TRL's names and conditions."""
         projection = self.projection if self.model.training else None
         correct = self.use_vllm and self.vllm_importance_sampling_correction
         generate_every = self.args.steps_per_generation * self.num_iterations
         if projection is not None:
-            with self._reading():
+            with self.reading():
                 projection.keep(batch)
         if correct or projection is not None or self.args.gradient_accumulation_steps % generate_every != 0:
-            batch["old_per_token_logps"] = self._logprobs(self.model, batch)
+            batch["old_per_token_logps"] = self.logprobs_of_rows(self.model, batch)
         if correct:
             batch["importance_sampling_ratio"] = sampling_ratio(
                 batch["old_per_token_logps"],
@@ -450,60 +399,21 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
 
     def _reference_logprobs(self, batch: dict[str, Tensor]) -> Tensor:
         if self.ref_model is not None:
-            return self._logprobs(self.ref_model, batch)
+            return self.logprobs_of_rows(self.ref_model, batch)
         model = self.accelerator.unwrap_model(self.model)
         try:
             with use_adapter(model, adapter_name="ref" if "ref" in model.peft_config else None):
-                return self._logprobs(self.model, batch)
+                return self.logprobs_of_rows(self.model, batch)
         finally:
             if self.adapters is not None:
                 self.adapters.unfreeze()  # PEFT unfreezes only the adapter that was in use
 
-    def policy_logprobs(self, batch: dict[str, Tensor]) -> Tensor:
-        """The log-probability of each completion token of a batch from `pad_rows`; 0 on padding."""
-        return self._logprobs(self.model, {name: value.to(self.accelerator.device) for name, value in batch.items()})
-
-    def _logprobs(self, model: Any, batch: dict[str, Tensor]) -> Tensor:
-        """The log-probability of each completion token under `model`."""
-        with self._reading():
-            return map_micro_batches(
-                batch,
-                self.args.micro_batch_rows,
-                lambda part: self.scores_of_rows(model, part).logprobs,
-                self.use_policy_of,
-                len(self.roles) or 1,
-                self._packs(),
-            )
-
     @contextmanager
-    def _reading(self) -> Iterator[None]:
+    def reading(self) -> Iterator[None]:
         """Context without dropout, as in generation, and without gradients."""
         unchecked = disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs)
         with torch.no_grad(), evaluating(self.model), unchecked:
             yield
-
-    def scores_of_rows(self, model: Any, rows: dict[str, Tensor], states: bool = False) -> Scores:
-        """The scores of the completion tokens of rows from one forward pass, which reads once what they begin with in
-        common, where that is exact."""
-        ids = torch.cat([rows["prompt_ids"], rows["completion_ids"]], dim=1)
-        mask = torch.cat([rows["prompt_mask"], rows["completion_mask"]], dim=1)
-        inputs = (model, self.accelerator.unwrap_model(self.model), ids, mask, rows["completion_ids"].shape[1], states)
-        with self.accelerator.autocast():
-            return (packed_log_probs(*inputs) if self._packs() else None) or separate_log_probs(*inputs)
-
-    def parts_of(self, batch: dict[str, Tensor], size: int) -> list[dict[str, Tensor]]:
-        """A batch in parts of at most `size` rows, each of one role."""
-        return micro_batches(batch, size, len(self.roles) or 1, self._packs())
-
-    def _packs(self) -> bool:
-        """Whether rows that begin alike are read together; says once why they are not."""
-        if not self.args.share_prompts:
-            return False
-        reason = obstacle(self.accelerator.unwrap_model(self.model))
-        if reason and reason not in self._said and self.accelerator.is_main_process:
-            logger.warning("the policy reads each row from its start, as %s; share_prompts changes nothing.", reason)
-        self._said.add(reason)
-        return not reason
 
     def max_context_tokens(self) -> int | None:
         """The maximum length of a context before the longest reply, in tokens; `None` if the model has no limit."""
@@ -547,49 +457,6 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
 
     def _get_train_sampler(self, dataset: Dataset | None = None) -> Any:
         return self.from_this_pass(super()._get_train_sampler(dataset))
-
-    # Logging ----------------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _timed(self, name: str) -> Iterator[None]:
-        begun = time.perf_counter()
-        yield
-        self.log_metric(name, time.perf_counter() - begun)
-
-    def evaluate(
-        self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
-    ) -> dict[str, float]:
-        """As in transformers; the prefix of the metrics also names them in the log."""
-        self._evaluated_as = metric_key_prefix
-        with watched(self):
-            PULSE.begin("evaluating")
-            return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
-
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        mode = "train" if self.model.training else "eval"
-        prefix = "" if mode == "train" else f"{self._evaluated_as}_"
-        if mode == "eval":
-            logs.pop(f"{prefix}loss", None)  # an evaluation has no credit, so its loss is 0
-        logs |= {f"{prefix}{name}": value for name, value in self.loss_metrics[mode].taken(self.accelerator).items()}
-        for name, values in self.metrics[mode].items():
-            known = [value for value in values if not math.isnan(value)]
-            logs[f"{prefix}{name}"] = mean(known) if known else None  # type: ignore[assignment]  # as TRL: no NaN in JSON
-        self.metrics[mode].clear()
-        super().log(logs, start_time)
-
-    def _log_episodes(self, episodes: list[Episode], advantages: Sequence[Sequence[DecisionCredit]]) -> None:
-        pairs = zip(episodes, advantages, strict=True)
-        summaries = self.ranks.gather([summarise(*pair, self.chat.end_tokens) for pair in pairs])
-        for name, value in update_metrics(summaries).items():
-            if self.model.training or "advantages/" not in name:  # an evaluation has no credit
-                self.log_metric(name, value)
-        if self.model.training:
-            for name, total in {**self.ledger.metrics(), "num_tokens": self.ledger.tokens}.items():
-                self.metrics["train"][name] = [total]  # so far, not a mean over the steps of a log
-            if costs := Metered(self.interaction).costs():
-                gathered = self.ranks.gather([costs])
-                for name in costs:
-                    self.metrics["train"][f"world/{name}"] = [sum(process[name] for process in gathered)]
 
     def show_completions(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Replaces the completions in the table that TRL stores and sends to trackers by decisions."""

@@ -186,8 +186,10 @@ class CreditTrainer(EpisodeTrainer):
         needed = self.ranks.all_max(len(rows))  # sharded weights need equally many passes on every process
         if not needed:
             return []
-        rows += [padding_row(self._idle)] * (needed - len(rows))
-        values = self.policy_logprobs(pad_rows(rows, self.chat.tokenizer.pad_token_id, roles=self.roles)).tolist()
+        rows += [padding_row(self.chat.reply_ids(""))] * (needed - len(rows))
+        batch = pad_rows(rows, self.chat.tokenizer.pad_token_id, roles=self.roles)
+        batch = {name: value.to(self.accelerator.device) for name, value in batch.items()}
+        values = self.logprobs_of_rows(self.model, batch).tolist()
         return [tuple(row[: len(one.action_ids)]) for row, one in zip(values, decisions, strict=False)]
 
     def _make_critic(self, name: str, backbone: str | PreTrainedModel | LoraConfig | None) -> Critic | BeliefHead:

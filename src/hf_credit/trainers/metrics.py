@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import math
+import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from transformers import Trainer
 
 from hf_credit.credit.surrogate import TokenLosses
 from hf_credit.methods import DecisionCredit
 from hf_credit.methods.base import one_number
 from hf_credit.replies import read_reply
-from hf_credit.rollouts import Ending, Episode
+from hf_credit.rollouts import Chat, Ending, Episode, Interaction, Ledger
+from hf_credit.rollouts.capabilities import Metered
+from hf_credit.rollouts.pulse import PULSE
 from hf_credit.rollouts.reply_ends import was_cut
+from hf_credit.trainers.callbacks import watched
+from hf_credit.trainers.ranks import Ranks
 
 
 class DecisionSummary(NamedTuple):
@@ -254,6 +261,67 @@ class LossMetrics:
                 metrics[name] = extreme
         self._sums, self._extremes = {}, {}
         return metrics
+
+
+class EpisodeLog(Trainer):
+    """A trainer that logs metrics of episodes and of the loss, apart for training and evaluation."""
+
+    chat: Chat
+    interaction: Interaction[Any]
+    ledger: Ledger
+    model: Any
+    ranks: Ranks
+    _evaluated_as = "eval"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.metrics: dict[str, dict[str, list[float]]] = {"train": defaultdict(list), "eval": defaultdict(list)}
+        self.loss_metrics = {"train": LossMetrics(), "eval": LossMetrics()}
+
+    def log_metric(self, name: str, value: float) -> None:
+        """Records a metric of this update, whose value is the same on every process."""
+        self.metrics["train" if self.model.training else "eval"][name].append(value)
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        begun = time.perf_counter()
+        yield
+        self.log_metric(name, time.perf_counter() - begun)
+
+    def evaluate(
+        self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
+        """As in transformers; the prefix of the metrics also names them in the log."""
+        self._evaluated_as = metric_key_prefix
+        with watched(self):
+            PULSE.begin("evaluating")
+            return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        mode = "train" if self.model.training else "eval"
+        prefix = "" if mode == "train" else f"{self._evaluated_as}_"
+        if mode == "eval":
+            logs.pop(f"{prefix}loss", None)  # an evaluation has no credit, so its loss is 0
+        logs |= {f"{prefix}{name}": value for name, value in self.loss_metrics[mode].taken(self.accelerator).items()}
+        for name, values in self.metrics[mode].items():
+            known = [value for value in values if not math.isnan(value)]
+            logs[f"{prefix}{name}"] = mean(known) if known else None  # type: ignore[assignment]  # as TRL: no NaN in JSON
+        self.metrics[mode].clear()
+        super().log(logs, start_time)
+
+    def log_episodes(self, episodes: list[Episode], advantages: Sequence[Sequence[DecisionCredit]]) -> None:
+        pairs = zip(episodes, advantages, strict=True)
+        summaries = self.ranks.gather([summarise(*pair, self.chat.end_tokens) for pair in pairs])
+        for name, value in update_metrics(summaries).items():
+            if self.model.training or "advantages/" not in name:  # an evaluation has no credit
+                self.log_metric(name, value)
+        if self.model.training:
+            for name, total in {**self.ledger.metrics(), "num_tokens": self.ledger.tokens}.items():
+                self.metrics["train"][name] = [total]  # so far, not a mean over the steps of a log
+            if costs := Metered(self.interaction).costs():
+                gathered = self.ranks.gather([costs])
+                for name in costs:
+                    self.metrics["train"][f"world/{name}"] = [sum(process[name] for process in gathered)]
 
 
 def mean(values: Sequence[float]) -> float:

@@ -56,7 +56,7 @@ class Updates(TrainerCallback):
     role only, and says which.
 
     Args:
-        trainer: of the policy; `drawn` of it is called on every process with the rollouts that its update learns from.
+        trainer: of the policy; `before_update` of it is called on every process with the rollouts that its update learns from.
 
     Attributes:
         supply: of collections, on the main process.
@@ -116,7 +116,7 @@ class Updates(TrainerCallback):
         if refusal:
             raise RuntimeError(f"the main process stopped with {refusal}")
         if shown:
-            self.trainer.drawn(credited or CreditedRollouts())
+            self.trainer.before_update(credited or CreditedRollouts())
         return passes
 
     def _drawn(self) -> tuple[Collection, Update]:

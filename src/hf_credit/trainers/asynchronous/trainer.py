@@ -209,7 +209,7 @@ class AsyncCreditTrainer(UpdateTrainer):
         """What the worker plays with; `None` on all processes but the main one."""
         return getattr(self.rollout_worker, "engine", None)
 
-    def drawn(self, credited: CreditedRollouts) -> None:
+    def before_update(self, credited: CreditedRollouts) -> None:
         self.model.train()  # as a step does; before the first one it is in the mode that it was loaded in
         with self._alone():
             for callback in self.callback_handler.callbacks:

@@ -95,7 +95,7 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
         folders = {name: os.path.join(self._lora_dir, name) for name in names}
         return {name: folder for name, folder in folders.items() if os.path.isdir(folder)}
 
-    def drawn(self, credited: CreditedRollouts) -> None:
+    def before_update(self, credited: CreditedRollouts) -> None:
         """Called on every process with what the main one drew for an update, before anything learns from it."""
 
     def weights_arrived(self) -> None:

@@ -1,0 +1,102 @@
+"""The rows of an update: their layout in a batch, and their log-probabilities under the policy."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hf_credit.rollouts import Chat, Row, sequence_mean
+from hf_credit.rollouts.batches import map_micro_batches, micro_batches, pad_rows, padding_row
+from hf_credit.trainers.arguments import refuse_several_rows
+from hf_credit.trainers.ranks import Ranks
+from hf_credit.trainers.scores import Scores, obstacle, packed_log_probs, separate_log_probs
+
+logger = logging.getLogger(__name__)
+
+
+class RowTrainer:
+    """The part of a trainer that lays out rows and reads them with its policy, in parts of one role each."""
+
+    accelerator: Any
+    adapters: Any
+    args: Any
+    chat: Chat
+    model: Any
+    pad_to_multiple_of: int | None
+    projection: Any
+    ranks: Ranks
+    roles: Sequence[str] = ()  # with an adapter of their own
+    use_vllm: bool
+    _said: frozenset[str] = frozenset()  # why rows are not packed
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Context without dropout and without gradients."""
+        raise NotImplementedError
+
+    def weighted(self, rows_of: list[list[Row]]) -> list[Row]:
+        """The rows of all episodes in one list, with the weights of `aggregation`."""
+        if self.args.importance_sampling_level == "sequence":
+            refuse_several_rows(rows_of)
+        if self.args.aggregation == "sequence":
+            tokens = [sum(sum(row.loss_mask) for row in rows) for rows in rows_of]
+            counts = self.ranks.gather([count for count in tokens if count])
+            rows_of = [sequence_mean(rows, sum(counts), len(counts)) for rows in rows_of]
+        return [row for rows in rows_of for row in rows]
+
+    def lay_out(self, rows: list[Row]) -> dict[str, Tensor]:
+        """The rows as a batch, filled up with rows without loss so that slices and processes have equally many."""
+        slices = self.args.steps_per_generation if self.model.training else 1
+        needed = -(-max(self.ranks.all_max(len(rows)), 1) // slices) * slices
+        idle = padding_row(self.chat.reply_ids(""), logprobs=self.use_vllm)
+        rows = [*rows, *[idle] * (needed - len(rows))]
+        batch = pad_rows(rows, self.chat.tokenizer.pad_token_id, self.pad_to_multiple_of, self.roles)
+        batch = {name: value.to(self.accelerator.device) for name, value in batch.items()}
+        if self.projection is not None:
+            batch.setdefault("marks", torch.zeros_like(batch["tool_mask"]))
+        batch["num_items_in_batch"] = self.accelerator.gather(batch["tool_mask"].sum()).sum()
+        return batch
+
+    def use_policy_of(self, part: dict[str, Tensor]) -> None:
+        """Activates the adapter that rows train, before their forward pass and until their backward pass."""
+        if self.adapters is not None:
+            self.adapters.use(part)
+
+    def logprobs_of_rows(self, model: Any, batch: dict[str, Tensor]) -> Tensor:
+        """The log-probability of each completion token under `model`."""
+        with self.reading():
+            return map_micro_batches(
+                batch,
+                self.args.micro_batch_rows,
+                lambda part: self.scores_of_rows(model, part).logprobs,
+                self.use_policy_of,
+                len(self.roles) or 1,
+                self._packs(),
+            )
+
+    def scores_of_rows(self, model: Any, rows: dict[str, Tensor], states: bool = False) -> Scores:
+        """The scores of the completion tokens of rows from one forward pass, which reads once what they begin with in
+        common, where that is exact."""
+        ids = torch.cat([rows["prompt_ids"], rows["completion_ids"]], dim=1)
+        mask = torch.cat([rows["prompt_mask"], rows["completion_mask"]], dim=1)
+        inputs = (model, self.accelerator.unwrap_model(self.model), ids, mask, rows["completion_ids"].shape[1], states)
+        with self.accelerator.autocast():
+            return (packed_log_probs(*inputs) if self._packs() else None) or separate_log_probs(*inputs)
+
+    def parts_of(self, batch: dict[str, Tensor], size: int) -> list[dict[str, Tensor]]:
+        """A batch in parts of at most `size` rows, each of one role."""
+        return micro_batches(batch, size, len(self.roles) or 1, self._packs())
+
+    def _packs(self) -> bool:
+        """Whether rows that begin alike are read together; says once why they are not."""
+        if not self.args.share_prompts:
+            return False
+        reason = obstacle(self.accelerator.unwrap_model(self.model))
+        if reason and reason not in self._said and self.accelerator.is_main_process:
+            logger.warning("the policy reads each row from its start, as %s; share_prompts changes nothing.", reason)
+        self._said |= {reason}
+        return not reason
