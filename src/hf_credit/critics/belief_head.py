@@ -23,10 +23,8 @@ class BeliefHead(Saved):
     It does not train the policy. A new head predicts uniform distributions.
 
     Args:
-        policy: the unwrapped policy.
-        pad_token_id: the padding token.
+        policy: unwrapped.
         accelerator: defines the device and communicates with the other processes.
-        config: the training settings.
         slots: number of values of each slot.
         max_tokens: only the last so many tokens of a text are read; all if `None`.
     """

@@ -280,18 +280,12 @@ class Critic(Saved):
         Returns:
             The metrics of `fit`.
         """
-        held = round(self.config.held_out * len(inputs))
-        own = _Sequences(inputs, [list(one) for one in targets], [False] * (len(inputs) - held) + [True] * held)
-        metrics = self._learn_all([*self._past, own], values)
-        self._past = [*self._past, own][-self.config.past_updates :] if self.config.past_updates else []
-        return metrics
-
-    def _learn_all(self, updates: Sequence[_Sequences], values: Sequence[Sequence[float]]) -> dict[str, float]:
-        """`fit` on several updates; `values` are the earlier predictions for the last one."""
-        *past, new = updates
-        earlier = [text for one in past for text in one.inputs]
+        last = round(self.config.held_out * len(inputs))
+        own = _Sequences(inputs, [list(one) for one in targets], [False] * (len(inputs) - last) + [True] * last)
+        updates = [*self._past, own]
+        earlier = [text for one in self._past for text in one.inputs]
         predictions = [*self(earlier), *values]
-        inputs = [*earlier, *new.inputs]
+        inputs = [*earlier, *inputs]
         targets = [target for one in updates for target in one.targets]
         held = torch.tensor([flag for one in updates for flag in one.held_out], dtype=torch.bool)
         batch = self._batch(inputs) if inputs else context_batch([], self.pad_token_id)
@@ -306,6 +300,7 @@ class Critic(Saved):
             metrics["explained_variance"] = self._explained_variance(
                 returns=returns[first:].to(device), mask=mask[first:].to(device), old_values=old[first:].to(device)
             )
+        self._past = updates[-self.config.past_updates :] if self.config.past_updates else []
         return metrics
 
     def _mini_batches(self, rows: int) -> Iterator[list[Tensor]]:

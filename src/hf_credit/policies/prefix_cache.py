@@ -134,11 +134,7 @@ class PrefixCache:
         cache: Any,
         adapters: Sequence[str] | None = None,
     ) -> None:
-        """Stores a call in place of the last one.
-
-        Args:
-            mask: the `attention_mask` of its inputs.
-        """
+        """Stores a call in place of the last one; `mask` is the `attention_mask` of its inputs."""
         if not self.reads_in_parts or not isinstance(cache, DynamicCache):
             return
         # The last token was sampled but not read.

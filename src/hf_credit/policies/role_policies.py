@@ -156,8 +156,7 @@ def role_samplers(
     """The samplers of the roles of a model that is not being trained; a batch may mix roles if `can_mix` holds.
 
     Args:
-        model: has an adapter for each role.
-        roles: their names.
+        model: has an adapter for each of the roles.
         tokenizer, **sampling: as in `hf_credit.policies.generation.sampler`.
     """
     new: Any = functools.partial(sampler, model, tokenizer, **sampling)  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ from hf_credit.rollouts import Chat, EnvironmentInteraction, EveryEpisodeFailedE
 from hf_credit.rollouts.capabilities import Learned, ReadsTokens, Replayable, Shown, TaskSource, evaluated
 from hf_credit.rollouts.dry_run import dry_run, first_rows
 from hf_credit.rollouts.samplers import require_untrained
-from hf_credit.trainers.config import refuse_short_dataset, tasks_per_generation
+from hf_credit.trainers.config import tasks_per_generation
 from hf_credit.trust import installed
 
 _HELD_OUT_TASKS = 256  # as `hf-credit evaluate` plays them
@@ -221,7 +221,11 @@ def prepare(
     evaluation = evaluated(interaction) if evaluation_interaction is None else evaluation_interaction
     trainer.evaluation_interaction = evaluation
     eval_dataset = held_out_tasks(evaluation, args) if eval_dataset is None else eval_dataset
-    refuse_short_dataset(train_dataset, args)
+    if isinstance(train_dataset, Dataset) and len(train_dataset) < (needed := tasks_per_generation(args)):
+        raise ValueError(
+            f"the training dataset must have a row for each task of a generation, got {len(train_dataset)} rows for "
+            f"{needed} tasks; add rows, or lower instances_per_update or steps_per_generation."
+        )
     for name, played, dataset in (("training", interaction, train_dataset), ("evaluation", evaluation, eval_dataset)):
         for row in first_rows(dataset):
             dry_run(played, trainer.chat, RolloutRequest(task=row), f"the first task row of the {name} dataset")

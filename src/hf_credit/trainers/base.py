@@ -9,7 +9,6 @@ import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -39,7 +38,6 @@ from hf_credit.policies.generation import (
     max_context_tokens,
 )
 from hf_credit.rollouts import (
-    Chat,
     Engine,
     GenerateFn,
     Generation,
@@ -180,7 +178,14 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, ResumableTrainer, GRPOTrainer):
         generate = through_vllm(self.generate_replies, self.vllm, args)
         seeded = self._continuing.seeded if self._continuing else None
         self.ranks = SynchronizedSampler(generate, self.accelerator, self._idle, seeded)
-        self.engine = self.make_engine(self.chat)
+        by_role = {role: self.samplers.get(role, self.ranks) for role in interaction.roles}
+        self.engine: Engine[Any] = Engine(
+            interaction,
+            self.chat,
+            by_role if self.samplers else self.ranks,
+            max_concurrent=args.max_concurrent_episodes,
+            max_context_tokens=args.max_context_tokens or self.max_context_tokens(),
+        )
         if self.roles:
             self.adapters = RoleAdapters(self, new_client)
             self.engine.generate = self.adapters.samplers
@@ -200,18 +205,6 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, ResumableTrainer, GRPOTrainer):
         Called on every process at the same time, so it may gather.
         """
         raise NotImplementedError
-
-    def make_engine(self, chat: Chat) -> Engine[Any]:
-        """Makes an engine that plays this trainer's Interaction with its policy and its generation backend."""
-        return Engine(
-            self.interaction,
-            chat,
-            {role: self.samplers.get(role, self.ranks) for role in self.interaction.roles}
-            if self.samplers
-            else self.ranks,
-            max_concurrent=self.args.max_concurrent_episodes,
-            max_context_tokens=self.args.max_context_tokens or self.max_context_tokens(),
-        )
 
     @contextmanager
     def forgetting(self) -> Iterator[None]:
@@ -442,15 +435,10 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, ResumableTrainer, GRPOTrainer):
         self._step, self._buffered_inputs = state["step"], state["rollouts"]
         if self.projection is not None:
             self.projection.tops = state["old_tops"]
-        self._load_shared_state(state)
+        super().load_checkpoint_state(state)
 
-    def _load_shared_state(self, state: dict[str, Any]) -> None:
-        """Restores the state that is the same on every process."""
+    def load_shared_state(self, state: dict[str, Any]) -> None:
         self.ledger, self.last_entropy = Ledger(**state["ledger"]), state.get("last_entropy", math.inf)
-
-    def load_from_other_processes(self, folder: Path) -> None:
-        super().load_from_other_processes(folder)
-        self._load_shared_state(self.state_of_process(folder, 0))
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         self.save_complete(self._get_output_dir(trial), functools.partial(super()._save_checkpoint, model, trial))

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Self, TypeVar
 
-from datasets import Dataset
 from trl import GRPOConfig
 
 from hf_credit.critics.critic import CriticConfig
@@ -398,13 +397,3 @@ def tasks_per_generation(args: CreditConfig) -> int:
     """The number of task rows of one generation, each of which is played `num_generations` times."""
     assert args.generation_batch_size is not None  # set by TRL's own __post_init__
     return args.generation_batch_size // args.num_generations
-
-
-def refuse_short_dataset(dataset: Any, args: CreditConfig) -> None:
-    """Raises a `ValueError` for a dataset that cannot fill one generation."""
-    needed = tasks_per_generation(args)
-    if isinstance(dataset, Dataset) and len(dataset) < needed:
-        raise ValueError(
-            f"the training dataset must have a row for each task of a generation, got {len(dataset)} rows for "
-            f"{needed} tasks; add rows, or lower instances_per_update or steps_per_generation."
-        )

@@ -223,16 +223,16 @@ class CreditTrainer(EpisodeTrainer):
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
         super().load_checkpoint_state(state)
-        self.updates_collected = state["updates_collected"]
-        self.memory = from_plain(state["memory"], self.method.memory)
         for name, critic in self.critics.items():
             critic.load_state(state["critics"][name])
 
-    def load_from_other_processes(self, folder: Path) -> None:
-        super().load_from_other_processes(folder)
-        state = self.state_of_process(folder, 0)  # updates and memory are the same on every process
+    def load_shared_state(self, state: dict[str, Any]) -> None:
+        super().load_shared_state(state)
         self.updates_collected = state["updates_collected"]
         self.memory = from_plain(state["memory"], self.method.memory)
+
+    def load_from_other_processes(self, folder: Path) -> None:
+        super().load_from_other_processes(folder)
         for name, critic in self.critics.items():
             critic.load(folder, name)
 

@@ -51,9 +51,6 @@ class EpisodeSummary:
     """What processes exchange of an episode.
 
     Attributes:
-        outcome: of the episode.
-        ending: how it ended.
-        metrics: from its Interaction.
         turns: number of decisions of trained roles.
         generated: number of tokens that the policy generated.
         context: number of tokens in the contexts of all its own decisions.
@@ -225,7 +222,6 @@ class LossMetrics:
         """Adds the share of clipped tokens of one pass, and its minimum and maximum over rows, under TRL's names.
 
         Args:
-            terms: of the pass.
             mask: of shape (rows, tokens), 1 on the tokens in the loss.
             loss_type: `"dapo"` or `"cispo"`.
         """
@@ -244,11 +240,7 @@ class LossMetrics:
         }
 
     def taken(self, accelerator: Any) -> dict[str, float]:
-        """Returns the means, minima and maxima over all processes since the last call. Called on every process.
-
-        Args:
-            accelerator: of this process.
-        """
+        """Returns the means, minima and maxima over all processes since the last call. Called on every process."""
         if not self._sums:
             return {}
         local = torch.cat([*self._sums.values(), *(value[None] for value in self._extremes.values())])

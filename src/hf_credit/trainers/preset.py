@@ -71,11 +71,7 @@ class PresetConfig(CreditConfig):
 
 
 class PresetTrainer(CreditTrainer):
-    """A `CreditTrainer` whose settings determine the method.
-
-    Attributes:
-        config_class: the class of its settings.
-    """
+    """A `CreditTrainer` whose settings, of `config_class`, determine the method."""
 
     config_class: ClassVar[type[PresetConfig]]
 

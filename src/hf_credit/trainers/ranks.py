@@ -24,11 +24,7 @@ def shards_weights(accelerator: Accelerator) -> bool:
 
 @contextmanager
 def accumulating(model: Any, accelerator: Accelerator) -> Iterator[None]:
-    """Context in which a backward pass accumulates the gradient without exchanging it between processes.
-
-    Args:
-        model: as `accelerator` prepared it.
-    """
+    """Context in which a backward pass of a prepared model accumulates the gradient without exchanging it."""
     state = accelerator.gradient_state
     before = state.sync_gradients
     with model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext():
@@ -40,11 +36,7 @@ def accumulating(model: Any, accelerator: Accelerator) -> Iterator[None]:
 
 
 class Ranks:
-    """The processes of a run, which exchange what each has.
-
-    Args:
-        accelerator: connects the processes.
-    """
+    """The processes of a run, which exchange what each has."""
 
     def __init__(self, accelerator: Accelerator) -> None:
         self.accelerator = accelerator
@@ -109,7 +101,6 @@ class SynchronizedSampler(Ranks):
 
     Args:
         generate: the sampler of this process.
-        accelerator: connects the processes.
         idle_context: tokens of an idle context.
         seeded: the sampler of contexts with seeds; `None` if it has none.
     """

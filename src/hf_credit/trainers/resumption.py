@@ -119,9 +119,14 @@ class ResumableTrainer(Trainer):
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
         """Restores what `checkpoint_state` returned."""
+        self.load_shared_state(state)
+
+    def load_shared_state(self, state: dict[str, Any]) -> None:
+        """Restores what is the same on every process."""
 
     def load_from_other_processes(self, folder: Path) -> None:
         """Restores what does not depend on the number of processes, if that differs from the checkpoint's."""
+        self.load_shared_state(self.state_of_process(folder, 0))
 
     def train(
         self,
@@ -176,7 +181,9 @@ class ResumableTrainer(Trainer):
                     begin(folder)  # a killed run may have left one, perhaps with other files
                 self.accelerator.wait_for_everyone()
                 save()
-                self._save_own_state(folder)
+                if not self.args.save_only_model:
+                    with replaced(folder / _STATE_FILE.format(self.accelerator.process_index)) as path:
+                        torch.save(self.checkpoint_state(), path)
                 self.accelerator.wait_for_everyone()
                 self.args.save_total_limit = limit
                 if saves:
@@ -249,11 +256,6 @@ class ResumableTrainer(Trainer):
             token=token or self.args.hub_token,
             private=bool(self.args.hub_private_repo if private is None else private),
         )
-
-    def _save_own_state(self, folder: Path) -> None:
-        if not self.args.save_only_model:
-            with replaced(folder / _STATE_FILE.format(self.accelerator.process_index)) as path:
-                torch.save(self.checkpoint_state(), path)
 
     def _agreed_checkpoint(self, chosen: str | Path | bool | None) -> Path | None:
         """The checkpoint to resume from, chosen by the main process; every process raises its refusal."""

@@ -19,11 +19,7 @@ _QUICK_START = re.compile(r"^## Quick start\n.*?(?=^## )", re.MULTILINE | re.DOT
 
 
 def task_spec(interaction: Interaction[Any], method: Method, args: Any) -> TaskSpec:
-    """Describes the task, its rendering, the sampling and the method, which evaluation and diagnosis need.
-
-    Args:
-        interaction: of the evaluation.
-        method: trains the policy.
+    """Describes the evaluation's task, its rendering, the sampling and the method, for evaluation and diagnosis.
 
     Raises:
         ValueError: the Interaction has no spec from which it can be rebuilt.

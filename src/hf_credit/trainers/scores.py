@@ -228,11 +228,8 @@ def _cheapest(rows: list[Any], width: int, hidden_size: int) -> list[tuple[int, 
 
 
 def _visible(ends: Tensor) -> Tensor:
-    """The attention mask of packed sequences, true where a column attends, of shape (sequences, 1, columns, columns).
-
-    Args:
-        ends: of shape (sequences, columns), as in `Tree`; 0 on padding.
-    """
+    """The attention mask of packed sequences, true where a column attends, of shape (sequences, 1, columns, columns);
+    `ends` is as in `Tree`, 0 on padding."""
     places = torch.arange(ends.shape[1], device=ends.device)
     seen = (places <= places[:, None]) & (places[:, None] < ends[:, None])
     # Padding attends to itself: a softmax over nothing is NaN, also in the gradient.

@@ -112,10 +112,6 @@ class Projection(TrainerCallback):
 
     As a callback, this logs the policy's divergence after each logged update, which takes a forward pass of all rows.
 
-    Args:
-        region: the trust region.
-        trainer: of the policy.
-
     Attributes:
         tops: the old policy's top tokens, as `old_tops` returns them, at the tokens in the loss, which
             `region_place` of the batch indexes. At thousands of numbers for each token, other tokens and padding are
@@ -226,20 +222,6 @@ class Projection(TrainerCallback):
         return self.policy.get_output_embeddings()
 
 
-def logits_at(head: Callable[[Tensor], Tensor], states: Tensor, temperature: float) -> Iterator[tuple[slice, Tensor]]:
-    """The logits, divided by the temperature, in chunks of tokens, each with its slice of the tokens.
-
-    Args:
-        head: maps states to logits.
-        states: of shape (tokens, width).
-        temperature: of the policy.
-    """
-    size = max(1, _LOGITS_AT_ONCE // _vocabulary(head))
-    for start in range(0, max(len(states), 1), size):  # without tokens, one empty chunk
-        chunk = slice(start, start + size)
-        yield chunk, _logits(head, states[chunk], temperature)
-
-
 @torch.no_grad()
 def old_tops(
     region: TrustRegion, head: Callable[[Tensor], Tensor], states: Tensor, temperature: float
@@ -251,8 +233,8 @@ def old_tops(
         (tokens, M); their total probability; and M, 0 where even the wide M covers too little.
     """
     found: dict[str, list[Tensor]] = {name: [] for name in NAMES}
-    for _, logits in logits_at(head, states, temperature):
-        ids, among, mass = top_tokens(logits.log_softmax(-1), region.wide)
+    for part in states.split(_at_once(head)):
+        ids, among, mass = top_tokens(_logits(head, part, temperature).log_softmax(-1), region.wide)
         inner = among[:, : region.top].double().logsumexp(-1)
         narrow = mass * inner.exp().to(mass.dtype) >= region.coverage
         size = torch.where(narrow, region.top, torch.where(mass >= region.coverage, region.wide, 0))
@@ -271,7 +253,8 @@ def new_tops(
     """The current policy's logits of the old policy's top tokens, and the log-sum-exp of all logits.
 
     Args:
-        head, states, temperature: as for `logits_at`.
+        head: maps states to logits, which are divided by the temperature.
+        states: of shape (tokens, width).
         ids: of shape (tokens, M), padded with -1.
     """
 
@@ -279,9 +262,8 @@ def new_tops(
         logits = _logits(head, own, temperature)
         return logits.gather(1, wanted), logits.logsumexp(-1)
 
-    size = max(1, _LOGITS_AT_ONCE // _vocabulary(head))
-    wanted = ids.long().clamp(min=0)
-    pairs = zip(states.split(size), wanted.split(size), strict=True)
+    size = _at_once(head)
+    pairs = zip(states.split(size), ids.long().clamp(min=0).split(size), strict=True)
     parts = [checkpoint(part, own, some, use_reentrant=False) for own, some in pairs]
     tops, sums = zip(*parts, strict=True)
     return torch.cat(tops), torch.cat(sums)
@@ -366,9 +348,7 @@ def project_tokens(
 def divergence_from_old(old: dict[str, Tensor], tops: Tensor, sums: Tensor) -> Tensor:
     """KL(old || policy) of each token in nats, with all tokens outside the top counted as one: a lower bound.
 
-    Args:
-        old: what `old_tops` returned.
-        tops, sums: what `new_tops` returned.
+    It takes what `old_tops` and `new_tops` returned.
     """
     present = old["region_ids"] >= 0
     mass = old["region_mass"].double()
@@ -382,12 +362,7 @@ def divergence_from_old(old: dict[str, Tensor], tops: Tensor, sums: Tensor) -> T
 
 
 def action_marks(decision: Decision, decode: Callable[[Sequence[int]], str]) -> tuple[int, ...]:
-    """1 for each token of a reply that is part of an action or a tool call, between its tags, else 0.
-
-    Args:
-        decision: has the reply.
-        decode: maps token ids to text.
-    """
+    """1 for each token of a decision's reply that is part of an action or a tool call, between its tags, else 0."""
     ids = decision.action_ids
     if not any(tag in decision.action_text for tag in _OPENING):
         return (0,) * len(ids)
@@ -409,5 +384,6 @@ def _logits(head: Any, states: Tensor, temperature: float) -> Tensor:
     return head(states.to(head.weight.dtype)).float() / temperature
 
 
-def _vocabulary(head: Any) -> int:
-    return int(head.weight.shape[0])
+def _at_once(head: Any) -> int:
+    """The number of tokens whose logits are computed at once."""
+    return max(1, _LOGITS_AT_ONCE // int(head.weight.shape[0]))

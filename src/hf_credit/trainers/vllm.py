@@ -57,7 +57,6 @@ def through_vllm(generate: GenerateFn, vllm: Any | None, args: CreditConfig) -> 
     Args:
         generate: the sampler; returned unchanged for a run without a server.
         vllm: TRL's `VLLMGeneration`, if any.
-        args: the settings, with `vllm_server_request_timeout`.
 
     Raises:
         TimeoutError: (when called) an answer takes longer than `vllm_server_request_timeout` seconds.

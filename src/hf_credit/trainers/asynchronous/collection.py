@@ -102,7 +102,6 @@ class UnderWay:
     """A collection that is not credited yet.
 
     Attributes:
-        number: of the collection.
         tasks: the positions of its tasks.
         memory: the method's, which its collector reads.
         known: the replies so far.

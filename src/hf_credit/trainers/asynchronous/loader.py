@@ -56,7 +56,7 @@ class Updates(TrainerCallback):
     role only, and says which.
 
     Args:
-        trainer: of the policy; `before_update` of it is called on every process with the rollouts that its update learns from.
+        trainer: of the policy. Its `before_update` gets, on every process, the rollouts that an update learns from.
 
     Attributes:
         supply: of collections, on the main process.

@@ -57,7 +57,6 @@ class Desk:
     """Forwards a bounded number of parallel requests to a sampler, those of the oldest collection first.
 
     Args:
-        sampler: of all collections.
         most: maximum number of parallel requests. With more episodes in progress, the sampler is never idle.
         version: returns the present version of the policy; called when a request is forwarded.
     """
@@ -151,7 +150,7 @@ class Recorded:
 
     Args:
         desk: forwards requests without a known reply.
-        collection: number of the collection.
+        collection: its number.
         seed: of the run.
         known: the replies so far; new ones are added.
         changing: lock held while replies are added.

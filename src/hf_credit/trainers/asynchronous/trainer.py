@@ -319,16 +319,12 @@ class AsyncCreditTrainer(UpdateTrainer):
             "worker": self.updates.supply.state(),
         }
 
-    def load_checkpoint_state(self, state: dict[str, Any]) -> None:
+    def load_shared_state(self, state: dict[str, Any]) -> None:
         if self.updates.supply is None:
             return
         self.model_version = state["version"] - 1  # which the first transfer counts up
         self.updates.ledger = Ledger(**state["ledger"])
         self.updates.supply.load_state(state["worker"])
-
-    def load_from_other_processes(self, folder: Path) -> None:
-        super().load_from_other_processes(folder)
-        self.load_checkpoint_state(self.state_of_process(folder, 0))
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         if self.args.should_save:
