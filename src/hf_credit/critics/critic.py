@@ -32,7 +32,7 @@ _SEQUENCE_KEYS = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mas
 class CriticConfig:
     """The training of a critic. Default betas, weight decay and gradient norm are the policy's in paper C3, table 7.
 
-    Attributes:
+    Args:
         learning_rate: the learning rate of AdamW, constant after the warm-up.
         warmup_steps: number of optimizer steps of linear warm-up from 0; 0 for none.
         betas: the betas of AdamW.

@@ -50,8 +50,12 @@ _FIXED: Mapping[str, tuple[Any, str]] = {
 
 
 def documented(config: C) -> C:
-    """Class decorator below `@dataclass`: the docstring of a config gives the help text of its fields."""
-    texts = arguments_in(config.__doc__ or "")
+    """Class decorator below `@dataclass`: the docstring of a config gives the help text of its fields, and those of
+    `CriticConfig` and `TrustRegion` that of fields with a prefix."""
+    texts: dict[str, str] = {}
+    for prefix, part in (("critic", CriticConfig), ("trust_region", TrustRegion)):
+        texts |= {f"{prefix}_{name}": text for name, text in arguments_in(part.__doc__ or "").items()}
+    texts |= arguments_in(config.__doc__ or "")
     for name in config.__annotations__.keys() & texts:
         setattr(config, name, documented_field(getattr(config, name), texts[name]))
     return config
@@ -197,7 +201,8 @@ class RunSettings:
 class CreditConfig(RunSettings, GRPOConfig):
     """Settings of `CreditTrainer` and of the presets: those of [`trl.GRPOConfig`], of `RunSettings`, and these.
 
-    Settings of TRL by which the loss would depend on how rows are laid out are refused.
+    Settings of TRL by which the loss would depend on how rows are laid out are refused. Beside these, `critic_*` are
+    fields of [`CriticConfig`], and `trust_region_*` of [`TrustRegion`].
 
     Args:
         instances_per_update: task rows of one update over all processes. Sets `gradient_accumulation_steps` from
@@ -219,16 +224,6 @@ class CreditConfig(RunSettings, GRPOConfig):
             appending.
         critic_model: backbone of the critic, a model id. `None` puts an adapter of its own beside the policy's
             adapter or, if the whole policy is trained, takes the model that the policy started from.
-        critic_learning_rate: learning rate of the critic's own AdamW.
-        critic_warmup_steps: optimizer steps of the critic over which its learning rate rises linearly from 0. Each
-            generation of episodes makes `critic_passes` of them. The policy learns meanwhile.
-        critic_clip: how far an update may move a value; `None` for no limit.
-        critic_passes: maximum passes of an update over the critic's inputs.
-        critic_mini_batch_rows: sequences of one optimizer step of the critic over all processes; all if `None`.
-        critic_past_updates: number of earlier updates whose sequences the critic trains on again beside the new ones.
-        critic_held_out: share of each update's sequences that the critic never learns from. The critic's update ends
-            with the first pass that does not lower their error; 0 makes all passes.
-        critic_whiten: whether the critic learns its targets in standard deviations from their mean.
         critic_first_updates: updates at the start in which the critics learn and the policy does not.
         router_aux_loss_coef: 0, the only value: the loss that balances a mixture of experts is a product of means over
             one forward pass. TRL's default is the model's own.
@@ -237,13 +232,6 @@ class CreditConfig(RunSettings, GRPOConfig):
             that of the policy that played (paper CVT-RL, eqs. 8 and 9). `epsilon` clips the rest: with 1 and a huge
             `epsilon_high`, nothing.
         trust_region_tool: KL radius of tokens of actions and tool calls; `trust_region` if `None`.
-        trust_region_top: number of the old policy's most probable tokens that are projected. This and the following
-            are the arguments of `hf_credit.trainers.trust_region.TrustRegion`.
-        trust_region_wide: the same number where these tokens cover too little probability.
-        trust_region_coverage: probability that the projected tokens must cover.
-        trust_region_penalty: weight of the KL penalty on tokens of too little coverage.
-        trust_region_projection: how a token is projected: `"least_squares"`, or `"interpolation"`, TROLL's layer.
-        trust_region_regression: weight of the KL of the policy from its projection; 1 in TROLL.
         vllm_server_request_timeout: seconds that a vLLM server may take to answer one generation call. The call asks
             for the replies of all running episodes. The default is that of `ddp_timeout`, by which the other
             processes wait.

@@ -48,8 +48,8 @@ class TrustRegion:
         wide: M where these cover too little probability, at least `top`.
         coverage: the probability under the old policy that the M tokens must cover, in (0, 1]. If `wide` tokens cover
             less, the position is not projected, but penalised by its divergence.
-        penalty: weight of this penalty, at least 0.
-        projection: a key of `PROJECTIONS`.
+        penalty: weight of the KL penalty on tokens of too little coverage, at least 0.
+        projection: how a token is projected: `"least_squares"`, or `"interpolation"`, TROLL's layer.
         regression: weight, at least 0, of KL(policy || projected) among the M tokens, a further term of the loss that
             draws the policy to its projection; 1 in TROLL, 0 in CVT-RL.
 
