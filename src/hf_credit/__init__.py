@@ -48,24 +48,11 @@ _HOMES = {
 }
 
 __all__ = [
-    "AsyncCreditConfig",
-    "AsyncCreditTrainer",
-    "ConstrainedCounterfactualConfig",
-    "ConstrainedCounterfactualTrainer",
-    "CounterfactualGRPOConfig",
-    "CounterfactualGRPOTrainer",
-    "CreditConfig",
-    "CreditTrainer",
-    "ReplayLOOConfig",
-    "ReplayLOOTrainer",
-    "RunSettings",
-    "TruncatedPPOConfig",
-    "TruncatedPPOTrainer",
-    "VerifiableProcessConfig",
-    "VerifiableProcessTrainer",
-    "__version__",
-    "make",
-]
+    "AsyncCreditConfig", "AsyncCreditTrainer", "ConstrainedCounterfactualConfig", "ConstrainedCounterfactualTrainer",
+    "CounterfactualGRPOConfig", "CounterfactualGRPOTrainer", "CreditConfig", "CreditTrainer", "ReplayLOOConfig",
+    "ReplayLOOTrainer", "RunSettings", "TruncatedPPOConfig", "TruncatedPPOTrainer", "VerifiableProcessConfig",
+    "VerifiableProcessTrainer", "__version__", "make",
+]  # fmt: skip
 
 
 _PACKAGES = {path.parent.name for path in Path(__file__).parent.glob("*/__init__.py")}

@@ -49,27 +49,11 @@ _HOMES = {
 }
 
 __all__ = [
-    "EpisodeSet",
-    "fetch",
-    "load_cells",
-    "load_checkpoint",
-    "load_environment",
-    "load_episode_folder",
-    "load_episodes",
-    "load_metric",
-    "load_results",
-    "load_tasks",
-    "publish",
-    "publish_cells",
-    "publish_checkpoint",
-    "publish_environment",
-    "publish_episode_folder",
-    "publish_episodes",
-    "publish_leaderboard",
-    "publish_metric",
-    "publish_tasks",
-    "save_episodes",
-]
+    "EpisodeSet", "fetch", "load_cells", "load_checkpoint", "load_environment", "load_episode_folder", "load_episodes",
+    "load_metric", "load_results", "load_tasks", "publish", "publish_cells", "publish_checkpoint",
+    "publish_environment", "publish_episode_folder", "publish_episodes", "publish_leaderboard", "publish_metric",
+    "publish_tasks", "save_episodes",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
