@@ -6,7 +6,8 @@ import importlib.resources
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -15,15 +16,17 @@ import yaml
 from huggingface_hub import CardData, EvalResultEntry, RepoCard, eval_result_entries_to_yaml
 
 from hf_credit._version import __version__
+from hf_credit.evaluation.credit_tables import read_ledger
 from hf_credit.evaluation.markdown import code, escaped
 from hf_credit.evaluation.results import LABELS, EvalResults
-from hf_credit.evaluation.runs import Run
+from hf_credit.evaluation.runs import Run, read_run
 from hf_credit.hub.tables import MEANINGS
 from hf_credit.redaction import redacted
-from hf_credit.rollouts import Ledger
+from hf_credit.safe_io import read_json
 from hf_credit.tasks import TaskSpec
 
 _FRONT = re.compile(r"\A---\r?\n(.*?)\r?\n---\r?\n", re.DOTALL)
+LEDGER_FILE = "ledger.json"
 _BEGIN, _END = "<!-- hf-credit -->", "<!-- /hf-credit -->"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
@@ -67,39 +70,39 @@ def _front(name: str, tags: list[str], configs: Mapping[str, list[str]]) -> dict
     }
 
 
-def checkpoint_card(
-    repo: str,
-    *,
-    card: str | None,
-    run: Run | None,
-    spec: TaskSpec | None,
-    ledger: Ledger | None,
-    evaluations: Mapping[str, EvalResults],
-    adapter: bool,
-    base_model: str | None,
-    resumable: bool,
-) -> str:
-    """Returns the card of a checkpoint: TRL's card, extended by results, cost, task and loading.
+def checkpoint_files(
+    checkpoint: Path, run_folder: Path, repo: str, url: str, names: Iterable[str], resumable: bool
+) -> dict[str, Path | bytes]:
+    """Returns the files of a checkpoint for readers: TRL's card, extended by results, cost, task and loading, the
+    results in the format of the Hub, and the cost.
 
     Args:
-        card: the card that TRL wrote, if any.
-        evaluations: the results, by the name of their file.
-        adapter: whether the checkpoint is an adapter of `base_model`.
-        base_model: the id of the base model, if it is on the Hub.
+        checkpoint: the folder of the checkpoint.
+        run_folder: the folder of its run, with the log and the evaluations.
+        repo, url: the repository, and the URL of its page.
+        names: the names of the published files, among them those of evaluations.
         resumable: whether the checkpoint holds the trainer's state.
     """
-    front, body = _split(card or f"# {repo.rpartition('/')[2]}\n")
+    try:
+        run = read_run(run_folder)
+    except ValueError:
+        run = None  # a model without a log
+    spec, ledger = TaskSpec.load(checkpoint), None if run is None else read_ledger(run)
+    evaluations = {one: EvalResults.load(run_folder / one) for one in names if fnmatchcase(one, "evaluation*.json")}
+    written = [one / "README.md" for one in (run_folder, checkpoint) if (one / "README.md").is_file()]
+    front, body = _split(written[0].read_text(encoding="utf-8") if written else f"# {repo.rpartition('/')[2]}\n")
+    adapter = (checkpoint / "adapter_config.json").is_file()
     front["tags"] = sorted({*front.get("tags", ()), "hf-credit", "reinforcement-learning"})
     front.setdefault("library_name", "peft" if adapter else "transformers")
     front.setdefault("pipeline_tag", "text-generation")
-    if base_model:
+    if base_model := _base_model(checkpoint, run):
         front["base_model"] = base_model
         front["base_model_relation"] = "adapter" if adapter else "finetune"
     if index := _model_index(repo, spec, evaluations):
         front["model-index"] = index
     facts = {} if run is None else run.facts
     paper = facts.get("paper")
-    return rendered(
+    card = rendered(
         "checkpoint",
         front,
         repo=repo,
@@ -115,6 +118,20 @@ def checkpoint_card(
         resumable=resumable,
         citation=paper.get("citation") if isinstance(paper, Mapping) else None,
     )
+    files: dict[str, Path | bytes] = {"README.md": card.encode(), **_eval_results(evaluations, url)}
+    if ledger is not None:
+        files[LEDGER_FILE] = (json.dumps(ledger.to_dict(), indent=1) + "\n").encode()
+    return files
+
+
+def _base_model(checkpoint: Path, run: Run | None) -> str | None:
+    """Returns the id of the base model, unless it is a local folder."""
+    config = checkpoint / "adapter_config.json"
+    named = read_json(config).get("base_model_name_or_path") if config.is_file() else None
+    named = named or (run.config.get("model_name_or_path") if run is not None else None)
+    if isinstance(named, str) and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", named) and not Path(named).exists():
+        return named
+    return None
 
 
 def eval_result(name: str, **fields: Any) -> dict[str, Path | bytes]:
@@ -129,15 +146,8 @@ def eval_result(name: str, **fields: Any) -> dict[str, Path | bytes]:
     return {f".eval_results/{name}.yaml": text.encode()}
 
 
-def eval_results(evaluations: Mapping[str, EvalResults], source: str) -> dict[str, Path | bytes]:
-    """Returns files `.eval_results/<benchmark>.yaml` of evaluations on datasets of the Hub.
-
-    They hold self-reported results: only Hugging Face can add the token of a verified one.
-
-    Args:
-        evaluations: the results, by the name of their file.
-        source: the URL of the results.
-    """
+def _eval_results(evaluations: Mapping[str, EvalResults], source: str) -> dict[str, Path | bytes]:
+    """Returns self-reported results on datasets of the Hub: only Hugging Face can add the token of a verified one."""
     files: dict[str, Path | bytes] = {}
     for name, results in evaluations.items():
         dataset, values = str(results.about.get("dataset", "")), results.values("success")

@@ -16,9 +16,7 @@ from transformers.trainer_pt_utils import safe_globals
 
 from hf_credit.checkpoint_store import PREFIX
 from hf_credit.checkpoints import MANIFEST, flaw, latest_complete, make_room, write_manifest
-from hf_credit.evaluation.credit_tables import read_ledger
-from hf_credit.evaluation.results import EvalResults
-from hf_credit.evaluation.runs import CONFIG_FILE, FACTS_FILE, LOG_FILE, TRAINER_STATE_FILE, Run, read_run
+from hf_credit.evaluation.runs import CONFIG_FILE, FACTS_FILE, LOG_FILE, TRAINER_STATE_FILE
 from hf_credit.files import OwnFolder, copy, filled, move, replaced, write_json
 from hf_credit.hub import cards, safety
 from hf_credit.hub.client import account as account  # part of the interface of `hf_credit.checkpoint_store`
@@ -27,9 +25,7 @@ from hf_credit.hub.loading import Where, fetch
 from hf_credit.hub.publishing import Published, publish
 from hf_credit.hub.tensors import load_values, save_values
 from hf_credit.safe_io import read_json
-from hf_credit.tasks import TaskSpec
 
-LEDGER_FILE = "ledger.json"
 LOADED_FILE = "hf_credit_loaded.json"
 """Lists the files that `load_checkpoint` wrote to a folder."""
 
@@ -40,7 +36,7 @@ _RANK = re.compile(r"_(\d+)\.pth?$")
 _ARGUMENTS = "training_args.bin"  # pickled, with the token of the user
 _SHARDED = re.compile(r"(^|/)(global_step\d+|pytorch_model_fsdp_\d+|optimizer_\d+)/|\.distcp$|^optimizer\.bin$")
 _OF_A_RUN = (CONFIG_FILE, FACTS_FILE, LOG_FILE)
-_OWN = ("README.md", LEDGER_FILE, LOADED_FILE, MANIFEST)
+_OWN = ("README.md", cards.LEDGER_FILE, LOADED_FILE, MANIFEST)
 _FOR_A_SERVER = (".weights/", ".vllm_lora/")  # copies of weights for a server that played during training
 
 
@@ -125,7 +121,7 @@ def collect(folder: Path, repo: str, url: str, work: Path, resumable: bool = Tru
         manifest["files"] = {name: about for name, about in manifest["files"].items() if name in files}
         manifest["resumable"] = resumable
         files[MANIFEST] = (json.dumps(manifest, indent=1) + "\n").encode()
-    return files | _for_readers(checkpoint, run_folder, repo, url, files, resumable)
+    return files | cards.checkpoint_files(checkpoint, run_folder, repo, url, files, resumable)
 
 
 def load_checkpoint(repo: str, *, folder: str | Path | None = None, **where: Unpack[Where]) -> Checkpoint:
@@ -286,45 +282,3 @@ def _rebuild_state(source: Path, names: Mapping[str, Path], folder: Path, repo: 
                 raise ValueError(f"the state of a trainer must be .pt or .pth files, got {name!r} in {repo}.")
             with replaced(folder / name) as path:
                 torch.save(value, path)
-
-
-def _for_readers(
-    checkpoint: Path, run_folder: Path, repo: str, url: str, files: Mapping[str, Path | bytes], resumable: bool
-) -> dict[str, Path | bytes]:
-    try:
-        run = read_run(run_folder)
-    except ValueError:
-        run = None  # a model without a log
-    spec = TaskSpec.load(checkpoint)
-    ledger = None if run is None else read_ledger(run)
-    evaluations = {
-        name: EvalResults.load(run_folder / name)
-        for name in files
-        if name.startswith("evaluation") and name.endswith(".json")
-    }
-    card = next((one / "README.md" for one in (run_folder, checkpoint) if (one / "README.md").is_file()), None)
-    text = cards.checkpoint_card(
-        repo,
-        card=None if card is None else card.read_text(encoding="utf-8"),
-        run=run,
-        spec=spec,
-        ledger=ledger,
-        evaluations=evaluations,
-        adapter=(checkpoint / "adapter_config.json").is_file(),
-        base_model=_base_model(checkpoint, run),
-        resumable=resumable,
-    )
-    written: dict[str, Path | bytes] = {"README.md": text.encode(), **cards.eval_results(evaluations, url)}
-    if ledger is not None:
-        written[LEDGER_FILE] = (json.dumps(ledger.to_dict(), indent=1) + "\n").encode()
-    return written
-
-
-def _base_model(checkpoint: Path, run: Run | None) -> str | None:
-    """Returns the id of the base model, unless it is a local folder."""
-    config = checkpoint / "adapter_config.json"
-    named = read_json(config).get("base_model_name_or_path") if config.is_file() else None
-    named = named or (run.config.get("model_name_or_path") if run is not None else None)
-    if isinstance(named, str) and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", named) and not Path(named).exists():
-        return named
-    return None
