@@ -17,12 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import HfApi, try_to_load_from_cache
-from huggingface_hub.errors import (
-    HfHubHTTPError,
-    HFValidationError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-)
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled, RepositoryNotFoundError
 
 # The client library of huggingface_hub: httpx, and since its version 2 httpx2, which conflicts with vLLM.
 httpx: Any = sys.modules[HfHubHTTPError.__bases__[0].__module__.partition(".")[0]]

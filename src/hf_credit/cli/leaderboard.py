@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 SECRET_VARIABLE = "HF_CREDIT_SEASON_SECRET"
 
 leaderboard = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="A leaderboard that verifies each entry on secret tasks.",
+    no_args_is_help=True, rich_markup_mode=None, help="A leaderboard that verifies each entry on secret tasks."
 )
 
 BenchmarkArgument = Annotated[str, typer.Argument(help="The dataset of the season, as owner/name.")]
@@ -184,11 +182,7 @@ def template(
 
 
 @leaderboard.command(short_help="Print the ranks.")
-def rank(
-    benchmark: BenchmarkArgument,
-    as_json: AsJson = False,
-    endpoint: EndpointOption = None,
-) -> None:
+def rank(benchmark: BenchmarkArgument, as_json: AsJson = False, endpoint: EndpointOption = None) -> None:
     """Prints the ranks of every board with an entry.
 
     \b

@@ -84,15 +84,7 @@ def submit(
                 runs[place] = f"{repo}@{publish_run(hub, Path(run), repo)}"
         with Progress() as progress, progress.playing("episodes"):
             submission = make_submission(
-                hub,
-                benchmark,
-                board,
-                runs,
-                name=name,
-                base=base,
-                seeds=seed or (),
-                command=command,
-                device=device,
+                hub, benchmark, board, runs, name=name, base=base, seeds=seed or (), command=command, device=device
             )
     if output is not None:
         for file, content in submission.files.items():

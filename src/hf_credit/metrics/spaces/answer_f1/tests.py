@@ -12,9 +12,5 @@ test_cases = [
         "references": ["a b b", "A"],
         "result": {"f1_word": 0.5, "f1_character": (1 + 2 / 3) / 2, "exact": 0.5},
     },
-    {
-        "predictions": ["a a a"],
-        "references": ["a"],
-        "result": {"f1_word": 0.5, "f1_character": 2 / 6},
-    },
+    {"predictions": ["a a a"], "references": ["a"], "result": {"f1_word": 0.5, "f1_character": 2 / 6}},
 ]

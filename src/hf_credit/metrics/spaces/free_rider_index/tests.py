@@ -15,9 +15,5 @@ test_cases = [
         "references": [0.1, 0.9],
         "result": {"free_rider_index": 0.0},
     },
-    {
-        "predictions": [-1.0, 0.0],
-        "references": [0.5, 0.5],
-        "result": {"free_rider_index": math.nan},
-    },
+    {"predictions": [-1.0, 0.0], "references": [0.5, 0.5], "result": {"free_rider_index": math.nan}},
 ]

@@ -27,12 +27,6 @@ class HackRate(Measure, citation=CVT_RL, inputs={"predictions": "bool"}):
     """
 
     def _compute(
-        self,
-        predictions,
-        false_positive_rate=0.0,
-        false_negative_rate=0.0,
-        clean=None,
-        hacked=None,
-        confidence=0.95,
+        self, predictions, false_positive_rate=0.0, false_negative_rate=0.0, clean=None, hacked=None, confidence=0.95
     ):
         return vars(hack_rate(predictions, false_positive_rate, false_negative_rate, clean, hacked, confidence))

@@ -29,14 +29,7 @@ class InterventionValidity(Measure, citation=CVT_RL, inputs={"predictions": "boo
     """
 
     def _compute(
-        self,
-        predictions,
-        references,
-        kinds=None,
-        logprobs=None,
-        sampled_kinds=(),
-        sampled_logprobs=(),
-        quantile=0.05,
+        self, predictions, references, kinds=None, logprobs=None, sampled_kinds=(), sampled_logprobs=(), quantile=0.05
     ):
         found = intervention_validity(
             references, predictions, kinds, logprobs, sampled_kinds, sampled_logprobs, quantile

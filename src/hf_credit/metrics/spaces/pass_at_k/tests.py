@@ -17,9 +17,5 @@ test_cases = [
         "predictions": [[None, 0.9], [1.0, None]],
         "result": {"pass@1": 0.25},
     },
-    {
-        "predictions": [[None, 0.9], [1.0, None]],
-        "threshold": 0.5,
-        "result": {"pass@1": 0.5},
-    },
+    {"predictions": [[None, 0.9], [1.0, None]], "threshold": 0.5, "result": {"pass@1": 0.5}},
 ]

@@ -17,12 +17,7 @@ test_cases = [
         # A tie of two, and one who abstains and so changes nothing.
         "predictions": [["4", None, "5"]],
         "references": ["4"],
-        "result": {
-            "accuracy": 0.5,
-            "contributions": [0.5, 0.0, -0.5],
-            "tied": 1.0,
-            "abstained": 1 / 3,
-        },
+        "result": {"accuracy": 0.5, "contributions": [0.5, 0.0, -0.5], "tied": 1.0, "abstained": 1 / 3},
     },
     {
         "predictions": [["4", None, "5"]],
