@@ -21,15 +21,7 @@ from typing import Literal
 from code_sandbox.isolation import IsolationError, isolation, required
 from code_sandbox.pool import POOL, SandboxError
 
-__all__ = [
-    "IsolationError",
-    "Limits",
-    "Outcome",
-    "SandboxError",
-    "TestRun",
-    "isolation",
-    "run_tests",
-]
+__all__ = ["IsolationError", "Limits", "Outcome", "SandboxError", "TestRun", "isolation", "run_tests"]
 
 Kind = Literal["passed", "failed", "error", "timeout", "memory"]
 _KINDS: dict[str, Kind] = {"p": "passed", "f": "failed", "e": "error", "t": "timeout", "m": "memory"}

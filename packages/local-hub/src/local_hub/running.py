@@ -108,12 +108,7 @@ def serving(
 
 
 def serve(
-    folder: Path,
-    host: str = LOOPBACK,
-    port: int = 0,
-    *,
-    token_file: Path | None = None,
-    limits: Limits | None = None,
+    folder: Path, host: str = LOOPBACK, port: int = 0, *, token_file: Path | None = None, limits: Limits | None = None
 ) -> None:
     """Serves a Hub until the process is stopped, and prints its address.
 
