@@ -6,6 +6,7 @@ import http.client
 import json
 import queue
 import socket
+import string
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -14,8 +15,11 @@ from typing import Any
 import pytest
 
 from hf_credit.agents import AgentInteraction
-from hf_credit.agents.calls import canonical_call, canonical_messages, difference, shown_message
+from hf_credit.agents.calls import assistant_message, canonical_call, canonical_messages, difference, shown_message
+from hf_credit.agents.dialects import completion, dialect_of, read_call
 from hf_credit.agents.endpoint import Call, Endpoint
+from hf_credit.policies.micro import tokenizer_of
+from hf_credit.rollouts import Chat
 
 TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}]
 LOOKED = {"content": "", "calls": [["look", '{"at": 1}']], "ended": True, "tokens": [20, 9]}
@@ -206,6 +210,106 @@ def test_what_cannot_be_trained_on_is_refused_in_one_sentence_of_the_dialect(
 def test_what_is_no_call_is_refused(ask: Ask) -> None:
     for body in ("no JSON", "[]", "[" * 100_000):
         assert ask(CHAT, body)[0] == 400
+
+
+def test_tokens_are_counted_by_the_chat_that_renders_contexts(endpoint: Endpoint, ask: Ask) -> None:
+    keys = endpoint.open(lambda kind, what: None)
+    body = {name: value for name, value in CALLS[MESSAGES].items() if name != "max_tokens"}
+
+    def counted() -> int:
+        status, text = send(endpoint, f"{MESSAGES}/count_tokens", body, {"x-api-key": keys[0]})
+        assert status == 200
+        return int(json.loads(text)["input_tokens"])
+
+    assert counted() == 15  # by their length, where no tokenizer is known
+    chat = Chat(tokenizer_of([string.printable], tools=True))
+    endpoint.count_with(chat, 100)
+    asked = ask(CHAT, CALLS[CHAT])[2]
+    assert counted() == len(chat.context(asked["messages"], tools=asked["tools"]))
+    assert json.loads(send(endpoint, "/v1/models", "", {"x-api-key": keys[0]}, "GET")[1])["data"] == [
+        {
+            "id": "policy",
+            "display_name": "policy",
+            "object": "model",
+            "type": "model",
+            "created": 0,
+            "created_at": "1970-01-01T00:00:00Z",
+            "owned_by": "hf-credit",
+            "max_model_len": 100,
+        }
+    ]
+    status, text = send(endpoint, "/v1/models/gpt", "", {"x-api-key": keys[0]}, "GET")
+    assert (status, json.loads(text)["error"]["code"]) == (404, "model_not_found")
+    endpoint.count_with(None, None)
+    endpoint.close(keys)
+
+
+@pytest.mark.parametrize("path", CALLS)
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_context_too_long_is_the_error_of_the_dialect(ask: Ask, path: str, stream: bool) -> None:
+    status, text, _ = ask(path, {**CALLS[path], "stream": stream}, {"too_long": [120, 100]})
+    error = json.loads(text)["error"]
+    if path == MESSAGES:
+        told = {"type": "invalid_request_error", "message": "prompt is too long: 120 tokens > 100 maximum"}
+        assert (status, error) == (400, told)
+    else:
+        assert (status, error["code"]) == (400, "context_length_exceeded")
+        assert error["message"].startswith("This model's maximum context length is 100 tokens. However, your messages")
+
+
+@pytest.mark.parametrize(
+    ("path", "more", "count"),
+    [
+        (
+            CHAT,
+            {"temperature": 0.1, "top_p": 0.5, "seed": 1, "reasoning_effort": "low", "user": "me", "stop": None},
+            4,
+        ),
+        (CHAT, {"tool_choice": "required"}, 1),
+        (CHAT, {"tool_choice": "auto", "parallel_tool_calls": False, "logprobs": True, "top_logprobs": 0}, 0),
+        (CHAT, {"messages": [{"role": "user", "name": "ann", "content": "q"}]}, 1),
+        (CHAT, {"tools": [{"type": "function", "function": {"name": "look", "strict": True}}]}, 1),
+        (RESPONSES, {"reasoning": {"effort": "low"}, "text": {"verbosity": "low"}, "store": False}, 2),
+        (MESSAGES, {"thinking": {"type": "enabled"}, "top_k": 5, "metadata": {"user_id": "me"}}, 2),
+    ],
+    ids=str,
+)
+def test_parameters_without_effect_are_counted(path: str, more: dict[str, Any], count: int) -> None:
+    assert read_call(dialect_of(path, {}), {**CALLS[path], **more})[1] == count
+
+
+@pytest.mark.parametrize("path", CALLS)
+@pytest.mark.parametrize("stream", [False, True])
+def test_numbers_that_are_not_finite_reach_no_program(ask: Ask, path: str, stream: bool) -> None:
+    text = ask(path, {**CALLS[path], "stream": stream}, {**LOOKED, "calls": [["look", '{"at": 1e999}']]})[1]
+    assert "Infinity" not in text
+    assert "1e999" in text
+
+
+def test_text_before_a_call_is_kept_in_every_dialect(ask: Ask) -> None:
+    for path, body in CALLS.items():
+        for stream in (False, True):
+            text = ask(path, {**body, "stream": stream}, {**LOOKED, "content": "Let me look."})[1]
+            assert "Let me look." in text
+            assert "call_3_0" in text
+
+
+def test_a_reply_comes_back_as_it_was_sent_in_every_dialect() -> None:
+    for calls in ([], [["look", '{"at": 1}']], [["look", '{"at": 1e999}'], ["look", "5"]]):
+        record = {**SAID, "calls": calls}
+        said = completion(record, "0", "m")
+        sent = {path: dialect_of(path, {}).reply(said, CALLS[path]) for path in CALLS}
+        histories = {
+            CHAT: {"messages": [user("q"), sent[CHAT]["choices"][0]["message"], user("on")]},
+            RESPONSES: {"input": [user("q"), *sent[RESPONSES]["output"], user("on")]},
+            MESSAGES: {
+                "messages": [user("q"), {"role": "assistant", "content": sent[MESSAGES]["content"]}, user("on")]
+            },
+        }
+        for path, history in histories.items():
+            call, _ = read_call(dialect_of(path, {}), {"model": "m", **history})
+            _, message, _ = canonical_call(call)["messages"]
+            assert message == assistant_message("Hello.", calls)
 
 
 def test_a_waiting_call_ends_with_its_run(endpoint: Endpoint) -> None:

@@ -282,6 +282,7 @@ def completion(record: Mapping[str, Any], place: str, model: str) -> Event:
         {"id": f"chatcmpl-{place}", "object": "chat.completion", "created": CREATED, "model": model}
         | {"choices": [choice], "usage": usage | {"prompt_tokens_details": None}}
         | dict.fromkeys(("service_tier", "system_fingerprint", "prompt_logprobs", "prompt_token_ids"))
+        | {"kv_transfer_params": None}
     )
 
 
