@@ -176,7 +176,7 @@ def test_a_trace_is_read_with_its_own_tools_without_a_task(tool_chat: Chat, tmp_
     (found,), _ = recorded_demonstrations(written(tmp_path, TRACE), tool_chat)
     (row,) = supervised_rows(found)
     learned = tool_chat.tokenizer.decode([label for label in row["labels"] if label != IGNORED])
-    assert learned == f"{CALL}<|end|>1798<|end|>"
+    assert learned == '<tool_call>{"name": "look_up", "arguments": {"place": "Rigi"}}</tool_call><|end|>1798<|end|>'
     assert "look_up: place" in tool_chat.tokenizer.decode(row["input_ids"])
     assert found.episode.outcome == 1.0
 

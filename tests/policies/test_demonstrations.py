@@ -133,7 +133,7 @@ def test_a_reply_is_learned_to_its_end_token_and_a_tools_result_is_not():
     _, chat, _, found = shown("tools")
     (row,) = supervised_rows(found)
     learned = chat.tokenizer.decode([token for token in row["labels"] if token != IGNORED])
-    assert learned == f"{marked(write_call('look_up', {'place': 'Rigi'}))}<|end|>1798<|end|>"
+    assert learned == '<tool_call>{"name": "look_up", "arguments": {"place": "Rigi"}}</tool_call><|end|>1798<|end|>'
     assert chat.tokenizer.decode(row["input_ids"]).count("1798") == 2
     assert success_of(found.episode) == 1.0
 

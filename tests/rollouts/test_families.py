@@ -31,6 +31,8 @@ NO_TOOLS = NO_TEXT | {
     *("cohere", "cohere2", "deepseek_r1_distill", "deepseekv3", "gemma", "gemma3", "llama3", "phi3", "phi3_5"),
     "qwen2_5_vl",
 }
+# Of templates that show no calls, these stay in the content; some show one call in a turn.
+NO_CALLS, ONE_CALL = {"lfm2"}, {"llama3_1", "llama3_2"}
 TOOLS: list[Any] = [
     {
         "type": "function",
@@ -170,6 +172,20 @@ def test_a_conversation_that_is_rendered_anew_has_the_same_answers(name: str) ->
     assert [text.count(one) for one in ("Q1x", "b0x", "R1x", "A1x", "Q2x")] == [1] * 5
 
 
+@pytest.mark.parametrize("name", sorted(one for one in FILES if family(one) not in NO_TOOLS | NO_CALLS))
+def test_a_call_that_was_not_sampled_is_written_and_read_as_the_template_writes_it(name: str) -> None:
+    chat = Chat(tokenizer_of(name))
+    call = {"name": "look", "arguments": {"at": "box <eos>"}}
+    ids = chat.reply_ids(f"<tool_call>{json.dumps(call)}</tool_call>", tools=TOOLS)
+    assert ids[:-1].count(chat.tokenizer.eos_token_id) == 0
+    turn: dict[str, Any] = called("look")
+    turn["tool_calls"][0]["function"]["arguments"] = {"at": "box <eos>"}
+    own: Any = chat.tokenizer.apply_chat_template([user("?"), turn], tokenize=False, tools=TOOLS)
+    assert text_of(chat, ids[:-1]).strip() in own
+    (read,) = chat.reply(ids, (), TOOLS).calls
+    assert (read[0], json.loads(read[1])) == ("look", {"at": "box <eos>"})
+
+
 @pytest.mark.parametrize("name", sorted(one for one in FILES if family(one) in NO_TEXT))
 def test_a_template_without_text_is_refused(name: str) -> None:
     with pytest.raises(
@@ -241,8 +257,6 @@ def test_what_a_model_samples_calls_the_tool_and_its_answer_is_in_the_next_conte
     assert read_reply(first.action_text).thoughts in ("hm", "")
 
 
-# Of templates that show no calls, these stay in the content; some show one call in a turn.
-NO_CALLS, ONE_CALL = {"lfm2"}, {"llama3_1", "llama3_2"}
 EOS = "\ue010"  # stands for the text <eos> in a message, which is no token
 
 

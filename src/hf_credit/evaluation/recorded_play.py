@@ -29,8 +29,8 @@ def recorded_demonstrations(
 
     A line of `episodes.jsonl` in the folder of a run is played again from its first state with its replies, so its
     outcome is that of the task and not of the file; the tools of an agent run again. Any other line is a trace as in
-    `hf_credit.evaluation.traces.credit_traces`, which may lack an outcome. Its replies and calls are written as text,
-    calls in the form of Hermes; the tools are those of an environment that has some, and else those of the trace.
+    `hf_credit.evaluation.traces.credit_traces`, which may lack an outcome. Its calls are written as the template
+    writes them; the tools are those of an environment that has some, and else those of the trace.
 
     Args:
         source: a file of JSON lines, which may be untrusted.

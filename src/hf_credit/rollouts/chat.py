@@ -341,16 +341,33 @@ class Chat:
         """Returns the token ids of a reply that was not sampled, with the end of the turn as the template writes it.
 
         Args:
-            text: the reply.
+            text: the reply. With tools, calls in any form that can be read are written as the template writes them, if
+                that is read as the same.
             context: in tokens; a thought that it opens is closed first.
             tools: of the request; with these, a reply may end as a turn with calls.
         """
         opened = self.opened(context)
         closed = self._special.ids(closing_of(opened)) if opened and closing_of(opened) not in text else []
-        calls = tools and self.telling_of(tools)._calls_end if read_reply(text, tools).calls else ""
-        end = calls or self._turn_end
-        last = self._id(end) if end else cast("int | None", self.tokenizer.eos_token_id)
-        return (*closed, *self.encode(text), *([] if last is None else [last]))
+        said = read_reply(text, tools) if tools else None
+        if said is None or not said.calls:
+            last = self._id(self._turn_end) if self._turn_end else cast("int | None", self.tokenizer.eos_token_id)
+            return (*closed, *self.encode(text), *([] if last is None else [last]))
+        chat = self.telling_of(tools)
+        end = chat._calls_end or self._turn_end
+        body = chat.encode(text) if opened and not closed else chat._calls_as_written(text, said, end)
+        return (*closed, *body, self._id(end))
+
+    def _calls_as_written(self, text: str, said: Said, end: str) -> tuple[int, ...]:
+        """The tokens of a turn with calls as the template writes it; of its text if they would be read differently."""
+        turn = templates.as_served([{"role": "assistant", "content": text}], self.tools, self._most_calls)
+        (shown,), hidden = self._special.hide(turn)
+        with suppress(TemplateError, TypeError):  # of arguments that the template does not expect
+            if (body := templates.written_turn(self._render, shown, end)) is not None:
+                ids = tuple(self._special.ids(body) if hidden is None else hidden.encode(body))
+                read = read_tokens(self.tokenizer, self.texts([ids])[0], ids, (), self.tools)
+                if (read.calls, read.thoughts.strip()) == (said.calls, said.thoughts.strip()):
+                    return ids
+        return self.encode(text)
 
     def _encode(self, messages: Sequence[Message], render: Callable[[Sequence[Message]], str]) -> tuple[int, ...]:
         visible, hidden = self._special.hide(messages)

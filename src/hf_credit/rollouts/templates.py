@@ -138,6 +138,14 @@ def calls_end(render: Render, added_tokens: Find, tool: str) -> str:
     return ""
 
 
+def written_turn(render: Render, turn: Message, end: str) -> str | None:
+    """Returns what a template writes of an assistant's turn before its end token; `None` if that cannot be told."""
+    whole = render([USER, turn], False)
+    body = whole.rpartition(end)[0] or whole.rstrip()  # some write the end with the answer alone
+    heads = (render([USER, SAID], False).partition(REPLY)[0], render([USER], True))
+    return next((body.removeprefix(head) for head in heads if body.startswith(head)), None)
+
+
 def shows_once(text: str, contents: Sequence[str]) -> bool:
     """Returns whether a text has every content once, and in order."""
     places = [text.find(content) for content in contents]
