@@ -85,6 +85,15 @@ def role_folders(folder: str | Path) -> list[Path]:
     return [path for path in found if path.name != _CRITIC and not path.name.startswith(_CHECKPOINT)]
 
 
+def refuse_adapters(name: str) -> None:
+    """Refuses a folder of adapters as the model that a training begins with."""
+    if Path(name, ADAPTER_CONFIG).is_file() or role_folders(name):
+        raise ValueError(
+            f"a training must begin with a whole model, got adapters in {name!r}; merge them into their model first "
+            "(peft: merge_and_unload), or go on with their run (--resume_from_checkpoint true)."
+        )
+
+
 def require_whole_files(name: str, **options: Any) -> Any:
     """Refuses, before training, a model that `load_model` would refuse, without its tensors in memory; else returns
     its config.
@@ -94,8 +103,10 @@ def require_whole_files(name: str, **options: Any) -> Any:
         **options: as for `from_pretrained`; those about devices and data types have no effect.
 
     Raises:
+        ValueError: it is an adapter.
         IncompleteModelError: as in `load_model`.
     """
+    refuse_adapters(name)
     kept: dict[str, Any] = dict(_NO_QUESTION)
     kept.update((key, options[key]) for key in ("revision", "trust_remote_code", "subfolder") if key in options)
     config = AutoConfig.from_pretrained(name, **kept)

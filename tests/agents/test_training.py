@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def test_a_program_is_trained(policy: Path, tmp_path: Path, name: str, options: 
     assert (logged[-1]["world/forced_replies"] > 0) == (name == "vineppo")
     assert logged[-1]["world/diverged"] == 0.0
     called = [one for episode in read_episodes(tmp_path) for one in episode.decisions if one.calls]
-    assert {call for one in called for call in one.calls} <= {'open(box="a")', 'open(box="b")'}
+    assert all(re.fullmatch(r'open\(box="[^"]*"\)', call) for one in called for call in one.calls)
     results = [one.messages for episode in read_episodes(tmp_path) for one in episode.decisions[1:]]
     assert {role for messages in results for role, _ in messages} == {"tool"}
     assert {text for messages in results for _, text in messages} <= {"tea", "salt"}

@@ -125,3 +125,16 @@ def test_the_backbone_of_a_critic_has_every_tensor(micro_policy: Path, tmp_path:
     lacks = changed(micro_policy, tmp_path / "lacks", without_a_layer)
     with pytest.raises(ValueError, match=r"without layers\.1\.input_layernorm"):
         own_backbone(str(lacks), policy, tokenizer, torch.device("cpu"), False)
+
+
+@pytest.mark.parametrize("place", [".", "agent"])
+def test_a_training_does_not_begin_with_an_adapter(
+    command: Callable[..., Any], recipe: Callable[..., Path], tmp_path: Path, place: str
+) -> None:
+    folder = tmp_path / "adapters"
+    (folder / place).mkdir(parents=True)
+    (folder / place / "adapter_config.json").write_text("{}")
+    for words in (("train", recipe(), "--model_name_or_path", folder), ("warm-up", folder, "--task", "sudoku")):
+        code, _, err = command(*words, *(["--output", tmp_path / "new"] if words[0] == "warm-up" else []))
+        assert code == 1
+        assert f"must begin with a whole model, got adapters in '{folder}'; merge them into their model first" in err

@@ -201,7 +201,7 @@ def unread_replies(interaction: Interaction[Any], episodes: Sequence[Episode]) -
     return (
         f"{len(unread)} of {len(episodes)} episodes have a reply without a readable or legal action, such as "
         f"{unread[0].action_text[:_QUOTED]!r}{expected}; take a policy that writes this, or train it on "
-        "demonstrations first (hf-credit init-policy)."
+        "demonstrations first (hf-credit warm-up)."
     )
 
 

@@ -15,6 +15,7 @@ from trl import get_peft_config, get_quantization_config
 from hf_credit.checkpoints import explain_disk_errors
 from hf_credit.data import load_problems
 from hf_credit.http_guard import require_model
+from hf_credit.loading import refuse_adapters
 from hf_credit.oracles import resolve
 from hf_credit.policies.saved import load_role_models
 from hf_credit.redaction import redacted_command
@@ -76,6 +77,7 @@ def build_trainer(job: Job, rows: TaskRows | None = None) -> Any:
     require_trackers(args)
     spec, interaction = job.spec(), job.interaction
     require_model(str(model.model_name_or_path), model.model_revision)
+    refuse_adapters(str(model.model_name_or_path))
     rows = rows or load_rows(job)
     if args.process_index == 0:
         _warn_of_other_prompts(spec, str(model.model_name_or_path))

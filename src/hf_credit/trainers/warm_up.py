@@ -18,7 +18,7 @@ from trl import ModelConfig, SFTConfig, SFTTrainer, get_peft_config, get_quantiz
 
 from hf_credit.files import filled
 from hf_credit.http_guard import require_model
-from hf_credit.loading import ADAPTER_CONFIG, role_folders
+from hf_credit.loading import refuse_adapters
 from hf_credit.noise import silence_known_warnings
 from hf_credit.policies.demonstrations import IGNORED, Demonstration, supervised_rows
 from hf_credit.policies.generation import context_positions
@@ -158,10 +158,7 @@ def load_chat(config: ModelConfig, args: SFTConfig, spec: TaskSpec | None) -> Ch
     """
     model = str(config.model_name_or_path)
     require_model(model, config.model_revision)
-    if (Path(model) / ADAPTER_CONFIG).is_file() or role_folders(model):
-        raise ValueError(
-            f"a warm-up needs a whole model, got adapters in {model!r}; merge them into their model first."
-        )
+    refuse_adapters(model)
     tokenizer = AutoTokenizer.from_pretrained(
         model, revision=config.model_revision, trust_remote_code=args.trust_remote_code, padding_side="left"
     )
