@@ -108,12 +108,8 @@ def contributions(
             f"predicted differences must go with selection='augmented' and with no other, got {selection!r} "
             f"{'without' if predicted is None else 'with'} them; change one of the two."
         )
-    require(
-        (inclusion > 0) & (inclusion <= 1),
-        inclusion,
-        "the selection probability must be in (0, 1]",
-        "draw with hf_credit.credit.inclusion_probabilities",
-    )
+    remedy = "draw with hf_credit.credit.inclusion_probabilities"
+    require((inclusion > 0) & (inclusion <= 1), inclusion, "the selection probability must be in (0, 1]", remedy)
     mask, selected = as_mask(mask), as_mask(selected, "selected")
     dtype = result_dtype(values)
     mean = torch.where(mask, replaced.double(), 0).sum(dim=1) / mask.sum(dim=1)  # NaN without any
@@ -156,9 +152,5 @@ def family_mean(
 
 def _check(outcomes: Tensor, ratios: Tensor) -> None:
     require((outcomes >= 0) & (outcomes <= 1), outcomes, "outcomes must be in [0, 1]", "rescale them")
-    require(
-        ratios.isfinite() & (ratios >= 0),
-        ratios,
-        "ratios must be finite and at least 0",
-        "compute them with hf_credit.credit.continuation_ratio",
-    )
+    remedy = "compute them with hf_credit.credit.continuation_ratio"
+    require(ratios.isfinite() & (ratios >= 0), ratios, "ratios must be finite and at least 0", remedy)

@@ -36,12 +36,9 @@ def token_advantages(
             f"{tuple(advantages.shape)} and {tuple(decision_of_token.shape)}; index the decisions of each row."
         )
     decisions = advantages.shape[1]
-    require(
-        (decision_of_token >= -1) & (decision_of_token < decisions),
-        decision_of_token,
-        f"a token's decision must be an index below {decisions}, or -1 for none",
-        "number the decisions of each row from 0",
-    )
+    rule = f"a token's decision must be an index below {decisions}, or -1 for none"
+    known = (decision_of_token >= -1) & (decision_of_token < decisions)
+    require(known, decision_of_token, rule, "number the decisions of each row from 0")
     # One more column, of zeros, for tokens without a decision.
     padded = torch.cat([advantages, advantages.new_zeros(len(advantages), 1)], dim=1)
     index = torch.where(decision_of_token < 0, decisions, decision_of_token)

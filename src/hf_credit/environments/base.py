@@ -163,13 +163,8 @@ class Environment(ABC, Generic[S]):
         return state
 
     def _transition(self, state: S, reward: float, action: str | None, **info: Any) -> Transition[S]:
-        return Transition(
-            state=state,
-            observation=self.observe(state),
-            reward=reward,
-            terminated=state.status != "active",
-            info={"action": action, **info},
-        )
+        over, told = state.status != "active", {"action": action, **info}
+        return Transition(state=state, observation=self.observe(state), reward=reward, terminated=over, info=told)
 
     @abstractmethod
     def outcome(self, state: S) -> float:

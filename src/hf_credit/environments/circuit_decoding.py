@@ -125,15 +125,9 @@ class CircuitDecoding(QueryEnvironment[CircuitDecodingState]):
             whole_number("a hidden circuit", number, 1, len(candidates))
         if self.distinct and len(set(hidden)) < len(hidden):
             raise ValueError(f"hidden circuits must differ with distinct=True, got {hidden}; correct them.")
-        return CircuitDecodingState(
-            seed=seed,
-            left=self.turns,
-            inputs=inputs,
-            candidates=candidates,
-            hidden=hidden,
-            distinct=self.distinct,
-            brief=self.wording == "brief",
-        )
+        parts: dict[str, Any] = {"inputs": inputs, "candidates": candidates, "hidden": hidden}
+        brief = self.wording == "brief"
+        return CircuitDecodingState(seed=seed, left=self.turns, distinct=self.distinct, brief=brief, **parts)
 
     def legal_actions(self, state: CircuitDecodingState) -> tuple[str, ...]:
         if state.status != "active":
@@ -146,13 +140,8 @@ class CircuitDecoding(QueryEnvironment[CircuitDecodingState]):
         if self.wording == "brief":
             head = f"circuits {labels} inputs {state.inputs} candidates {len(state.candidates)}"
             return head if self.fixed else f"{head}\n{listed}"
-        return _PROMPT.format(
-            circuits=len(state.hidden),
-            labels=labels,
-            inputs=state.inputs,
-            candidates=len(state.candidates),
-            listed=listed,
-        )
+        counts = {"circuits": len(state.hidden), "inputs": state.inputs, "candidates": len(state.candidates)}
+        return _PROMPT.format(labels=labels, listed=listed, **counts)
 
     def _feedback(self, state: CircuitDecodingState) -> str:
         query = state.queries[-1]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from hf_credit.environments.actions import numbers, plain_action, tag
-from hf_credit.environments.base import Environment, State, Transition
+from hf_credit.environments.base import Environment, State, Status, Transition
 from hf_credit.environments.randomness import stream
 from hf_credit.validators import finite_number, one_of, whole_number
 
@@ -147,21 +147,10 @@ class Evidence(Environment[EvidenceState]):
                 f"a task must have {self.forged + 1} documents on its key, the genuine one among them, got {on_key} "
                 f"on key and {genuine!r} as genuine; sample the task with the options of this environment."
             )
-        nothing = ("",) * self.documents
-        return EvidenceState(
-            seed=seed,
-            left=self.turns,
-            budget=self.calls,
-            most=self.values,
-            flaky=self.flaky,
-            key=task["key"],
-            keys=keys,
-            values=values,
-            genuine=genuine,
-            reads=nothing,
-            checks=nothing,
-            stamps=(False,) * self.documents,
-        )
+        limits: Any = {"left": self.turns, "budget": self.calls, "most": self.values, "flaky": self.flaky}
+        documents: Any = {"key": task["key"], "keys": keys, "values": values, "genuine": genuine}
+        nothing, stamps = ("",) * self.documents, (False,) * self.documents
+        return EvidenceState(seed=seed, **limits, **documents, reads=nothing, checks=nothing, stamps=stamps)
 
     def observe(self, state: EvidenceState) -> str:
         """Everything shown so far, so that no earlier observation matters."""
@@ -290,14 +279,8 @@ def _failed(state: EvidenceState, action: str) -> EvidenceState | None:
 
 def _spent(state: EvidenceState, verb: str) -> EvidenceState:
     """The state with one turn less, and one call more if the action is a call."""
-    over = state.left == 1 or verb in ENDS
-    return replace(
-        state,
-        left=state.left - 1,
-        calls=state.calls + (verb in TOOLS),
-        failed=False,
-        status="finished" if over else "active",
-    )
+    status: Status = "finished" if state.left == 1 or verb in ENDS else "active"
+    return replace(state, left=state.left - 1, calls=state.calls + (verb in TOOLS), failed=False, status=status)
 
 
 def _done(state: EvidenceState, action: str, truly: bool = True) -> EvidenceState:

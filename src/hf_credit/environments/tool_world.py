@@ -153,14 +153,8 @@ class ToolWorld:
             takes_answer = "final_answer" in inspect.signature(get_reward).parameters
             yield self._awaited(get_reward(final_answer=final_answer) if takes_answer else get_reward())
         for function in self.reward_funcs:
-            rewards = self._awaited(
-                function(
-                    prompts=[list(self._prompt)],
-                    completions=[list(self._completion)],
-                    environments=[self.tools],
-                    **self._columns,
-                )
-            )
+            episode = {"prompts": [list(self._prompt)], "completions": [list(self._completion)]}
+            rewards = self._awaited(function(**episode, environments=[self.tools], **self._columns))
             if not isinstance(rewards, Sequence) or len(rewards) != 1:
                 raise ValueError(
                     f"a reward function must return a list with one reward for each completion, got {rewards!r} of "

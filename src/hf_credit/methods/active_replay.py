@@ -209,13 +209,8 @@ class BranchAdvantages(Options):
                 if not vertex.observed:
                     credits |= {decision.id: credit for decision in one.step}
                     weights |= {decision.id: one.weight for decision in one.step}
-        return Credit(
-            decisions=credits,
-            weights=weights,
-            memory=self._updated(vertices, memory, context),
-            critic_targets=[targets],
-            per_start=True,
-        )
+        memory = self._updated(vertices, memory, context)
+        return Credit(decisions=credits, weights=weights, memory=memory, critic_targets=[targets], per_start=True)
 
     def _follows(self, vertex: _Vertex, one: _Vertex) -> float:
         """delta + lam U of a branch."""
@@ -268,14 +263,9 @@ class BranchAdvantages(Options):
             count = len(vertex.children)
             within = variance(self._follows(vertex, one) for one in vertex.children) if count > 1 else 0.0
             visits = 1 if vertex.step else count
-            profile = Profile(
-                visits,
-                tuple(visits * one for one in noise),
-                tuple(visits * one for one in tokens),
-                float(count > 1),
-                within,
-                vertex.residual**2 - within / count if count > 1 else 0.0,
-            )
+            sums = (tuple(visits * one for one in own) for own in (noise, tokens))
+            error = vertex.residual**2 - within / count if count > 1 else 0.0
+            profile = Profile(visits, *sums, float(count > 1), within, error)
             for key in {self._key(vertex)} | ({START} if vertex.depth == 0 else set()):
                 own[key] = own.get(key, Profile()).plus(profile)
         steps = [one for vertex in vertices for one in vertex.children]

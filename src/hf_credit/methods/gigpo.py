@@ -50,17 +50,10 @@ class GroupInGroup(Options):
         states = state_numbers(collected, rows, self.anchor, context)
         rollouts, _ = active.nonzero(as_tuple=True)
         advantages = torch.zeros_like(rewards)
-        advantages[active] = group_in_group_advantages(
-            outcomes,
-            groups,
-            discounted_returns(rewards, active, self.gamma)[active],
-            torch.tensor(states, dtype=torch.long),
-            rollouts,
-            self.weight,
-            self.normalise,
-            self.by_steps,
-            self.eps,
-        )
+        returns = discounted_returns(rewards, active, self.gamma)[active]
+        steps = returns, torch.tensor(states, dtype=torch.long), rollouts
+        settings = self.weight, self.normalise, self.by_steps, self.eps
+        advantages[active] = group_in_group_advantages(outcomes, groups, *steps, *settings)
         return Credit(decisions=turn_to_decision_credit(collected, rows, advantages))
 
 

@@ -117,12 +117,9 @@ def verifiable_process(estimator: TurnGroup = TurnGroup(), oracle: OracleLike | 
     Args:
         oracle: the source of verdicts; the environment's oracle if `None`.
     """
+    collector, evaluation = Verified(oracle=oracle), Verified(oracle=oracle, required=False)
     return Method(
-        name="verifiable_process",
-        collector=Verified(oracle=oracle),
-        estimator=estimator,
-        evaluation=Verified(oracle=oracle, required=False),
-        paper=PAPER,
+        name="verifiable_process", collector=collector, estimator=estimator, evaluation=evaluation, paper=PAPER
     )
 
 
@@ -151,14 +148,9 @@ def mc_process_reward(
         template_kwargs: chat template settings of the rollouts; the recorded tokens are continued if `None`.
         oracle: the source of verdicts, for metrics only; the environment's oracle if `None`.
     """
-    return Method(
-        name="mc_process_reward",
-        collector=Continuations(
-            rollouts=rollouts, inner=Verified(oracle=oracle, required=False), template_kwargs=template_kwargs
-        ),
-        estimator=estimator,
-        evaluation=Verified(oracle=oracle, required=False),
-    )
+    inner = Verified(oracle=oracle, required=False)
+    collector = Continuations(rollouts=rollouts, inner=inner, template_kwargs=template_kwargs)
+    return Method(name="mc_process_reward", collector=collector, estimator=estimator, evaluation=inner)
 
 
 def _of_all_processes(turn_rewards: TurnRewards, context: MethodContext) -> tuple[Tensor, Tensor, slice]:

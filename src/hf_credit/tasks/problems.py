@@ -36,14 +36,9 @@ def problem_rows(
         OSError: a file or a repository cannot be read.
     """
     sets = [load_problems(name, on_missing) for name in names]
-    return without_evaluation(
-        concatenate_datasets([problems.rows for problems in sets]),
-        [load_problems(name, on_missing) for name in evaluation_names],
-        on_overlap,
-        "problem",
-        held_out_tasks,
-        sets,
-    )
+    train = concatenate_datasets([problems.rows for problems in sets])
+    evaluation = [load_problems(name, on_missing) for name in evaluation_names]
+    return without_evaluation(train, evaluation, on_overlap, "problem", held_out_tasks, sets)
 
 
 def without_evaluation(

@@ -37,23 +37,17 @@ class StepContributions:
     def steps(self, collected: RolloutBatch, episodes: Sequence[Episode]) -> list[DrawnStep]:
         """Returns the drawn steps, and all others if the estimator uses predictions for them."""
         own: dict[str, dict[str, list[Rollout]]] = {}
-        probability: dict[str, float] = {}
+        q: dict[str, float] = {}  # the probability of drawing each
         for family in self.families:
             for rollout in collected.of_kind(counterfactual(family)):
                 own.setdefault(rollout.source, {}).setdefault(family, []).append(rollout)
-                probability[rollout.source] = replacement_of(rollout).probability
+                q[rollout.source] = replacement_of(rollout).probability
         every = self.selection == "augmented" or self.estimator == "process"
         return [
-            DrawnStep(
-                row=row,
-                turn=turn,
-                probability=probability.get(decision.id, 1.0),
-                drawn=decision.id in own,
-                branches=own.get(decision.id, {}),
-            )
+            DrawnStep(row=row, turn=turn, probability=q.get(name, 1.0), drawn=name in own, branches=own.get(name, {}))
             for row, episode in enumerate(episodes)
-            for turn, decision in enumerate(episode.decisions)
-            if decision.id in own or (every and own)
+            for turn, name in enumerate(one.id for one in episode.decisions)
+            if name in own or (every and own)
         ]
 
     def __call__(

@@ -244,15 +244,10 @@ class ConstrainedCounterfactual(Options):
         whole = [index for index, one in enumerate(counted) if one]
         self._log([(episodes[index], rewards[index]) for index in whole], contributions, context)
         assert multipliers.values is not None
-        return Credit(
-            decisions=mean_over_shared(collected, credits),
-            memory=Constraints(
-                multipliers=tuple(multipliers.values.items()),
-                selector=self._updated_selector(memory.selector, steps, episodes, context),
-                updates=memory.updates + 1,
-            ),
-            critic_targets=critic_targets,
-        )
+        selector = self._updated_selector(memory.selector, steps, episodes, context)
+        lambdas = tuple(multipliers.values.items())
+        memory = Constraints(multipliers=lambdas, selector=selector, updates=memory.updates + 1)
+        return Credit(decisions=mean_over_shared(collected, credits), memory=memory, critic_targets=critic_targets)
 
     def _updated_selector(
         self, selector: StepSelector, steps: Sequence[DrawnStep], episodes: Sequence[Episode], context: MethodContext

@@ -143,14 +143,11 @@ class Truncated(Wrapper[TruncatedState[S], S]):
             interaction=self.inner, before=before, replies=first_replies, after=after, turn=turns, seed=state.seed
         )
         progress = self.rule.progress(step)
-        cuts = self.rule.cuts((*state.progress, progress))
-        return dataclasses.replace(
-            state,
-            inner=self._interruptible.force_answer(after) if cuts and self.cut == "soft" else after,
-            progress=(*state.progress, progress),
-            cut=turns if cuts else None,
-            stalled=self.rule.stalls(progress),
-        )
+        measured = (*state.progress, progress)
+        cuts = self.rule.cuts(measured)
+        inner = self._interruptible.force_answer(after) if cuts and self.cut == "soft" else after
+        cut, stalled = turns if cuts else None, self.rule.stalls(progress)
+        return dataclasses.replace(state, inner=inner, progress=measured, cut=cut, stalled=stalled)
 
     def _only_untrained(self, pending: Sequence[Request]) -> bool:
         return bool(pending) and all(request.role in self._untrained for request in pending)
