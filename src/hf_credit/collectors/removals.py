@@ -118,13 +118,10 @@ class Removals(Options):
         if not roles:
             return Rollout(episode=episode, instance=instance)
         for_all = self.pairing == "mean" and roles in from_start
+        source = "" if for_all else (whole.decisions[0].id if whole.decisions else "none")
+        trained = self.train_alone and len(roles) == max(map(len, self.removals))
         return Rollout(
-            episode=episode,
-            instance=instance,
-            trained=self.train_alone and len(roles) == max(map(len, self.removals)),
-            counted=False,
-            kind=without(roles),
-            source="" if for_all else (whole.decisions[0].id if whole.decisions else "none"),
+            episode=episode, instance=instance, trained=trained, counted=False, kind=without(roles), source=source
         )
 
 

@@ -263,9 +263,9 @@ class BranchAdvantages(Options):
             count = len(vertex.children)
             within = variance(self._follows(vertex, one) for one in vertex.children) if count > 1 else 0.0
             visits = 1 if vertex.step else count
-            sums = (tuple(visits * one for one in own) for own in (noise, tokens))
+            all_noise, all_tokens = (tuple(visits * one for one in own) for own in (noise, tokens))
             error = vertex.residual**2 - within / count if count > 1 else 0.0
-            profile = Profile(visits, *sums, float(count > 1), within, error)
+            profile = Profile(visits, all_noise, all_tokens, float(count > 1), within, error)
             for key in {self._key(vertex)} | ({START} if vertex.depth == 0 else set()):
                 own[key] = own.get(key, Profile()).plus(profile)
         steps = [one for vertex in vertices for one in vertex.children]

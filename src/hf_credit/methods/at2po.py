@@ -38,10 +38,8 @@ class TurnValues(Options):
         leaves = torch.zeros(len(trees.parents), dtype=torch.float64)
         leaves[trees.ends] = group_advantages(*outcomes_of(collected, trees.rows), eps=self.eps)
         values = turn_values(torch.tensor(trees.parents, dtype=torch.long), leaves).tolist()
-        return Credit(
-            decisions={decision.id: values[vertex] for decision, vertex in trees.decisions()},
-            weights=step_weights(collected) if self.equal_steps else {},
-        )
+        decisions = {decision.id: values[vertex] for decision, vertex in trees.decisions()}
+        return Credit(decisions=decisions, weights=step_weights(collected) if self.equal_steps else {})
 
 
 @with_parts

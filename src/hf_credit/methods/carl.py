@@ -38,12 +38,8 @@ class Branches(Options):
             outcomes[end] = collected.episodes[row].outcome
         parents = torch.tensor(trees.parents, dtype=torch.long)
         advantages, siblings = (values.tolist() for values in branch_advantages(parents, outcomes))
-        return Credit(
-            decisions={
-                decision.id: advantages[vertex] for decision, vertex in trees.decisions() if siblings[vertex] > 1
-            },
-            weights=step_weights(collected) if self.equal_steps else {},
-        )
+        decisions = {one.id: advantages[vertex] for one, vertex in trees.decisions() if siblings[vertex] > 1}
+        return Credit(decisions=decisions, weights=step_weights(collected) if self.equal_steps else {})
 
 
 @with_parts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 
@@ -51,9 +51,9 @@ class GroupInGroup(Options):
         rollouts, _ = active.nonzero(as_tuple=True)
         advantages = torch.zeros_like(rewards)
         returns = discounted_returns(rewards, active, self.gamma)[active]
-        steps = returns, torch.tensor(states, dtype=torch.long), rollouts
-        settings = self.weight, self.normalise, self.by_steps, self.eps
-        advantages[active] = group_in_group_advantages(outcomes, groups, *steps, *settings)
+        anchors = torch.tensor(states, dtype=torch.long)
+        settings: Any = (self.weight, self.normalise, self.by_steps, self.eps)
+        advantages[active] = group_in_group_advantages(outcomes, groups, returns, anchors, rollouts, *settings)
         return Credit(decisions=turn_to_decision_credit(collected, rows, advantages))
 
 

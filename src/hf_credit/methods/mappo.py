@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,14 +44,10 @@ class DecisionAdvantages(Options):
             for of_episode, predictions in zip(advantages, values, strict=True)
             for advantage, value in zip(of_episode, predictions, strict=True)
         ]
-        return Credit(
-            decisions=mean_by_decision(
-                pair
-                for episode, credits in zip(episodes, advantages, strict=True)
-                for pair in zip(episode.decisions, credits, strict=True)
-            ),
-            critic_targets=[CriticTargets(inputs=inputs, targets=targets, values=predicted)],
-        )
+        pairs = (zip(one.decisions, own, strict=True) for one, own in zip(episodes, advantages, strict=True))
+        decisions = mean_by_decision(itertools.chain.from_iterable(pairs))
+        critic_targets = [CriticTargets(inputs=inputs, targets=targets, values=predicted)]
+        return Credit(decisions=decisions, critic_targets=critic_targets)
 
 
 def decision_advantages(
