@@ -203,9 +203,9 @@ def packed(draft: entries.Entry, episodes: Sequence[entries.PlayedEpisode]) -> S
         entry=entry,
         files=dict(zip(entries.paths_of(name), (text, content), strict=True)),
         id=name,
-        score=fmean([one.outcome for one in episodes] or [0.0]),
+        score=_mean([one.outcome for one in episodes]),
         claimed=tuple(
-            (fmean(one or [0.0]), f"mean outcome on {len(one)} public tasks, self-reported by the submitter")
+            (_mean(one), f"mean outcome on {len(one)} public tasks, self-reported by the submitter")
             for one in outcomes
         ),
     )
@@ -274,3 +274,7 @@ def _resolved(hub: Hub, name: str) -> tuple[str, str]:
     """Returns the repository of `owner/name@revision`, and the current commit of the revision."""
     repo, _, revision = name.partition("@")
     return repo, resolve(connect(hub.endpoint, hub.token), repo, "model", revision or None)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return fmean(values) if values else 0.0
