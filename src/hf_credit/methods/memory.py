@@ -5,10 +5,18 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import torch
+
 
 def to_plain(memory: Any) -> Any:
     """Returns a method's memory for a checkpoint: dataclasses as mappings, copies of tensors, the rest unchanged."""
-    return None if memory is None else dataclasses.asdict(memory)
+    if dataclasses.is_dataclass(memory) and not isinstance(memory, type):
+        return {field.name: to_plain(getattr(memory, field.name)) for field in dataclasses.fields(memory)}
+    if isinstance(memory, dict):
+        return {name: to_plain(value) for name, value in memory.items()}
+    if isinstance(memory, tuple | list):
+        return type(memory)(to_plain(value) for value in memory)
+    return memory.clone() if isinstance(memory, torch.Tensor) else memory
 
 
 def from_plain(values: Any, like: Any) -> Any:
