@@ -168,11 +168,12 @@ def diagnose(
                     found += policies.diagnose_training(subject, starts, plan, asked)
                 else:
                     found.append(diagnose_replays(subject, starts, most=branches, seed=seed))
-    write, tables = {
+    reports: dict[str, tuple[Any, Any]] = {
         "buckets": (partial(report.write_diagnosis, examples=examples), report.tables),
         "training": (report.write_training_credit, report.training_tables),
         "replays": (report.write_replays, report.replay_tables),
-    }[protocol]
+    }
+    write, tables = reports[protocol]
     path = write(found, output or Path(model) / "diagnosis")
     if as_json:
         typer.echo(json.dumps(report.numbers(found), indent=2))

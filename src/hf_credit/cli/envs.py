@@ -50,15 +50,11 @@ def envs(
         environment = None if needed or name in environments.WORLDS else environments.make(name)
         oracle = None if environment is None else default_oracle(environment)
         judge = "none" if oracle is None else getattr(oracle, "name", type(oracle).__name__)
-        options = [_option(option, getattr(environment, option.name, None)) for option in _parameters(factory)]
-        table.add_row(name, "\n".join(options) or "none", judge)
-        table.add_section()
+        table.add_row(name, _options(factory, environment), judge, end_section=True)
     teams = Table("collaboration", "options and their defaults", box=box.SIMPLE_HEAD)
     for name in collaborations.known():
         factory = find("collaboration", collaborations.COLLABORATIONS, name)
-        options = [_option(option, None) for option in _parameters(factory)]
-        teams.add_row(name, "\n".join(options) or "none")
-        teams.add_section()
+        teams.add_row(name, _options(factory), end_section=True)
     for listed in (table, teams):
         Console().print(listed)
 
@@ -92,14 +88,13 @@ def _parameters(factory: Callable[..., Any]) -> list[inspect.Parameter]:
     return [one for one in inspect.signature(factory).parameters.values() if one.kind not in variadic]
 
 
-def _option(parameter: inspect.Parameter, used: object) -> str:
-    """Writes an option as `--option` takes it; `used` is its value where the default is `None`."""
-    if parameter.default is parameter.empty:
-        return f"{parameter.name}=... (required)"
-    if parameter.default is None:
-        return f"{parameter.name}={_text(used)}" + (" (derived from other options)" if used is not None else "")
-    return f"{parameter.name}={_text(parameter.default)}"
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=repr)
+def _options(factory: Callable[..., Any], environment: Any = None) -> str:
+    """Writes options as `--option` takes them, with the values that an environment gives those without a default."""
+    lines = []
+    for one in _parameters(factory):
+        derived = getattr(environment, one.name, None) if one.default is None else None
+        value = one.default if derived is None else derived
+        text = value if isinstance(value, str) else json.dumps(value, default=repr)
+        note = "" if derived is None else " (derived from other options)"
+        lines.append(f"{one.name}=... (required)" if value is one.empty else f"{one.name}={text}{note}")
+    return "\n".join(lines) or "none"

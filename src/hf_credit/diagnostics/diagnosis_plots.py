@@ -14,6 +14,7 @@ from hf_credit.diagnostics.taxonomy import Failure
 from hf_credit.evaluation.plots import COLOURS, require_matplotlib, save
 
 _CATEGORIES = dict(zip(Failure, ("#009e73", "#d55e00", "#999999", "#cc79a7", "#0072b2", "#dddddd"), strict=True))
+_RAW = ("replay_loo", "magrpo", "mappo")  # their credit is in the unit of the reward
 _SLANTED: Mapping[str, Any] = {"rotation": 15, "ha": "right", "rotation_mode": "anchor"}  # for long names
 
 
@@ -34,11 +35,26 @@ def draw(diagnoses: Sequence[Diagnosis], path: str | Path) -> Path:
     for event, axes in zip(events, rows, strict=True):
         found = {_label(one.name): own for one in diagnoses for own in one.events if own.event == event}
         _scatter(axes[0], diagnoses[0], event)
-        _fidelities(axes[1], found)
-        _variances(axes[2], found)
+        credits = {name: own.credits for name, own in found.items()}
+        known = {kind for own in credits.values() for credit in own for kind in credit.fidelity}
+        kind = next((kind for kind in ("exact", "apart") if kind in known), "shared")
+        fidelities = {name: {one.method: one.fidelity.get(kind) for one in own} for name, own in credits.items()}
+        _bars(axes[1], "credit fidelity", fidelities)
+        axes[1].set_title(f"target: {TRUTHS[kind]}", fontsize="medium")
+        spread = {
+            name: {one.method: one.variance.within for one in own if one.method in _RAW}
+            for name, own in credits.items()
+        }
+        _bars(axes[2], "within-context variance", spread)
         _failures(axes[3], found)
         if answered:
-            _influences(axes[4], found)
+            influences = {
+                name: {"influence": own.influence_interval, "by chance": own.chance}
+                for name, own in found.items()
+                if own.influence is not None
+            }
+            _bars(axes[4], "influence (nats)", influences)
+            axes[4].set_visible(bool(influences))
         axes[0].set_ylabel(f"{_label(event)}\n{axes[0].get_ylabel()}")
         for axis in axes:
             axis.grid(alpha=0.25)
@@ -62,34 +78,6 @@ def _scatter(axis: Any, one: Diagnosis, event: str) -> None:
     axis.set_xlabel(f"target advantage ({'exact' if exact else 'estimated from the same returns'})")
     axis.set_ylabel("C3's credit")
     axis.set_title(_label(one.name), fontsize="medium")
-
-
-def _fidelities(axis: Any, found: Mapping[str, EventDiagnosis]) -> None:
-    known = {kind for own in found.values() for credit in own.credits for kind in credit.fidelity}
-    kind = next((kind for kind in ("exact", "apart") if kind in known), "shared")
-    values = {
-        name: {credit.method: credit.fidelity.get(kind) for credit in own.credits} for name, own in found.items()
-    }
-    _bars(axis, "credit fidelity", values)
-    axis.set_title(f"target: {TRUTHS[kind]}", fontsize="medium")
-
-
-def _variances(axis: Any, found: Mapping[str, EventDiagnosis]) -> None:
-    values = {
-        name: {credit.method: credit.variance.within for credit in own.credits if credit.method in _RAW}
-        for name, own in found.items()
-    }
-    _bars(axis, "within-context variance", values)
-
-
-_RAW = ("replay_loo", "magrpo", "mappo")  # their credit is in the unit of the reward
-
-
-def _influences(axis: Any, found: Mapping[str, EventDiagnosis]) -> None:
-    known = {name: own for name, own in found.items() if own.influence is not None}
-    values = {name: {"influence": own.influence_interval, "by chance": own.chance} for name, own in known.items()}
-    _bars(axis, "influence (nats)", values)
-    axis.set_visible(bool(known))
 
 
 def _failures(axis: Any, found: Mapping[str, EventDiagnosis]) -> None:

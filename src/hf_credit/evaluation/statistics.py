@@ -6,6 +6,7 @@ differences on the same units, as the spread between units is usually larger tha
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -258,7 +259,7 @@ def permutation_test(a: ArrayLike, b: ArrayLike, resamples: int = 10_000, seed: 
     differences = _differences(a, b)
     n = len(differences)
     whole_number("resamples", resamples, 1)
-    result = _scipy_stats().permutation_test(
+    result = _library("scipy.stats").permutation_test(
         (differences,),
         lambda sample, axis: np.mean(sample, axis=axis),
         permutation_type="samples",
@@ -292,11 +293,8 @@ def holm(p_values: ArrayLike) -> tuple[float, ...]:
     for value in values:
         if not 0 <= value <= 1:
             raise ValueError(f"p_values must be in [0, 1], got {value:g}; pass the p-values of the tests.")
-    try:
-        from statsmodels.stats.multitest import multipletests
-    except ImportError:
-        raise _missing("statsmodels") from None
-    return tuple(float(value) for value in multipletests(values, method="holm")[1])
+    adjusted = _library("statsmodels.stats.multitest").multipletests(values, method="holm")[1]
+    return tuple(map(float, adjusted))
 
 
 def _interval(samples: list[Array], confidence: float, resamples: int, seed: int, method: Method | None) -> Interval:
@@ -323,7 +321,7 @@ def _student(samples: list[Array], confidence: float, mean: float) -> tuple[floa
     variances = (sizes / n) ** 2 * np.array([sample.var(ddof=1) for sample in samples]) / sizes
     total = variances.sum()
     freedom = total**2 / (variances**2 / (sizes - 1)).sum()
-    half = float(_scipy_stats().t.ppf((1 + confidence) / 2, freedom) * np.sqrt(total))
+    half = float(_library("scipy.stats").t.ppf((1 + confidence) / 2, freedom) * np.sqrt(total))
     return mean - half, mean + half
 
 
@@ -334,7 +332,7 @@ def _bootstrap(samples: list[Array], confidence: float, resamples: int, seed: in
     def mean(*parts: Array, axis: int) -> Any:
         return sum(part.sum(axis=axis) for part in parts) / n
 
-    result = _scipy_stats().bootstrap(
+    result = _library("scipy.stats").bootstrap(
         samples,
         mean,
         n_resamples=resamples,
@@ -379,13 +377,10 @@ def _check_drawing(confidence: float, resamples: int) -> None:
     whole_number("resamples", resamples, 1)
 
 
-def _scipy_stats() -> Any:
+def _library(module: str) -> Any:
     try:
-        from scipy import stats
+        return importlib.import_module(module)
     except ImportError:
-        raise _missing("scipy") from None
-    return stats
-
-
-def _missing(library: str) -> ImportError:
-    return ImportError(f"statistics need the package {library}, got none; run {how_to_install('statistics')}.")
+        raise ImportError(
+            f"statistics need the package {module.partition('.')[0]}, got none; run {how_to_install('statistics')}."
+        ) from None
