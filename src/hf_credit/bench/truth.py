@@ -34,28 +34,26 @@ class Truth:
     """
 
     def __init__(self, policy: TablePolicy, paid: bool = False) -> None:
-        self.policy, self.problem, self._paid = policy, policy.problem, paid
+        self.policy, self.problem = policy, policy.problem
         self.values: dict[Micro, float] = {}
         self.action_values: dict[Micro, list[float]] = {}
         self._layout, self._rows = _layout(self.problem), policy.probabilities.tolist()
-        for place in reversed([*self._layout.values()]):
-            self._settle(place)
-        self.start = sum(way.probability * self.values[way.node, ()] for way in self.problem.starts())
         self._advantages: dict[tuple[Node, int], Vector] = {}
-
-    def _settle(self, one: _Place) -> None:
-        values, node = self.values, one.node
-        if not one.views:
-            values[node, ()] = 0.0
-        for actions, ways in one.joint.items():
-            values[node, actions] = sum(
-                way.probability * ((way.reward if self._paid else way.value) + values[way.node, ()]) for way in ways
-            )
-        for before in reversed(one.before):
-            row = self._rows[one.views[len(before)]]
-            later = [values[node, (*before, action)] for action in range(one.counts[len(before)])]
-            self.action_values[node, before] = later
-            values[node, before] = sum(map(operator.mul, row, later))
+        values = self.values
+        for one in reversed(self._layout.values()):
+            node = one.node
+            if not one.views:
+                values[node, ()] = 0.0
+            for actions, ways in one.joint.items():
+                values[node, actions] = sum(
+                    way.probability * ((way.reward if paid else way.value) + values[way.node, ()]) for way in ways
+                )
+            for before in reversed(one.before):
+                row = self._rows[one.views[len(before)]]
+                later = [values[node, (*before, action)] for action in range(one.counts[len(before)])]
+                self.action_values[node, before] = later
+                values[node, before] = sum(map(operator.mul, row, later))
+        self.start = sum(way.probability * values[way.node, ()] for way in self.problem.starts())
 
     @functools.cached_property
     def reached(self) -> Mapping[Micro, float]:

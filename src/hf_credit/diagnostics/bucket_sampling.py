@@ -308,15 +308,13 @@ def _replay(engine: Engine[Any], drafts: Sequence[_Draft], plan: BucketPlan) -> 
                 )
     episodes = engine.run(starts)
     events = (draft.decision.event for draft in drafts for _ in range(len(draft.actions()) * plan.replays))
-    cost = Ledger.of(_sampled(*pair) for pair in zip(episodes, events, strict=True))
+    forced = [_forced(episode, event) for episode, event in zip(episodes, events, strict=True)]
+    cost = Ledger.of(
+        replace(episode, decisions=tuple(decision for decision in episode.decisions if decision is not one))
+        for episode, one in zip(episodes, forced, strict=True)
+    )
     groups = (episodes[first : first + plan.replays] for first in range(0, len(episodes), plan.replays))
     return groups, cost
-
-
-def _sampled(episode: Episode, event: str) -> Episode:
-    """Returns a replay without its forced decision."""
-    forced = _forced(episode, event)
-    return replace(episode, decisions=tuple(one for one in episode.decisions if one is not forced))
 
 
 def _forced(episode: Episode, event: str) -> Decision | None:
@@ -355,18 +353,15 @@ def _action(text: str, event: str, episodes: Sequence[Episode], draws: int) -> A
     return Action(
         text=text,
         returns=tuple(episode.outcome for episode in sound),
-        responses=tuple(_response(episode, event) for episode in sound),
+        responses=tuple(
+            next((one.action_text for step in episode.steps[1:] for one in step if one.event != event), None)
+            for episode in sound
+        ),
         failed=len(episodes) - len(sound),
         draws=draws,
         verdict=None if verdict is None else verdict.score,
         replays=tuple(sound),
     )
-
-
-def _response(episode: Episode, event: str) -> str | None:
-    """Returns the first message of another event type after the first step."""
-    later = (one for step in episode.steps[1:] for one in step)
-    return next((one.action_text for one in later if one.event != event), None)
 
 
 def _judged(episodes: Sequence[Episode], judge: _Judge | None) -> list[Episode]:

@@ -50,7 +50,8 @@ def evidence_f1(
     scores = [support_f1(one, other) for one, other in pairs]
     if wrong := [value for value in entailment or () if not 0 <= value <= 1]:
         raise ValueError(f"an entailment must be in [0, 1], got {wrong[0]}; scale it.")
-    rewards = [] if entailment is None else [_harmonic(f, e) for f, e in zip(scores, entailment, strict=True)]
+    judged = [] if entailment is None else zip(scores, entailment, strict=True)
+    rewards = [2 * f * e / (f + e) if f and e else 0.0 for f, e in judged]
     return EvidenceF1(
         f1=_mean(scores),
         precision=_mean([len(one & other) / len(one) if one else 0.0 for one, other in pairs]),
@@ -58,10 +59,6 @@ def evidence_f1(
         reward=_mean(rewards),
         n=len(pairs),
     )
-
-
-def _harmonic(one: float, other: float) -> float:
-    return 2 * one * other / (one + other) if one and other else 0.0
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -67,7 +67,9 @@ def pass_at_k_by_instance(scores: Sequence[Sequence[float | None]], k: int, thre
     """
     if not len(scores):
         raise ValueError("pass@k needs at least 1 instance, got none; evaluate more tasks.")
-    return [pass_at_k(len(own), sum(_is_correct(score, threshold) for score in own), k) for own in scores]
+    # NaN is below every threshold.
+    correct = [sum(score is not None and score >= threshold for score in own) for own in scores]
+    return [pass_at_k(len(own), count, k) for own, count in zip(scores, correct, strict=True)]
 
 
 def mean_score(scores: Sequence[float | None]) -> float:
@@ -118,7 +120,3 @@ def seed_averaged_difference(
     strata = [place for place, own in enumerate(a) for _ in own]
     first, second = ([score for own in side for score in own] for side in (a, b))
     return stratified_paired_difference(first, second, strata, confidence, resamples, seed)
-
-
-def _is_correct(score: float | None, threshold: float) -> bool:
-    return score is not None and score >= threshold  # NaN is not

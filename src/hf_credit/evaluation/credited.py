@@ -125,7 +125,7 @@ class CreditedEpisode:
 
     def to_json(self) -> str:
         """Writes the episode as one line of strict JSON, which `from_json` reads."""
-        return json.dumps(_rounded(self), separators=(",", ":"), allow_nan=False)
+        return json.dumps(plain(self, digits=6), separators=(",", ":"), allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> CreditedEpisode:
@@ -493,12 +493,12 @@ def cut(text: str, most: int) -> str:
     return f"{text[:half]}\n... ({len(text) - 2 * half} characters left out) ...\n{text[-half:]}"
 
 
-def _rounded(value: Any) -> Any:
-    """Returns a plain value with six digits of each number; a number that is not finite becomes `None`."""
+def plain(value: Any, digits: int = 17) -> Any:
+    """Converts a value to strict JSON: dataclasses become mappings, and numbers that are not finite `None`."""
     if isinstance(value, float):
-        return float(f"{value:.6g}") if math.isfinite(value) else None
+        return float(f"{value:.{digits}g}") if math.isfinite(value) else None
     if dataclasses.is_dataclass(value):
         value = vars(value)
     if isinstance(value, Mapping):
-        return {name: _rounded(one) for name, one in value.items()}
-    return [_rounded(one) for one in value] if isinstance(value, list | tuple) else value
+        return {str(key): plain(one, digits) for key, one in value.items()}
+    return [plain(one, digits) for one in value] if isinstance(value, list | tuple) else value

@@ -1,14 +1,12 @@
-"""Helpers of reports: tables, blocks and headings in Markdown, and values of strict JSON."""
+"""Helpers of reports: tables, blocks and headings in Markdown."""
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from hf_credit.evaluation.credited import cut
+from hf_credit.evaluation.credited import plain as plain
 from hf_credit.evaluation.episode_page import written_out
 
 _MARKUP = re.compile(r"[\\`*<>&|]|(?<=!)(?=\[)|(?<=\])(?=[(\[])|_(?![^\W_])|(?<![^\W_])_")
@@ -49,14 +47,3 @@ def fenced(text: str, language: str = "text", most: int = 2_000) -> str:
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"
-
-
-def plain(value: Any) -> Any:
-    """Converts a value to strict JSON: dataclasses become mappings, and numbers that are not finite `None`."""
-    if dataclasses.is_dataclass(value):
-        value = vars(value)
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return [plain(item) for item in value] if isinstance(value, list | tuple) else value

@@ -54,7 +54,9 @@ def learning_curves(runs: Sequence[Run], path: str | Path, names: Sequence[str] 
             f"a learning curve needs one of {', '.join(panel[0] for panel in PANELS)} in the log, got "
             f"{', '.join(sorted(logged)) or 'nothing'}; log one of them."
         )
-    panels = [panel for panel in panels if names is not None or not _shown_again(runs, panel[0])]
+    for name, other in _AS_SHARES.items() if names is None else ():
+        if all(run.curve(name) == run.curve(other) for run in runs if run.curve(name)[0]):
+            panels = [panel for panel in panels if panel[0] != name]
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
     figure = figure_class(figsize=(4.6 * columns, 3.3 * rows + 0.5), dpi=120, layout="constrained")
@@ -68,12 +70,6 @@ def learning_curves(runs: Sequence[Run], path: str | Path, names: Sequence[str] 
         figure.legend(handles, labels, loc="outside upper center", ncols=len(runs), frameon=False)
     figure.supxlabel(LINES, fontsize=9, color="#555555")
     return save(figure, path)
-
-
-def _shown_again(runs: Sequence[Run], name: str) -> bool:
-    """Returns whether another panel has the same curves."""
-    other = _AS_SHARES.get(name)
-    return other is not None and all(run.curve(name) == run.curve(other) for run in runs if run.curve(name)[0])
 
 
 def _draw(axis: Any, runs: Sequence[Run], name: str, label: str, is_share: bool) -> None:
