@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,8 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hf_credit.cli.init_policy import create
 from hf_credit.cli.progress import Progress, print_rows
 from hf_credit.cli.quiet import be_quiet
+from hf_credit.cli.side_by_side import Training, threads_each, train_side_by_side
 from hf_credit.files import write
 
 if TYPE_CHECKING:
@@ -171,8 +174,6 @@ def few_threads() -> Iterator[None]:
     """Limits torch to the number of threads that each training uses: more would compete for the same cores."""
     import torch
 
-    from hf_credit.cli.side_by_side import threads_each
-
     before = torch.get_num_threads()
     torch.set_num_threads(threads_each(2))
     try:
@@ -183,7 +184,6 @@ def few_threads() -> Iterator[None]:
 
 def make_base(recipe: DemoRecipe, output: Path, progress: Progress) -> None:
     """Builds the policy that both trainings start from, in the folder `folders(output)[BASE]`."""
-    from hf_credit.cli.init_policy import create
     from hf_credit.policies.micro import MicroConfig
     from hf_credit.tasks import Sampling, TaskSpec
 
@@ -198,7 +198,6 @@ def train_both(recipe: DemoRecipe, output: Path, progress: Progress) -> None:
     Raises:
         ValueError: a training failed.
     """
-    from hf_credit.cli.side_by_side import Training, train_side_by_side
     from hf_credit.evaluation.runs import write_config
 
     trainings = []
@@ -267,17 +266,10 @@ def _write_over_seeds(reports: Sequence[Report], output: Path) -> Path:
         [policy, *(shown(metric, within_shares(mean_interval(means(policy, metric)))) for metric in _METRICS)]
         for policy in (BASE, OUTCOME, VPR)
     ]
-    verdicts = [
-        Comparison(
-            of=of,
-            minus=minus,
-            metric=metric,
-            interval=paired_difference(means(of, metric), means(minus, metric)),
-            units="seeds",
-        ).verdict
-        for of, minus in _PAIRS
-        for metric in _METRICS
-    ]
+    verdicts = []
+    for (of, minus), metric in itertools.product(_PAIRS, _METRICS):
+        interval = paired_difference(means(of, metric), means(minus, metric))
+        verdicts.append(Comparison(of=of, minus=minus, metric=metric, interval=interval, units="seeds").verdict)
     note = (
         f"Means over {len(reports)} seeds [95% intervals over the seeds, Student's t]. Each seed has its own base "
         "policy, from which each method was trained once. The differences are paired by seed, on the same held-out "
