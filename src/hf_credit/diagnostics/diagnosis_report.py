@@ -11,7 +11,7 @@ from typing import Any
 
 from hf_credit.diagnostics.bucket_credit import assigned_credit
 from hf_credit.diagnostics.buckets import Action, Bucket, save_buckets
-from hf_credit.diagnostics.diagnosis import TRUTHS, CreditQuality, Diagnosis
+from hf_credit.diagnostics.diagnosis import TRUTHS, Diagnosis
 from hf_credit.diagnostics.diagnosis_plots import draw
 from hf_credit.diagnostics.fidelity import FidelityStatus
 from hf_credit.diagnostics.replay_walks import ReplayDiagnosis
@@ -217,19 +217,20 @@ def _credits(diagnoses: Sequence[Diagnosis]) -> Table:
     kinds = [kind for kind in TRUTHS if kind in known]
     header = ["policy", "event", "credit", *(f"fidelity, {TRUTHS[kind]}" for kind in kinds), "within-context variance"]
     return header, [
-        [one.name, event.event, credit.method, *(_fidelity(credit, kind) for kind in kinds), _short(within)]
+        [
+            one.name,
+            event.event,
+            credit.method,
+            *(_with_status(credit.fidelity.get(kind), credit.status.get(kind, "ok")) for kind in kinds),
+            _short(credit.variance.within),
+        ]
         for one in diagnoses
         for event in one.events
         for credit in event.credits
-        for within in (credit.variance.within,)
     ]
 
 
-def _fidelity(credit: CreditQuality, kind: str) -> str:
-    return _with_status(credit.fidelity[kind], credit.status[kind]) if kind in credit.fidelity else "-"
-
-
-def _with_status(fidelity: Interval, status: str) -> str:
+def _with_status(fidelity: Interval | None, status: str) -> str:
     return shown(fidelity) if status == FidelityStatus.OK else f"{shown(fidelity)} ({status})"
 
 

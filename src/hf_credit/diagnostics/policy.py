@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -43,7 +43,6 @@ class Subject:
         trained: the method that it was trained with, if known.
         critics: its critics, by name.
         logprobs: computes log-probabilities of its tokens for methods that need them; by default those of the sampler.
-        end_tokens: the tokens that end its replies; by default that of the tokenizer.
         exact: the arguments of `exact_values` besides interaction, chat and states; `None` computes no exact values.
     """
 
@@ -53,14 +52,13 @@ class Subject:
     trained: Method | None = None
     critics: Mapping[str, Critic] = field(default_factory=dict)
     logprobs: Logprobs | None = None
-    end_tokens: Collection[int] | None = None
     exact: Mapping[str, Any] | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def context(self, seed: int = 0) -> LocalContext:
         """Returns a context with the policy, its critics and, as the frozen copy, the policy itself."""
         remembered = {name: RememberedValues(critic) for name, critic in self.critics.items()}
-        return LocalContext(self.engine, remembered, seed, self.engine, self.logprobs, self.end_tokens)
+        return LocalContext(self.engine, remembered, seed, self.engine, self.logprobs)
 
 
 def diagnose_policy(
