@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -264,15 +263,8 @@ def _drawn(
         replies.extend(sample(engine.generate, roles, contexts, [seed for _, seed in part]))
     contexts = [decision.context_ids for decision, _ in asked]
     texts = engine.chat.texts([reply.ids for reply in replies], contexts) if replies else []
-    role_tokens: Counter[str] = Counter()
-    for (decision, _), reply in zip(asked, replies, strict=True):
-        role_tokens[decision.role] += len(decision.context_ids) + len(reply.ids)
-    cost = Ledger(
-        prompt_tokens=sum(len(decision.context_ids) for decision, _ in asked),
-        completion_tokens=sum(len(reply.ids) for reply in replies),
-        decisions=Counter(decision.role for decision, _ in asked),
-        role_tokens=role_tokens,
-    )
+    made = (replace(decision, action_ids=one.ids) for (decision, _), one in zip(asked, replies, strict=True))
+    cost = Ledger.of([Episode(decisions=tuple(made), outcome=math.nan, ending=Ending.FINISHED, scored=0)])
     rest = iter(zip(texts, replies, strict=True))
     return [[next(rest) for _ in range(count)] for count in wanted], cost
 
