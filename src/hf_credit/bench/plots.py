@@ -127,11 +127,9 @@ def _legend(figure: Any, coloured: Mapping[str, Mapping[str, Any]], width: int, 
     from matplotlib.lines import Line2D
 
     black = {"linestyle": "", "marker": "|", "markersize": 9, "markeredgewidth": 2} if bar else {"linestyle": "--"}
-    handles = [Line2D([], [], color="black", label=limit, **black)]  # type: ignore[arg-type]
-    handles += [
-        Line2D([], [], linestyle="" if bar else "-", markersize=5, label=name, **style)
-        for name, style in coloured.items()
-    ]
-    if bar:
-        handles.append(Line2D([], [], linestyle="", marker=".", color="#bbbbbb", label="other methods"))
+    plain = {"linestyle": "" if bar else "-", "markersize": 5}
+    styles: dict[str, Mapping[str, Any]] = {limit: {"color": "black", **black}}
+    styles |= {name: {**plain, **style} for name, style in coloured.items()}
+    styles |= {"other methods": {"linestyle": "", "marker": ".", "color": "#bbbbbb"}} if bar else {}
+    handles = [Line2D([], [], label=name, **style) for name, style in styles.items()]
     figure.legend(handles=handles, loc="outside upper center", ncols=2 if width < 600 else 5, frameon=False)

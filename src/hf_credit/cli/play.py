@@ -27,11 +27,15 @@ def play(
       hf-credit play my_games:Wordle --option length=4
       printf 'place 2 2\\nquit\\n' | hf-credit play tic_tac_toe --seed 0
     """
-    from hf_credit.environments import make
+    from hf_credit import collaborations, environments
     from hf_credit.oracles import default_oracle
 
-    _refuse_collaboration(environment)
-    world = make(environment, **parse_options(option))
+    if environment in collaborations.known() and environment not in environments.known():
+        raise ValueError(
+            f"hf-credit play needs an environment, got the collaboration {environment!r}, whose roles a policy plays; "
+            "choose an environment, or use hf-credit evaluate."
+        )
+    world = environments.make(environment, **parse_options(option))
     seed = secrets.randbelow(2**31) if seed is None else seed
     state = world.initial_state(world.sample_task(seed), seed)
     oracle = default_oracle(world)
@@ -47,17 +51,9 @@ def play(
             break
         state = world.step(state, action).state
         turns += 1
-    print(f"\n{world.observe(state)}\n\n{_summary(world, state)}", flush=True)
-
-
-def _refuse_collaboration(name: str) -> None:
-    from hf_credit import collaborations, environments
-
-    if name in collaborations.known() and name not in environments.known():
-        raise ValueError(
-            f"hf-credit play needs an environment, got the collaboration {name!r}, whose roles a policy plays; choose "
-            "an environment, or use hf-credit evaluate."
-        )
+    ending = "not finished" if state.status == "active" else state.status
+    metrics = ", ".join(f"{name} {value:g}" for name, value in world.metrics(state).items())
+    print(f"\n{world.observe(state)}\n\n{ending}: {metrics}", flush=True)
 
 
 def _ask(world: Any, oracle: Any, state: Any) -> str | None:
@@ -83,8 +79,3 @@ def _ask(world: Any, oracle: Any, state: Any) -> str | None:
             print(
                 f"{word!r} is illegal, which would end a policy's episode; a legal action is for example {legal[0]!r}"
             )
-
-
-def _summary(world: Any, state: Any) -> str:
-    metrics = ", ".join(f"{name} {value:g}" for name, value in world.metrics(state).items())
-    return f"{'not finished' if state.status == 'active' else state.status}: {metrics}"

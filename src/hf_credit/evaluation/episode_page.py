@@ -64,13 +64,8 @@ def rounded(value: float, form: str) -> str:
 
 def written_out(text: str) -> str:
     """Replaces control characters and invalid characters by their codes."""
-    return "".join(_written_out(character) for character in text)
-
-
-def _written_out(character: str) -> str:
-    if character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Zl", "Zp"):
-        return character
-    return character.encode("unicode_escape").decode("ascii")
+    hidden = {one for one in set(text) - set("\n\t") if unicodedata.category(one) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
+    return "".join(one.encode("unicode_escape").decode("ascii") if one in hidden else one for one in text)
 
 
 @functools.cache
