@@ -40,7 +40,7 @@ class Truth:
         self._layout, self._rows = _layout(self.problem), policy.probabilities.tolist()
         self._advantages: dict[tuple[Node, int], Vector] = {}
         values = self.values
-        for one in reversed(self._layout.values()):
+        for one in reversed([*self._layout.values()]):
             node = one.node
             if not one.views:
                 values[node, ()] = 0.0

@@ -263,7 +263,7 @@ def _drawn(
         replies.extend(sample(engine.generate, roles, contexts, [seed for _, seed in part]))
     contexts = [decision.context_ids for decision, _ in asked]
     texts = engine.chat.texts([reply.ids for reply in replies], contexts) if replies else []
-    made = (replace(decision, action_ids=one.ids) for (decision, _), one in zip(asked, replies, strict=True))
+    made = (replace(decision, action_ids=tuple(one.ids)) for (decision, _), one in zip(asked, replies, strict=True))
     cost = Ledger.of([Episode(decisions=tuple(made), outcome=math.nan, ending=Ending.FINISHED, scored=0)])
     rest = iter(zip(texts, replies, strict=True))
     return [[next(rest) for _ in range(count)] for count in wanted], cost
