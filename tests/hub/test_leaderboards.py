@@ -48,3 +48,5 @@ def test_the_page_of_a_season_is_published_with_the_name_of_its_benchmark(
     assert set(leaderboard_files()) <= set(api.list_repo_files("me/board", repo_type="space"))
     results = load_results("me/benchmark")
     assert (results.season.name, results.rows) == ("first", ())
+    with pytest.raises(ValueError, match=r"me/results must hold a season, got no season\.json; name another"):
+        load_results("me/results")

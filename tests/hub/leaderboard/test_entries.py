@@ -26,6 +26,7 @@ from hf_credit.hub.leaderboard.entries import (
 from hf_credit.hub.leaderboard.inputs import canonical, display_name, strict_json, to_json
 from hf_credit.hub.leaderboard.records import Record
 from hf_credit.hub.leaderboard.seasons import Season, SeasonSecret
+from hf_credit.rollouts import Decision, Ending, Episode
 
 
 def played(seed: int, replies: tuple[str, ...] = ("1", "2"), **changed: Any) -> PlayedEpisode:
@@ -132,6 +133,15 @@ def test_replies_survive_their_file(tmp_path: Path) -> None:
     )
     assert [one.seed for one in read_replies(path, 3)] == [5, 6, 7]
     assert read_replies(path, 3)[0] == episodes[0]
+
+
+def test_half_a_pair_in_a_reply_or_an_error_is_a_mark() -> None:
+    decision = Decision(
+        role="actor", state=None, context_ids=(1,), action_ids=(2,), logprobs=None, action_text="half \ud800"
+    )
+    episode = Episode(decisions=(decision,), outcome=1.0, ending=Ending.ERROR, error="bad \udfff")
+    found = PlayedEpisode.of(0, 5, episode)
+    assert (found.replies, found.error) == (("half \ufffd",), "bad \ufffd")
 
 
 def test_a_file_of_replies_that_is_something_else_is_refused(tmp_path: Path) -> None:
