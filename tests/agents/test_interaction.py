@@ -524,7 +524,7 @@ def test_runs_end_with_who_started_them_however_that_ends(tmp_path: Path) -> Non
     script = (
         "import os, sys, threading, time; from hf_credit.agents.hosting import Host\n"
         "host = Host('agent_programs:endless', {})\n"
-        "told = {'task': {}, 'seed': 0, 'base_url': '', 'key': '', 'reward_key': '', 'name': 'policy'}\n"
+        "told = {'seed': 0, 'base_url': '', 'key': '', 'reward_key': '', 'folder': 'its', 'name': 'policy'}\n"
         f"host.start({{**told, 'task': {{'file': {str(tmp_path / 'run')!r}}}}}, print)\n"
         "threading.Event().wait()\n"
     )

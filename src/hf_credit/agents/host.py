@@ -10,38 +10,29 @@ import ctypes
 import dataclasses
 import functools
 import gc
-import inspect
 import json
-import math
 import os
-import random
 import resource
 import selectors
 import signal
 import socket
-import subprocess
 import sys
-import tempfile
 import time
 import traceback
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping
-from numbers import Real
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hf_credit.agents.program import TEMPORARY, Agent, Model, Settings, model_environment
+from hf_credit.agents.played import finished, large_packages, played, run_command
+from hf_credit.agents.program import TEMPORARY, Agent, Settings
 from hf_credit.files import FolderHandle
 from hf_credit.trust import imported, search_here
 
 _TAIL = 2000  # last bytes of the output of a crashed run
-_MOST_OUTPUT = 2**26  # bytes that a command prints as its result
 _MOST_RESULT = 2**18  # bytes of what a run sends
-_MOST_TRACEBACK = 20_000  # characters
 _SENT = ("outcome", "unscored", "raised", "traceback", "imported")
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _CLOSING_SECONDS = 4.0  # for functions that clean up, when this process ends
-_MANY_MODULES = 50  # of a package whose import dominates the time of a run
 
 
 @dataclasses.dataclass(eq=False)
@@ -117,7 +108,7 @@ def main(link: socket.socket) -> None:
 
 def _loaded(first: Mapping[str, Any]) -> tuple[Callable[..., Any], Settings]:
     agent = first["agent"]
-    program = imported(agent) if isinstance(agent, str) else functools.partial(_command, agent)
+    program = imported(agent) if isinstance(agent, str) else functools.partial(run_command, agent)
     settings = dataclasses.asdict(program.settings) if isinstance(program, Agent) else {}
     return program, Settings(**{**settings, **first["settings"]})
 
@@ -212,7 +203,7 @@ def _closing(run: _Run, closer: Callable[..., Any], others: list[Any]) -> int:
     try:
         _close_all(others)
         os.chdir(run.folder.path)
-        _finished(closer(dict(run.task), run.folder.path))
+        finished(closer(dict(run.task), run.folder.path))
     except BaseException:
         traceback.print_exc()
     finally:
@@ -301,8 +292,8 @@ def _forked(
         os.close(printing)
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
         known, own = set(sys.modules), os.getpid()
-        result = _result(request, folder, program, scorer)
-        result["imported"] = _large_packages(sys.modules.keys() - known)
+        result = played(request, folder, program, scorer)
+        result["imported"] = large_packages(sys.modules.keys() - known)
         with contextlib.suppress(Exception):  # it may have closed it
             sys.stdout.flush()
         if os.getpid() == own:  # and no fork that the program made
@@ -310,81 +301,3 @@ def _forked(
                 pipe.write(json.dumps(result).encode() + b"\n")
     finally:
         os._exit(0)
-
-
-def _result(
-    request: Mapping[str, Any], folder: Path, program: Callable[..., Any], scorer: Callable[..., Any] | None
-) -> dict[str, Any]:
-    model = Model(
-        base_url=request["base_url"],
-        api_key=request["key"],
-        seed=request["seed"],
-        folder=folder,
-        name=request["name"],
-        _reward_key=request["reward_key"],
-    )
-    os.environ.update(model_environment(model))
-    os.chdir(folder)
-    tempfile.tempdir = None  # it may know another one
-    random.seed(model.seed)
-    tempfile._get_candidate_names().rng.seed(model.seed)  # type: ignore[attr-defined]
-    if (numpy := sys.modules.get("numpy")) is not None:
-        numpy.random.seed(model.seed % 2**32)
-    try:
-        answer = _finished(program(dict(request["task"]), model))
-    except BaseException as error:
-        return _told("raised", error)
-    try:
-        outcome = answer if scorer is None else _finished(scorer(dict(request["task"]), answer))
-        if callable(getattr(outcome, "item", None)):  # of a tensor
-            outcome = outcome.item()
-        if not isinstance(outcome, Real) or not math.isfinite(outcome):
-            rule = "a program without a scorer must return" if scorer is None else "a scorer must return"
-            got = f"{repr(outcome)[:100]}, of type {type(outcome).__name__}"
-            raise ValueError(f"{rule} a finite number, got {got}; return a float, or set score.")
-        return {"outcome": float(outcome)}
-    except BaseException as error:
-        return _told("unscored", error)
-
-
-def _finished(result: Any) -> Any:
-    """Returns a result, which a coroutine has to make first."""
-    if inspect.isawaitable(result):
-        import asyncio  # which the program has imported, most likely
-
-        async def wait() -> Any:
-            return await result
-
-        return asyncio.run(wait())
-    if inspect.isasyncgen(result):
-        raise TypeError("a program, score and close must return, got the async_generator of a yield; return a value.")
-    return result
-
-
-def _told(what: str, error: BaseException) -> dict[str, Any]:
-    """Describes an exception, whose text may have any length."""
-    text = "".join(traceback.format_exception(error))
-    if len(text) > _MOST_TRACEBACK:
-        text = f"{text[: _MOST_TRACEBACK // 2]}\n[...]\n{text[-_MOST_TRACEBACK // 2 :]}"
-    return {what: "".join(traceback.format_exception_only(error)).strip()[:500], "traceback": text}
-
-
-def _large_packages(modules: Collection[str]) -> list[str]:
-    """Returns the packages with many of these modules."""
-    counts = Counter(name.partition(".")[0] for name in modules)
-    return sorted(name for name, count in counts.items() if count >= _MANY_MODULES)
-
-
-def _command(command: list[str], task: Mapping[str, Any], model: Model) -> Any:
-    """Returns the output of a command for a task on its standard input, as a number if it is one."""
-    with tempfile.TemporaryFile() as printed:
-        done = subprocess.run(command, input=json.dumps(task).encode(), stdout=printed)
-        if done.returncode:
-            raise RuntimeError(f"the command ended with exit code {done.returncode}")
-        if printed.seek(0, os.SEEK_END) > _MOST_OUTPUT:
-            raise RuntimeError(f"the result of a command must have at most {_MOST_OUTPUT} bytes; print less.")
-        printed.seek(0)
-        output = printed.read().decode()
-    with contextlib.suppress(ValueError):
-        return float(output)
-    return output.strip()
