@@ -13,11 +13,14 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hf_credit.agents import AgentInteraction
 from hf_credit.agents.calls import assistant_message, canonical_call, canonical_messages, difference, shown_message
 from hf_credit.agents.dialects import completion, dialect_of, read_call
 from hf_credit.agents.endpoint import Call, Endpoint
+from hf_credit.agents.white_lists import RefusedCallError
 from hf_credit.policies.micro import tokenizer_of
 from hf_credit.rollouts import Chat
 
@@ -205,6 +208,37 @@ def test_what_cannot_be_trained_on_is_refused_in_one_sentence_of_the_dialect(
     else:
         assert (body.keys(), body["error"].keys()) == ({"error"}, {"message", "type", "param", "code"})
         assert body["error"]["param"] in (*changed, None)
+
+
+_WORDS = ["type", "role", "content", "text", "function", "name", "arguments", "input", "tool_use", "tool_result", "id"]
+_WORDS += ["message", "function_call", "function_call_output", "output", "user", "assistant", "custom", "tool_calls"]
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.floats(-2, 2) | st.sampled_from([*_WORDS, ""]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(_WORDS), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_a_body_of_any_values_is_a_call_or_is_refused(data: st.DataObject) -> None:
+    path = data.draw(st.sampled_from([*CALLS]))
+    dialect = dialect_of(path, {})
+    lists = ["messages", "input", "tools", "system", "instructions", "tool_choice", "stop", "text"]
+    names = data.draw(
+        st.lists(st.sampled_from([one for one in lists if one in dialect.shape]), min_size=1, max_size=3)
+    )
+    refusal = None
+    try:
+        asked = canonical_call(read_call(dialect, {**CALLS[path], **{name: data.draw(_VALUES) for name in names}})[0])
+    except RefusedCallError as error:
+        refusal = error
+    if refusal is None:
+        assert all(isinstance(message["content"], str) for message in asked["messages"])
+        json.dumps(asked)
+    else:
+        assert 10 < len(str(refusal)) < 600
+        json.dumps(dialect.error(refusal))
 
 
 def test_what_is_no_call_is_refused(ask: Ask) -> None:
@@ -403,8 +437,12 @@ def test_the_difference_of_two_calls_names_the_message_and_the_part() -> None:
         (CHAT, "null"),
         (RESPONSES, {"tools": 5}),
         (RESPONSES, {"input": 5}),
+        (RESPONSES, {"input": [None]}),
         (MESSAGES, {"tools": 5}),
+        (MESSAGES, {"tools": [None]}),
+        (MESSAGES, {"tool_choice": "auto"}),
         (MESSAGES, {"messages": 5}),
+        (MESSAGES, {"messages": [None]}),
     ],
     ids=str,
 )

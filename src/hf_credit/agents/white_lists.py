@@ -60,7 +60,7 @@ _COMMON = (
     | _of(Unheeded(int), "top_k seed")
     | _of(bool, "stream parallel_tool_calls")
     | _of(str, "model")
-    | {"tool_choice": (str, _of(str, "type name") | {"function": _of(str, "name"), "disable_parallel_tool_use": bool})}
+    | {"tool_choice": (str, _of(str, "type name") | {"function": _of(str, "name")})}
     | {"top_logprobs": Literal[0]}
 )
 
@@ -106,7 +106,8 @@ _TOOL = _BLOCK | _of(str, "name description") | {"input_schema": Mapping[str, An
 MESSAGES = (
     _COMMON
     | {"messages": [{"role": Literal["user", "assistant"], "content": (str, [_BLOCKS])}]}
-    | {"tools": [Types(custom=_TOOL)], "system": _parts("text"), "max_tokens": int, "stop_sequences": [str]}
+    | {"tools": [Types(custom=_TOOL)], "tool_choice": _of(str, "type name") | {"disable_parallel_tool_use": bool}}
+    | {"system": _parts("text"), "max_tokens": int, "stop_sequences": [str]}
     | {"thinking": Unheeded(Mapping[str, Any]), "output_config": {"effort": Unheeded(str)}}
 )
 """Of Anthropic's messages."""
@@ -141,6 +142,8 @@ def unheeded(value: Any, kind: Any, place: str = "") -> int:
         return 0
     if isinstance(kind, list):
         _checked(value, list, place)
+        if None in value:
+            raise _refusal(f"{place}[{value.index(None)}]", "not be null", None)
         return sum(unheeded(one, kind[0], f"{place}[{number}]") for number, one in enumerate(value))
     if isinstance(kind, Types):
         _checked(value, Mapping, place)
