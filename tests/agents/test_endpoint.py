@@ -432,6 +432,7 @@ def test_the_difference_of_two_calls_names_the_message_and_the_part() -> None:
         (CHAT, '{"messages": [{"role": "user", "content": 1e999}]}'),
         (CHAT, '{"temperature": NaN, "messages": [{"role": "user", "content": "q"}]}'),
         (CHAT, '{"messages": ' + "[" * 2_000 + "]" * 2_000 + "}"),
+        (CHAT, {"messages": [user("q")] * 10_001}),
         (CHAT, "5"),
         (CHAT, "[]"),
         (CHAT, "null"),
@@ -444,7 +445,7 @@ def test_the_difference_of_two_calls_names_the_message_and_the_part() -> None:
         (MESSAGES, {"messages": 5}),
         (MESSAGES, {"messages": [None]}),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:60],
 )
 def test_a_body_of_another_type_is_refused_in_one_sentence(ask: Ask, path: str, changed: Any) -> None:
     status, text, told = ask(path, changed if isinstance(changed, str) else {**CALLS[path], **changed})

@@ -35,7 +35,7 @@ from hf_credit.safe_io import parse_json
 
 logger = logging.getLogger(__name__)
 
-_MOST_BYTES = 64 * 2**20  # of a call: more than any context
+_MOST_BYTES = 16 * 2**20  # of a call: more than any context
 _NO_KEY = RefusedCallError("a call needs the key of a live run", status=401, code="invalid_api_key")
 _AT_ONCE = 128  # connections that are accepted before the next ones are counted
 _SILENT_SECONDS = 10  # that a connection may wait before and between its requests
@@ -286,10 +286,13 @@ async def _body(request: Request) -> Any:
         raise RefusedCallError("a call must have one length, got Content-Length and Transfer-Encoding; send one.")
     parts, left = [], _MOST_BYTES
     async for part in request.stream():
-        parts.append(part)
         left -= len(part)
-        if left < 0:
-            raise RefusedCallError(f"a call must have at most {_MOST_BYTES} bytes, got more; shorten it.")
+        if left >= 0:
+            parts.append(part)
+        elif left < -4 * _MOST_BYTES:  # until then it is read, as a client that still sends would miss the error
+            break
+    if left < 0:
+        raise RefusedCallError(f"a call must have at most {_MOST_BYTES} bytes, got more; shorten it.")
     body = parse_json(b"".join(parts).decode("utf-8"), broken_text=True, finite=True)
     if not isinstance(body, dict):
         raise RefusedCallError("a call must be a JSON object, got something else; send one.")

@@ -66,8 +66,8 @@ class AgentInteraction(Interaction[AgentState]):
     fraction of unchanged ones.
 
     An exception of the program after a reply gives the outcome `failure`: the reply caused it. A failure that no reply
-    caused is an error of the episode: the program raises before its first call or does not end in time, a call is
-    refused, the scorer fails, or a run does not repeat itself.
+    caused is an error of the episode: the program raises before its first call or at a refused one, or does not end in
+    time, the scorer fails, or a run does not repeat itself.
 
     Args:
         agent: a program, preferably decorated by `hf_credit.agents.agent`; or its `"module:name"`, which is imported

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
-from hf_credit.boundary import check
+from hf_credit.boundary import Range, check
 from hf_credit.validators import shown
+
+MOST_ITEMS = 10_000
+"""The most items of a list in a call: more than any conversation, and few enough to be read within a second."""
 
 
 class RefusedCallError(ValueError):
@@ -138,10 +141,10 @@ def unheeded(value: Any, kind: Any, place: str = "") -> int:
         return int(value is not None and value is not False)
     if isinstance(kind, tuple):
         kind = kind[0] if isinstance(value, str) else kind[1]
-    if value is None:
+    if value is None or type(value) is kind:
         return 0
     if isinstance(kind, list):
-        _checked(value, list, place)
+        _checked(value, Annotated[list[Any], Range(0, MOST_ITEMS)], place)
         if None in value:
             raise _refusal(f"{place}[{value.index(None)}]", "not be null", None)
         return sum(unheeded(one, kind[0], f"{place}[{number}]") for number, one in enumerate(value))
