@@ -118,7 +118,7 @@ class Responses(ChatCompletions):
         message, calls, used = choice["message"], choice["message"].get("tool_calls", ()), said["usage"]
         cut = choice["finish_reason"] == "length"
         status = "incomplete" if cut else "completed"
-        text = {"type": "output_text", "text": message["content"] or "", "annotations": []}
+        text: Event = {"type": "output_text", "text": message["content"] or "", "annotations": []}
         text["logprobs"] = (choice["logprobs"] or {}).get("content")
         spoken = {"id": f"msg_{place}", "type": "message", "role": "assistant", "content": [text], "status": status}
         output = [
@@ -227,8 +227,9 @@ class Messages(Responses):
         )
 
     def events(self, reply: Event, body: Mapping[str, Any]) -> Iterator[Event]:
-        begun = {"content": [], "stop_reason": None, "stop_sequence": None}
+        begun: Event = {"content": [], "stop_reason": None, "stop_sequence": None}
         yield {"type": "message_start", "message": reply | begun | {"usage": reply["usage"] | {"output_tokens": 0}}}
+        empty: Event
         for at, block in enumerate(reply["content"]):
             if block["type"] == "text":
                 empty, delta = {"text": ""}, {"type": "text_delta", "text": block["text"]}
