@@ -229,7 +229,7 @@ def test_failed_and_long_episodes_are_left_out_and_counted():
         "ended in an error": 1,
         "without a reply of a trained role": 1,
     }
-    assert len(select(found, None)[0]) == 7
+    assert len(select(found)[0]) == 7
 
 
 @given(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -13,16 +14,14 @@ import typer
 from hf_credit.cli.credit import say_skipped
 from hf_credit.cli.options import DatasetOption, OracleOptions, SplitOption, named_oracle, with_options
 from hf_credit.cli.played import ModelArgument, Prompted
-from hf_credit.cli.progress import Progress, print_rows
+from hf_credit.cli.progress import Progress
 from hf_credit.cli.quiet import be_quiet
-from hf_credit.files import write
 
 if TYPE_CHECKING:
     from hf_credit.policies.demonstrations import Demonstration
     from hf_credit.policies.scripted import Walk
-    from hf_credit.rollouts import Chat, Interaction, RolloutRequest
+    from hf_credit.rollouts import Interaction, RolloutRequest
     from hf_credit.rollouts.scripts import Script
-    from hf_credit.tasks import TaskSpec
 
 _EPISODES = 512  # of tasks that the task makes itself
 
@@ -61,9 +60,6 @@ def warm_up(
     held_out: Annotated[
         float, typer.Option(help="Share of tasks that are not learned, for a held-out loss.", min=0, max=0.9)
     ] = 0.1,
-    evaluate: Annotated[
-        int, typer.Option(help="Held-out tasks to play before and after, one episode each; 0 for none.", min=0)
-    ] = 0,
 ) -> None:
     """Trains a model on the replies of an oracle, a script or recorded episodes, with TRL's SFTTrainer.
 
@@ -88,67 +84,45 @@ def warm_up(
     from transformers import PrinterCallback, ProgressCallback
 
     from hf_credit.cli.training_progress import ShowProgress
-    from hf_credit.evaluation.play import evaluate_model
-    from hf_credit.evaluation.report import results_rows
+    from hf_credit.evaluation.recorded_play import recorded_demonstrations
     from hf_credit.policies.demonstrations import demonstrations, hold_out, select
     from hf_credit.recipes import find
+    from hf_credit.tasks import TaskSpec
     from hf_credit.trainers.recipes import read_job
     from hf_credit.trainers.training import resumption
-    from hf_credit.trainers.warm_up import limits, load_chat, read_settings, save, trainer_of
+    from hf_credit.trainers.warm_up import read_settings, save, trainer_of
 
     job = read_job(["--config", str(find(recipe)), "--model_name_or_path", model]) if recipe else None
-    args, config = read_settings(model, context.args, output, prompted.trust_remote_code)
-    spec = _spec(model, prompted, job, needed=not traces)
-    if evaluate and spec is None:
-        raise ValueError(f"--evaluate needs a task, got {evaluate} without; add --task, or leave it out.")
+    spec = job.spec() if job is not None else None
+    if job is None and not (traces and prompted.task is None and TaskSpec.load(model) is None):
+        spec = prompted.spec(model).complete()
     interaction = None if spec is None else spec.build()
-    chat = load_chat(config, args, spec)
+    args, config, chat, limits = read_settings(model, context.args, output, spec, prompted.trust_remote_code)
     dropped: Counter[str] = Counter()
-    results: dict[str, Any] = {}
-
-    def play(name: str, policy: str) -> None:
-        if evaluate and spec is not None:
-            with progress.playing(f"evaluation_{name}"):
-                results[name] = evaluate_model(policy, spec, evaluate)
-            write(output / f"evaluation_{name}.json", results[name].to_json())
-
     with Progress() as progress:
         if interaction is None or traces:
-            found = _read(traces or (), chat, interaction, dropped)
+            read = [recorded_demonstrations(path, chat, interaction) for path in traces or ()]
+            found: Iterable[Demonstration] = (one for some, _ in read for one in some)
+            say_skipped(failures := [failure for _, some in read for failure in some])
+            dropped.update({"on lines that cannot be used": len(failures)} if failures else {})
         else:
             player = _player(interaction, script, named_oracle(oracle, oracle_option), quality)
             starts = progress.over(_starts(interaction, job, dataset, split, episodes), "scripted play")
             found = demonstrations(interaction, chat, player, _walks(interaction, player, starts, dropped))
-        kept, others = select(found, None if min_success < 0 else min_success, **limits(config, args, spec))
-        dropped += others
-        _say(kept, dropped)
+        kept, others = select(found, -math.inf if min_success < 0 else min_success, **limits)
+        _say(kept, dropped + others)
         learned, unseen = hold_out(kept, held_out, args.seed)
         if held_out and not unseen:
             typer.echo("No held-out loss: all episodes are of one task.")
-        trainer = trainer_of(config, args, chat, learned, unseen, dropped)
+        trainer = trainer_of(config, args, chat, learned, unseen, dropped + others)
         for shown in (ProgressCallback, PrinterCallback):
             trainer.remove_callback(shown)
         trainer.add_callback(ShowProgress(progress, "warm-up"))
-        play("before", model)
         trainer.train(resume_from_checkpoint=resumption(args.resume_from_checkpoint))
         if unseen:
             trainer.evaluate()
         save(trainer, spec)
-        play("after", str(output))
-    if results:
-        print_rows(["", *results], results_rows(results))
     typer.echo(f"Wrote {output}. Try: hf-credit evaluate {output}{'' if spec else ' --task ...'}")
-
-
-def _spec(model: str, prompted: Prompted, job: Any, needed: bool) -> TaskSpec | None:
-    """The task: of the recipe, of the options, or of the model's folder; `None` if traces need none."""
-    from hf_credit.tasks import TaskSpec
-
-    if job is not None:
-        return job.spec()  # type: ignore[no-any-return]
-    if not needed and prompted.task is None and TaskSpec.load(model) is None:
-        return None
-    return prompted.spec(model).complete()
 
 
 def _player(interaction: Interaction[Any], script: str | None, oracle: Any, quality: float) -> Script:
@@ -203,25 +177,8 @@ def _walks(
             dropped[f"raised {type(error).__name__}"] += 1
 
 
-def _read(
-    traces: Sequence[Path], chat: Chat, interaction: Interaction[Any] | None, dropped: Counter[str]
-) -> Iterator[Demonstration]:
-    from hf_credit.evaluation.recorded_play import recorded_demonstrations
-
-    for path in traces:
-        found, failures = recorded_demonstrations(path, chat, interaction)
-        yield from found
-        say_skipped(failures)
-        if failures:
-            dropped["on lines that cannot be used"] += len(failures)
-
-
 def _say(kept: Sequence[Demonstration], dropped: Counter[str]) -> None:
-    """Prints what is learned and what is left out, with the reasons.
-
-    Raises:
-        ValueError: nothing is left.
-    """
+    """Prints what is learned and what is left out, with the reasons; refuses nothing at all."""
     from hf_credit.policies.demonstrations import IGNORED, supervised_rows
 
     reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
@@ -232,8 +189,7 @@ def _say(kept: Sequence[Demonstration], dropped: Counter[str]) -> None:
         )
     if reasons:
         typer.echo(f"Left out {dropped.total()} of {dropped.total() + len(kept)} episodes: {reasons}.")
-    rows = [row for one in kept for row in supervised_rows(one)]
-    tokens = sum(len(row["input_ids"]) for row in rows)
-    replies = sum(label != IGNORED for row in rows for label in row["labels"])
-    count = f"{len(kept)} episodes of {len({one.task for one in kept})} tasks, {len(rows)} rows"
-    typer.echo(f"{count} with {tokens:,} tokens, {replies:,} of them of replies.")
+    labels = [row["labels"] for one in kept for row in supervised_rows(one)]
+    replies = sum(label != IGNORED for row in labels for label in row)
+    count = f"{len(kept)} episodes of {len({one.task for one in kept})} tasks, {len(labels)} rows"
+    typer.echo(f"{count} with {sum(map(len, labels)):,} tokens, {replies:,} of them of replies.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -123,16 +124,15 @@ def success_of(episode: Episode) -> float:
 
 def select(
     found: Iterable[Demonstration],
-    least_success: float | None = None,
-    max_new_tokens: int | None = None,
-    max_context_tokens: int | None = None,
-    max_length: int | None = None,
+    least_success: float = -math.inf,
+    max_new_tokens: float = math.inf,
+    max_context_tokens: float = math.inf,
+    max_length: float = math.inf,
 ) -> tuple[list[Demonstration], Counter[str]]:
     """Returns the episodes to imitate, and the number of others by reason.
 
     Args:
-        least_success: the minimum of `success_of`; `None` keeps failed episodes too. One without an outcome, which is
-            NaN, is kept.
+        least_success: the minimum of `success_of`. An episode without an outcome, which is NaN, is kept.
         max_new_tokens: the maximum length of a reply, end token included.
         max_context_tokens: the maximum length of a context.
         max_length: the maximum length of a context with its reply.
@@ -141,20 +141,20 @@ def select(
     dropped: Counter[str] = Counter()
     for one in found:
         decisions = one.episode.decisions
-        contexts = [len(decision.context_ids) for decision in decisions]
-        replies = [len(decision.action_ids) for decision in decisions]
-        if one.episode.ending == Ending.ERROR:
-            dropped["ended in an error"] += 1
-        elif not any(decision.trained for decision in decisions):
-            dropped["without a reply of a trained role"] += 1
-        elif least_success is not None and success_of(one.episode) < least_success:
-            dropped[f"failed (success below {least_success:g})"] += 1
-        elif max_new_tokens is not None and max(replies) > max_new_tokens:
-            dropped[f"with a reply above {max_new_tokens} tokens (max_new_tokens)"] += 1
-        elif max_context_tokens is not None and max(contexts) > max_context_tokens:
-            dropped[f"with a context above {max_context_tokens} tokens"] += 1
-        elif max_length is not None and max(map(sum, zip(contexts, replies, strict=True))) > max_length:
-            dropped[f"above {max_length} tokens (max_length)"] += 1
+        context = max((len(decision.context_ids) for decision in decisions), default=0)
+        reply = max((len(decision.action_ids) for decision in decisions), default=0)
+        both = max((len(decision.context_ids + decision.action_ids) for decision in decisions), default=0)
+        reasons = {
+            "ended in an error": one.episode.ending == Ending.ERROR,
+            "without a reply of a trained role": not any(decision.trained for decision in decisions),
+            f"failed (success below {least_success:g})": least_success is not None
+            and success_of(one.episode) < least_success,
+            f"with a reply above {max_new_tokens} tokens (max_new_tokens)": reply > max_new_tokens,
+            f"with a context above {max_context_tokens} tokens": context > max_context_tokens,
+            f"above {max_length} tokens (max_length)": both > max_length,
+        }
+        if reason := next((name for name, holds in reasons.items() if holds), None):
+            dropped[reason] += 1
         else:
             kept.append(one)
     return kept, dropped

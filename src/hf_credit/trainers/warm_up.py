@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -30,14 +31,9 @@ from hf_credit.trainers.recording import RunRecorder
 
 silence_known_warnings()
 
-# Settings of TRL with another value than this would train on other tokens than a rollout has, with the reason.
-_FIXED: Mapping[str, tuple[Any, str]] = {
-    "packing": (False, "which joins rows"),
-    "padding_free": (False, "which joins rows"),
-    "assistant_only_loss": (False, "since the loss is on the replies already"),
-    "chat_template_path": (None, "since the template must be that of the tokenizer"),
-    "eos_token": (None, "since the end of a reply must be that of the tokenizer"),
-}
+# Settings of TRL that with another value would train on other tokens than a rollout has.
+_FIXED: dict[str, Any] = dict.fromkeys(("packing", "padding_free", "assistant_only_loss"), False)
+_FIXED |= dict.fromkeys(("chat_template_path", "eos_token"))
 
 
 class WarmUpTrainer(SFTTrainer):
@@ -68,9 +64,12 @@ class WarmUpTrainer(SFTTrainer):
         processing_class: Any,
         **others: Any,
     ) -> None:
-        for name, (value, reason) in _FIXED.items():
+        for name, value in _FIXED.items():
             if getattr(args, name) != value:
-                raise ValueError(f"{name} must be {value} for a warm-up, got {getattr(args, name)!r}, {reason}.")
+                raise ValueError(
+                    f"{name} must be {value} for a warm-up, which reads the tokens of a training, got "
+                    f"{getattr(args, name)!r}; leave it out."
+                )
         args = copy.copy(args)
         args.dataset_kwargs, args.remove_unused_columns = {"skip_prepare_dataset": True}, False
         args.use_cache = True  # transformers writes it into the settings that are saved with the model
@@ -126,14 +125,19 @@ def dataset_of(demonstrations: Sequence[Demonstration], max_length: int | None =
 
 
 def read_settings(
-    model: str, arguments: Sequence[str], output: str | Path, trust_remote_code: bool
-) -> tuple[SFTConfig, ModelConfig]:
-    """Reads `--field value ...`, fields of TRL's `SFTConfig` and `ModelConfig`.
+    model: str, arguments: Sequence[str], output: str | Path, spec: TaskSpec | None, trust_remote_code: bool = False
+) -> tuple[SFTConfig, ModelConfig, Chat, dict[str, float]]:
+    """Reads `--field value ...`, fields of TRL's `SFTConfig` and `ModelConfig`, and loads the model's tokenizer.
 
     By default `max_length` is `None`, `logging_steps` 1, and the CPU is used if there is nothing else.
 
+    Returns:
+        The settings, those of the model, a chat with the prompts of the task, and the limits of
+        `hf_credit.policies.demonstrations.select`, which are those of the later training.
+
     Raises:
-        ValueError: a field does not exist, or a value is invalid.
+        ValueError: a field or the model does not exist, a value is invalid, the model is an adapter, its tokenizer has
+            no template or padding token, or a reply takes all of its positions.
     """
     parts: Any = (SFTConfig, ModelConfig)
     parser = FieldParser(parts, allow_abbrev=False, conflict_handler="resolve")
@@ -147,39 +151,17 @@ def read_settings(
     args.trust_remote_code = args.trust_remote_code or trust_remote_code
     known = {"dtype": config.dtype, "attn_implementation": config.attn_implementation}
     args.model_init_kwargs = {"revision": config.model_revision, **known, **(args.model_init_kwargs or {})}
-    return args, config
-
-
-def load_chat(config: ModelConfig, args: SFTConfig, spec: TaskSpec | None) -> Chat:
-    """Loads the tokenizer of a model, with the arguments of the task's prompts.
-
-    Raises:
-        ValueError: there is no such model, or it is an adapter, or its tokenizer has no template or padding token.
-    """
-    model = str(config.model_name_or_path)
     require_model(model, config.model_revision)
     refuse_adapters(model)
-    tokenizer = AutoTokenizer.from_pretrained(
-        model, revision=config.model_revision, trust_remote_code=args.trust_remote_code, padding_side="left"
-    )
-    return Chat(tokenizer, {} if spec is None else spec.chat_template_kwargs)
-
-
-def limits(config: ModelConfig, args: SFTConfig, spec: TaskSpec | None) -> dict[str, int | None]:
-    """Returns the limits of `hf_credit.policies.demonstrations.select`: those of the later training.
-
-    Raises:
-        ValueError: a reply takes all positions of the model.
-    """
-    found: Any = AutoConfig.from_pretrained(
-        str(config.model_name_or_path), revision=config.model_revision, trust_remote_code=args.trust_remote_code
-    )
-    positions = getattr(found.get_text_config(), "max_position_embeddings", None)
-    most = {"max_length": min((one for one in (args.max_length, positions) if one is not None), default=None)}
+    loading: Any = {"revision": config.model_revision, "trust_remote_code": args.trust_remote_code}
+    tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", **loading)
+    shape: Any = AutoConfig.from_pretrained(model, **loading)
+    positions: Any = getattr(shape.get_text_config(), "max_position_embeddings", None) or math.inf
+    limits = {"max_length": min(args.max_length or math.inf, positions)}
     if spec is not None:
-        most["max_new_tokens"] = reply = spec.sampling.max_new_tokens
-        most["max_context_tokens"] = None if positions is None else context_positions(reply, positions)
-    return most
+        limits["max_new_tokens"] = reply = spec.sampling.max_new_tokens
+        limits["max_context_tokens"] = context_positions(reply, positions)
+    return args, config, Chat(tokenizer, {} if spec is None else spec.chat_template_kwargs), limits
 
 
 def trainer_of(
