@@ -129,3 +129,18 @@ def test_a_result_of_any_length_is_refused_in_short() -> None:
     with pytest.raises(RunError, match="must return a finite number, got 'xxx") as told:
         ended("takes_much", {"what": "return"})
     assert len(str(told.value)) < 5_000
+
+
+def test_a_run_that_the_machine_cannot_start_loses_no_other() -> None:
+    interaction = AgentInteraction("agent_worlds:is_scored")
+    first = interaction.start({"number": 1}, 0)
+    assert interaction._live is not None
+    folder = interaction._live.host.folder.path
+    folder.rename(folder.with_suffix(".aside"))
+    folder.write_text("as if the disk were full")
+    with pytest.raises(RunError, match=r"a run must end by itself, got no process, as \[Errno \d+\]"):
+        interaction.start({"number": 1}, 1)
+    folder.unlink()
+    folder.with_suffix(".aside").rename(folder)
+    assert interaction.advance(first, ["four"]).worth == 2.0
+    interaction.close()
