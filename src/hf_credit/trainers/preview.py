@@ -73,7 +73,7 @@ class Preview:
         return (
             self.metrics.get("advantages/zero", 1.0) < 1.0
             and self.cut <= _MANY
-            and self.metrics.get("endings/error", 0.0) <= _MANY
+            and not self.metrics.get("endings/error", math.nan) > _MANY
         )
 
     def verdict(self) -> str:
