@@ -170,7 +170,7 @@ def measure(case: Case, policy: Path, updates: int, scratch: Path, vllm: str) ->
         *((trainer.vllm, call, "generation") for call in ("sync_weights", "generate") if trainer.vllm),
         *((requests, call, "generation") for call in ("refresh", "together") if requests is not None),
         *policy_passes(trainer),
-        (trainer, "_logprobs", "forward"),
+        (trainer, "logprobs_of_rows", "forward"),
         *((trainer.projection, "keep", "forward") for _ in range(trainer.projection is not None)),
         (trainer.context, "values", "critics"),
         *((critic, "learn", "critics") for critic in trainer.critics.values()),

@@ -12,12 +12,21 @@ from typing import Any
 
 import pytest
 
-from hf_credit.collaborations.exact_coalitions import sequence_values
+from hf_credit.collaborations.exact_coalitions import CoalitionValues
+from hf_credit.collaborations.exact_values import exact_values
 from hf_credit.collaborations.hinted_relay import hinted_relay, hinted_relay_pairs, hinted_relay_task
 from hf_credit.policies.micro import MicroConfig
 from hf_credit.rollouts import Chat
 
 FOLDER = "ccpo"
+
+
+def sequence_values(team: Any, chat: Chat, model: Any, state: Any, **limits: Any) -> CoalitionValues:
+    """The value of every coalition of a thinker and a solver, 0 without the solver."""
+    solver, thinker = frozenset({"solver"}), frozenset({"thinker"})
+    rest = {solver | thinker: state, solver: team.without(state, "thinker")}
+    values = {part: exact_values(team, chat, model, [start], **limits)[0].value for part, start in rest.items()}
+    return CoalitionValues(roles=tuple(team.roles), values={frozenset(): 0.0, thinker: 0.0, **values})
 
 
 @pytest.fixture(scope="module")

@@ -12,17 +12,21 @@ OF_THE_REPOSITORY = {"code-sandbox": "./packages/code-sandbox", "local-hub": "./
 """Distributions that are in no index, by the folder in a clone: a package of this name in an index is another one."""
 
 
+class MissingPackageError(ImportError, ValueError):
+    """A package of an extra cannot be imported."""
+
+
 def needed(what: str, module: str, extra: str) -> Any:
     """Returns the imported module of an extra.
 
     Raises:
-        ValueError: it cannot be imported; the error begins with `what`, as in `"OpenEnv environments need"`.
+        MissingPackageError: it cannot be imported; the error begins with `what`, as in `"OpenEnv environments need"`.
     """
     try:
         return importlib.import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
-        raise ValueError(f"{what} the package {package}, got none; run {how_to_install(extra)}.") from error
+        raise MissingPackageError(f"{what} the package {package}, got none; run {how_to_install(extra)}.") from error
 
 
 def how_to_install(extra: str) -> str:

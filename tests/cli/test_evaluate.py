@@ -28,7 +28,7 @@ def test_a_trained_policy_is_evaluated_on_its_task(
     for interval in numbers["metrics"].values():
         assert interval["low"] <= interval["mean"] <= interval["high"]
         assert interval["n"] == 8
-    assert "turns: 32/32" in err
+    assert "episodes: 8/8" in err
     kept = EvalResults.load(output)
     assert kept.summary()["completion"].mean == numbers["metrics"]["completion"]["mean"]
 

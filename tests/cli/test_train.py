@@ -170,7 +170,7 @@ def test_a_relay_is_trained_and_evaluated_as_launchers_write_it(
     )
     code, _, err = command("evaluate", folder, "--episodes", 8, "--output", folder / "evaluation.json")
     assert code == 0, err
-    assert "turns: 16/16" in err
+    assert "episodes: 8/8" in err
     assert [record.turns for record in EvalResults.load(folder / "evaluation.json").records] == [2] * 8
 
 

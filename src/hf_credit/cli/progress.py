@@ -112,10 +112,16 @@ class Progress:
         """Shows how many episodes end inside the block; or how many replies of at most so many are sampled."""
         from hf_credit.rollouts.pulse import PULSE
 
-        task, ended, sampled = self.task(name, replies or 0), PULSE.ended, PULSE.replies
+        ended, sampled = PULSE.ended, PULSE.replies
+        task: Task | None = None  # begins with the first episode, since what is wrong with a model is told alone
 
         def show() -> None:
+            nonlocal task
             done = PULSE.ended - ended
+            if task is None:
+                if replies is None and not (done or PULSE.open):
+                    return
+                task = self.task(name, replies or 0)
             task.total = done + PULSE.open if replies is None else replies
             note = ", ".join(filter(None, (PULSE.phase, PULSE.speed)))
             task.update(done if replies is None else PULSE.replies - sampled, note)
@@ -123,7 +129,8 @@ class Progress:
         with PULSE.watched(show, 1.0):
             yield
             show()
-        task.finish()
+        if task is not None:
+            task.finish()
 
     def line(self, text: str) -> None:
         """Prints a line, above the bars if there are any."""

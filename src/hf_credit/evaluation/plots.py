@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_credit.evaluation.runs import Run
-from hf_credit.extras import how_to_install
+from hf_credit.extras import needed
 from hf_credit.files import replaced
 
 # The quantities with a panel if logged: (name in the log, axis label, whether it is a share in [0, 1]).
@@ -102,10 +102,5 @@ def save(figure: Any, path: str | Path) -> Path:
 
 def require_matplotlib() -> Any:
     """Returns the class of figures; called before a long computation, to check that matplotlib is installed."""
-    try:
-        from matplotlib.figure import Figure  # draws without a display, and without pyplot's global state
-    except ImportError:
-        raise ImportError(
-            f"learning curves need the package matplotlib, got none; run {how_to_install('viz')}."
-        ) from None
-    return Figure
+    # It draws without a display, and without pyplot's global state.
+    return needed("learning curves need", "matplotlib.figure", "viz").Figure

@@ -6,7 +6,6 @@ differences on the same units, as the spread between units is usually larger tha
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hf_credit.extras import how_to_install
+from hf_credit.extras import needed
 from hf_credit.validators import whole_number
 
 Array = NDArray[np.float64]
@@ -259,7 +258,7 @@ def permutation_test(a: ArrayLike, b: ArrayLike, resamples: int = 10_000, seed: 
     differences = _differences(a, b)
     n = len(differences)
     whole_number("resamples", resamples, 1)
-    result = _library("scipy.stats").permutation_test(
+    result = needed("statistics need", "scipy.stats", "statistics").permutation_test(
         (differences,),
         lambda sample, axis: np.mean(sample, axis=axis),
         permutation_type="samples",
@@ -293,7 +292,9 @@ def holm(p_values: ArrayLike) -> tuple[float, ...]:
     for value in values:
         if not 0 <= value <= 1:
             raise ValueError(f"p_values must be in [0, 1], got {value:g}; pass the p-values of the tests.")
-    adjusted = _library("statsmodels.stats.multitest").multipletests(values, method="holm")[1]
+    adjusted = needed("statistics need", "statsmodels.stats.multitest", "statistics").multipletests(
+        values, method="holm"
+    )[1]
     return tuple(map(float, adjusted))
 
 
@@ -321,7 +322,9 @@ def _student(samples: list[Array], confidence: float, mean: float) -> tuple[floa
     variances = (sizes / n) ** 2 * np.array([sample.var(ddof=1) for sample in samples]) / sizes
     total = variances.sum()
     freedom = total**2 / (variances**2 / (sizes - 1)).sum()
-    half = float(_library("scipy.stats").t.ppf((1 + confidence) / 2, freedom) * np.sqrt(total))
+    half = float(
+        needed("statistics need", "scipy.stats", "statistics").t.ppf((1 + confidence) / 2, freedom) * np.sqrt(total)
+    )
     return mean - half, mean + half
 
 
@@ -332,7 +335,7 @@ def _bootstrap(samples: list[Array], confidence: float, resamples: int, seed: in
     def mean(*parts: Array, axis: int) -> Any:
         return sum(part.sum(axis=axis) for part in parts) / n
 
-    result = _library("scipy.stats").bootstrap(
+    result = needed("statistics need", "scipy.stats", "statistics").bootstrap(
         samples,
         mean,
         n_resamples=resamples,
@@ -375,12 +378,3 @@ def _check_drawing(confidence: float, resamples: int) -> None:
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must be in (0, 1), got {confidence!r}; 0.95 is usual.")
     whole_number("resamples", resamples, 1)
-
-
-def _library(module: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        raise ImportError(
-            f"statistics need the package {module.partition('.')[0]}, got none; run {how_to_install('statistics')}."
-        ) from None

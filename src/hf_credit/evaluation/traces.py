@@ -19,7 +19,7 @@ from hf_credit.boundary import Range, Worth, read
 from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.environments.tool_calls import marked, write_call
 from hf_credit.evaluation.credited import CreditedEpisode, credited_episodes, spread
-from hf_credit.extras import how_to_install
+from hf_credit.extras import needed
 from hf_credit.methods import DecisionCredit, Method
 from hf_credit.methods.base import one_number
 from hf_credit.rollouts import Decision, Ending, Episode, Interaction, LocalContext, Request, by_episode
@@ -342,13 +342,10 @@ def _of_messages(row: Mapping[str, Any]) -> Replies:
 
 
 def _of_turns(row: Mapping[str, Any]) -> Replies:
-    try:
-        from openenv.core.harness.training import TrainingTrace
-    except ImportError as error:
-        raise ImportError(
-            f"a trace with turns needs the package openenv, got {error}; run {how_to_install('openenv')}."
-        ) from None
-    trace = TrainingTrace.model_validate({"turns": row["turns"], "schema_version": row.get("schema_version", 1)})
+    openenv = needed("a trace with turns needs", "openenv.core.harness.training", "openenv")
+    trace = openenv.TrainingTrace.model_validate(
+        {"turns": row["turns"], "schema_version": row.get("schema_version", 1)}
+    )
     replies: list[dict[str, Any]] = []
     known: dict[str, str] = {}  # shares equal texts, as every turn repeats earlier messages
     for turn in trace.turns:

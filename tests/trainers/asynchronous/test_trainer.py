@@ -239,4 +239,4 @@ def test_a_long_update_says_what_it_does(
 ) -> None:
     monkeypatch.setattr(callbacks, "_PRINTED", 1e-3)
     small_trainer(policy, tmp_path, [collection(ROWS, 0)], disable_tqdm=True).train()
-    assert "update 1: learning, 0 of 0 episodes, " in capsys.readouterr().out
+    assert "update 1: " in capsys.readouterr().out
