@@ -6,7 +6,7 @@ import openai
 
 from hf_credit.agents import agent
 
-LIMIT = 10  # characters of a history; a real agent would compare reply.usage.total_tokens
+LIMIT = 10  # characters of a history; a real agent would compare response.usage.total_tokens
 SUMMARISE = "Summarise."
 CLIENT = openai.OpenAI(api_key="of a run", base_url="http://127.0.0.1")
 

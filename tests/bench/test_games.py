@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from hf_credit.bench import TablePolicy, Truth, make_problem, score
@@ -85,3 +87,10 @@ def test_tasks_that_cannot_be_enumerated_are_refused() -> None:
         Team(EnvironmentInteraction(make("sudoku")), ("{}",), ("1",), 0.5)
     with pytest.raises(ValueError, match=r"must have a method ways\(.*, got 'sudoku'"):
         World(make("sudoku"), ())
+
+
+def test_worlds_with_equal_openings_and_other_rules_are_other_problems() -> None:
+    random, search = (make("tic_tac_toe", opponent=opponent, agent="first") for opponent in ("random", "mcts"))
+    opening = random.initial_state({"agent": "first", "opponent": "random"}, 0)
+    openings = (dataclasses.replace(opening, board="XO..X...O"),)
+    assert World(random, openings) != World(search, openings)  # or they would share a layout and a policy

@@ -119,7 +119,7 @@ class Team(Problem):
         return dataclasses.replace(state, node=node, reward=total, total=total, worth=total)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class World(Problem):
     """An environment that returns the possible transitions of an action (`ways`), with complete observations.
 
@@ -135,7 +135,7 @@ class World(Problem):
         ValueError: the environment has no `ways`.
     """
 
-    environment: Environment[Any] = field(compare=False, repr=False)
+    environment: Environment[Any] = field(repr=False)
     openings: tuple[State, ...]
     start_right: float | None = None
     isolates: str = ""
