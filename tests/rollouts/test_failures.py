@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import math
 import weakref
 from dataclasses import dataclass, replace
 
@@ -21,7 +22,7 @@ from hf_credit.rollouts import (
     RolloutRequest,
     refuse_total_failure,
 )
-from hf_credit.rollouts.failures import UnknownValuesError, check_replays, record_replays
+from hf_credit.rollouts.failures import UnknownValuesError, check_replays, record_replays, unknown_where_diverged
 
 
 @dataclass(frozen=True)
@@ -163,20 +164,53 @@ def test_episodes_of_tasks_are_no_replays_but_those_for_comparison_are():
     }
 
 
-def test_episodes_that_branch_are_replays_if_one_diverged():
-    def recorded(*diverged):
-        episodes = [
-            Episode(decisions=(), outcome=0.0, ending=Ending.ERROR, exception=DivergedError() if one else OSError())
-            for one in diverged
-        ]
+def ended(start, error=None):
+    """An episode with the outcome 1, unless it failed."""
+    if error is None:
+        return Episode(decisions=(), outcome=1.0, ending=Ending.FINISHED, metrics={"success": 1.0}, start=start)
+    about = {"ending": Ending.ERROR, "error": str(error), "exception": error}
+    return Episode(decisions=(), outcome=math.nan, start=start, **about)
+
+
+@pytest.mark.parametrize("tree", [True, False])
+def test_where_one_replay_of_a_state_diverged_none_has_an_outcome(tree):
+    """What the others continued from is no more that state than what it continued from."""
+    state, moved = Asked("fine"), DivergedError("the clock has moved")
+    one = RolloutRequest(fanout=(3,)) if tree else RolloutRequest(state=state)
+    other = RolloutRequest(fanout=(2,)) if tree else RolloutRequest(state=Asked("fine"))
+    places, requests = ([0, 0, 0, 1], [one, other]) if tree else ([0, 1, 2, 3], [one, one, one, other])
+    found = unknown_where_diverged(
+        [ended(place, error) for place, error in zip(places, [None, moved, OSError("full"), None], strict=True)],
+        requests,
+    )
+    assert [episode.error for episode in found] == ["the clock has moved", "the clock has moved", "full", None]
+    assert [math.isnan(episode.outcome) for episode in found] == [True, True, True, False]
+    assert [episode.metrics for episode in found] == [{}, {}, {}, {"success": 1.0}]
+    assert found[0].exception is moved
+
+
+def test_other_failures_and_episodes_alone_from_the_start_leave_the_others_as_they_are():
+    replays = [RolloutRequest(state=Asked("fine"))] * 2
+    failed = [ended(0), ended(1, OSError("full"))]
+    assert unknown_where_diverged(failed, replays) == failed
+    alone = [ended(0), ended(1, DivergedError("moved"))]
+    assert unknown_where_diverged(alone, [RolloutRequest(task={"name": "fine"})] * 2) == alone
+
+
+def test_episodes_that_branch_are_replays_once_one_diverged():
+    def recorded(*errors):
         values = {}
-        request = RolloutRequest(task={"name": "fine"}, fanout=(len(diverged),))
-        record_replays(episodes, [request], lambda name, some: values.setdefault(name, []).extend(some))
+        requests = [RolloutRequest(task={"name": "fine"}, fanout=(2,))] * 2
+        episodes = [ended(place, error) for place, error in zip([0, 0, 1, 1], errors, strict=True)]
+        record_replays(episodes, requests, lambda name, some: values.setdefault(name, []).extend(some))
         return values
 
-    assert recorded(False, False, False) == {"replays/failed": [], "replays/unknown": []}
-    assert recorded(True, False) == {"replays/failed": [1.0, 0.0], "replays/unknown": [0.0]}
-    assert recorded(False, True, True)["replays/unknown"] == [1.0]
+    assert recorded(None, None, OSError(), None) == {"replays/failed": [], "replays/unknown": []}
+    moved = DivergedError()
+    assert recorded(moved, moved, OSError(), None) == {
+        "replays/failed": [1.0, 1.0, 1.0, 0.0],
+        "replays/unknown": [1.0, 0.0],
+    }
 
 
 def test_replays_that_failed_are_told_once_and_end_a_run_if_most_states_are_unknown(caplog):

@@ -72,8 +72,7 @@ def continuation_values(collected: RolloutBatch) -> list[list[float] | None]:
 
         V(s) = mean outcome of the rollouts from s that did not fail, NaN if all of them failed
 
-    If some failed, and failing depends on the reply, the mean over the others is biased: `replays/failed` shows how
-    many did.
+    All of them failed if one diverged (`hf_credit.rollouts.failures.unknown_where_diverged`).
 
     Returns:
         For each episode, the values of its decisions; `None` for a failed one, which has no rollouts.

@@ -19,7 +19,7 @@ from hf_credit.environments.randomness import derive
 from hf_credit.rollouts.capabilities import Batched, Interruptible, Learned, Metered, ReadsTokens, require_replayable
 from hf_credit.rollouts.chat import Chat, Thread
 from hf_credit.rollouts.episode import Decision, Ending, Episode
-from hf_credit.rollouts.failures import FailureLog, in_one_line
+from hf_credit.rollouts.failures import FailureLog, in_one_line, unknown_where_diverged
 from hf_credit.rollouts.interaction import Interaction, Request
 from hf_credit.rollouts.pulse import PULSE
 from hf_credit.rollouts.samplers import (
@@ -281,7 +281,8 @@ class Engine(Generic[S]):
         finally:
             PULSE.played(0, -opened)
             arrivals.cancel()
-        return [episode for walk in walks for episode in walk.leaves()]
+        episodes = [episode for walk in walks for episode in walk.leaves()]
+        return unknown_where_diverged(episodes, [walk.start for walk in walks])
 
     @property
     def _most_live(self) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hf_credit.environments.replayed import DivergedError
@@ -55,6 +57,47 @@ class FailureLog:
             traceback.clear_frames(linked.__traceback__)
 
 
+def unknown_where_diverged(episodes: Sequence[Episode], requests: Sequence[RolloutRequest[Any]]) -> list[Episode]:
+    """Returns episodes, all of which failed where one that continued from the same state, or is of the same tree,
+    diverged: its task does not repeat itself there, so what the others continued from is not that state either.
+
+    Other failures leave the others as they are. What a reply causes is an outcome, so these have other causes.
+
+    Args:
+        episodes: of one call of `Engine.run`.
+        requests: its arguments.
+    """
+    origins = [_origin(episode, requests) for episode in episodes]
+    diverged = {
+        origin: episode
+        for origin, episode in zip(origins, episodes, strict=True)
+        if origin is not None and isinstance(episode.exception, DivergedError)
+    }
+    return [
+        episode
+        if origin not in diverged or episode.ending == Ending.ERROR
+        else replace(
+            episode,
+            outcome=math.nan,
+            ending=Ending.ERROR,
+            metrics={},
+            error=diverged[origin].error,
+            exception=diverged[origin].exception,
+            next_context=None,
+            final_state=None,
+        )
+        for origin, episode in zip(origins, episodes, strict=True)
+    ]
+
+
+def _origin(episode: Episode, requests: Sequence[RolloutRequest[Any]]) -> tuple[str, int] | None:
+    """The state that an episode continues from, or its tree; `None` for one alone from the start."""
+    request = requests[episode.start]
+    if request.state is not None:
+        return "state", id(request.state)
+    return ("tree", episode.start) if request.fanout else None
+
+
 def record_replays(
     episodes: Sequence[Episode],
     requests: Sequence[RolloutRequest[Any]],
@@ -63,26 +106,22 @@ def record_replays(
     """Records `replays/failed`, the share of replays that ended in an error, and `replays/unknown`, the share of the
     states that they began in from which all did, so that the value is unknown.
 
-    Episodes of a task that branch count as replays of its first state if one has diverged; it is unknown if most have.
+    Episodes of a task that branch count as replays of its first state once one has diverged.
 
     Args:
         episodes: of one call of `Engine.run`.
         requests: its arguments; those from a recorded state, or only for comparison, are replays.
         mean: as `MethodContext.mean`.
     """
-    failed, branched = dict[int, list[float]](), dict[int, list[float]]()
+    failed: dict[tuple[str, int], list[float]] = {}
+    diverged = any(isinstance(episode.exception, DivergedError) for episode in episodes)
     for episode in episodes:
-        request = requests[episode.start]
-        if request.state is not None and (request.comparison or not request.task):
-            failed.setdefault(id(request.state), []).append(float(episode.ending == Ending.ERROR))
-        elif request.fanout or request.state is not None:
-            place = episode.start if request.state is None else id(request.state)
-            branched.setdefault(place, []).append(float(isinstance(episode.exception, DivergedError)))
-    if not any(map(any, branched.values())):
-        branched = {}
-    mean("replays/failed", list(itertools.chain(*failed.values(), *branched.values())))
+        request, origin = requests[episode.start], _origin(episode, requests)
+        replayed = request.state is not None and (request.comparison or not request.task)
+        if origin is not None and (replayed or diverged):
+            failed.setdefault(origin, []).append(float(episode.ending == Ending.ERROR))
+    mean("replays/failed", list(itertools.chain(*failed.values())))
     mean(UNKNOWN, [min(of_state) for of_state in failed.values()])
-    mean(UNKNOWN, [float(2 * sum(of_task) > len(of_task)) for of_task in branched.values()])
 
 
 def check_replays(values: Mapping[str, Sequence[float]], error: str | None, warned: bool) -> bool:
