@@ -155,6 +155,9 @@ def filled(folder: str | Path, without: Iterable[str] = ()) -> Iterator[Path]:
         flush_names(folder)
 
 
+_BLOCK = 4096  # bytes
+
+
 class FolderHandle:
     """Knows a folder of ours again, such as one that a parent process made, whatever is under its path by then.
 
@@ -166,6 +169,21 @@ class FolderHandle:
         self._about = self.path.stat()
         if shutil.rmtree.avoids_symlink_attacks:  # not on Windows
             self._descriptor = os.open(path, os.O_RDONLY)
+
+    def takes_more(self, most: int) -> bool:
+        """Returns whether what is in the folder takes more bytes of the disk, each file and folder at least a block.
+
+        What links have in common counts once, and what cannot be read not at all.
+        """
+        sizes: dict[tuple[int, int], int] = {}
+        for _, folders, files, here in os.fwalk(".", dir_fd=self._descriptor):
+            for name in (*folders, *files):
+                with contextlib.suppress(OSError):
+                    about = os.stat(name, dir_fd=here, follow_symlinks=False)
+                    sizes[about.st_dev, about.st_ino] = max(about.st_blocks * 512, _BLOCK)
+            if sum(sizes.values()) > most:
+                return True
+        return False
 
     def remove(self) -> None:
         """Removes the folder, if it is still under its path."""

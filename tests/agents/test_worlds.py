@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,25 @@ def test_a_program_that_calls_no_model_fails_its_check() -> None:
 def test_what_a_run_takes_beyond_its_bounds_is_its_own_failure(what: str, worth: float, status: str) -> None:
     state = ended("takes_much", {"what": what})
     assert (state.worth, state.status) == (worth, status)
+
+
+def test_a_run_whose_files_together_take_too_much_is_ended_in_one_sentence(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        state = ended("takes_much", {"what": "files"}, failure=-1.0)
+    assert (state.worth, state.status) == (-1.0, "raised")
+    assert (
+        "the files of a run must take at most 1048576 bytes, got more; write less, or raise disk_bytes." in caplog.text
+    )
+
+
+def test_a_run_with_too_many_files_is_ended_while_it_waits_for_a_reply() -> None:
+    interaction = AgentInteraction("agent_worlds:takes_much")
+    state = interaction.start({"what": "before"}, 0)
+    while folders(interaction):
+        time.sleep(0.01)
+    assert interaction.advance(state, ["four"]).status == "raised"
+    assert interaction.costs()["lost"] == 0
+    interaction.close()
 
 
 def test_an_exception_of_any_length_is_told_in_short(caplog: pytest.LogCaptureFixture) -> None:

@@ -84,9 +84,12 @@ def leaves_a_daemon(task, model):
     return len(chat(model, [user("?")])["content"])
 
 
-@agent(columns=("what",), file_bytes=2**20)
+@agent(columns=("what",), disk_bytes=2**20)
 def takes_much(task, model):
-    """After a reply; the numbers are larger than every bound."""
+    """After a reply, or before it; the numbers are larger than every bound."""
+    if task["what"] == "before":
+        for number in range(300):  # a block each, though a few bytes long
+            Path(f"small{number}").write_text("x")
     chat(model, [user("?")])
     match task["what"]:
         case "raise":
@@ -100,6 +103,10 @@ def takes_much(task, model):
             os._exit(3)
         case "write":
             Path("large").write_bytes(b"x" * 2**21)
+        case "files":
+            for number in range(4):
+                Path(f"large{number}").write_bytes(b"x" * 2**19)
+            time.sleep(600)
         case "child":
             return float(subprocess.run("yes > large", shell=True).returncode != 0)
         case "unspeakable":

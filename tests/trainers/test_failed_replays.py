@@ -27,7 +27,7 @@ class Told:
 
 
 class Clock(Interaction[Told]):
-    """Some replies are asked for. A state after `steady` replies can be left `times` times: then the clock has moved."""
+    """Three replies. A state after `steady` replies can be left `times` times; then the clock has moved."""
 
     def __init__(self, steady: int, times: int = 1) -> None:
         self.steady, self.times = steady, times

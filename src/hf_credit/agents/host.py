@@ -33,6 +33,8 @@ _MOST_RESULT = 2**18  # bytes of what a run sends
 _SENT = ("outcome", "unscored", "raised", "traceback", "imported")
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _CLOSING_SECONDS = 4.0  # for functions that clean up, when this process ends
+_MEASURED_SECONDS = 0.5  # at least between two measurements of what runs have written
+_PAUSE = 20  # times as long as the last one took, so that a folder with many files holds up no other run
 
 
 @dataclasses.dataclass(eq=False)
@@ -98,7 +100,7 @@ def main(link: socket.socket) -> None:
         _import_for_clients()
         gc.collect()
         gc.freeze()  # a collection in a fork would copy the pages
-        _serve(link, folder.path, program, scorer, closer, settings.file_bytes)
+        _serve(link, folder.path, program, scorer, closer, settings.disk_bytes)
     except BaseException as error:
         with contextlib.suppress(OSError):
             _send(link, {"failed": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()})
@@ -126,7 +128,7 @@ def _serve(
     program: Callable[..., Any],
     scorer: Callable[..., Any] | None,
     closer: Callable[..., Any] | None,
-    file_bytes: int,
+    disk_bytes: int,
 ) -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     pending, imported_with = b"", _children()
@@ -147,11 +149,24 @@ def _serve(
             with contextlib.suppress(KeyError):
                 selector.unregister(descriptor)
 
+    def end_large() -> float:
+        """Ends runs whose files take more than they may; returns the seconds until the next time."""
+        began = time.monotonic()
+        for number in [number for number, run in runs.items() if run.folder.takes_more(disk_bytes)]:
+            forget(run := runs.pop(number))
+            end(run)
+            why = f"the files of a run must take at most {disk_bytes} bytes, got more; write less, or raise disk_bytes"
+            _send(link, {"raised": why, "traceback": f"{why}.", "ended": number, "large": True})
+        return max(_MEASURED_SECONDS, _PAUSE * (time.monotonic() - began))
+
     with selectors.DefaultSelector() as selector:
         selector.register(link, selectors.EVENT_READ)
+        due = time.monotonic()
         try:
             while True:
-                for key, _ in selector.select():
+                if runs and time.monotonic() >= due:
+                    due = time.monotonic() + end_large()
+                for key, _ in selector.select(_MEASURED_SECONDS if runs else None):
                     if key.fileobj is link:
                         read = link.recv(1 << 20)
                         if not read:
@@ -166,7 +181,7 @@ def _serve(
                                 continue
                             number = request["start"]
                             try:
-                                run = _forked(request, folder, program, scorer, [link, *runs.values()], file_bytes)
+                                run = _forked(request, folder, program, scorer, [link, *runs.values()], disk_bytes)
                             except OSError as error:  # no process, memory, file or disk is left
                                 _send(link, {"crashed": f"no process, as {error}", "ended": number})
                                 continue
@@ -255,7 +270,7 @@ def _forked(
     program: Callable[..., Any],
     scorer: Callable[..., Any] | None,
     others: list[Any],
-    file_bytes: int,
+    disk_bytes: int,
 ) -> _Run:
     folder = parent_folder / request["folder"]
     (folder / TEMPORARY).mkdir(0o700, parents=True)
@@ -290,7 +305,7 @@ def _forked(
         os.dup2(printing, 1)
         os.dup2(printing, 2)
         os.close(printing)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (disk_bytes, disk_bytes))
         known, own = set(sys.modules), os.getpid()
         result = played(request, folder, program, scorer)
         result["imported"] = large_packages(sys.modules.keys() - known)

@@ -84,7 +84,8 @@ class Settings:
             `"rendered"` what the chat template writes of them when the model is served, mostly without thoughts.
         environment: names of variables for the program, beside those that every program gets. Those of a run, such as
             `HOME`, its folder, come before them.
-        file_bytes: the most bytes of a file that a run writes.
+        disk_bytes: the most bytes of a file that a run writes, and of all files in its folder together, which are
+            measured again and again, so that they may exceed it for some seconds.
         checked: the number of the first tasks with which a training by a method that replays checks, before it starts,
             that the program repeats itself, as `hf-credit agent check` does; 0 for no check. Each takes two runs, and
             one for each call.
@@ -103,11 +104,11 @@ class Settings:
     canonical: str | None = None
     history: Literal["append", "rendered"] = "append"
     environment: tuple[str, ...] = ()
-    file_bytes: int = 2**30
+    disk_bytes: int = 2**30
     checked: int = 2
 
     def __post_init__(self) -> None:
-        for name, least in (("max_calls", 1), ("file_bytes", 1), ("checked", 0)):
+        for name, least in (("max_calls", 1), ("disk_bytes", 1), ("checked", 0)):
             whole_number(name, getattr(self, name), least)
         finite_number("settle", self.settle, least=0)
         finite_number("seconds", self.seconds, above=0)

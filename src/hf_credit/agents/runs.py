@@ -250,6 +250,9 @@ class LiveRun:
                 self._refused(value)
             elif kind == "call":
                 self._take(value)
+            elif kind == "ended" and value.get("large"):  # the next step tells this end
+                self._events.put((kind, value))
+                break
             else:
                 return False
         return not Counter(calls) - Counter(call for call, _ in self._waiting)
@@ -313,6 +316,8 @@ class LiveRun:
             if kind in ("nothing", "ended"):
                 if kind == "ended" and value.get("lost"):
                     raise HostDiedError("the process that forks programs ended; it is started again.")
+                if kind == "ended" and value.get("large"):
+                    raise RunError(value["raised"])
                 self._diverged(place, unknown[0] if unknown else None, state)
             if not self._take(value):
                 continue
