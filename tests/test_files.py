@@ -20,7 +20,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_credit import files
-from hf_credit.files import OwnFolder, append, copy, filled, remove_earlier, replaced, set_aside, write, write_json
+from hf_credit.files import (
+    FolderHandle,
+    OwnFolder,
+    append,
+    copy,
+    filled,
+    remove_earlier,
+    replaced,
+    set_aside,
+    write,
+    write_json,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -199,6 +210,18 @@ def small_disk() -> Iterator[None]:
 
 
 # Files
+
+
+def test_what_a_folder_takes_counts_small_files_as_blocks_and_links_once(tmp_path: Path) -> None:
+    handle = FolderHandle(tmp_path)
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "long").write_bytes(b"x" * 3 * 4096)
+    assert (handle.takes_more(5 * 4096), handle.takes_more(5 * 4096 - 1)) == (False, True)
+    os.link(tmp_path / "a" / "b" / "long", tmp_path / "again")
+    os.symlink(tmp_path, tmp_path / "a" / "round")
+    (tmp_path / "short").write_text("x")
+    assert (handle.takes_more(7 * 4096), handle.takes_more(7 * 4096 - 1)) == (False, True)
+    handle.remove()
 
 
 @pytest.mark.usefixtures("small_disk")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from trl.chat_template_utils import qwen3_chat_template
 
 from hf_credit import CreditConfig, CreditTrainer, collaborations, methods
 from hf_credit.evaluation.credited import read_episodes
+from hf_credit.evaluation.play import evaluate_model
 from hf_credit.policies.micro import MicroConfig
 from hf_credit.rollouts import RolloutRequest
 from hf_credit.tasks import TaskSpec
@@ -80,6 +83,32 @@ def test_a_training_with_replays_of_a_program_that_does_not_repeat_itself_says_w
             train_dataset=Dataset.from_list(rows),
         ).train()
     interaction.close()
+
+
+def test_a_program_reads_log_probabilities_in_training_and_in_an_evaluation(policy: Path, tmp_path: Path) -> None:
+    spec = TaskSpec(collaboration="agent", collaboration_options={"agent": "agent_wire:wire"}, trusted=True)
+    interaction, seen = spec.build(), tmp_path / "seen"
+    rows = Dataset.from_list([{"what": "reads_logprobs", "to": str(seen)}] * 2)
+    trainer = CreditTrainer(
+        str(policy),
+        interaction,
+        CreditConfig(**ON_A_PROCESSOR, **settings(tmp_path, max_steps=1, max_completion_length=8)),
+        method=methods.make("grpo", group_size=2),
+        train_dataset=rows,
+    )
+    trainer.train()
+    interaction.close()
+    assert trainer.state.log_history[0]["endings/error"] == 0.0
+    tokens, logprobs = json.loads(seen.read_text())
+    assert len(tokens) == len(logprobs) > 0
+    assert min(logprobs) < 0.0
+
+    seen.unlink()
+    rows.to_json(tmp_path / "rows.jsonl")
+    short = dataclasses.replace(spec, sampling=dataclasses.replace(spec.sampling, max_new_tokens=8))
+    played = evaluate_model(str(policy), short, dataset=str(tmp_path / "rows.jsonl"))
+    assert [one.ending for one in played.records] == ["finished"] * 2
+    assert min(json.loads(seen.read_text())[1]) < 0.0
 
 
 def test_a_program_of_two_roles_is_trained_on_what_each_contributes(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from hf_credit.policies.generation import can_continue, evaluating, max_context_tokens, sampler
+from hf_credit.policies.reply_logprobs import reply_logprobs
 from hf_credit.rollouts import Chat
 
 GRID = "   C1 C2 C3 C4\nR1 1 2 3 4\nR2 3 4 1 2\nR3 2 1 . 3\nR4 . 3 2 1"
@@ -49,6 +50,27 @@ def test_temperature_zero_is_greedy_in_a_batch_of_unequal_lengths(policy, contex
     generate = sampler(model, tokenizer, max_new_tokens=limit, temperature=0)
     assert ids(generate(contexts)) == expected
     assert [ids(generate([context])) for context in contexts] == [[reply] for reply in expected]
+
+
+@pytest.mark.parametrize("seeds", [None, [0, 1, None, 1, 2]])
+@pytest.mark.parametrize(("temperature", "divided_by"), [(1.0, 1.0), (2.0, 2.0), (0, 1.0)])
+def test_log_probabilities_are_those_of_sampled_tokens(policy, contexts, seeds, temperature, divided_by):
+    """Of rows that end at different places, sampled with seeds or without; greedy ones are those of the model."""
+    model, tokenizer = policy
+    generate = sampler(model, tokenizer, max_new_tokens=9, temperature=temperature, logprobs=True)
+    replies = generate(contexts) if seeds is None else generate.seeded(contexts, seeds)
+    pairs = [(context, reply.ids) for context, reply in zip(contexts, replies, strict=True)]
+    for reply, expected in zip(replies, reply_logprobs(model, pairs, divided_by), strict=True):
+        assert reply.logprobs == pytest.approx(expected, abs=1e-4)
+    plain = sampler(model, tokenizer, max_new_tokens=9, temperature=temperature)
+    assert generate(contexts[:1])[0].logprobs is not None
+    assert plain(contexts[:1])[0].logprobs is None
+
+
+def test_log_probabilities_are_of_the_tokens_that_may_be_sampled(policy, contexts):
+    model, tokenizer = policy
+    (reply,) = sampler(model, tokenizer, max_new_tokens=5, top_k=1, logprobs=True)(contexts[:1])
+    assert reply.logprobs == [0.0] * len(reply.ids)
 
 
 def test_a_reply_ends_with_its_first_end_token_or_at_the_limit(policy, contexts):

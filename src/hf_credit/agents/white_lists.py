@@ -64,7 +64,6 @@ _COMMON = (
     | _of(bool, "stream parallel_tool_calls")
     | _of(str, "model")
     | {"tool_choice": (str, _of(str, "type name") | {"function": _of(str, "name")})}
-    | {"top_logprobs": Literal[0]}
 )
 
 _MESSAGE = (
@@ -78,7 +77,7 @@ CHAT = (
     | _of(Unheeded(str), "reasoning_effort verbosity")
     | {"messages": [_MESSAGE], "tools": [Types(function={"type": str, "function": _FUNCTION})]}
     | {"stream_options": _of(bool, "include_usage include_obfuscation continuous_usage_stats")}
-    | {"stop": (str, [str]), "n": Literal[1], "logprobs": bool}
+    | {"stop": (str, [str]), "n": Literal[1], "logprobs": bool, "top_logprobs": Literal[0]}
     | {"response_format": _TEXT_ONLY, "modalities": [Literal["text"]]}
 )
 """Of chat completions."""
@@ -94,7 +93,7 @@ RESPONSES = (
     | {"input": (str, [_ITEMS]), "tools": [Types(function={"type": str} | _FUNCTION)]}
     | {"instructions": str, "max_output_tokens": int, "stream_options": Mapping[str, Any]}
     | {"include": [Literal["message.output_text.logprobs", "reasoning.encrypted_content"]]}
-    | {"background": Literal[False], "truncation": Literal["disabled"]}
+    | {"background": Literal[False], "truncation": Literal["disabled"], "top_logprobs": Literal[0]}
     | {"text": {"format": _TEXT_ONLY, "verbosity": Unheeded(str)}, "reasoning": Unheeded(Mapping[str, Any])}
 )
 """Of Responses."""

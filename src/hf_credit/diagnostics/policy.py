@@ -23,7 +23,7 @@ from hf_credit.policies.reply_logprobs import reply_logprobs
 from hf_credit.policies.role_policies import role_samplers
 from hf_credit.policies.saved import load_role_models, load_sampler, with_role_models
 from hf_credit.rollouts import Chat, Decision, Engine, GenerateFn, Interaction, RolloutRequest
-from hf_credit.rollouts.capabilities import Enumerable, Learned
+from hf_credit.rollouts.capabilities import Enumerable, Learned, ReadsTokens
 from hf_credit.rollouts.method_context import CriticInput, LocalContext, Logprobs
 from hf_credit.rollouts.reply_ends import end_tokens
 from hf_credit.rollouts.samplers import require_untrained
@@ -199,7 +199,8 @@ def load_subject(
     if exact_floor is not None:
         _refuse_inexact(interaction, setup)
     starts = evaluation_starts(interaction, tasks.episodes, tasks.first_task, tasks.dataset, tasks.split)
-    network, tokenizer, generate = load_sampler(model, setup.sampling, device, trust_remote_code)
+    known = ReadsTokens(interaction).reads_tokens
+    network, tokenizer, generate = load_sampler(model, setup.sampling, device, trust_remote_code, logprobs=known)
     chat = Chat(tokenizer, setup.chat_template_kwargs, end_tokens(network, tokenizer))
     sampling, most = setup.sampling, setup.sampling.max_new_tokens
     room = max_context_tokens(network, most)
@@ -215,9 +216,9 @@ def load_subject(
 
     exact = {"model": network, "max_new_tokens": most, "temperature": sampling.temperature, "floor": exact_floor}
     if isinstance(generate, Mapping):
-        greedy: Any = role_samplers(network, generate, tokenizer, max_new_tokens=most, temperature=0)
+        greedy: Any = role_samplers(network, generate, tokenizer, max_new_tokens=most, temperature=0, logprobs=known)
     else:
-        greedy = sampler(network, tokenizer, max_new_tokens=most, temperature=0)
+        greedy = sampler(network, tokenizer, max_new_tokens=most, temperature=0, logprobs=known)
     set_seed(plan.seed)
     about: dict[str, Any] = {"model": model, "setup": setup.to_dict(), "plan": asdict(plan), "tasks": asdict(tasks)}
     if Learned(interaction).untrained:

@@ -27,7 +27,7 @@ from hf_credit.rollouts import (
     refuse_total_failure,
     verify,
 )
-from hf_credit.rollouts.capabilities import Learned, Oracled
+from hf_credit.rollouts.capabilities import Learned, Oracled, ReadsTokens
 from hf_credit.rollouts.reply_ends import end_tokens
 from hf_credit.rollouts.samplers import require_untrained
 from hf_credit.tasks.rows import evaluation_starts
@@ -126,7 +126,8 @@ def evaluate_model(
     starts = evaluation_starts(interaction, episodes, first_task, dataset, split)
     speakers = dict(role_models or {})
     require_untrained(interaction, speakers)
-    network, tokenizer, generate = load_sampler(model, spec.sampling, device, trust_remote_code)
+    known = ReadsTokens(interaction).reads_tokens
+    network, tokenizer, generate = load_sampler(model, spec.sampling, device, trust_remote_code, logprobs=known)
     about: dict[str, Any] = {"model": model, "setup": spec.to_dict(), "first_task": first_task, "seed": seed}
     if Learned(interaction).untrained:
         about["role_models"] = {role: speakers.get(role) for role in Learned(interaction).untrained}

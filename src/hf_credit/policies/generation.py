@@ -13,7 +13,7 @@ from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel,
 from transformers.generation import GenerationMode
 
 from hf_credit.policies.prefix_cache import CACHE, PrefixCache
-from hf_credit.policies.seeded_draws import seeded
+from hf_credit.policies.seeded_draws import SampledLogprobs, seeded
 from hf_credit.rollouts import GenerateFn, Generation
 from hf_credit.rollouts.reply_ends import end_tokens
 
@@ -26,6 +26,7 @@ def sampler(
     temperature: float = 1.0,
     top_p: float = 1.0,
     top_k: int = 0,
+    logprobs: bool = False,
 ) -> GenerateFn:
     """A `GenerateFn` with `model.generate`, which draws from torch's random generator.
 
@@ -36,6 +37,7 @@ def sampler(
         temperature: of the sampling; 0 is greedy decoding.
         top_p: probability of the nucleus, 1 for all tokens.
         top_k: number of the most probable tokens to sample from, 0 for all.
+        logprobs: whether replies have the log-probabilities that they were sampled with.
 
     Raises:
         ValueError: a sampling parameter is out of range.
@@ -54,7 +56,7 @@ def sampler(
         disable_compile=True,
         **(draw if temperature > 0 else {"do_sample": False}),
     )
-    return _Inference(model, config)
+    return _Inference(model, config, logprobs)
 
 
 class Replies:
@@ -93,10 +95,11 @@ class PrefixSampler(Replies):
 
     Args:
         config: generation settings with end and padding tokens, for which `can_continue` holds.
+        logprobs: as in `sampler`.
     """
 
-    def __init__(self, model: PreTrainedModel, config: GenerationConfig) -> None:
-        self.model = model
+    def __init__(self, model: PreTrainedModel, config: GenerationConfig, logprobs: bool = False) -> None:
+        self.model, self.logprobs = model, logprobs
         self.config = copy.deepcopy(config)
         self.config.return_dict_in_generate = True
         ends = config.eos_token_id
@@ -112,13 +115,17 @@ class PrefixSampler(Replies):
         config, processors = self.config, LogitsProcessorList()
         if seeds is not None:
             config, processors = seeded(self.config, seeds, self.model.device)
+        kept = SampledLogprobs(self.config)
+        if self.logprobs:
+            processors.insert(0, kept)
         with evaluating(self.model):
             inputs = self._cache.inputs(contexts, adapters)
             output = cast(Any, self.model).generate(**inputs, generation_config=config, logits_processor=processors)
             width = inputs["input_ids"].shape[1]
             replies = [_until_end(reply, self._ends) for reply in output.sequences[:, width:].tolist()]
             self._cache.keep(contexts, inputs["attention_mask"], replies, getattr(output, CACHE), adapters)
-        return [Generation(ids=reply) for reply in replies]
+        logprobs = kept.of(output.sequences) if self.logprobs else None
+        return generations(replies, logprobs)
 
 
 class _Inference(PrefixSampler):
@@ -136,17 +143,23 @@ class ContinuingReplies(Replies):
     Args:
         open_policy: context that returns the model ready to generate, entered for each call.
         config: of the generation; `can_continue` must hold.
+        logprobs: as in `sampler`.
     """
 
-    def __init__(self, open_policy: Callable[[], AbstractContextManager[Any]], config: GenerationConfig) -> None:
+    def __init__(
+        self,
+        open_policy: Callable[[], AbstractContextManager[Any]],
+        config: GenerationConfig,
+        logprobs: bool = False,
+    ) -> None:
         self.open_policy = open_policy
-        self.config = config
+        self.config, self.logprobs = config, logprobs
         self.sampler: PrefixSampler | None = None
 
     def mixed(self, *asked: Any, **named: Any) -> Sequence[Generation]:
         with self.open_policy() as model, torch.no_grad():
             if self.sampler is None or self.sampler.model is not model:
-                self.sampler = PrefixSampler(model, self.config)
+                self.sampler = PrefixSampler(model, self.config, self.logprobs)
             return self.sampler.mixed(*asked, **named)
 
     @contextmanager
@@ -218,11 +231,12 @@ def can_continue(config: GenerationConfig) -> bool:
 
 
 def generations(ids: Sequence[Sequence[int]], logprobs: Sequence[Sequence[float | None]] | None) -> list[Generation]:
-    """Joins replies and their log-probabilities, if the sampler reports any; an unknown one is NaN."""
+    """Joins replies and their log-probabilities, if the sampler reports any, also of what follows a reply; an unknown
+    one is NaN."""
     if logprobs is None:
         return [Generation(ids=reply) for reply in ids]
     known = [[math.nan if value is None else value for value in reply] for reply in logprobs]
-    return [Generation(ids=reply, logprobs=values) for reply, values in zip(ids, known, strict=True)]
+    return [Generation(ids=reply, logprobs=own[: len(reply)]) for reply, own in zip(ids, known, strict=True)]
 
 
 def _until_end(ids: list[int], ends: set[int | None]) -> list[int]:

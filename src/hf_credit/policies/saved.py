@@ -51,6 +51,7 @@ def load_sampler(
     device: str | None = None,
     trust_remote_code: bool = False,
     base: str | None = None,
+    logprobs: bool = False,
 ) -> tuple[Any, Any, GenerateFn | Mapping[str, GenerateFn]]:
     """Loads a model, its tokenizer, and its sampler, or the sampler of each role if roles have adapters.
 
@@ -58,11 +59,12 @@ def load_sampler(
         model: as in `load_policy`, or the folder of a run with `role_adapters`.
         device, trust_remote_code: as in `load_policy`.
         base: the folder of the base model of adapters; the one that they name if `None`.
+        logprobs: as in `hf_credit.policies.generation.sampler`.
 
     Raises:
         ValueError: there is no such model, or a sampling parameter is out of range.
     """
-    parameters: dict[str, Any] = asdict(sampling)
+    parameters: dict[str, Any] = {**asdict(sampling), "logprobs": logprobs}
     if role_folders(model):
         from hf_credit.policies.role_policies import load_role_policies
 

@@ -1,4 +1,4 @@
-"""Sampling with a seed for each reply, so that several replies can be sampled with common random numbers."""
+"""Processors of the scores of a sampling: seeds of replies, for common random numbers, and log-probabilities."""
 
 from __future__ import annotations
 
@@ -54,6 +54,34 @@ class SeededDraws(LogitsProcessor):
         warped = self.warpers(cast(torch.LongTensor, input_ids), cast(torch.FloatTensor, scores))
         logprobs = warped.double().log_softmax(dim=-1)
         return logprobs + noise.to(scores.device)[self._rows]
+
+
+class SampledLogprobs(LogitsProcessor):
+    """Keeps the log-probability of each sampled token, in nats, and changes no score.
+
+    Args:
+        config: of the sampling, whose warpers come before the log-probabilities.
+    """
+
+    def __init__(self, config: GenerationConfig) -> None:
+        self._warpers = _warpers(config) if config.do_sample else LogitsProcessorList()
+        self._kept: list[Tensor] = []
+        self._next: Tensor | None = None
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        self._keep(input_ids)
+        warped = self._warpers(cast(torch.LongTensor, input_ids), cast(torch.FloatTensor, scores))
+        self._next = warped.float().log_softmax(dim=-1)
+        return scores
+
+    def of(self, sequences: Tensor) -> list[list[float]]:
+        """Returns the log-probabilities of the sampled tokens of each row; called once, with the whole output."""
+        self._keep(sequences)
+        return torch.cat(self._kept, dim=1).tolist()
+
+    def _keep(self, ids: Tensor) -> None:
+        if self._next is not None:
+            self._kept.append(self._next.gather(1, ids[:, -1:]))
 
 
 def seeded(

@@ -103,7 +103,8 @@ def first_rows(dataset: Any, count: int = 1) -> Iterator[Mapping[str, Any]]:
 def _play(
     interaction: Interaction[Any], chat: Chat, start: RolloutRequest[Any], steps: int, limit: float | None = None
 ) -> Episode:
-    reply = Generation(ids=chat.reply_ids(_REPLY))
+    ids = chat.reply_ids(_REPLY)
+    reply = Generation(ids=ids, logprobs=[0.0] * len(ids))  # as certain, since programs may ask for them
 
     def generate(contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
         return [reply] * len(contexts)

@@ -47,6 +47,7 @@ from hf_credit.rollouts import (
     by_episode,
     decision_rows,
 )
+from hf_credit.rollouts.capabilities import ReadsTokens
 from hf_credit.rollouts.dry_run import first_rows, require_room
 from hf_credit.rollouts.failures import refuse_total_failure
 from hf_credit.rollouts.pulse import PULSE
@@ -130,6 +131,7 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, ResumableTrainer, GRPOTrainer):
         arguments.require_samplers(interaction, args, samplers or {})
         self.samplers = dict(samplers or {})
         arguments.require_one_row(interaction, args)
+        self.tells_logprobs = ReadsTokens(interaction).reads_tokens
         self.args = args
         eval_dataset, _ = arguments.prepare(
             self, model, interaction, args, train_dataset, eval_dataset, processing_class, evaluation_interaction
@@ -354,6 +356,7 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, ResumableTrainer, GRPOTrainer):
                 **_checkpointing(self.args),
             ),
             self.generation_config,
+            self.tells_logprobs,
         )
 
     def generate_replies(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
