@@ -169,7 +169,11 @@ REFUSED = [
         {"input": [{"type": "reasoning", "summary": []}]},
         "input[0] of a call must be of the type message or function_call or function_call_output, got 'reasoning'",
     ),
-    (RESPONSES, {"top_logprobs": 2}, "top_logprobs of a call must be 0, got 2; leave it out, since only sampled tokens"),
+    (
+        RESPONSES,
+        {"top_logprobs": 2},
+        "top_logprobs of a call must be 0, got 2; leave it out, since only",
+    ),
     (MESSAGES, {"top_logprobs": 0}, "top_logprobs of a call must be left out, got 0"),
     (MESSAGES, {"messages": "q"}, "messages of a call must be a list, got 'q'"),
     (MESSAGES, {"mcp_servers": [{}]}, "mcp_servers of a call must be left out"),

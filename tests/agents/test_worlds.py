@@ -97,6 +97,13 @@ def test_a_scorer_is_a_function_of_the_module_or_its_name() -> None:
     assert AgentInteraction("agent_worlds:at_once").settings.score == "agent_worlds:same"
 
 
+def test_calls_at_once_may_come_at_any_time_in_a_check(tmp_path: Path) -> None:
+    interaction = AgentInteraction("agent_worlds:later_in_some_runs")
+    findings = check(interaction, [{"file": str(tmp_path / "runs")}])
+    assert (findings.problems, findings.together, findings.calls) == ([], 1, 3)
+    interaction.close()
+
+
 def test_a_program_that_calls_no_model_fails_its_check() -> None:
     interaction = AgentInteraction("agent_worlds:calls_no_model")
     (problem,) = check(interaction, [{"number": 1}, {"number": 2}]).problems

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from agent_programs import chat, user
@@ -41,6 +42,21 @@ async def at_once(task, model):
     loop = asyncio.get_running_loop()
     said = await asyncio.gather(*(loop.run_in_executor(None, chat, model, [user(f"{n}?")]) for n in range(2)))
     return len("".join(one["content"] for one in said))
+
+
+@agent(columns=("file",), settle=0.05)
+def later_in_some_runs(task, model):
+    """Two calls at once, of which one comes late in every second run."""
+    file = Path(task["file"])
+    with file.open("a") as runs:
+        runs.write("a")
+
+    def ask(number):
+        time.sleep(0.3 * number * (len(file.read_text()) % 2))
+        return chat(model, [user(f"{number}?")])["content"]
+
+    with ThreadPoolExecutor() as threads:
+        return len(chat(model, [user(" ".join(threads.map(ask, range(2))))])["content"])
 
 
 @agent(columns=("number",), score="halved")

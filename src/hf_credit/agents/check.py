@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from hf_credit.agents.calls import difference
 from hf_credit.agents.interaction import AgentInteraction, AgentState
 from hf_credit.agents.runs import DivergedRunError
+from hf_credit.agents.states import Waiting
 from hf_credit.environments.randomness import stream
 from hf_credit.environments.tool_calls import marked, write_call
 from hf_credit.rollouts.failures import in_one_line
@@ -102,25 +104,39 @@ def check(interaction: AgentInteraction, tasks: Iterable[Mapping[str, Any]], rep
 
 
 def _walk(interaction: AgentInteraction, task: Mapping[str, Any], number: int, replies: Replies) -> list[AgentState]:
-    states = [interaction.start(task, number)]
+    """The states of a run. Replies depend on their calls alone, as simultaneous ones come in any order and grouping."""
+    states, made = [interaction.start(task, number)], Counter[str]()
     while requests := interaction.pending(states[-1]):
-        draws = stream(number, "check", len(states))
-        states.append(interaction.advance(states[-1], [replies(request, draws) for request in requests]))
+        said = []
+        for request, waiting in zip(requests, states[-1].waiting, strict=True):
+            said.append(replies(request, stream(number, "check", waiting.call, made[waiting.call])))
+            made[waiting.call] += 1
+        states.append(interaction.advance(states[-1], said))
     return states
 
 
 def _first_difference(number: int, first: Sequence[AgentState], again: Sequence[AgentState]) -> list[str]:
     """Describes the first call of a second run that differs from the first run."""
-    for one, other in zip(first, again, strict=False):
-        asked, instead = ([json.loads(waiting.asked) for waiting in state.waiting] for state in (one, other))
-        if [waiting.call for waiting in one.waiting] != [waiting.call for waiting in other.waiting]:
-            place = len(one.answered) + 1
-            differences = [difference(*pair) for pair in zip(asked, instead, strict=False) if pair[0] != pair[1]]
-            counts = f"{len(asked)} calls, then {len(instead)}"
-            return [f"task {number}, run again, call {place}: {differences[0] if differences else counts}"]
+    one, other = ([waiting for state in states for waiting in state.waiting] for states in (first, again))
+    gone, new = _without(one, other), _without(other, one)
+    if gone or new:
+        place = min((*gone, *new)) + 1
+        what = f"{len(one)} calls, then {len(other)}"
+        if gone and new:
+            what = difference(*(json.loads(calls[min(left)].asked) for calls, left in ((one, gone), (other, new))))
+        return [f"task {number}, run again, call {place}: {what}"]
     if first[-1].worth != again[-1].worth:
         return [f"task {number}, run again: its outcome was {first[-1].worth:g}, then {again[-1].worth:g}"]
     return []
+
+
+def _without(calls: Sequence[Waiting], others: Sequence[Waiting]) -> list[int]:
+    """The places of calls that others lack."""
+    left, places = Counter(one.call for one in others), []
+    for place, one in enumerate(calls):
+        left[one.call] -= 1
+        places += [place] if left[one.call] < 0 else []
+    return places
 
 
 def _described(states: Sequence[AgentState], error: DivergedRunError) -> str:

@@ -51,10 +51,10 @@ class Pulse:
             self.open += opened
 
     def __str__(self) -> str:
-        """The phase, the episodes that have ended of all so far, and tokens per second."""
+        """The phase, if there is one, the episodes that have ended of all so far, and tokens per second."""
         done = self.ended - self._before[0]
         told = [self.phase, f"{done} of {done + self.open} episodes", self.speed]
-        return ", ".join([*told, f"{time.monotonic() - self._begun:.0f} s"])
+        return ", ".join(filter(None, [*told, f"{time.monotonic() - self._begun:.0f} s"]))
 
     @contextmanager
     def watched(self, show: Callable[[], None], every: float) -> Iterator[None]:
