@@ -104,7 +104,7 @@ def check(interaction: AgentInteraction, tasks: Iterable[Mapping[str, Any]], rep
 
 
 def _walk(interaction: AgentInteraction, task: Mapping[str, Any], number: int, replies: Replies) -> list[AgentState]:
-    """The states of a run. Replies depend on their calls alone, as simultaneous ones come in any order and grouping."""
+    """The states of a run. Replies depend on their calls alone, since those at once may come in any order."""
     states, made = [interaction.start(task, number)], Counter[str]()
     while requests := interaction.pending(states[-1]):
         said = []
