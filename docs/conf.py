@@ -106,6 +106,9 @@ REFERENCE = {
 }
 """The packages and modules of the reference, by what they are for."""
 
+SAID_ONCE = ("hf_credit.bench", "hf_credit.diagnostics", "hf_credit.rollouts", "hf_credit.tasks")
+"""Packages that export what they import `as` itself."""
+
 
 PAGES_AS_NOTEBOOKS = ("from-grpotrainer", "how-to-agent", "how-to-environment")
 """Pages whose Python is one script, built as notebooks too."""
@@ -144,7 +147,7 @@ def write_reference(app: Sphinx) -> None:
         for name in names:
             home = importlib.import_module(name)
             body = f".. automodule:: {name}\n"
-            if hasattr(home, "__all__") or name in ("hf_credit.bench", "hf_credit.diagnostics"):  # by `x as x`
+            if hasattr(home, "__all__") or name in SAID_ONCE:
                 body += "   :imported-members:\n"
             elif hasattr(home, "__path__"):
                 modules = [f"{name}.{one.name}" for one in pkgutil.iter_modules(home.__path__)]

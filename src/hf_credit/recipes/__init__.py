@@ -16,16 +16,14 @@ def find(name: str) -> Path:
     """Returns the file of a recipe.
 
     Args:
-        name: one of `RECIPES`, also if the current folder has a file of this name; or the path of a YAML file. The
-            former path of a recipe, `trainers/<method>/<name>.yaml`, still names it.
+        name: one of `RECIPES`, also if the current folder has a file of this name; or the path of a YAML file.
 
     Raises:
         ValueError: the recipe does not exist.
     """
+    if name in RECIPES:
+        return RECIPES[name]
     path = Path(name)
-    known = RECIPES.get(path.stem)
-    if known and (name == path.stem or (path == Path("trainers", *known.parts[-2:]) and not path.is_file())):
-        return known
     if path.is_file():
         return path
     remedy = did_you_mean(path.stem, RECIPES) or "name a file, or a recipe that `hf-credit recipes` lists."

@@ -1,5 +1,5 @@
 """Tasks: their serialisable descriptions, and their rows."""
 
-from hf_credit.tasks.spec import TASK_FILE, Sampling, TaskSpec
-
-__all__ = ["TASK_FILE", "Sampling", "TaskSpec"]
+from hf_credit.tasks.spec import TASK_FILE as TASK_FILE
+from hf_credit.tasks.spec import Sampling as Sampling
+from hf_credit.tasks.spec import TaskSpec as TaskSpec

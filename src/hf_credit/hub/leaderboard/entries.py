@@ -394,9 +394,8 @@ def _require_schema(schema: Any) -> None:
 
 
 def _check_ledger(ledger: Mapping[str, Any]) -> None:
-    counts = {"role_tokens": {}, **inputs.mapping(ledger, "the ledger of an entry")}  # older entries lack it
     fields = frozenset(field.name for field in dataclasses.fields(Ledger))
-    for name, value in inputs.mapping(counts, "the ledger of an entry", fields).items():
+    for name, value in inputs.mapping(ledger, "the ledger of an entry", fields).items():
         by_role = name in ("decisions", "role_tokens")
         for role, count in inputs.mapping(value, f"{name} of a ledger").items() if by_role else [(name, value)]:
             inputs.display_name(role, "a role")

@@ -6,28 +6,22 @@ contribution of each (eqs. 4 to 6); `method` computes the reward, the advantage 
 10).
 """
 
-from hf_credit.methods.cvt.audited_steps import (
-    REPLACEMENT,
-    AuditedSteps,
-    Replacement,
-    counterfactual,
-    replacement_of,
-    step_features,
-)
-from hf_credit.methods.cvt.audits import audit_of, audited, verified_success
-from hf_credit.methods.cvt.interventions import Branches, Gate, branches
-from hf_credit.methods.cvt.method import (
-    BASELINES,
-    FAMILIES,
-    LIMITS,
-    PAPER,
-    ConstrainedCounterfactual,
-    Constraints,
-    constrained_counterfactual,
-)
-
-__all__ = [
-    "BASELINES", "FAMILIES", "LIMITS", "PAPER", "REPLACEMENT", "AuditedSteps", "Branches", "ConstrainedCounterfactual",
-    "Constraints", "Gate", "Replacement", "audit_of", "audited", "branches", "constrained_counterfactual",
-    "counterfactual", "replacement_of", "step_features", "verified_success",
-]  # fmt: skip
+from hf_credit.methods.cvt.audited_steps import REPLACEMENT as REPLACEMENT
+from hf_credit.methods.cvt.audited_steps import AuditedSteps as AuditedSteps
+from hf_credit.methods.cvt.audited_steps import Replacement as Replacement
+from hf_credit.methods.cvt.audited_steps import counterfactual as counterfactual
+from hf_credit.methods.cvt.audited_steps import replacement_of as replacement_of
+from hf_credit.methods.cvt.audited_steps import step_features as step_features
+from hf_credit.methods.cvt.audits import audit_of as audit_of
+from hf_credit.methods.cvt.audits import audited as audited
+from hf_credit.methods.cvt.audits import verified_success as verified_success
+from hf_credit.methods.cvt.interventions import Branches as Branches
+from hf_credit.methods.cvt.interventions import Gate as Gate
+from hf_credit.methods.cvt.interventions import branches as branches
+from hf_credit.methods.cvt.method import BASELINES as BASELINES
+from hf_credit.methods.cvt.method import FAMILIES as FAMILIES
+from hf_credit.methods.cvt.method import LIMITS as LIMITS
+from hf_credit.methods.cvt.method import PAPER as PAPER
+from hf_credit.methods.cvt.method import ConstrainedCounterfactual as ConstrainedCounterfactual
+from hf_credit.methods.cvt.method import Constraints as Constraints
+from hf_credit.methods.cvt.method import constrained_counterfactual as constrained_counterfactual
