@@ -29,6 +29,7 @@ SHARED = {
     "options",
     "parquet",
     "parquet_child",
+    "processes",
     "redaction",
     "registry",
     "replies",

@@ -16,7 +16,7 @@ from hf_credit.options import (
     Share,
     arguments_in,
     check_options,
-    filled_by_bind,
+    filled_by_factory,
     options_of,
     with_parts,
 )
@@ -37,7 +37,7 @@ class Part(Options):
 
     share: Share = 0.5
     name: Literal["left", "right"] = "left"
-    bound: tuple[str, ...] = filled_by_bind(())
+    bound: tuple[str, ...] = filled_by_factory(())
 
 
 @with_parts

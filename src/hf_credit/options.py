@@ -42,13 +42,8 @@ class Options:
                 object.__setattr__(self, name, value)
 
 
-def filled_by_bind(default: Any) -> Any:
-    """Declares a field that is not an option: `bind` sets it."""
-    return dataclasses.field(default=default, metadata={"bound": True})
-
-
 def filled_by_factory(default: Any = dataclasses.MISSING, make: Any = dataclasses.MISSING) -> Any:
-    """Declares a field that is not an option: a factory with options of its own sets it.
+    """Declares a field that is not an option: a factory with options of its own, or `bind`, sets it.
 
     Args:
         default: of the field.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import sys
 from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
@@ -106,3 +107,11 @@ def one_of(name: str, value: Any, known: Iterable[T]) -> T:
         remedy = did_you_mean(str(value), map(str, known)) or "pick one."
         raise ValueError(f"{name} must be one of {', '.join(map(str, known))}, got {shown(value)}; {remedy}")
     return known[known.index(value)]
+
+
+def is_loopback(host: str) -> bool:
+    """Returns whether the host of a URL is this machine."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

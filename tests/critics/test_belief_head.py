@@ -12,7 +12,7 @@ from accelerate.state import AcceleratorState
 from hf_credit import make
 from hf_credit.critics.belief_head import BeliefHead
 from hf_credit.critics.critic import CriticConfig
-from hf_credit.critics.specs import CriticSpec
+from hf_credit.critics.inputs import CriticSpec
 from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
 from hf_credit.rollouts.method_context import CriticInput
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hf_credit.data.signatures import humaneval_setup, mbpp_problem, signature
+from hf_credit.data.rows import humaneval_setup, mbpp_problem, signature
 
 
 def mbpp(code: str, *tests: str, **others: Any) -> dict[str, Any]:

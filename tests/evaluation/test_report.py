@@ -42,8 +42,15 @@ def run(name: str, learning_rate: float) -> Run:
     return Run(
         name=name,
         config={"learning_rate": learning_rate, "beta": 0.0},
-        facts={"episodes_per_update": 4, "versions": {"python": "3.11.7", "torch": "2.13.0"}},
-        log=({"step": 1, "success": 0.0, "tokens/generated": 100.0}, {"step": 2, "success": 0.5}),
+        facts={"versions": {"python": "3.11.7", "torch": "2.13.0"}},
+        log=(
+            {"step": 1, "success": 0.0, "tokens/generated": 100.0},
+            {
+                "step": 2,
+                "success": 0.5,
+                **{f"budget/{name}": 8 for name in ("scoring_events", "completion_tokens", "tokens")},
+            },
+        ),
     )
 
 

@@ -28,9 +28,9 @@ def write_state(folder: Path, *entries: dict[str, Any]) -> None:
 
 
 def test_a_run_is_read_from_its_folder(tmp_path: Path) -> None:
-    write_log(tmp_path / "mine", {"step": 1, "reward": 0.0}, {"step": 2, "reward": 0.5})
+    write_log(tmp_path / "mine", {"step": 1, "reward": 0.0}, {"step": 2, "reward": 0.5, "budget/scoring_events": 16})
     (tmp_path / "mine" / "config.yaml").write_text("max_steps: 2\n")
-    (tmp_path / "mine" / "run.json").write_text('{"episodes_per_update": 8}')
+    (tmp_path / "mine" / "run.json").write_text('{"generations_per_update": 1}')
     run = read_run(tmp_path / "mine")
     assert (run.name, run.config, run.updates, run.episodes) == ("mine", {"max_steps": 2}, 2, 16)
     assert run.curve("reward") == ([1, 2], [0.0, 0.5])

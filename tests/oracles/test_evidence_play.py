@@ -10,8 +10,7 @@ import pytest
 from hf_credit import make
 from hf_credit.environments.evidence import misreported
 from hf_credit.oracles import default_oracle
-from hf_credit.oracles.evidence_play import EvidenceHacker, EvidenceOracle
-from hf_credit.oracles.evidence_posterior import genuine_shares, uncertainty
+from hf_credit.oracles.evidence_play import EvidenceHacker, EvidenceOracle, genuine_shares, uncertainty
 
 # The first document is genuine and states 2, the second is about another key, the third is forged.
 TASK = {"key": "K", "keys": ["K", "Q", "K"], "values": [2, 4, 1], "genuine": 1}

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from hf_credit.verifiers.vectors import cosine_exceeds
+from hf_credit.environments.preference_estimation import cosine_exceeds
 
 
 def test_a_cosine_that_equals_the_threshold_does_not_exceed_it():

@@ -6,8 +6,6 @@ import dataclasses
 import json
 import math
 import os
-import threading
-import time
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -29,6 +27,7 @@ from hf_credit.boundary import read as read_shape
 from hf_credit.files import append
 from hf_credit.options import options_of
 from hf_credit.parquet import read_rows
+from hf_credit.processes import end_with
 from hf_credit.safe_io import parse_json
 from hf_credit.trust import search_here
 
@@ -210,16 +209,9 @@ def _filled(waiting: Sequence[Job], processes: int) -> Iterator[Mapping[str, Any
 def _begin(codes: Sequence[str], parent: int) -> None:
     import torch
 
-    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
+    end_with(parent)  # else workers would wait for ever, since each keeps the queue open
     torch.set_num_threads(1)
     search_here(codes)
-
-
-def _leave_with(parent: int) -> None:
-    """Ends this worker with a killed run. Else workers would wait for ever, since each keeps the queue open."""
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(1)
 
 
 def read(path: Path) -> dict[str, dict[str, Any]]:

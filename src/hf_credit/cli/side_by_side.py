@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
@@ -25,10 +24,10 @@ _MAX_THREADS = 4
 
 # `hf-credit train` without the current folder on its path. The first argument is the parent's process id.
 _TRAIN = (
-    "import sys; from hf_credit.cli import main, side_by_side; side_by_side.end_with(int(sys.argv[1])); "
+    "import sys; from hf_credit import processes; from hf_credit.cli import main; "
+    "processes.end_with(int(sys.argv[1])); "
     "sys.argv[1] = 'train'; main(sys.argv[1:])"  # a run records its command from sys.argv
 )
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +52,7 @@ def train_side_by_side(trainings: Sequence[Training], progress: Progress) -> Non
 
     Their threads share the cores, as more threads than cores slow each other down. Each training prints to
     `output.log` in its folder. If a training fails, a signal to stop arrives or this function raises, all trainings
-    and the processes that they started are stopped. If this process is killed, they end by themselves (Linux).
+    and the processes that they started are stopped. If this process is killed, they end by themselves.
 
     Raises:
         ValueError: a training failed; the message ends with the last lines that it printed.
@@ -84,14 +83,6 @@ def threads_each(processes: int) -> int:
     """Returns the number of threads for each of some parallel processes; small policies do not gain from many."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(cores // processes, _MAX_THREADS))
-
-
-def end_with(parent: int) -> None:
-    """Makes the kernel kill this process when its parent ends (Linux), and exits if the parent has already ended."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        sys.exit(1)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from hf_credit.collectors.base import Rollout, RolloutBatch, TaskRow, say_whether_shared
-from hf_credit.options import GroupSize, Options, filled_by_bind
+from hf_credit.options import GroupSize, Options, filled_by_factory
 from hf_credit.rollouts import Ending, Episode, Interaction, RolloutRequest
 from hf_credit.rollouts.capabilities import Removable
 from hf_credit.rollouts.failures import UNKNOWN
@@ -52,7 +52,7 @@ class Removals(Options):
     pairing: Literal["index", "mean", "common"] = "index"
     alone: bool = True
     train_alone: bool = False
-    removals: tuple[Roles, ...] = filled_by_bind(())
+    removals: tuple[Roles, ...] = filled_by_factory(())
     replaying: ClassVar[bool] = True
 
     def bind(self, interaction: Interaction[Any]) -> Removals:

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_credit.critics.belief_head import BeliefHead
 from hf_credit.critics.critic import Critic, CriticConfig
-from hf_credit.critics.specs import CriticSpec
+from hf_credit.critics.inputs import CriticSpec
 from hf_credit.critics.weights import weights_file
 from hf_credit.loading import load_adapter, load_model
 from hf_credit.rollouts.method_context import CriticInput

@@ -18,15 +18,10 @@ from hf_credit.evaluation.play import attempt
 from hf_credit.evaluation.statistics import mean_with_interval
 from hf_credit.methods import Method
 from hf_credit.oracles import Oracle
-from hf_credit.policies.generation import max_context_tokens, sampler
-from hf_credit.policies.reply_logprobs import reply_logprobs
-from hf_credit.policies.role_policies import role_samplers
-from hf_credit.policies.saved import load_role_models, load_sampler, with_role_models
-from hf_credit.rollouts import Chat, Decision, Engine, GenerateFn, Interaction, RolloutRequest
-from hf_credit.rollouts.capabilities import Enumerable, Learned, ReadsTokens
+from hf_credit.policies.saved import SavedPolicy
+from hf_credit.rollouts import Engine, Interaction, RolloutRequest
+from hf_credit.rollouts.capabilities import Enumerable
 from hf_credit.rollouts.method_context import CriticInput, LocalContext, Logprobs
-from hf_credit.rollouts.reply_ends import end_tokens
-from hf_credit.rollouts.samplers import require_untrained
 from hf_credit.tasks.rows import evaluation_starts
 from hf_credit.tasks.spec import TaskSpec
 
@@ -192,47 +187,26 @@ def load_subject(
     """
     tasks = tasks or Tasks()
     interaction = setup.build()
-    speakers = dict(role_models or {})
-    require_untrained(interaction, speakers)
     trained = setup.build_method()
     bound = None if trained is None else trained.bind(interaction)
     if exact_floor is not None:
         _refuse_inexact(interaction, setup)
     starts = evaluation_starts(interaction, tasks.episodes, tasks.first_task, tasks.dataset, tasks.split)
-    known = ReadsTokens(interaction).reads_tokens
-    network, tokenizer, generate = load_sampler(model, setup.sampling, device, trust_remote_code, logprobs=known)
-    chat = Chat(tokenizer, setup.chat_template_kwargs, end_tokens(network, tokenizer))
-    sampling, most = setup.sampling, setup.sampling.max_new_tokens
-    room = max_context_tokens(network, most)
-    others = load_role_models(speakers, interaction, tokenizer, most, device, trust_remote_code)
-
-    def engine(draws: GenerateFn | Mapping[str, GenerateFn]) -> Engine[Any]:
-        samplers = with_role_models(draws, interaction, others)
-        return Engine(interaction, chat, samplers, max_concurrent=max_concurrent, max_context_tokens=room)
-
-    def logprobs(decisions: Sequence[Decision]) -> list[tuple[float, ...]]:
-        asked = [(one.context_ids, one.action_ids) for one in decisions]
-        return reply_logprobs(network, asked, sampling.temperature)
-
-    exact = {"model": network, "max_new_tokens": most, "temperature": sampling.temperature, "floor": exact_floor}
-    if isinstance(generate, Mapping):
-        greedy: Any = role_samplers(network, generate, tokenizer, max_new_tokens=most, temperature=0, logprobs=known)
-    else:
-        greedy = sampler(network, tokenizer, max_new_tokens=most, temperature=0, logprobs=known)
+    loading: dict[str, Any] = {"device": device, "trust_remote_code": trust_remote_code}
+    policy = SavedPolicy(model, setup, interaction, role_models=role_models, **loading)
+    most, temperature, room = setup.sampling.max_new_tokens, setup.sampling.temperature, policy.max_context_tokens
+    exact = {"model": policy.network, "max_new_tokens": most, "temperature": temperature, "floor": exact_floor}
     set_seed(plan.seed)
-    about: dict[str, Any] = {"model": model, "setup": setup.to_dict(), "plan": asdict(plan), "tasks": asdict(tasks)}
-    if Learned(interaction).untrained:
-        about["role_models"] = {role: speakers.get(role) for role in Learned(interaction).untrained}
     subject = Subject(
         name=name or model,
-        engine=engine(generate),
-        greedy=engine(greedy),
+        engine=policy.engine(max_concurrent=max_concurrent),
+        greedy=policy.engine(greedy=True, max_concurrent=max_concurrent),
         trained=trained,
         critics={
             critic: SavedCritic(
                 model,
-                network,
-                tokenizer,
+                policy.network,
+                policy.tokenizer,
                 critic,
                 kind=None if bound is None else bound.critic_specs.get(critic),
                 model=setup.critic_model,
@@ -241,9 +215,9 @@ def load_subject(
             for critic in dict.fromkeys(("critic", *(bound.critics if bound else ())))
             if has_critic(model, critic)
         },
-        logprobs=None if isinstance(generate, Mapping) or sampling.temperature == 0 else logprobs,
+        logprobs=None if isinstance(policy.generate, Mapping) or temperature == 0 else policy.logprobs,
         exact=None if exact_floor is None else exact,
-        about={**about, "exact_floor": exact_floor},
+        about={**policy.about(), "plan": asdict(plan), "tasks": asdict(tasks), "exact_floor": exact_floor},
     )
     return subject, starts
 

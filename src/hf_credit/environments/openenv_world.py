@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import logging
 import os
@@ -19,7 +18,7 @@ from hf_credit.environments.actions import tag
 from hf_credit.environments.openenv_session import MOST_BYTES, ServerError, request
 from hf_credit.environments.replayed import ReplayedEnvironment, ReplayedState, World
 from hf_credit.replies import spoken
-from hf_credit.validators import finite_number, whole_number
+from hf_credit.validators import finite_number, is_loopback, whole_number
 
 logger = logging.getLogger(__name__)
 
@@ -267,11 +266,5 @@ def _refuse_url(url: str, token_variable: str | None) -> None:
         raise ValueError(
             "url must hold no password, got one; put a token into an environment variable and name it token_variable."
         )
-    if token_variable is not None and parts.scheme in ("http", "ws") and not _is_loopback(parts.hostname):
+    if token_variable is not None and parts.scheme in ("http", "ws") and not is_loopback(parts.hostname):
         raise ValueError(f"a token is sent over https only, got {url!r}; use https.")
-
-
-def _is_loopback(host: str) -> bool:
-    with suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return host == "localhost"

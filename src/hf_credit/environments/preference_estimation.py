@@ -15,7 +15,6 @@ from hf_credit.environments.randomness import stream
 from hf_credit.environments.tasks import split_of
 from hf_credit.options import Count
 from hf_credit.validators import whole_number
-from hf_credit.verifiers.vectors import cosine_exceeds
 
 TASKS = {"train": 700, "held_out": 300}
 """Table 5: the number of rows."""
@@ -282,3 +281,26 @@ The user replies with one of: "Yes" (prefer option_1), "No" (prefer option_2), o
 Once you are confident about the user preference after several turns, output your final preference vector as:
 <answer>{asked}</answer>
 Please Start with your first <interact> block."""
+
+
+def cosine_exceeds(first: Sequence[int], second: Sequence[int], threshold: Fraction) -> bool:
+    """Returns whether the cosine of two vectors is strictly greater than a threshold, without rounding.
+
+    `<a, b> / (|a| |b|) > t` for t >= 0 is `<a, b> > 0` and `<a, b>^2 > t^2 |a|^2 |b|^2`. It is false for a zero
+    vector.
+
+    Args:
+        first: whole numbers, of any scale.
+        second: whole numbers, as many.
+        threshold: at least 0.
+
+    Raises:
+        ValueError: the lengths differ, or the threshold is negative.
+    """
+    if len(first) != len(second):
+        raise ValueError(f"two vectors must have the same length, got {len(first)} and {len(second)}; correct one.")
+    if threshold < 0:
+        raise ValueError(f"threshold must be at least 0, got {threshold}; raise it.")
+    dot = sum(a * b for a, b in zip(first, second, strict=True))
+    norms = sum(a * a for a in first) * sum(b * b for b in second)
+    return dot > 0 and Fraction(dot * dot) > threshold * threshold * norms

@@ -12,9 +12,7 @@ from accelerate.utils import set_seed
 
 from hf_credit.evaluation.results import EpisodeRecord, EvalResults
 from hf_credit.oracles import Oracle
-from hf_credit.policies.generation import max_context_tokens
-from hf_credit.policies.saved import load_policy as load_policy
-from hf_credit.policies.saved import load_role_models, load_sampler, with_role_models
+from hf_credit.policies.saved import SavedPolicy
 from hf_credit.rollouts import (
     Chat,
     Ending,
@@ -27,9 +25,7 @@ from hf_credit.rollouts import (
     refuse_total_failure,
     verify,
 )
-from hf_credit.rollouts.capabilities import Learned, Oracled, ReadsTokens
-from hf_credit.rollouts.reply_ends import end_tokens
-from hf_credit.rollouts.samplers import require_untrained
+from hf_credit.rollouts.capabilities import Oracled
 from hf_credit.tasks.rows import evaluation_starts
 from hf_credit.tasks.spec import TaskSpec
 
@@ -124,25 +120,18 @@ def evaluate_model(
     interaction = spec.build()
     oracle = Oracled(interaction).check_oracle(oracle)
     starts = evaluation_starts(interaction, episodes, first_task, dataset, split)
-    speakers = dict(role_models or {})
-    require_untrained(interaction, speakers)
-    known = ReadsTokens(interaction).reads_tokens
-    network, tokenizer, generate = load_sampler(model, spec.sampling, device, trust_remote_code, logprobs=known)
-    about: dict[str, Any] = {"model": model, "setup": spec.to_dict(), "first_task": first_task, "seed": seed}
-    if Learned(interaction).untrained:
-        about["role_models"] = {role: speakers.get(role) for role in Learned(interaction).untrained}
-    most = spec.sampling.max_new_tokens
-    others = load_role_models(speakers, interaction, tokenizer, most, device, trust_remote_code)
-    generate = with_role_models(generate, interaction, others)
+    loading: dict[str, Any] = {"device": device, "trust_remote_code": trust_remote_code}
+    policy = SavedPolicy(model, spec, interaction, role_models=role_models, **loading)
     set_seed(seed)
+    about = {**policy.about(), "first_task": first_task, "seed": seed}
     return evaluate_policy(
-        generate,
-        Chat(tokenizer, spec.chat_template_kwargs, end_tokens(network, tokenizer)),
+        policy.samplers(),
+        policy.chat,
         interaction,
         starts,
         oracle,
         max_concurrent=max_concurrent,
-        max_context_tokens=max_context_tokens(network, spec.sampling.max_new_tokens),
+        max_context_tokens=policy.max_context_tokens,
         about=about if dataset is None else {**about, "dataset": dataset, "split": split},
         on_episodes=on_episodes,
     )

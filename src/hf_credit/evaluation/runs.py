@@ -63,18 +63,16 @@ class Run:
     @property
     def episodes(self) -> float | None:
         """The number of scored training episodes; `None` if it was not recorded."""
-        per_update = self.facts.get("episodes_per_update")  # from an earlier release
-        earlier = None if per_update is None else per_update * self.updates
-        return self.last("budget/scoring_events", earlier)
+        return self.last("budget/scoring_events")
 
     def curve(self, name: str) -> tuple[list[int], list[float]]:
         """Returns the steps and values of the quantity logged as `name`."""
         points = [(entry["step"], entry[name]) for entry in self.log if is_number(entry.get(name))]
         return [int(step) for step, _ in points], [float(value) for _, value in points]
 
-    def last(self, name: str, otherwise: float | None = None) -> float | None:
+    def last(self, name: str) -> float | None:
         """Returns the last value of the quantity logged as `name`."""
-        return next(reversed(self.curve(name)[1]), otherwise)
+        return next(reversed(self.curve(name)[1]), None)
 
     def total(self, name: str) -> float:
         """Returns the sum over the run of a quantity that is logged once per generation.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import os
 import re
 from urllib.parse import urlsplit
@@ -14,7 +13,7 @@ from huggingface_hub.utils import HFValidationError, get_token, validate_repo_id
 from hf_credit._version import __version__
 from hf_credit.hub.retries import retried
 from hf_credit.trust import installed
-from hf_credit.validators import one_of
+from hf_credit.validators import is_loopback, one_of
 
 REPO_TYPES = ("model", "dataset", "space")
 _HUGGING_FACE = "huggingface.co"
@@ -41,7 +40,7 @@ def connect(endpoint: str | None = None, token: str | None = None) -> HfApi:
         raise ValueError(f"an endpoint must be an http or https address, got {endpoint!r}; write https://hub.example.")
     if "@" in parts.netloc:
         raise ValueError("an endpoint must hold no password, got one before its @; pass a token instead.")
-    if parts.scheme == "http" and not _is_loopback(parts.hostname):
+    if parts.scheme == "http" and not is_loopback(parts.hostname):
         raise ValueError(f"an endpoint beyond this machine must be https, got {endpoint!r}; tokens would be readable.")
     sent: str | bool | None = token
     if parts.hostname != _HUGGING_FACE:
@@ -104,10 +103,3 @@ def repo_url(api: HfApi, repo: str, repo_type: str) -> str:
     """Returns the URL of a repository's page."""
     prefix = "" if repo_type == "model" else f"{repo_type}s/"
     return f"{api.endpoint}/{prefix}{repo}"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -15,7 +15,7 @@ from hf_credit import oracles
 from hf_credit.collectors import Collector, RolloutBatch, Single
 from hf_credit.collectors.base import gives_of
 from hf_credit.credit import whitened
-from hf_credit.critics.specs import CriticSpec
+from hf_credit.critics.inputs import CriticSpec
 from hf_credit.oracles import Oracle
 from hf_credit.oracles.auditing import Auditor, Interventions
 from hf_credit.oracles.auditors import auditor_spec, interventions_spec

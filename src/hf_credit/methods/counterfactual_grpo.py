@@ -16,7 +16,7 @@ from hf_credit.collectors import Collector, Group, Removals, RolloutBatch
 from hf_credit.collectors.removals import without
 from hf_credit.credit import Moment, Moments
 from hf_credit.methods.base import Credit, Method, paper
-from hf_credit.options import Count, GroupSize, NotNegative, Options, Positive, filled_by_bind, with_parts
+from hf_credit.options import Count, GroupSize, NotNegative, Options, Positive, filled_by_factory, with_parts
 from hf_credit.rollouts import Ending, Interaction
 from hf_credit.rollouts.capabilities import Removable
 from hf_credit.rollouts.method_context import MethodContext
@@ -92,8 +92,8 @@ class CounterfactualAdvantages(Options):
     train_solo: bool = False
     bonus: Literal["events", "difference"] = "events"
     bonus_weight: NotNegative = 0.2
-    roles: tuple[str, ...] = filled_by_bind(())
-    last: str | None = filled_by_bind(None)
+    roles: tuple[str, ...] = filled_by_factory(())
+    last: str | None = filled_by_factory(None)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -12,7 +12,7 @@ from hf_credit.environments.evidence import Evidence, EvidenceState
 from hf_credit.environments.randomness import stream
 from hf_credit.options import Options, Share
 from hf_credit.oracles.auditing import Audit, Distribution
-from hf_credit.oracles.evidence_posterior import genuine_shares, uncertainty
+from hf_credit.oracles.evidence_play import genuine_shares, uncertainty
 from hf_credit.verifiers.evidence import support_f1
 
 DETECTED = (game.METADATA, game.SPOOF, game.UNSUPPORTED)

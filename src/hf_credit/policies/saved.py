@@ -1,8 +1,8 @@
-"""Loads a saved policy and its sampler."""
+"""Opens a saved policy, to play the task that it was trained on or another one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,13 @@ from transformers import AutoTokenizer
 
 from hf_credit.http_guard import require_model
 from hf_credit.loading import ADAPTER_CONFIG, IncompleteModelError, load_adapter, load_model, role_folders
-from hf_credit.policies.generation import sampler
-from hf_credit.rollouts import GenerateFn, Interaction
+from hf_credit.policies.generation import max_context_tokens, sampler
+from hf_credit.policies.reply_logprobs import reply_logprobs
+from hf_credit.rollouts import Chat, Decision, Engine, GenerateFn, Interaction
+from hf_credit.rollouts.capabilities import Learned, ReadsTokens
+from hf_credit.rollouts.reply_ends import end_tokens
 from hf_credit.rollouts.samplers import require_untrained
-from hf_credit.tasks import Sampling
+from hf_credit.tasks import Sampling, TaskSpec
 
 
 def load_policy(model: str, device: str | None = None, trust_remote_code: bool = False) -> tuple[Any, Any]:
@@ -111,14 +114,79 @@ def load_role_models(
     return found
 
 
-def with_role_models(
-    generate: GenerateFn | Mapping[str, GenerateFn], interaction: Interaction[Any], others: Mapping[str, GenerateFn]
-) -> GenerateFn | Mapping[str, GenerateFn]:
-    """The policy's sampler or samplers, combined with those of `load_role_models`."""
-    if not others:
-        return generate
-    policies = generate if isinstance(generate, Mapping) else dict.fromkeys(interaction.roles, generate)
-    return {**policies, **others}
+class SavedPolicy:
+    """A saved policy, loaded to play a task.
+
+    Args:
+        model: a folder or an id on the Hub, as in `load_sampler`.
+        spec: the task with its prompt and sampling settings.
+        interaction: from `spec.build()`.
+        role_models: as `models` in `load_role_models`. The policy plays every other role.
+        device, trust_remote_code, base: as in `load_sampler`.
+
+    Attributes:
+        network, tokenizer, chat: the loaded model, its tokenizer, and its rendering of conversations.
+        generate: the sampler of the policy, or of each role that has an adapter.
+        max_context_tokens: the maximum length of a context before a reply; `None` if the model has no limit.
+
+    Raises:
+        ValueError: as in `load_sampler` and `load_role_models`.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        spec: TaskSpec,
+        interaction: Interaction[Any],
+        *,
+        role_models: Mapping[str, str] | None = None,
+        device: str | None = None,
+        trust_remote_code: bool = False,
+        base: str | None = None,
+    ) -> None:
+        self.model, self.spec, self.interaction = model, spec, interaction
+        self._role_models, most = dict(role_models or {}), spec.sampling.max_new_tokens
+        require_untrained(interaction, self._role_models)
+        self._logprobs = ReadsTokens(interaction).reads_tokens  # which programs may ask for
+        loaded = load_sampler(model, spec.sampling, device, trust_remote_code, base, self._logprobs)
+        self.network, self.tokenizer, self.generate = loaded
+        own = self._role_models, interaction, self.tokenizer, most, device, trust_remote_code
+        self._others = load_role_models(*own)
+        self.chat = Chat(self.tokenizer, spec.chat_template_kwargs, end_tokens(self.network, self.tokenizer))
+        self.max_context_tokens = max_context_tokens(self.network, most)
+
+    def samplers(self, greedy: bool = False) -> GenerateFn | Mapping[str, GenerateFn]:
+        """Returns the sampler, or that of each role, as an `Engine` takes it; at temperature 0 if `greedy`."""
+        own = self.generate
+        if greedy:
+            settings: dict[str, Any] = {"temperature": 0, "logprobs": self._logprobs}
+            settings["max_new_tokens"] = self.spec.sampling.max_new_tokens
+            if isinstance(own, Mapping):
+                from hf_credit.policies.role_policies import role_samplers
+
+                own = role_samplers(self.network, own, self.tokenizer, **settings)
+            else:
+                own = sampler(self.network, self.tokenizer, **settings)
+        if not self._others:
+            return own
+        return {**(own if isinstance(own, Mapping) else dict.fromkeys(self.interaction.roles, own)), **self._others}
+
+    def engine(self, greedy: bool = False, max_concurrent: int = 256) -> Engine[Any]:
+        """Returns an engine that plays the task with the policy."""
+        limits = {"max_concurrent": max_concurrent, "max_context_tokens": self.max_context_tokens}
+        return Engine(self.interaction, self.chat, self.samplers(greedy), **limits)
+
+    def logprobs(self, decisions: Sequence[Decision]) -> list[tuple[float, ...]]:
+        """Returns the log-probability of each token of each decision, in nats, as `reply_logprobs`."""
+        asked = [(one.context_ids, one.action_ids) for one in decisions]
+        return reply_logprobs(self.network, asked, self.spec.sampling.temperature)
+
+    def about(self) -> dict[str, Any]:
+        """Returns plain values for results: the model, its setup, and the models of untrained roles, `None` for the
+        policy itself."""
+        untrained = {role: self._role_models.get(role) for role in Learned(self.interaction).untrained}
+        own = {"model": self.model, "setup": self.spec.to_dict()}
+        return {**own, "role_models": untrained} if untrained else own
 
 
 def _device(device: str | None) -> str:

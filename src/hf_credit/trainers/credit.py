@@ -19,8 +19,8 @@ from hf_credit import methods
 from hf_credit.collectors import RolloutBatch
 from hf_credit.critics.belief_head import BeliefHead
 from hf_credit.critics.critic import Critic
+from hf_credit.critics.inputs import CriticSpec
 from hf_credit.critics.saved import make_critic
-from hf_credit.critics.specs import CriticSpec
 from hf_credit.files import replaced
 from hf_credit.methods import DecisionCredit, Method
 from hf_credit.methods.base import credit_in_loss, trained

@@ -7,6 +7,7 @@ import logging
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,10 @@ from hf_credit.evaluation.credited import (
 from hf_credit.evaluation.episode_page import written_out
 from hf_credit.evaluation.runs import CONFIG_FILE, FACTS_FILE, LOG_FILE, read_log, versions, write_config
 from hf_credit.files import append, remove, write, write_json
-from hf_credit.methods import DecisionCredit, Method
+from hf_credit.methods import DecisionCredit, Method, make
 from hf_credit.methods.base import one_number
-from hf_credit.methods.beside import credit_of_others
 from hf_credit.redaction import redacted
-from hf_credit.rollouts import Engine, Episode, LocalContext
+from hf_credit.rollouts import Engine, Episode, LocalContext, MethodContext
 from hf_credit.trainers.callbacks import EpisodeCallback
 
 logger = logging.getLogger(__name__)
@@ -299,3 +299,30 @@ def _in_a_line(other: CreditedReply) -> str:
 
 def _line(entry: Mapping[str, Any]) -> str:
     return json.dumps(entry, default=float) + "\n"
+
+
+OTHERS = ("outcome_reward", "rloo", "turn_credit", "magrpo", "replay_loo", "verifiable_process")
+"""Methods that need only the rollouts: neither a critic, a frozen copy nor further episodes."""
+
+
+def credit_of_others(method: Method, collected: RolloutBatch, context: MethodContext) -> dict[str, dict[str, float]]:
+    """Returns the credit of each decision, by method and id, for those of `OTHERS` that the rollouts suffice for.
+
+    Methods differ in the scale of their credit: compare signs and orders, not sizes.
+
+    Args:
+        method: the method that collected the rollouts, bound to the Interaction; it is left out.
+        collected: the rollouts of this process; estimators compare only these.
+    """
+    credits = {}
+    for name in OTHERS:
+        if name == method.name:
+            continue
+        try:
+            other = replace(make(name), collector=method.collector).bind(context.interaction)
+        except ValueError:  # the collector does not give what it needs
+            continue
+        credit = other.estimator(collected, context, other.memory).decisions
+        numbers = {decision: one_number(value) for decision, value in credit.items()}
+        credits[name] = {decision: value for decision, value in numbers.items() if value is not None}
+    return credits

@@ -1,7 +1,7 @@
 """Scores code by unit tests: score = passed / total (paper C3, Appendix E, "Execution Sandbox").
 
 The code and its tests run in two confined processes of `code_sandbox`: hostile code can forge the result of tests in
-its own interpreter. `hf_credit.verifiers.isolation` reports what the machine guarantees.
+its own interpreter. `isolation` reports what the machine guarantees.
 """
 
 from __future__ import annotations

@@ -14,8 +14,7 @@ from huggingface_hub import HfApi
 
 from hf_credit._version import __version__
 from hf_credit.environments.sudoku import Sudoku
-from hf_credit.hub.environments import load_environment, publish_environment
-from hf_credit.hub.openenv_interaction import OpenEnvInteraction
+from hf_credit.hub.environments import OpenEnvInteraction, load_environment, publish_environment
 from hf_credit.hub.publishing import publish
 from hf_credit.hub.spaces import space_files, space_url
 from hf_credit.rollouts import EnvironmentInteraction

@@ -15,7 +15,7 @@ from hf_credit.collectors import Group
 from hf_credit.environments.actions import tag
 from hf_credit.environments.openenv_world import OpenEnvEnvironment
 from hf_credit.environments.replayed import DivergedError, LostError
-from hf_credit.hub.openenv_interaction import OpenEnvInteraction
+from hf_credit.hub.environments import OpenEnvInteraction
 from hf_credit.oracles import default_oracle
 from hf_credit.rollouts import Ending, Engine, EnvironmentInteraction, Generation, RolloutRequest, replay_from
 from hf_credit.rollouts.scripts import OraclePlayer

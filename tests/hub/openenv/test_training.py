@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hf_credit import CreditConfig, CreditTrainer, ReplayLOOConfig, ReplayLOOTrainer
 from hf_credit.environments.actions import tag
-from hf_credit.hub.openenv_interaction import OpenEnvInteraction
+from hf_credit.hub.environments import OpenEnvInteraction
 from hf_credit.policies.micro import MicroConfig
 from hf_credit.rollouts import RolloutRequest
 from hf_credit.trainers.micro import init_scripted_policy

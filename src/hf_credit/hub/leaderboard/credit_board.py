@@ -20,8 +20,8 @@ from hf_credit.collaborations.exact_values import exact_values
 from hf_credit.collaborations.text import normalise
 from hf_credit.collaborations.voting import Voting
 from hf_credit.critics.critic import CriticConfig
+from hf_credit.critics.inputs import CriticSpec
 from hf_credit.critics.saved import make_critic
-from hf_credit.critics.specs import CriticSpec
 from hf_credit.diagnostics.fidelity import credit_fidelity
 from hf_credit.diagnostics.training_credit import credited_decisions
 from hf_credit.environments.actions import plain_action
@@ -31,13 +31,10 @@ from hf_credit.evaluation.exact_actions import ExactPlay, Probabilities, model_p
 from hf_credit.hub.leaderboard.entries import PlayedEpisode
 from hf_credit.hub.leaderboard.seasons import CreditTask, starts_of
 from hf_credit.methods import Method
-from hf_credit.policies.generation import max_context_tokens
-from hf_credit.policies.reply_logprobs import reply_logprobs
-from hf_credit.policies.saved import load_sampler
-from hf_credit.rollouts import Chat, Decision, Ending, Engine, EnvironmentInteraction
+from hf_credit.policies.saved import SavedPolicy
+from hf_credit.rollouts import Decision, Ending, EnvironmentInteraction
 from hf_credit.rollouts.capabilities import Acting, TaskSource
 from hf_credit.rollouts.method_context import LocalContext
-from hf_credit.rollouts.reply_ends import end_tokens
 from hf_credit.trust import code_in
 
 CRITICS = CriticConfig(
@@ -71,10 +68,9 @@ class PinnedPolicy:
         self.task = task
         self.folder = folder
         self.interaction = spec.build()
-        self.network, self.tokenizer, generate = load_sampler(str(folder), sampling, device)
-        self.chat = Chat(self.tokenizer, spec.chat_template_kwargs, end_tokens(self.network, self.tokenizer))
-        self.room = max_context_tokens(self.network, sampling.max_new_tokens)
-        self.engine = Engine(self.interaction, self.chat, generate, max_context_tokens=self.room)
+        self.policy = SavedPolicy(str(folder), spec, self.interaction, device=device)
+        self.network, self.chat = self.policy.network, self.policy.chat
+        self.engine = self.policy.engine()
         self._limits: dict[str, Any] = {
             "max_new_tokens": sampling.max_new_tokens,
             "temperature": sampling.temperature,
@@ -95,12 +91,7 @@ class PinnedPolicy:
         """Returns a context for a method's updates. Its frozen policy is the policy itself, and it recomputes
         log-probabilities, as a trainer does.
         """
-
-        def logprobs(decisions: Sequence[Decision]) -> list[tuple[float, ...]]:
-            pairs = [(decision.context_ids, decision.action_ids) for decision in decisions]
-            return reply_logprobs(self.network, pairs, self._limits["temperature"])
-
-        return LocalContext(self.engine, critics, seed, frozen=self.engine, logprobs=logprobs)
+        return LocalContext(self.engine, critics, seed, frozen=self.engine, logprobs=self.policy.logprobs)
 
     def rows(self, seeds: Sequence[int], repeat: int) -> list[Row]:
         """Returns the task rows of an update. The seeds of an environment's transitions differ between updates."""
@@ -258,7 +249,7 @@ def measure(method: Method, pinned: PinnedPolicy, seeds: Sequence[int]) -> tuple
 def _warmed_up(bound: Method, pinned: PinnedPolicy, seed: int) -> tuple[dict[str, Any], Any, float]:
     """Returns the critics and the memory of a method after the warm-up, and the tokens of the warm-up."""
     torch.manual_seed(seed)
-    shared = str(pinned.folder), pinned.network, pinned.tokenizer, CRITICS, pinned.room
+    shared = str(pinned.folder), pinned.network, pinned.policy.tokenizer, CRITICS, pinned.policy.max_context_tokens
     specs = {name: bound.critic_specs.get(name, CriticSpec()) for name in bound.critics}
     critics = {name: make_critic(spec, name, *shared) for name, spec in specs.items()}
     context = pinned.context(critics, seed)

@@ -16,10 +16,8 @@ from hf_credit.environments.tasks import SEEDS_PER_SPLIT
 from hf_credit.hub.leaderboard.entries import PlayedEpisode
 from hf_credit.hub.leaderboard.seasons import starts_of
 from hf_credit.loading import ADAPTER_CONFIG, role_folders
-from hf_credit.policies.generation import max_context_tokens
-from hf_credit.policies.saved import load_sampler
-from hf_credit.rollouts import Chat, Engine, Interaction
-from hf_credit.rollouts.reply_ends import end_tokens
+from hf_credit.policies.saved import SavedPolicy
+from hf_credit.rollouts import Chat
 from hf_credit.tasks.spec import TaskSpec
 
 _PROBES = 8  # contexts whose next-token log-probabilities identify a policy
@@ -97,25 +95,17 @@ def play_checkpoint(
     interaction = spec.build()
     if base is None and (role_folders(folder) or (folder / ADAPTER_CONFIG).is_file()):
         raise ValueError("an adapter must have a base model, got none; name it as the base of the checkpoint.")
-    network, tokenizer, generate = load_sampler(str(folder), spec.sampling, device, base=str(base) if base else None)
-    chat = Chat(tokenizer, spec.chat_template_kwargs, end_tokens(network, tokenizer))
-    template = _template(chat)
-    engine = Engine(
-        interaction,
-        chat,
-        generate,
-        max_concurrent=256,
-        max_context_tokens=max_context_tokens(network, spec.sampling.max_new_tokens),
-    )
+    policy = SavedPolicy(str(folder), spec, interaction, device=device, base=str(base) if base else None)
+    template = _template(policy.chat)
     starts = [
         dataclasses.replace(start, stream=f"leaderboard {start.seed}") for start in starts_of(interaction, seeds)
     ]
     torch.manual_seed(0)
-    played = zip(seeds, engine.run(starts), strict=True)
+    played = zip(seeds, policy.engine().run(starts), strict=True)
     episodes = [PlayedEpisode.of(checkpoint, seed, episode) for seed, episode in played]
     # Without secret seeds, which are at least 2^32: records are public while these must stay secret.
     public = [seed for seed in sorted(seeds) if seed < 2 * SEEDS_PER_SPLIT]
-    logprobs = _logprobs(network, chat, interaction, public[:_PROBES])
+    logprobs = _logprobs(policy, public[:_PROBES])
     return Played(episodes=episodes, logprobs=logprobs, template=template)
 
 
@@ -130,14 +120,15 @@ def _template(chat: Chat) -> str:
 
 
 @torch.inference_mode()
-def _logprobs(network: Any, chat: Chat, interaction: Interaction[Any], seeds: Sequence[int]) -> list[float]:
+def _logprobs(policy: SavedPolicy, seeds: Sequence[int]) -> list[float]:
     """As `Played.logprobs`: separate training runs differ by nats even if both always succeed, copies do not."""
     probes: list[float] = []
+    network, interaction = policy.network, policy.interaction
     network.eval()
     has_roles = hasattr(network, "active_adapter") and hasattr(network, "peft_config")
     for start in starts_of(interaction, seeds):
         (request, *_) = interaction.pending(interaction.start(start.task, start.seed or 0))
-        ids = torch.tensor([chat.context(request.messages, tools=request.tools)], device=network.device)
+        ids = torch.tensor([policy.chat.context(request.messages, tools=request.tools)], device=network.device)
         if has_roles:
             network.set_adapter(request.role)
         logprobs = network(input_ids=ids).logits[0, -1].double().cpu().log_softmax(-1)

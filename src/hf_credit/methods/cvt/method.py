@@ -17,7 +17,7 @@ from hf_credit import credit
 from hf_credit.boundary import Range
 from hf_credit.collectors import RolloutBatch, single_or_group
 from hf_credit.credit import Multipliers, RewardWeights, StepSelector
-from hf_credit.critics.specs import CriticSpec
+from hf_credit.critics.inputs import CriticSpec
 from hf_credit.methods.base import Credit, CriticTargets, Method, all_gather_with_slice, mean_over_shared, paper
 from hf_credit.methods.cvt.audited_steps import AuditedSteps, context_values, decision_inputs, replacement_of
 from hf_credit.methods.cvt.audits import audit_of, verified_success
@@ -30,7 +30,6 @@ from hf_credit.options import (
     Options,
     Positive,
     Share,
-    filled_by_bind,
     filled_by_factory,
     with_parts,
 )
@@ -145,7 +144,7 @@ class ConstrainedCounterfactual(Options):
     believes: bool = filled_by_factory(True)
     own_policy: bool = filled_by_factory(False)
     auditor: AuditorLike | None = filled_by_factory(None)
-    slots: tuple[tuple[str, int], ...] = filled_by_bind(())
+    slots: tuple[tuple[str, int], ...] = filled_by_factory(())
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -25,5 +25,5 @@ class BeliefDeviation(Measure, citation=CVT_RL, inputs={"predictions": ["float64
         0.6931
     """
 
-    def _compute(self, predictions, references, most=2.0, bins=10):
-        return vars(belief_deviation(predictions, references, most, bins))
+    def _compute(self, predictions, references, **options):
+        return vars(belief_deviation(predictions, references, **options))

@@ -27,9 +27,9 @@ class BeliefPotential(
         0.0
     """
 
-    def _compute(self, predictions, references, alpha=0.5):
+    def _compute(self, predictions, references, **options):
         found = belief_potential(
-            predictions, [one["possible"] for one in references], [one["truth"] for one in references], alpha
+            predictions, [one["possible"] for one in references], [one["truth"] for one in references], **options
         )
         return {
             "potential": found.potential,

@@ -25,5 +25,5 @@ class CutQuality(Measure, citation=T3, inputs={"predictions": ["bool"], "referen
         1.0
     """
 
-    def _compute(self, predictions, references, played_on=()):
-        return vars(cut_quality(predictions, references, played_on))
+    def _compute(self, predictions, references, **options):
+        return vars(cut_quality(predictions, references, **options))

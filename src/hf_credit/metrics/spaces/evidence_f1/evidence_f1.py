@@ -23,5 +23,5 @@ class EvidenceF1(Measure, citation=CVT_RL, inputs={"predictions": ["string"], "r
         0.6667
     """
 
-    def _compute(self, predictions, references, entailment=None):
-        return vars(evidence_f1(predictions, references, entailment))
+    def _compute(self, predictions, references, **options):
+        return vars(evidence_f1(predictions, references, **options))

@@ -26,7 +26,5 @@ class HackRate(Measure, citation=CVT_RL, inputs={"predictions": "bool"}):
         0.1667
     """
 
-    def _compute(
-        self, predictions, false_positive_rate=0.0, false_negative_rate=0.0, clean=None, hacked=None, confidence=0.95
-    ):
-        return vars(hack_rate(predictions, false_positive_rate, false_negative_rate, clean, hacked, confidence))
+    def _compute(self, predictions, **options):
+        return vars(hack_rate(predictions, **options))

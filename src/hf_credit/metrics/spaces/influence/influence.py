@@ -24,11 +24,11 @@ class Influence(Measure, citation=C3, inputs={"predictions": [["string"]]}):
         0.662
     """
 
-    def _compute(self, predictions, vocabulary=64, alpha=1e-2):
-        found = influence(predictions, vocabulary, alpha)
+    def _compute(self, predictions, **options):
+        found = influence(predictions, **options)
         return {
             "influence": found.mean,
-            "by_chance": influence_by_chance(predictions, vocabulary, alpha),
+            "by_chance": influence_by_chance(predictions, **options),
             "buckets": found.buckets,
             "alone": found.alone,
         }

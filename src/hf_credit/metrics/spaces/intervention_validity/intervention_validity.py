@@ -28,18 +28,7 @@ class InterventionValidity(Measure, citation=CVT_RL, inputs={"predictions": "boo
         0.5
     """
 
-    def _compute(
-        self, predictions, references, kinds=None, logprobs=None, sampled_kinds=(), sampled_logprobs=(), quantile=0.05
-    ):
-        found = intervention_validity(
-            references, predictions, kinds, logprobs, sampled_kinds, sampled_logprobs, quantile
-        )
-        return {
-            f"{name}/{family}": value
-            for family, own in found.items()
-            for name, value in (
-                ("invalid", own.invalid),
-                ("out_of_distribution", own.out_of_distribution),
-                ("proposals", own.proposals),
-            )
-        }
+    def _compute(self, predictions, references, **options):
+        found = intervention_validity(references, predictions, **options)
+        names = ("invalid", "out_of_distribution", "proposals")
+        return {f"{name}/{family}": getattr(own, name) for family, own in found.items() for name in names}

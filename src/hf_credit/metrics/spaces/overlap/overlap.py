@@ -29,5 +29,5 @@ class Overlap(Measure, citation=CVT_RL, inputs={"predictions": "float64"}):
         1.0
     """
 
-    def _compute(self, predictions, probabilities=(), low=0.2, high=5.0, floor=0.15):
-        return vars(overlap(predictions, probabilities, low, high, floor))
+    def _compute(self, predictions, **options):
+        return vars(overlap(predictions, **options))

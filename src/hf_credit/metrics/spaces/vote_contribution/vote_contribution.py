@@ -25,5 +25,5 @@ class VoteContribution(Measure, citation=CCPO, inputs={"predictions": ["string"]
         (0.5, [0.0, -0.25, -0.25])
     """
 
-    def _compute(self, predictions, references, ties="expected"):
-        return vars(vote_contribution(predictions, references, ties))
+    def _compute(self, predictions, references, **options):
+        return vars(vote_contribution(predictions, references, **options))

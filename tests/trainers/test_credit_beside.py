@@ -7,8 +7,8 @@ from hf_credit.bench.play import Player
 from hf_credit.bench.problems import Chain
 from hf_credit.bench.table import TablePolicy
 from hf_credit.collectors import RolloutBatch
-from hf_credit.methods.beside import credit_of_others
 from hf_credit.rollouts import LocalContext
+from hf_credit.trainers.recording import credit_of_others
 
 
 def played(name: str, **options: object) -> tuple[Player, RolloutBatch, LocalContext]:
