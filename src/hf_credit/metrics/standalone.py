@@ -17,7 +17,7 @@ _SOURCES = Path(__file__).parents[2]
 _WANTED = re.compile(r"^from \.computation import (.+)$", re.MULTILINE)
 _HOMES: Mapping[str, str] = {  # all others: hf_credit.diagnostics
     "token_f1": "hf_credit.verifiers.text_overlap",
-    **dict.fromkeys(("Measure", "C3", "CCPO", "CVT_RL", "T3"), "hf_credit.metrics.measure"),
+    "Measure": "hf_credit.metrics.measure",
 }
 
 
@@ -40,7 +40,8 @@ def standalone(wanted: Mapping[str, str]) -> str:
 
 
 def metric_computation(folder: str | Path) -> str:
-    """Returns the text of a metric's `computation.py`, with the names that its `<folder>.py` imports from it.
+    """Returns the text of a metric's `computation.py`, with the names that its `<folder>.py` imports from it, and its
+    card.
 
     Raises:
         ValueError: `<folder>.py` imports no such names; and as for `standalone`.
@@ -51,6 +52,8 @@ def metric_computation(folder: str | Path) -> str:
         raise ValueError(f"a metric must import names `from .computation`, got {str(folder)!r}; add the line.")
     names = [one.strip() for one in found.group(1).split(",")]
     code = standalone({name: _HOMES.get(name, f"{_PACKAGE}.diagnostics") for name in names})
+    card = (folder / "README.md").read_text(encoding="utf-8").split("---\n", 2)[2].replace("\\", "\\\\")
+    code = code.replace('CARD = ""', f'CARD = """{card}"""', 1)
     return f'"""What `{folder.name}.py` computes with: definitions of hf-credit, so that it runs without."""\n\n{code}'
 
 
