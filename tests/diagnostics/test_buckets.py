@@ -117,22 +117,6 @@ def test_a_file_keeps_replays_to_the_token_and_writes_a_conversation_once(tmp_pa
     assert [one["context_ids"] for one in written] == [[5], [8], [9]]
 
 
-def test_buckets_that_were_written_without_replays_can_be_read() -> None:
-    values = json.loads(BUCKET.to_json())
-    del values["before"]
-    for action in (*values["candidates"], *values["value_only"]):
-        del action["replays"]
-    assert Bucket.from_json(json.dumps(values)) == BUCKET
-
-
-def test_decisions_that_were_written_without_their_step_can_be_read() -> None:
-    one = Decision(role="a", state=None, context_ids=(0,), action_ids=(1,), logprobs=None, action_text="", step=3)
-    values = json.loads(replace(BUCKET, before=(one,)).to_json())
-    del values["before"][0]["step"]
-    (read,) = Bucket.from_json(json.dumps(values)).before
-    assert (read, read.step) == (one, None)
-
-
 def test_a_small_file_that_would_fill_the_memory_is_refused(monkeypatch) -> None:
     monkeypatch.setattr("hf_credit.diagnostics.buckets._MAX_TOKENS", 50)
     long = Decision(

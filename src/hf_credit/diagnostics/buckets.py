@@ -131,7 +131,7 @@ class Bucket:
         try:
             values = parse_json(text, broken_text=True)
             read = Counter[str]()
-            values["before"] = _decisions(values.get("before", ()), (), read)
+            values["before"] = _decisions(values["before"], (), read)
             for name in ("candidates", "value_only"):
                 values[name] = tuple(_action(action, values["before"], read) for action in values[name])
             if not values["candidates"]:
@@ -182,7 +182,7 @@ def _action(values: Mapping[str, Any], before: Sequence[Decision], read: Counter
             ending=Ending(one["ending"]),
             metrics=one["metrics"],
         )
-        for one in values.get("replays", ())
+        for one in values["replays"]
     )
     lists = {"returns": tuple(values["returns"]), "responses": tuple(values["responses"]), "replays": replays}
     return Action(**{**values, **lists})
@@ -226,6 +226,5 @@ def _decisions(
             "logprobs": None if one["logprobs"] is None else tuple(one["logprobs"]),
             "verdict": None if one["verdict"] is None else Verdict(**one["verdict"]),
         }
-        # Files of earlier releases have no step.
-        found.append(Decision(state=None, **{**{name: one.get(name) for name in _KEPT}, **own}))
+        found.append(Decision(state=None, **{**{name: one[name] for name in _KEPT}, **own}))
     return tuple(found)

@@ -173,8 +173,13 @@ class SavedPolicy:
 
     def engine(self, greedy: bool = False, max_concurrent: int = 256) -> Engine[Any]:
         """Returns an engine that plays the task with the policy."""
-        limits = {"max_concurrent": max_concurrent, "max_context_tokens": self.max_context_tokens}
-        return Engine(self.interaction, self.chat, self.samplers(greedy), **limits)
+        return Engine(
+            self.interaction,
+            self.chat,
+            self.samplers(greedy),
+            max_concurrent=max_concurrent,
+            max_context_tokens=self.max_context_tokens,
+        )
 
     def logprobs(self, decisions: Sequence[Decision]) -> list[tuple[float, ...]]:
         """Returns the log-probability of each token of each decision, in nats, as `reply_logprobs`."""
