@@ -1,0 +1,321 @@
+"""Trains a pretrained chat model on two tasks by several methods at equal tokens. Finished cells are skipped.
+
+python evaluation/real/run.py --model MODEL --work runs/real --workers 2
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples" / "sql_agent"))
+
+from finished_cells import read
+from running import ON_A_PROCESSOR, one_cell, parse_options, prepare_process, results_folder, run_cells, write_whole
+
+from hf_credit.evaluation.runs import versions
+
+HERE = Path(__file__).resolve().parent
+EXAMPLE = HERE.parents[1] / "examples" / "sql_agent"
+METHODS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "sudoku": {"outcome_reward": {}, "verifiable_process": {}},
+    "sql_agent": {
+        "grpo": {"group_size": 8},
+        "turn_credit": {"group_size": 8},
+        "replay_loo": {"budget": 8, "alternatives": [2, 2, 2]},
+        "active_replay": {"group_size": 8},
+    },
+}
+"""Of each task the methods, with the options with which an update takes about as many tokens as of the others; the
+first is the one that the others are compared with."""
+LAST = ("turn_credit",)
+"""Methods whose seeds are run once those of all others are finished."""
+START = "start"
+SEEDS, TUNING = range(10), 100
+RATES = (1e-5, 3e-5)
+"""Learning rates; each method has the one with which it ends best, in training, with a seed of its own."""
+EXPERIMENT: Mapping[str, Any] = {
+    "methods": METHODS,
+    "tasks": {
+        "sudoku": {
+            "training": {"instances_per_update": 32, "per_device_train_batch_size": 32, "max_completion_length": 20},
+            "episodes": 3000,  # that the start imitates
+            "quality": 0.9,  # of their play
+            "budget": 60_000,  # tokens sampled in training; the update that passes it is the last
+            "held_out": 512,  # episodes that measure a policy, one of each task
+        },
+        "sql_agent": {
+            "training": {"instances_per_update": 4, "per_device_train_batch_size": 4, "max_completion_length": 48},
+            "episodes": 240,
+            "quality": 0.5,
+            "budget": 48_000,
+            "held_out": 232,
+        },
+    },
+    "training": {
+        "max_steps": 1000,
+        "lr_scheduler_type": "constant",
+        "beta": 0.0,
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "top_k": 0,
+        "rows_per_forward": 8,
+        "log_episodes": 0,
+        "critic_first_updates": 2,
+        "critic_learning_rate": 1e-5,
+    },
+    "warm_up": {
+        "rows": 32,  # of an update
+        "rate": 1e-4,
+        "updates": 600,  # at most
+        "every": 10,  # updates between two looks at its success
+        "looked_at": 128,  # episodes, of tasks of the training
+        "enough": 0.2,  # the first success from here on ends it
+        "accepted": (0.05, 0.6),  # success of a start that methods can be compared from
+    },
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--model", type=Path, help="the folder of the pretrained model; needed until starts are made")
+    parser.add_argument("--task", choices=METHODS, help="run the cells of one task alone")
+    options = parse_options(parser, arguments, "runs/real", seeds=len(SEEDS))
+    experiment = {**EXPERIMENT, "model": str(options.model)}
+    chosen = [options.task] if options.task else list(METHODS)
+    starts = [(task, START, 0.0, 0) for task in chosen]
+    arms = [(task, method, rate) for task in chosen for method in METHODS[task] for rate in RATES]
+    tuning = [(*arm, TUNING) for arm in arms]
+    phases = [starts, tuning]
+    if options.cell is not None:
+        cells = [*starts, *((*arm, seed) for arm in arms for seed in (TUNING, *SEEDS))]
+        phases = [[one for one in starts if one[0] == options.cell[0]], *one_cell([cells], options.cell)]
+
+    def go_on(phases: Sequence[Sequence[tuple[Any, ...]]]) -> None:
+        run_cells(options.work, EXPERIMENT, phases, cell_file, run_cell, experiment, options.workers)
+
+    go_on(phases)
+    if options.cell is not None:
+        return
+    tuned = rates(read((options.work / "cells").glob("*.json"), key), chosen)
+    cells = sorted(((*arm, seed) for seed in SEEDS for arm in tuned), key=lambda cell: cell[1] in LAST)
+    go_on([[cell for cell in cells if cell[-1] < options.seeds]])
+    if options.task:
+        return
+    folder = results_folder(options, HERE / "results", [starts, tuning, cells], cell_file)
+    from table import write_tables  # which takes the names of cells from here
+
+    write_tables((options.work / "cells").glob("*.json"), folder)
+
+
+def key(cell: Mapping[str, Any]) -> tuple[str, str, float]:
+    """What a cell is a seed of."""
+    return cell["task"], cell["method"], cell["rate"]
+
+
+def rates(
+    cells: Mapping[tuple[str, str, float], Mapping[int, Mapping[str, Any]]], tasks: Iterable[str] = METHODS
+) -> list[tuple[str, str, float]]:
+    """Each method of some tasks with its learning rate: that with more `late` success, the smaller of equal ones."""
+    return [
+        (task, method, max(RATES, key=lambda rate: late(cells[task, method, rate][TUNING])))
+        for task in tasks
+        for method in METHODS[task]
+    ]
+
+
+def late(cell: Mapping[str, Any]) -> float:
+    """The success in training over the last third of the updates."""
+    found = [success for _, success in cell["curve"]]
+    return fmean(found[-max(1, len(found) // 3) :])
+
+
+def cell_file(work: Path, task: str, method: str, rate: float, seed: int) -> Path:
+    """Where a finished cell is kept."""
+    return work / "cells" / f"{task}-{method}-{rate:g}-{seed}.json"
+
+
+def run_cell(experiment: Mapping[str, Any], task: str, method: str, rate: float, seed: int, work: Path) -> None:
+    """Makes the start, or trains from it until the budget is spent; measures, and writes the cell."""
+    prepare_process()
+    import torch
+    from transformers import AutoTokenizer, PrinterCallback, TrainerCallback, set_seed
+
+    from hf_credit import CreditConfig, CreditTrainer, methods
+
+    one, start = experiment["tasks"][task], work / task
+    interaction, train, held_out = opened(task, one)
+    cell: dict[str, Any] = {"task": task, "method": method, "rate": rate, "seed": seed}
+    if method == START:
+        model, tokenizer, cell["warm_up"] = warmed_up(experiment, task, interaction, train, start)
+    else:
+        tokenizer = AutoTokenizer.from_pretrained(start, padding_side="left")
+        settings = {**on_this_machine(), **experiment["training"], **one["training"]}
+        trainer = CreditTrainer(
+            str(start),
+            interaction,
+            CreditConfig(output_dir=str(work / f"trained_{os.getpid()}"), **settings, learning_rate=rate, seed=seed),
+            train,
+            method=methods.make(method, **experiment["methods"][task][method]),
+            processing_class=tokenizer,
+        )
+        budget = one["budget"] // (2 if seed == TUNING else 1)
+
+        class Stop(TrainerCallback):
+            def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+                control.should_training_stop |= trainer.ledger.completion_tokens >= budget
+
+        trainer.remove_callback(PrinterCallback)
+        trainer.add_callback(Stop())
+        trainer.train()
+        log = [entry for entry in trainer.state.log_history if "loss" in entry]
+        model = trainer.model
+        ledger = trainer.ledger
+        cell |= {
+            "curve": curve(log),
+            "updates": trainer.state.global_step,
+            "sampled_tokens": ledger.completion_tokens,
+            "tokens": ledger.tokens,
+            "scores": ledger.scoring_events,
+            "seconds": round(sum(entry["step_time"] for entry in log), 1),
+        }
+    set_seed(seed)
+    if seed != TUNING:  # whose learning rates are chosen without the held-out tasks
+        cell["success"] = success(model, tokenizer, interaction, held_out, one["training"]["max_completion_length"])
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "processor"
+    getattr(interaction, "close", lambda: None)()
+    write_whole(cell_file(work, task, method, rate, seed), {**cell, "made_with": {"device": device, **versions()}})
+
+
+def opened(task: str, one: Mapping[str, Any]) -> tuple[Any, Any, list[Any]]:
+    """The task, its rows for training, and the starts of the episodes that measure a policy."""
+    from datasets import Dataset
+
+    from hf_credit import make
+    from hf_credit.agents import AgentInteraction
+    from hf_credit.rollouts import EnvironmentInteraction, RolloutRequest
+
+    if task == "sudoku":
+        sudoku = EnvironmentInteraction(make("sudoku", size=4, blanks=5), "current")
+        rows = list(sudoku.tasks("held_out", one["held_out"]))
+        starts = [RolloutRequest[Any](task=dict(row), seed=row["seed"]) for row in rows]
+        return sudoku, sudoku.tasks("train", 100_000), starts
+    train, held_out = (
+        [json.loads(line) for line in (EXAMPLE / f"{split}.jsonl").read_text().splitlines()]
+        for split in ("train", "held_out")
+    )
+    questions = (held_out * 2)[: one["held_out"]]
+    starts = [RolloutRequest[Any](task=row, seed=place) for place, row in enumerate(questions)]
+    return AgentInteraction("sql_agent:sql_agent"), Dataset.from_list(train), starts
+
+
+def on_this_machine() -> dict[str, Any]:
+    """Settings that say where a training runs; the weights are float32 under autocast to bfloat16."""
+    import torch
+
+    if torch.cuda.is_available():
+        return {**ON_A_PROCESSOR, "use_cpu": False, "bf16": True, "max_concurrent_episodes": 512}
+    return {**ON_A_PROCESSOR, "bf16": True}
+
+
+def warmed_up(
+    experiment: Mapping[str, Any], task: str, interaction: Any, train: Any, folder: Path
+) -> tuple[Any, Any, list[list[float]]]:
+    """Trains the model on play of the task's player until its success in training is enough, and saves it.
+
+    Returns:
+        The model, its tokenizer, and the updates and success at every look.
+
+    Raises:
+        ValueError: the success at the end is not accepted.
+    """
+    import trl
+    from transformers import AutoTokenizer, PrinterCallback, TrainerCallback, set_seed
+    from trl import SFTConfig
+
+    from hf_credit.policies.demonstrations import demonstrations, select
+    from hf_credit.policies.scripted import walk
+    from hf_credit.rollouts import Chat, RolloutRequest
+    from hf_credit.tasks import Sampling, TaskSpec
+    from hf_credit.trainers.warm_up import WarmUpTrainer
+
+    how, one = experiment["warm_up"], experiment["tasks"][task]
+    tokenizer = AutoTokenizer.from_pretrained(experiment["model"], padding_side="left")
+    if task == "sql_agent":  # the model's own template has no tools; this one has the same tokens
+        template = Path(trl.__file__).parent / "chat_templates" / "qwen2_5.jinja"
+        tokenizer.chat_template = template.read_text(encoding="utf-8")
+        from warm_up import Player
+
+        player = Player(one["quality"])
+    else:
+        player = interaction.scripted_player(one["quality"])
+    rows = [dict(train[place % len(train)]) for place in range(one["episodes"])]
+    starts = [RolloutRequest[Any](task=row, seed=row.get("seed", place)) for place, row in enumerate(rows)]
+    walks = ((start, walk(interaction, player, start)) for start in starts)
+    found, _ = select(demonstrations(interaction, Chat(tokenizer), player, walks))
+    set_seed(0)
+    args = SFTConfig(
+        output_dir=str(folder),
+        learning_rate=how["rate"],
+        per_device_train_batch_size=how["rows"],
+        max_length=None,
+        max_steps=how["updates"],
+        lr_scheduler_type="constant",
+        **{name: value for name, value in on_this_machine().items() if name != "max_concurrent_episodes"},
+    )
+    trainer = WarmUpTrainer(str(experiment["model"]), args, found, processing_class=tokenizer)
+    looks: list[list[float]] = []
+
+    class Look(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if state.global_step % how["every"] == 0:
+                some = starts[: how["looked_at"]]
+                reached = success(
+                    trainer.model, tokenizer, interaction, some, one["training"]["max_completion_length"]
+                )
+                looks.append([state.global_step, reached])
+                control.should_training_stop |= reached >= how["enough"]
+
+    trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(Look())
+    trainer.train()
+    low, high = how["accepted"]
+    if not low <= looks[-1][1] <= high:
+        raise ValueError(f"a start must succeed in {low} to {high} of its episodes, got {looks}; change the warm-up.")
+    model: Any = trainer.model
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    sampling = Sampling(max_new_tokens=one["training"]["max_completion_length"], temperature=1.0, top_p=1.0, top_k=0)
+    TaskSpec.of(interaction, sampling=sampling).save(folder)  # for `hf-credit diagnose`
+    return model, tokenizer, looks
+
+
+def success(model: Any, tokenizer: Any, interaction: Any, starts: Sequence[Any], most: int) -> float:
+    """The mean success of episodes; those that ended in an error are none."""
+    import torch
+
+    from hf_credit.policies.demonstrations import success_of
+    from hf_credit.policies.generation import sampler
+    from hf_credit.rollouts import Chat, Engine
+
+    generate = sampler(model, tokenizer, max_new_tokens=most)
+    engine = Engine(interaction, Chat(tokenizer), generate)
+    with torch.autocast(model.device.type, torch.bfloat16):
+        episodes = [one for first in range(0, len(starts), 128) for one in engine.run(starts[first : first + 128])]
+    return fmean(success_of(episode) for episode in episodes if episode.ending != "error")
+
+
+def curve(log: Sequence[Mapping[str, float]]) -> list[list[float]]:
+    """Tokens sampled and the success of the episodes, update by update."""
+    return [[entry["budget/completion_tokens"], round(entry.get("success", entry["reward"]), 4)] for entry in log]
+
+
+if __name__ == "__main__":
+    main()

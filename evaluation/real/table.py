@@ -1,0 +1,133 @@
+"""Writes the tables and the plots of `run.py` again from the finished cells.
+
+python evaluation/real/table.py
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import numpy as np
+from drawing import tidy
+from finished_cells import common_seeds, interval, mean, read, verdict, write, write_again
+from matplotlib.figure import Figure
+from run import METHODS, RATES, SEEDS, START, TUNING, key, late, rates
+
+from hf_credit.evaluation.markdown import table
+from hf_credit.evaluation.plots import smoothed
+from hf_credit.evaluation.statistics import holm, mean_interval, paired_difference, permutation_test
+
+HERE = Path(__file__).resolve().parent
+Cells = Mapping[tuple[str, str, float], Mapping[int, Mapping[str, Any]]]
+TITLES = {"sudoku": "4x4 Sudoku", "sql_agent": "questions to a database, by an agent"}
+COSTS = {
+    "updates": "updates",
+    "sampled_tokens": "tokens sampled",
+    "tokens": "sampled and shown",
+    "scores": "scores",
+    "seconds": "seconds",
+}
+COLOURS = ("#777777", "#0072b2", "#d55e00", "#009e73")  # apart for the colour-blind too
+POINTS = 40  # of a curve
+
+
+def seeds_of(cells: Cells, *arms: tuple[str, str, float]) -> list[int]:
+    """The seeds that all of these have finished."""
+    return [seed for seed in common_seeds(cells, *arms) if seed in SEEDS]
+
+
+def markdown(cells: Cells) -> str:
+    """The tables."""
+    looks, tried, rows, compared = [], [], [], []
+    for task in METHODS:
+        start = cells[task, START, 0.0][0]
+        looks.append([task, *(f"{value:g}" for value in start["warm_up"][-1]), f"{start['success']:.3f}"])
+        behind, *others = rates(cells, [task])
+        for arm in (behind, *others):
+            tried.append([*arm[:2], *(f"{late(cells[*arm[:2], rate][TUNING]):.3f}" for rate in RATES)])
+            own = [cells[arm][seed] for seed in seeds_of(cells, arm)]
+            costs = [f"{fmean(cell[cost] for cell in own):,.0f}" if own else "" for cost in COSTS]
+            rows.append([*arm[:2], f"{arm[2]:g}", str(len(own)), mean([cell["success"] for cell in own]), *costs])
+        tests = []
+        for arm in others:
+            if len(seeds := seeds_of(cells, arm, behind)) > 1:
+                pair = [[cells[one][seed]["success"] for seed in seeds] for one in (arm, behind)]
+                tests.append((arm[1], pair, permutation_test(*pair).p_value))
+        for (name, pair, _), p in zip(tests, holm([p for *_, p in tests]) if tests else (), strict=True):
+            found, ahead = paired_difference(*pair), sum(a > b for a, b in zip(*pair, strict=True))
+            says = verdict(found, p, behind="behind")
+            seeds_ahead = f"{ahead} of {len(pair[0])}"
+            compared.append(
+                [task, f"{name} - {behind[1]}", interval(found, signed=True), seeds_ahead, f"{p:.3f}", says]
+            )
+    return f"""# Which credit pays on a real model
+
+Written by `evaluation/real/run.py`; do not edit. How to read it: `../README.md`.
+
+The starts, after the warm-up:
+
+{table(["task", "updates", "success in training", "success held out"], looks)}
+
+Success in training over the last third of the updates, with seed {TUNING}, by which learning rates were chosen:
+
+{table(["task", "method", *(f"{rate:g}" for rate in RATES)], tried)}
+
+Success on held-out tasks, and what training took:
+
+{table(["task", "method", "rate", "seeds", "success", *COSTS.values()], rows)}
+
+Differences in success:
+
+{table(["task", "methods", "difference", "seeds ahead", "p after Holm", "verdict"], compared)}
+"""
+
+
+def draw(cells: Cells, folder: Path) -> None:
+    """Draws the success in training against the tokens sampled, for wide and for narrow pages."""
+    for name, (columns, size) in {"learning": (2, (9.6, 3.9)), "learning_narrow": (1, (4.2, 7.4))}.items():
+        figure = Figure(figsize=size, dpi=130, layout="constrained")
+        axes = figure.subplots(len(METHODS) // columns, columns, squeeze=False).flat
+        for axis, task in zip(axes, METHODS, strict=True):
+            start = cells[task, START, 0.0][0]["success"]
+            axis.axhline(start, color="black", linewidth=0.8, linestyle=":")
+            for arm, colour in zip(rates(cells, [task]), COLOURS, strict=False):
+                curves = [cells[arm][seed]["curve"] for seed in seeds_of(cells, arm)]
+                if len(curves) > 1:
+                    line(axis, curves, colour, arm[1])
+            axis.set_title(TITLES[task])
+            tidy(axis, "tokens sampled (thousands)", "success in training")
+            if axis.get_legend_handles_labels()[0]:
+                axis.legend(frameon=False, loc="upper left", fontsize="small")
+        figure.savefig(folder / f"{name}.png")
+
+
+def line(axis: Any, curves: list[list[list[float]]], colour: str, label: str) -> None:
+    """The mean over seeds of curves smoothed over five updates, with Student's interval."""
+    first = max(curve[0][0] for curve in curves)
+    last = min(curve[-1][0] for curve in curves)
+    tokens = np.linspace(first, last, POINTS)
+    found = []
+    for curve in curves:
+        x, y = zip(*curve, strict=True)
+        found.append(np.interp(tokens, x, smoothed(y, 5)))
+    bands = [mean_interval(values) for values in np.array(found).T]
+    axis.fill_between(tokens / 1000, [b.low for b in bands], [b.high for b in bands], color=colour, alpha=0.15, lw=0)
+    axis.plot(tokens / 1000, [b.mean for b in bands], color=colour, linewidth=2, label=label)
+
+
+def write_tables(paths: Iterable[Path], folder: Path) -> None:
+    """Writes the cells and what follows from them."""
+    cells = read(paths, key)
+    write(cells, folder, markdown(cells))
+    draw(cells, folder)
+
+
+if __name__ == "__main__":
+    write_again(__doc__, HERE / "results", write_tables)
