@@ -216,7 +216,13 @@ def test_a_run_that_gave_up_waiting_is_restored(made: Made) -> None:
 
 @pytest.mark.parametrize(
     ("what", "status", "worth"),
-    [("raise", "raised", 0.0), ("exit", "raised", 0.0), ("many", "stopped", 0.0), ("fine", "finished", 1.0)],
+    [
+        ("raise", "raised", 0.0),
+        ("exit", "raised", 0.0),
+        ("crash", "raised", 0.0),
+        ("many", "stopped", 0.0),
+        ("fine", "finished", 1.0),
+    ],
 )
 def test_a_failure_after_a_reply_is_an_outcome(made: Made, what: str, status: str, worth: float, caplog: Any) -> None:
     interaction = made("misbehaves")
@@ -228,6 +234,8 @@ def test_a_failure_after_a_reply_is_an_outcome(made: Made, what: str, status: st
     assert interaction.ending(state) == (Ending.TURN_LIMIT if what == "many" else Ending.FINISHED)
     if what == "raise":
         assert 'raise KeyError("no such tool")' in caplog.text  # the line, of the traceback
+    if what == "crash":
+        assert "must end by itself, got exit code 7; it printed last: about to crash" in caplog.text
 
 
 def test_imports_that_every_run_repeats_are_shown_once(made: Made, caplog: Any) -> None:
@@ -246,7 +254,7 @@ def test_a_run_without_a_call_is_worth_what_it_returned(made: Made) -> None:
 
 WRONG = {
     "raise first": "must not raise before its first call, got LookupError: there is no database",
-    "crash": "must end by itself, got exit code 7; it printed last: about to crash",
+    "crash first": "before its first call, got a run must end by itself, got signal 11",
     "endless": "must go on within 1.5 seconds of a reply",
     "bad scorer": "must have a score, got ZeroDivisionError: by the scorer",
     "text": "must have a score, got ValueError: a scorer must return a finite number, got 'text'",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -132,6 +133,8 @@ def misbehaves(task, model):
         return "fine"
     if what == "raise first":
         raise LookupError("there is no database")
+    if what == "crash first":
+        os.kill(os.getpid(), signal.SIGSEGV)
     chat(model, [user("?")])
     match what:
         case "raise":

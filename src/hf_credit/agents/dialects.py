@@ -24,11 +24,13 @@ _ECHOED = {
     **dict.fromkeys(("instructions", "metadata", "max_output_tokens", "max_tool_calls", "reasoning", "text", "user")),
     **dict.fromkeys(("previous_response_id", "prompt", "top_logprobs")),
     **dict.fromkeys(("temperature", "top_p"), 1.0),
+    **dict.fromkeys(("frequency_penalty", "presence_penalty"), 0.0),
     **dict.fromkeys(("service_tier", "tool_choice"), "auto"),
     "parallel_tool_calls": True,
     "background": False,
 }
 _NO_CACHE = dict.fromkeys(("cache_creation_input_tokens", "cache_read_input_tokens"))
+_NO_DETAILS = dict.fromkeys(("prompt_tokens_details", "completion_tokens_details"))
 _NO_OTHER = dict.fromkeys(("refusal", "annotations", "audio", "function_call", "reasoning"))
 
 Event = dict[str, Any]
@@ -281,7 +283,7 @@ def completion(record: Mapping[str, Any], place: str, model: str) -> Event:
     usage = {"prompt_tokens": prompt, "completion_tokens": said, "total_tokens": prompt + said}
     return (
         {"id": f"chatcmpl-{place}", "object": "chat.completion", "created": CREATED, "model": model}
-        | {"choices": [choice], "usage": usage | {"prompt_tokens_details": None}}
+        | {"choices": [choice], "usage": usage | _NO_DETAILS}
         | dict.fromkeys(("service_tier", "system_fingerprint", "prompt_logprobs", "prompt_token_ids"))
         | {"kv_transfer_params": None}
     )

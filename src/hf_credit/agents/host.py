@@ -156,7 +156,7 @@ def _serve(
             forget(run := runs.pop(number))
             end(run)
             why = f"the files of a run must take at most {disk_bytes} bytes, got more; write less, or raise disk_bytes"
-            _send(link, {"raised": why, "traceback": f"{why}.", "ended": number, "large": True})
+            _send(link, {"raised": why, "traceback": "", "ended": number, "large": True})
         return max(_MEASURED_SECONDS, _PAUSE * (time.monotonic() - began))
 
     with selectors.DefaultSelector() as selector:

@@ -65,9 +65,9 @@ class AgentInteraction(Interaction[AgentState]):
     texts do not matter. A changed reply makes the next context a new row of training: the metric `replies_kept` is the
     fraction of unchanged ones.
 
-    An exception of the program after a reply gives the outcome `failure`: the reply caused it. A failure that no reply
-    caused is an error of the episode: the program raises before its first call or at a refused one, or does not end in
-    time, the scorer fails, or a run does not repeat itself.
+    An exception or a crash of the program after a reply gives the outcome `failure`: the reply caused it. A failure
+    that no reply caused is an error of the episode: the program raises before its first call or at a refused one, or
+    does not end in time, the scorer fails, or a run does not repeat itself.
 
     Args:
         agent: a program, preferably decorated by `hf_credit.agents.agent`; or its `"module:name"`, which is imported
@@ -223,10 +223,10 @@ class AgentInteraction(Interaction[AgentState]):
     def metrics(self, state: AgentState) -> Mapping[str, float]:
         """Returns the metrics of an episode.
 
-        They are `success`, whether the outcome is above 0; `raised`, whether an exception ended it; `calls`;
-        `refused`, the number of refused calls; `conversations`, each at least a row of training: a system prompt that
-        changes at every call begins one at every call; and `replies_kept`, the fraction of returned replies that are
-        unchanged, if any returned.
+        They are `success`, whether the outcome is above 0; `raised`, whether an exception or a crash ended it;
+        `calls`; `refused`, the number of refused calls; `conversations`, each at least a row of training: a system
+        prompt that changes at every call begins one at every call; and `replies_kept`, the fraction of returned
+        replies that are unchanged, if any returned.
         """
         kept, of = state.kept
         return {
@@ -350,7 +350,9 @@ class AgentInteraction(Interaction[AgentState]):
         if step.calls:
             return dataclasses.replace(state, reward=step.reward, status="stopped", worth=self.settings.failure)
         if not state.answered and not state.without:
-            raise RunError(f"a program must not raise before its first call, got {step.raised}\n{step.traceback}")
+            raise RunError(
+                f"a program must not raise before its first call, got {step.raised}\n{step.traceback}".rstrip()
+            )
         if step.refused:
             raise RunError(f"a program must catch the error of a refused call, got {step.raised}: {step.refusal}")
         self._show(step)
@@ -362,9 +364,9 @@ class AgentInteraction(Interaction[AgentState]):
         if kind not in self._raised and len(self._raised) < _MOST_KINDS:
             self._raised.add(kind)
             logger.warning(
-                "A program raised after a reply, so its run has the outcome %g; more are counted, not shown.\n%s",
+                "A program raised or crashed after a reply, so its run has the outcome %g; more are counted.\n%s",
                 self.settings.failure,
-                step.traceback,
+                step.traceback or step.raised,
             )
 
     def _alive(self) -> Runs:

@@ -73,7 +73,7 @@ class Settings:
             at a time. `hf-credit agent check` reports whether it does.
         repeats: whether the same task, seed and replies produce the same calls, which replays need.
         seconds: the most between a reply and the next call.
-        failure: the outcome of a run that raises after a reply, or makes too many calls.
+        failure: the outcome of a run that raises or crashes after a reply, or makes too many calls.
         close: `"module:function"` that takes a task and the folder of its run, called after every end of a run, to
             clean up outside of the folder.
         judge: `"module:function"` that takes a call, as plain values, and a reply, and returns a score in [0, 1] for

@@ -68,7 +68,7 @@ class Step:
         refused: the number of refused calls since.
         refusal: of the last of them, in one sentence.
         outcome: of the run, `None` if it has not ended or has raised.
-        raised: the exception, in one line.
+        raised: the exception, in one line, or how the run crashed.
         traceback: of the exception.
     """
 
@@ -262,7 +262,7 @@ class LiveRun:
 
         Raises:
             TimeoutError: it takes too long.
-            RunError: the run crashed, or its scorer failed.
+            RunError: its scorer failed.
             HostDiedError: the host died, for a reason outside of the run.
         """
         settings, began, reward = self.runs.settings, time.monotonic(), 0.0
@@ -316,8 +316,8 @@ class LiveRun:
             if kind in ("nothing", "ended"):
                 if kind == "ended" and value.get("lost"):
                     raise HostDiedError("the process that forks programs ended; it is started again.")
-                if kind == "ended" and value.get("large"):
-                    raise RunError(value["raised"])
+                if kind == "ended" and (value.get("large") or "crashed" in value):
+                    raise RunError(value.get("raised") or _crash(value))
                 self._diverged(place, unknown[0] if unknown else None, state)
             if not self._take(value):
                 continue
@@ -397,13 +397,17 @@ class LiveRun:
             raise HostDiedError("the process that forks programs ended; it is started again.")
         self.runs.show_imported(result.get("imported", ()))
         if "crashed" in result:
-            raise RunError(f"a run must end by itself, got {result['crashed']}")
+            return Step(reward=reward, raised=_crash(result), **self._refused())
         if "unscored" in result:
             raise RunError(f"a run must have a score, got {result['unscored']}\n{result['traceback']}")
         if "raised" in result:
             return Step(reward=reward, raised=result["raised"], traceback=result["traceback"], **self._refused())
         outcome = read(Worth, result["outcome"], "the outcome of a run")
         return Step(reward=reward, outcome=outcome, **self._refused())
+
+
+def _crash(result: Mapping[str, Any]) -> str:
+    return f"a run must end by itself, got {result['crashed']}"
 
 
 def _renamed(text: str, before: Sequence[str], after: Sequence[str]) -> str:
