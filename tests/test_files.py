@@ -224,6 +224,24 @@ def test_what_a_folder_takes_counts_small_files_as_blocks_and_links_once(tmp_pat
     handle.remove()
 
 
+def test_a_folder_of_any_depth_takes_too_much_and_goes_whole(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").write_text("x")
+    handle = OwnFolder(tmp_path)
+    (handle.path / "kept").symlink_to(tmp_path / "kept")
+    here = os.open(handle.path, os.O_RDONLY)
+    for _ in range(1500):  # more than Python's recursion and the length of a path allow
+        os.mkdir("a" * 8, dir_fd=here)
+        deeper = os.open("a" * 8, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = deeper
+        os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+    os.close(here)
+    assert handle.takes_more(10**9)
+    handle.remove()
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "kept"]
+
+
 @pytest.mark.usefixtures("small_disk")
 def test_a_full_disk_leaves_the_old_file_and_nothing_beside(tmp_path: Path) -> None:
     path = write(tmp_path / "report.md", "old")

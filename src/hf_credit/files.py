@@ -156,6 +156,7 @@ def filled(folder: str | Path, without: Iterable[str] = ()) -> Iterator[Path]:
 
 
 _BLOCK = 4096  # bytes
+_DEEPEST = 100  # folders within folders
 
 
 class FolderHandle:
@@ -173,15 +174,16 @@ class FolderHandle:
     def takes_more(self, most: int) -> bool:
         """Returns whether what is in the folder takes more bytes of the disk, each file and folder at least a block.
 
-        What links have in common counts once, and what cannot be read not at all.
+        What links have in common counts once, what cannot be read not at all, and what lies too deep as more.
         """
-        sizes: dict[tuple[int, int], int] = {}
-        for _, folders, files, here in os.fwalk(".", dir_fd=self._descriptor):
+        left, known = most, set[tuple[int, int]]()
+        for path, folders, files, here in os.fwalk(".", dir_fd=self._descriptor):
             for name in (*folders, *files):
                 with contextlib.suppress(OSError):
                     about = os.stat(name, dir_fd=here, follow_symlinks=False)
-                    sizes[about.st_dev, about.st_ino] = max(about.st_blocks * 512, _BLOCK)
-            if sum(sizes.values()) > most:
+                    left -= 0 if (about.st_dev, about.st_ino) in known else max(about.st_blocks * 512, _BLOCK)
+                    known.add((about.st_dev, about.st_ino))
+            if path.count(os.sep) > _DEEPEST or left < 0:
                 return True
         return False
 
@@ -190,7 +192,10 @@ class FolderHandle:
         about = _about(self.path)
         if about is not None and os.path.samestat(about, self._about):
             inside = self.path if self._descriptor is None else "."
-            shutil.rmtree(inside, ignore_errors=True, dir_fd=self._descriptor)
+            with contextlib.suppress(RecursionError):
+                shutil.rmtree(inside, ignore_errors=True, dir_fd=self._descriptor)
+            if self._descriptor is not None:
+                _empty(self._descriptor)
             with contextlib.suppress(OSError):
                 self.path.rmdir()
         self.__del__()
@@ -226,6 +231,31 @@ class OwnFolder(FolderHandle):
 
     def __exit__(self, *_: object) -> None:
         self.remove()
+
+
+def _empty(descriptor: int) -> None:
+    """Removes what is left in a folder, however deep: what a folder in it holds moves up before."""
+    left = True
+    while left:
+        left = False
+        for name in os.listdir(descriptor):
+            with contextlib.suppress(OSError):
+                if stat.S_ISDIR(os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode):
+                    _move_up(name, descriptor)
+                    os.rmdir(name, dir_fd=descriptor)
+                else:
+                    os.unlink(name, dir_fd=descriptor)
+                left = True
+
+
+def _move_up(name: str, descriptor: int) -> None:
+    """Moves what is in a folder of a folder up, under new names."""
+    inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=descriptor)
+    try:
+        for one in os.listdir(inner):
+            os.rename(one, secrets.token_hex(16), src_dir_fd=inner, dst_dir_fd=descriptor)
+    finally:
+        os.close(inner)
 
 
 def _remove_by(owner: int, handle: FolderHandle) -> None:
