@@ -160,21 +160,26 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def in_a_process(script: str, case: str | int, options: argparse.Namespace) -> dict[str, Any]:
+def in_a_process(
+    script: str, case: str | int, options: argparse.Namespace, checkout: Path | None = None
+) -> dict[str, Any]:
     """What a benchmark prints in its last line, as JSON, of one case in a process of its own with one thread.
 
     Args:
         script: the benchmark, which is run with `--only` and the case.
         case: which of those that it compares.
         options: what the benchmark was run with.
+        checkout: of another commit, whose library is measured.
     """
-    given = [f"--{name.replace('_', '-')}={value}" for name, value in vars(options).items() if name != "output"]
+    known = {name: value for name, value in vars(options).items() if name != "output" and value is not None}
+    given = [f"--{name.replace('_', '-')}={value}" for name, value in known.items()]
+    path = {} if checkout is None else {"PYTHONPATH": str(checkout.resolve() / "src")}
     finished = subprocess.run(
         [sys.executable, script, f"--only={case}", *given],
         stdout=subprocess.PIPE,
         text=True,
         check=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", **path},
     )
     found: dict[str, Any] = json.loads(finished.stdout.splitlines()[-1])
     return found
@@ -227,7 +232,7 @@ def report(options: argparse.Namespace, name: str, text: str, rows: Sequence[Map
     print(table)
     if options.output is None:
         return
-    settings = {key: value for key, value in vars(options).items() if key != "output"}
+    settings = {key: value for key, value in vars(options).items() if key != "output" and value is not None}
     given = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in settings.items())
     command = f"python benchmarks/{name}.py {given} --output {options.output}"
     installed = versions(PACKAGES)
@@ -243,7 +248,7 @@ def report(options: argparse.Namespace, name: str, text: str, rows: Sequence[Map
         "settings": settings,
         "rows": list(rows),
     }
-    (options.output / f"{name}.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    (options.output / f"{name}.json").write_text(json.dumps(record, indent=2, default=str) + "\n", encoding="utf-8")
 
 
 def report_of_one_thread(

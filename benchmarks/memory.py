@@ -1,4 +1,4 @@
-"""Memory: the peak of a training step, side by side with TRL's GRPO on the same tokens.
+"""Memory and time of a training step, side by side with TRL's GRPO on the same tokens.
 
 Both trainers get the same rows, the same model, the same batches and nothing to generate: TRL's through its
 `rollout_func`, ours by recorded episodes. A row is an episode of several turns, with action tokens in the loss and
@@ -6,19 +6,33 @@ observations between them. TRL's advantage is one number a row, ours one a token
 
 Each measurement has a process of its own, which notes its memory before `train`, runs as many steps as asked for and
 notes the highest memory it ever had (the kernel's resident set, so Linux only). The difference is the peak of a step:
-gradients, optimizer states, activations and all that the trainers keep.
+gradients, optimizer states, activations and all that the trainers keep. Seconds are those of one thread on a
+processor, of all steps but the first.
+
+A pretrained model (`--model`) shows what its vocabulary costs, and `--before` measures another commit beside this one.
 """
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from random import Random
 from statistics import median
 from typing import Any
 
-from common import arguments, in_a_process, measured_alone, memory, report, take_turns
+from common import (
+    arguments,
+    in_a_process,
+    measured_alone,
+    memory,
+    policy_passes,
+    report,
+    take_turns,
+    timed_updates,
+)
 from datasets import Dataset
 from players import settings
+from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 
 from hf_credit import VerifiableProcessConfig, VerifiableProcessTrainer, make
@@ -27,8 +41,8 @@ from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
 from hf_credit.rollouts import Decision, Ending, Episode, Verdict
 
 TEXT = (
-    "The highest resident memory of training steps above that of the process before, medians over processes in "
-    "turns. The aim is TRL's peak."
+    "The highest resident memory of training steps above that of the process before, and the CPU seconds of a step; "
+    "medians over processes in turns. The aim is TRL's peak."
 )
 TRAINERS = ("TRL GRPO", "hf-credit")
 ACTION, OBSERVATION = 12, 48
@@ -109,10 +123,14 @@ def trl_trainer(episodes: list[Episode], model: Any, tokenizer: Any, common: dic
 
 
 def measure(trainer_name: str, options: argparse.Namespace) -> dict[str, Any]:
-    """The peak of one trainer in this process, in bytes above what it had before, and what it trained on."""
-    tokenizer = build_tokenizer(make("sudoku", size=4))
-    size = MicroConfig(hidden_size=options.hidden_size, layers=options.layers, heads=4)
-    model = build_model(tokenizer, size)
+    """The peak of one trainer in this process, in bytes above what it had before, its seconds, and the tokens read."""
+    if options.model is None:
+        tokenizer: Any = build_tokenizer(make("sudoku", size=4))
+        size = MicroConfig(hidden_size=options.hidden_size, layers=options.layers, heads=4)
+        model: Any = build_model(tokenizer, size)
+    else:
+        tokenizer = AutoTokenizer.from_pretrained(options.model)
+        model = AutoModelForCausalLM.from_pretrained(options.model, dtype="float32")
     episodes = recorded_episodes(options.episodes, options.turns, len(tokenizer))
     common = settings(options.rows_at_once, max_steps=options.steps, max_completion_length=16)
     build = own_trainer if trainer_name == "hf-credit" else trl_trainer
@@ -125,8 +143,10 @@ def measure(trainer_name: str, options: argparse.Namespace) -> dict[str, Any]:
 
     model.register_forward_pre_hook(watch, with_kwargs=True)
     before = memory("VmRSS")
-    trainer.train()
+    updates = timed_updates(trainer, policy_passes(trainer))
     return {
+        "seconds": {label: median(update[label] for update in updates) for label in ("forward", "backward")},
+        "step": median(sum(update.values()) for update in updates),
         "peak": memory("VmHWM") - before,
         "tokens": sum(tokens for _, tokens in seen),
         "padded": sum(rows * columns for (rows, columns), _ in seen),
@@ -135,13 +155,15 @@ def measure(trainer_name: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
-    results = take_turns(
-        {name: lambda name=name: in_a_process(__file__, name, options) for name in TRAINERS}, options.repeats
-    )
-    reference = median(one["peak"] for one in results[TRAINERS[0]])
+    before = vars(options).pop("before")
+    cases: dict[str, Any] = {name: lambda name=name: in_a_process(__file__, name, options) for name in TRAINERS}
+    if before is not None:
+        cases["hf-credit before"] = lambda: in_a_process(__file__, TRAINERS[1], options, before)
+    results = take_turns(cases, options.repeats)
+    reference, step_of_reference = (median(one[key] for one in results[TRAINERS[0]]) for key in ("peak", "step"))
     table = []
     for name, measured in results.items():
-        peak = median(one["peak"] for one in measured)
+        peak, step = (median(one[key] for one in measured) for key in ("peak", "step"))
         table.append(
             {
                 "trainer": name,
@@ -153,6 +175,10 @@ def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
                 "peak, MB": peak / 1e6,
                 "spread, MB": (max(one["peak"] for one in measured) - min(one["peak"] for one in measured)) / 1e6,
                 "to TRL's": peak / reference,
+                "forward, s": median(one["seconds"]["forward"] for one in measured),
+                "backward, s": median(one["seconds"]["backward"] for one in measured),
+                "step, s": step,
+                "step to TRL's": step / step_of_reference,
             }
         )
     return table
@@ -160,6 +186,8 @@ def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def main(arguments_given: list[str] | None = None) -> None:
     parser = arguments(__doc__, episodes=16, turns=8, rows_at_once=8, hidden_size=256, layers=4, steps=2, repeats=5)
+    parser.add_argument("--model", help="a pretrained model in place of one with the sizes given")
+    parser.add_argument("--before", type=Path, help="a checkout of another commit, measured as well")
     parser.add_argument("--only", choices=TRAINERS, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments_given)
     if measured_alone(options, measure):

@@ -232,6 +232,9 @@ def train(arm: Arm, policies: Path) -> dict[str, Any]:
         def __init__(self) -> None:
             self.gradients: list[list[float]] = []
 
+        def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            torch.manual_seed(10 * state.global_step + args.process_index)  # whatever the updates before drew
+
         def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
             parts = [one.grad.flatten() for one in model.parameters() if one.grad is not None]
             self.gradients.append(torch.cat(parts).double()[::7].tolist())
@@ -306,7 +309,8 @@ def table(before: dict[str, Any], after: dict[str, Any], against: str, arms: Seq
         lines.append(f"| {arm} | {len(known)} | {size:.3f} | {cells} |")
     return (
         "# The same credit and gradients as before\n\n"
-        f"Against commit {against}; two updates of each arm on one processor thread.\n\n"
+        f"Against commit {against}; two updates of each arm on one processor thread. An update without "
+        "a signal reads one row, so its entropy is that row's.\n\n"
         "    python benchmarks/parity.py --before ../before --output benchmarks/results\n\n" + "\n".join(lines) + "\n"
     )
 

@@ -12,7 +12,8 @@ which tells what smaller batches cost, and side by side in as many processes tha
 tells what the cores of this machine take from each other, too. The latter is the ceiling; of its processes the
 slowest is reported.
 
-`idle` is the share of the contexts it generated for that were there only to keep the processes in step.
+`decode steps` are the tokens that each process generated one after the other, in all steps: a batch of contexts takes
+as many as its longest reply.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def work(folder: Path, options: argparse.Namespace) -> None:
         max_steps=options.steps + 1,
         logging_steps=1,
     )
-    clock, steps, asked = Clock(time.perf_counter), list[dict[str, float]](), [0, 0]
+    clock, steps, decoded = Clock(time.perf_counter), list[dict[str, float]](), [0]
     for owner, method, label in (
         (trainer.ranks, "generate", "generation"),
         (trainer, "_compute_loss", "forward"),
@@ -68,14 +69,11 @@ def work(folder: Path, options: argparse.Namespace) -> None:
         (trainer.ranks, "gather", "waiting"),
     ):
         clock.label(owner, method, label)
-    generate = trainer.ranks.generate
 
-    def counted(contexts: Any) -> Any:
-        asked[0] += len(contexts)
-        asked[1] += sum(tuple(context) == trainer._idle for context in contexts)
-        return generate(contexts)
+    def count(module: Any, args: Any, inputs: dict[str, Any]) -> None:
+        decoded[0] += "fused_lm_head" not in inputs  # a pass that trains has it
 
-    trainer.ranks.generate = counted
+    trainer.accelerator.unwrap_model(trainer.model).register_forward_pre_hook(count, with_kwargs=True)
 
     class Steps(TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -83,13 +81,16 @@ def work(folder: Path, options: argparse.Namespace) -> None:
             if state.global_step > 1:
                 own = {label: clock.seconds[label] for label in WORK}
                 steps.append({**own, "own": clock.seconds["rest"]})
+            else:
+                decoded[0] = 0
             clock.restart()
 
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(Steps())
     trainer.train()
+    found = {"steps": steps, "decoded": trainer.ranks.gather(decoded)}
     if trainer.accelerator.is_main_process:
-        print("STEPS" + json.dumps({"steps": steps, "idle": asked[1] / max(asked[0], 1)}), flush=True)
+        print("STEPS" + json.dumps(found), flush=True)
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 
@@ -145,7 +146,13 @@ def _line(found: dict[str, Any], alone: float) -> dict[str, Any]:
         label: f"{median(step[label] / total for step, total in zip(found['steps'], totals, strict=True)):.1%}"
         for label in (*WORK, "own")
     }
-    return {"step, s": _step(found), "speed-up": alone / _step(found), **shares, "idle": f"{found['idle']:.1%}"}
+    return {
+        "step, s": _step(found),
+        "speed-up": alone / _step(found),
+        "decode steps": " and ".join(map(str, found["decoded"])),
+        "generation, s": median(step["generation"] for step in found["steps"]),
+        **shares,
+    }
 
 
 def main(arguments_given: list[str] | None = None) -> None:

@@ -351,9 +351,23 @@ MUTANTS = [
     Mutant(
         "positions that count padding",
         _SCORES,
-        "positions = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)",
-        "positions = torch.ones_like(attention_mask).cumsum(dim=1) - 1",
+        "(attention_mask.cumsum(dim=1) - 1).clamp(min=0)",
+        "torch.ones_like(attention_mask).cumsum(dim=1) - 1",
         [_TEST_SCORES + "test_padding_before_a_prompt_moves_no_position"],
+    ),
+    Mutant(
+        "observations scored as well",
+        _SCORES,
+        "input_ids[:, -tokens:].masked_fill(~scored, -100)",
+        "input_ids[:, -tokens:]",
+        [_TEST_SCORES + "test_the_head_scores_the_tokens_in_the_loss_and_no_others[separate_log_probs]"],
+    ),
+    Mutant(
+        "an update skipped for its advantages where the loss has another term",
+        _BASE,
+        "more_terms = self.beta != 0.0 or",
+        "more_terms =",
+        [_TEST_BASE + "test_an_update_with_another_term_in_the_loss_is_read_whatever_its_advantages[term0]"],
     ),
     Mutant(
         "positions of a branch that count the branches before it",

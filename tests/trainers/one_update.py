@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,18 @@ def counting_moves(trainer: Any) -> list[int]:
     return moved
 
 
+def silence(trainer: Any, silenced: Sequence[Sequence[int]]) -> None:
+    """Some processes credit every decision of an update with 0."""
+    credit = trainer.credit
+
+    def zeros(collected: Any) -> Any:
+        found = credit(collected)
+        silent = trainer.accelerator.process_index in silenced[trainer.state.global_step]
+        return dict.fromkeys(found, 0.0) if silent else found
+
+    trainer.credit = zeros
+
+
 def settings(output: Path, **changed: Any) -> VerifiableProcessConfig:
     """Eight greedy episodes an update, so that every layout of them sees the same replies."""
     values: dict[str, Any] = {
@@ -80,11 +92,13 @@ def one_update(
     on_built: Callable[[Any], None] | None = None,
     resume_from: Path | None = None,
     uneven: bool = False,
+    silenced: Sequence[Sequence[int]] = (),
     **changed: Any,
 ) -> Any:
     """Trains on 4x4 Sudoku; the trainer, with the gradients of its updates in `trainer.kept`.
 
-    Where it is `uneven`, the first half of the episodes is longer than the second.
+    Where it is `uneven`, the first half of the episodes is longer than the second. The processes that are `silenced`
+    in an update credit every decision with 0.
     """
     keep = KeepGradient()
     environment = make("sudoku", size=4, blanks=4)
@@ -99,6 +113,8 @@ def one_update(
     if on_built is not None:
         on_built(trainer)
     trainer.moved = counting_moves(trainer)
+    if silenced:
+        silence(trainer, silenced)
     trainer.train(resume_from_checkpoint=None if resume_from is None else str(resume_from))
     trainer.kept = keep.gradients
     return trainer
@@ -114,6 +130,9 @@ if __name__ == "__main__":
             {
                 "gradient": trained.kept[0],
                 "metrics": trained.state.log_history[0],
+                "skipped": [entry["passes/skipped"] for entry in trained.state.log_history if "reward" in entry],
+                "last gradient": trained.kept[-1],
+                "together": trained.ranks.together,
                 "processes": trained.accelerator.num_processes,
                 "moved": moved,
                 "held": sum(map(held, trained.model_wrapped.parameters())),

@@ -87,6 +87,56 @@ def test_rows_without_loss_do_not_change_the_gradient(
         assert logged[name] == pytest.approx(plain[name], rel=1e-4, abs=1e-6), name
 
 
+def test_an_update_without_signal_steps_as_if_all_its_rows_had_been_read(
+    one_update: Callable[..., Any], micro_policy: Path
+) -> None:
+    read: dict[str, list[int]] = {}
+
+    def silenced(name: str) -> Callable[[Any], None]:
+        """The second update credits every decision with 0."""
+
+        def watch(trainer: Any) -> None:
+            credit, scores, read[name] = trainer.credit, trainer.scores_of_rows, []
+
+            def scored(model: Any, rows: dict[str, torch.Tensor], **asked: Any) -> Any:
+                read[name].append(len(rows["prompt_ids"]))
+                return scores(model, rows, **asked)
+
+            trainer.credit = lambda collected: {
+                one: 0.0 if trainer.state.global_step else value for one, value in credit(collected).items()
+            }
+            trainer.scores_of_rows = scored
+            if name == "all read":
+                trainer.to_read = lambda rows: rows
+
+        return watch
+
+    # Momentum and weight decay move weights whose gradient is 0.
+    settings = {"max_steps": 3, "warmup_steps": 0, "weight_decay": 0.1, "num_generations": 4}
+    plain, full = (one_update(micro_policy, on_built=silenced(name), **settings) for name in ("skipped", "all read"))
+    assert [one["passes/skipped"] for one in plain.state.log_history[:3]] == [0.0, 1.0, 1.0]
+    assert read["skipped"] == [*read["all read"][: len(read["skipped"]) - 2], 1, 1]
+    assert sum(read["all read"]) > 1.5 * sum(read["skipped"])
+    weights = full.model.state_dict()
+    assert all(torch.equal(value, weights[name]) for name, value in plain.model.state_dict().items())
+    moved = [one.kept[2].keys() for one in (plain, full)]
+    assert moved[0] == moved[1] == plain.kept[0].keys()
+    assert not any(value.any() for value in plain.kept[2].values())
+    assert all(one["entropy"] > 0 for one in plain.state.log_history[:3])
+
+
+@pytest.mark.parametrize("term", [{"beta": 0.1}, {"entropy_coef": 0.1}])
+def test_an_update_with_another_term_in_the_loss_is_read_whatever_its_advantages(
+    one_update: Callable[..., Any], micro_policy: Path, term: dict[str, float]
+) -> None:
+    def silence(trainer: Any) -> None:
+        credit = trainer.credit
+        trainer.credit = lambda collected: dict.fromkeys(credit(collected), 0.0)
+
+    logged = one_update(micro_policy, on_built=silence, **term).state.log_history[0]
+    assert logged["passes/skipped"] == 0
+
+
 def test_padding_to_a_multiple_does_not_change_the_gradient(
     one_update: Callable[..., Any], micro_policy: Path, reference: dict[str, torch.Tensor]
 ) -> None:

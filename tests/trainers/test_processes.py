@@ -64,6 +64,7 @@ def test_two_processes_give_the_gradient_and_the_metrics_of_one(
     one = one_update(micro_policy)
     parameters = sum(parameter.numel() for parameter in one.model.parameters())
     assert two["held"] == pytest.approx(share * parameters, rel=0.05)
+    assert two["together"] == (share < 1)  # nobody waits for another's replies where everybody has all weights
     gradient = one.kept[0]
     assert two["gradient"].keys() == gradient.keys()
     assert max(value.abs().max() for value in gradient.values()) > 1e-4
@@ -83,6 +84,17 @@ def test_rows_balanced_by_length_give_the_gradient_of_one_process(
     for name, value in one.kept[0].items():
         torch.testing.assert_close(two["gradient"][name], value, rtol=1e-3, atol=1e-6)
     assert_same_metrics(two["metrics"], one.state.log_history[0])
+
+
+def test_two_processes_agree_whether_an_update_has_a_signal(
+    one_update: Callable[..., Any], one_update_script: Path, micro_policy: Path, tmp_path: Path
+) -> None:
+    quiet = {"silenced": [[0], [0, 1]], "max_steps": 2, "warmup_steps": 0}
+    two = update_of_two(one_update_script, micro_policy, tmp_path / "two", ON_CPU, **quiet)
+    assert two["skipped"] == [0.0, 1.0]
+    assert max(value.abs().max() for value in two["gradient"].values()) > 1e-4
+    assert two["last gradient"].keys() == two["gradient"].keys()
+    assert not any(value.any() for value in two["last gradient"].values())
 
 
 def test_two_processes_weight_the_ratios_of_episodes_like_one(

@@ -39,12 +39,19 @@ def test_both_processes_make_equally_many_calls_with_equally_many_contexts(repor
     assert sizes == [[2, 2, 1, 1, 1, 1]] * 2
 
 
-def test_a_process_with_fewer_contexts_pads_with_idle_ones(reports):
-    idle = [[context == [3] for context in call] for call in reports[0]["both play"]["calls"]]
-    assert idle == [[False] * 2, [False] * 2, [False], [True], [True], [True]]
-    assert not any(context == [3] for call in reports[1]["both play"]["calls"] for context in call)
-    assert reports[0]["one plays"]["calls"] == [[[3]]] * 3
+def test_a_process_with_fewer_contexts_pads_with_real_ones(reports):
+    own, other = (report["both play"]["calls"] for report in reports)
+    assert own[3:] == other[3:]
+    assert len({str(call) for call in other[3:]}) == 3  # its episode goes on
+    assert reports[0]["one plays"]["calls"] == reports[1]["one plays"]["calls"]
     assert [len(call) for call in reports[1]["one plays"]["calls"]] == [1, 1, 1]
+
+
+def test_processes_that_need_not_call_together_generate_for_their_own_contexts_alone(reports):
+    alone = [report["each for itself"] for report in reports]
+    assert [len(call) for call in alone[0]["calls"]] == [2, 2, 1]
+    assert [len(call) for call in alone[1]["calls"]] == [2, 2, 1, 1, 1, 1]
+    assert [one["turns"] for one in alone] == [report["both play"]["turns"] for report in reports]
 
 
 def test_without_episodes_nothing_is_generated(reports):
@@ -111,7 +118,7 @@ def test_a_single_process_generates_only_for_its_contexts():
         calls.append(list(contexts))
         return [Generation(ids=context) for context in contexts]
 
-    ranks = SynchronizedSampler(generate, Accelerator(), idle_context=(3,))
+    ranks = SynchronizedSampler(generate, Accelerator(), together=True)
     assert [reply.ids for reply in ranks([(5,), (6, 7)])] == [(5,), (6, 7)]
     ranks.finish()
     assert calls == [[(5,), (6, 7)]]

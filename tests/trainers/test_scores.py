@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -81,10 +82,10 @@ def mixed() -> dict[str, torch.Tensor]:
     )
 
 
-def columns(batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, int]:
+def columns(batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
     mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
-    return ids, mask, batch["completion_ids"].shape[1]
+    return ids, mask, batch["tool_mask"].bool()
 
 
 def qwen(**changed: Any) -> Qwen3ForCausalLM:
@@ -98,13 +99,15 @@ def test_rows_with_one_prompt_are_a_trunk_and_a_branch_for_each() -> None:
     # The token before a parting opens each branch; the last token of a row predicts nothing.
     assert packed.inputs["input_ids"].tolist() == [[5, 6, 7, 8, 9, 10, 20, 21, 20, 10]]
     assert packed.inputs["position_ids"].tolist() == [[0, 1, 2, 3, 4, 5, 6, 7, 6, 5]]
-    assert packed.inputs["shift_labels"].tolist() == [[-100] * 5 + [20, 21, 22, 23, 25]]
+    assert packed.labels.tolist() == [[-100] * 5 + [20, 21, 22, 23, 25]]
     visible = packed.inputs["attention_mask"]
     assert visible.shape == (1, 1, 10, 10)
     assert visible[0, 0, 7].tolist() == [True] * 8 + [False] * 2
     assert visible[0, 0, 8].tolist() == [True] * 6 + [False] * 2 + [True, False]
     assert visible[0, 0, 9].tolist() == [True] * 5 + [False] * 4 + [True]
-    assert packed.unpack(torch.arange(10.0)[None]).tolist() == [[5, 6, 7], [9, 0, 0], [5, 8, 0]]
+    sequence, column = packed.places
+    assert sequence.tolist() == [[0]] * 3
+    assert column.tolist() == [[5, 6, 7], [9, 0, 0], [5, 8, 0]]  # 0 behind the end of a row
 
 
 def test_rows_that_begin_alike_share_that_whatever_their_prompts() -> None:
@@ -124,7 +127,7 @@ def test_rows_with_little_in_common_are_sequences_of_their_own() -> None:
         [5, 6, 7, 8, 9, *[10, *[20] * 11], *[10, *[21] * 11]],
         [*[11, *[20] * 11], *[11, *[21] * 11], *[0] * 5],
     ]
-    assert packed.sequence.flatten().tolist() == [0, 0, 1, 1]
+    assert packed.places[0].flatten().tolist() == [0, 0, 1, 1]
     visible = packed.inputs["attention_mask"][1, 0]
     assert visible[-1].tolist() == [False] * 28 + [True]  # padding sees itself
     assert not visible[:24, 24:].any()
@@ -173,8 +176,9 @@ def test_any_rows_have_the_log_probabilities_and_gradients_of_separate_rows(seed
         (logprobs * torch.linspace(-1, 2, len(logprobs))).sum().backward()
         found.append((logprobs.detach(), [parameter.grad.clone() for parameter in model.parameters()]))
     torch.testing.assert_close(found[0], found[1], rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(packed.logprobs[mask], found[1][0].float(), rtol=1e-5, atol=1e-5)
-    assert not packed.logprobs[~mask].any()
+    scored = batch["tool_mask"].bool()
+    torch.testing.assert_close(packed.logprobs[scored], found[1][0][scored[mask]].float(), rtol=1e-5, atol=1e-5)
+    assert not packed.logprobs[~scored].any()
 
 
 def test_with_few_bits_a_packed_row_is_as_close_to_the_truth_as_one_by_itself(mixed: dict[str, torch.Tensor]) -> None:
@@ -313,13 +317,50 @@ def test_log_probabilities_entropies_and_gradients_are_those_of_the_rows_by_them
         assert (own_gradient[name] - value).abs().max() <= 1e-5 * value.abs().max() + 1e-6 * largest, name
 
 
+@pytest.mark.parametrize("read", [separate_log_probs, packed_log_probs])
+def test_the_head_scores_the_tokens_in_the_loss_and_no_others(mixed: dict[str, torch.Tensor], read: Any) -> None:
+    mixed["tool_mask"][:, 1::2] = 0  # observations between actions
+    mask, weights = mixed["tool_mask"].bool(), torch.linspace(-1, 2, mixed["tool_mask"].numel())
+    model = family("llama", "sdpa").train()
+    exact = copy.deepcopy(model).double()
+    add_fused_lm_head(model, outputs=("log_probs", "entropy"))
+    labels: list[torch.Tensor] = []
+    model.register_forward_pre_hook(lambda module, args, given: labels.append(given["shift_labels"]), with_kwargs=True)
+    scores = read(model, model, *columns(mixed))
+    # The first tokens of equal replies to one prompt are one column of a tree; here none are equal.
+    assert sorted(labels[0].flatten().tolist()) == sorted(mixed["completion_ids"][mask].tolist())
+    for values in scores[:2]:
+        assert not values[~mask].any()
+        assert values[mask].all()
+    (weights.view_as(mask) * scores.logprobs).sum().backward()
+    ids, attended = (torch.cat([mixed[f"prompt_{n}"], mixed[f"completion_{n}"]], dim=1) for n in ("ids", "mask"))
+    positions = (attended.cumsum(dim=1) - 1).clamp(min=0)
+    logits = exact(input_ids=ids, attention_mask=attended, position_ids=positions).logits[:, -mask.shape[1] - 1 : -1]
+    logprobs = logits.log_softmax(-1).gather(2, mixed["completion_ids"][:, :, None])[:, :, 0]
+    (weights.view_as(mask) * logprobs)[mask].sum().backward()
+    torch.testing.assert_close(scores.logprobs[mask], logprobs[mask].float(), **TOLERANCE)
+    reference = [parameter.grad for parameter in exact.parameters()]
+    largest = max(value.abs().max() for value in reference)
+    for parameter, value in zip(model.parameters(), reference, strict=True):
+        assert (parameter.grad - value).abs().max() <= 1e-5 * value.abs().max() + 1e-6 * largest
+
+
+def test_rows_without_loss_reach_every_weight_with_a_gradient_of_0(mixed: dict[str, torch.Tensor]) -> None:
+    mixed["tool_mask"][:] = 0
+    for read in (separate_log_probs, packed_log_probs):
+        model = family("llama", "sdpa").train()
+        add_fused_lm_head(model, outputs=("log_probs", "entropy"))
+        read(model, model, *columns(mixed)).logprobs.sum().backward()
+        assert all(parameter.grad is not None and not parameter.grad.any() for parameter in model.parameters())
+
+
 def test_padding_before_a_prompt_moves_no_position(mixed: dict[str, torch.Tensor]) -> None:
     model = family("gpt2", "sdpa")
     add_fused_lm_head(model, outputs=("log_probs", "entropy"))
-    ids, mask, completion_tokens = columns(mixed)
+    ids, mask, scored = columns(mixed)
     wider = [torch.nn.functional.pad(tensor, (7, 0)) for tensor in (ids, mask)]
     for read in (separate_log_probs, packed_log_probs):
-        near, far = read(model, model, ids, mask, completion_tokens), read(model, model, *wider, completion_tokens)
+        near, far = read(model, model, ids, mask, scored), read(model, model, *wider, scored)
         torch.testing.assert_close(far, near, **TOLERANCE)
 
 
@@ -384,7 +425,7 @@ def test_instructions_are_read_once_a_pass_where_every_turn_is_a_row_with_a_prom
             micro_policy,
             share_prompts=name == "together",
             on_built=count_columns(columns_seen),
-            **{**SHARING, "num_generations": 1, "instructions": True},
+            **{**SHARING, "num_generations": 1, "instructions": True, "beta": 0.1},  # a term without advantages
         )
     assert sum(seen["together"]) < 0.6 * sum(seen["apart"])
 

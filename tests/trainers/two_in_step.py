@@ -26,8 +26,6 @@ from hf_credit.rollouts import (
 )
 from hf_credit.trainers.ranks import SynchronizedSampler
 
-IDLE = (3,)
-
 
 class Count(Interaction):
     """Goes on for as many turns as the task says."""
@@ -57,12 +55,13 @@ def main(folder: Path) -> None:
         calls.append([list(context) for context in contexts])
         return [Generation(ids=[10 + rank, chat.tokenizer.eos_token_id]) for _ in contexts]
 
-    ranks = SynchronizedSampler(generate, accelerator, IDLE)
+    ranks = SynchronizedSampler(generate, accelerator, together=True)
     engine = Engine(Count(), chat, ranks, max_concurrent=2)
 
-    def play(*turns):
+    def play(*turns, together=True):
         """The turns of each episode, and the calls that were made meanwhile."""
         calls.clear()
+        ranks.together = together
         episodes = engine.run([RolloutRequest(task={"turns": count}) for count in turns])
         ranks.finish()
         return {"turns": [len(episode.decisions) for episode in episodes], "calls": list(calls)}
@@ -88,6 +87,7 @@ def main(folder: Path) -> None:
         return [[one.completion_ids[0], len(one.completion_ids)] for one in ranks.even_out(rows, together)]
 
     long = tuple(range(20))
+    replies = [list(reply.ids) for reply in ranks([[5], [6], [7]] if rank else [[5]])]
     report = {
         "shared out": shared_out([row(tokens) for tokens in ((9, 7, 5, 4) if rank == 0 else (3, 2))]),
         "shared out as they are": shared_out([row(9 + rank), row(7)]),
@@ -97,10 +97,11 @@ def main(folder: Path) -> None:
         "both play": play(2, 6) if rank else play(1, 1, 1, 1, 1),
         "one plays": play(3) if rank else play(),
         "nobody plays": play(),
+        "each for itself": play(2, 6, together=False) if rank else play(1, 1, 1, 1, 1, together=False),
         "all fail": fail("trns") if rank else fail("trns", "tunrs"),
         "one has none and the other fails": fail("trns") if rank else fail(),
         "one fails": fail("turns") if rank else fail("trns"),
-        "replies": [list(reply.ids) for reply in ranks([[5], [6], [7]] if rank else [[5]])],
+        "replies": replies,
         "most": ranks.all_max(3 - rank),
         "before": ranks.rank_offset(4 + rank),
         "gathered": ranks.gather([f"{rank}.{number}" for number in range(rank + 1)]),

@@ -16,7 +16,7 @@ from hf_credit.rollouts.rows import Row
 Mask = npt.NDArray[np.bool_]
 
 _PROMPT_KEYS = ("prompt_ids", "prompt_mask")
-_FORWARD_KEYS = (*_PROMPT_KEYS, "completion_ids", "completion_mask", "role")
+_FORWARD_KEYS = (*_PROMPT_KEYS, "completion_ids", "completion_mask", "tool_mask", "role")
 
 
 def pad_rows(

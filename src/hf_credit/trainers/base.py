@@ -44,6 +44,7 @@ from hf_credit.rollouts import (
     Interaction,
     Ledger,
     RolloutRequest,
+    Row,
     by_episode,
     decision_rows,
 )
@@ -170,7 +171,6 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, ResumableTrainer, GRPOTrainer):
         self._rewards_entropy = args.entropy_coef != 0.0 or args.use_adaptive_entropy
         self._entropy_of_step = LossMetrics()
         self.last_entropy = math.inf  # mean of the last optimizer step; no entropy bonus before the first
-        self._idle = self.chat.reply_ids("")
         if not self.use_vllm:
             self.generation_config.eos_token_id = self.eos_token_ids
         self._continuing = self.continuing_replies()
@@ -178,8 +178,9 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, ResumableTrainer, GRPOTrainer):
         if self.vllm is not None:
             self.vllm.generation_kwargs = {"stop_token_ids": self.eos_token_ids, **self.vllm.generation_kwargs}
         generate = through_vllm(self.generate_replies, self.vllm, args)
+        together = self.use_vllm or shards_weights(self.accelerator)
         seeded = self._continuing.seeded if self._continuing else None
-        self.ranks = SynchronizedSampler(generate, self.accelerator, self._idle, seeded)
+        self.ranks = SynchronizedSampler(generate, self.accelerator, together, seeded)
         by_role = {role: self.samplers.get(role, self.ranks) for role in interaction.roles}
         self.engine: Engine[Any] = Engine(
             interaction,
@@ -252,7 +253,8 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, ResumableTrainer, GRPOTrainer):
                 for episode, values in zip(episodes, advantages, strict=True)
             ]
             together = self.args.micro_batch_rows if self.args.share_prompts else 1
-            batch = self.lay_out(self.ranks.even_out(self.weighted(rows), together))
+            weighted = self.weighted(rows)
+            batch = self.lay_out(self.ranks.even_out(self.to_read(weighted) if training else weighted, together))
         counted = [index for index, rollout in enumerate(collected.trained) if rollout.counted]
         self.log_episodes([episodes[index] for index in counted], [advantages[index] for index in counted])
         for callback in self.callback_handler.callbacks:
@@ -260,6 +262,13 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, ResumableTrainer, GRPOTrainer):
                 callback.on_episodes(self, collected, advantages)
         self._add_logprobs(batch)
         return batch
+
+    def to_read(self, rows: list[Row]) -> list[Row]:
+        """The rows; only the first, for its entropy, if no row of any process has a gradient other than 0."""
+        more_terms = self.beta != 0.0 or self._rewards_entropy or self.projection is not None
+        learns = more_terms or self.ranks.all_max(any(any(row.advantages) for row in rows)) > 0
+        self.log_metric("passes/skipped", float(not learns))
+        return rows if learns else rows[:1]
 
     def _compute_loss(self, model: Any, inputs: dict[str, Tensor]) -> Tensor:
         """The loss of a slice, computed a few rows at a time. It is a sum over tokens, so the gradient is that of one

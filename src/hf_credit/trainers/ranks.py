@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -93,44 +92,40 @@ class Ranks:
 
 
 class SynchronizedSampler(Ranks):
-    """A `GenerateFn` that every process calls equally often, with equally many contexts.
+    """The `GenerateFn` of the processes of a run.
 
-    Sharded parameters and a shared inference server need all processes in every generation call, while their episodes
-    differ in length. A process with fewer contexts adds idle ones, and `finish` generates from idle contexts until
-    every process is done.
+    Sharded weights and TRL's calls of vLLM need all processes in every generation call, with equally many contexts,
+    while their episodes differ in length. A process with fewer contexts then adds copies of a real one, its own or
+    another's, whose replies are as long as any; `finish` does so until every process is done.
 
     Args:
         generate: the sampler of this process.
-        idle_context: tokens of an idle context.
-        seeded: the sampler of contexts with seeds; `None` if it has none.
+        together: whether all processes must take part in every call.
+        seeded: the sampler of contexts with seeds, without others; `None` if there is none.
     """
 
     def __init__(
-        self,
-        generate: GenerateFn,
-        accelerator: Accelerator,
-        idle_context: Sequence[int],
-        seeded: SeededGenerateFn | None = None,
+        self, generate: GenerateFn, accelerator: Accelerator, together: bool, seeded: SeededGenerateFn | None = None
     ) -> None:
         super().__init__(accelerator)
         self.generate = generate
-        self.idle_context = idle_context
-        self.seeded = None if seeded is None else functools.partial(self._seeded, seeded)
+        self.together = together and accelerator.num_processes > 1
+        self.seeded = seeded
 
     def __call__(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
-        missing = self.all_max(len(contexts)) - len(contexts)
-        return self.generate([*contexts, *[self.idle_context] * missing])[: len(contexts)]
-
-    def _seeded(
-        self, generate: SeededGenerateFn, contexts: Sequence[Sequence[int]], seeds: Sequence[int | None]
-    ) -> Sequence[Generation]:
-        missing = self.all_max(len(contexts)) - len(contexts)
-        return generate([*contexts, *[self.idle_context] * missing], [*seeds, *[0] * missing])[: len(contexts)]
+        return self.generate([*contexts, *self._copies(contexts)])[: len(contexts)]
 
     def finish(self) -> None:
-        """Generates from idle contexts until the episodes of all processes have ended."""
-        while (missing := self.all_max(0)) > 0:
-            self.generate([self.idle_context] * missing)
+        """Takes part in the calls of other processes until their episodes have ended."""
+        while copies := self._copies(()):
+            self.generate(copies)
+
+    def _copies(self, contexts: Sequence[Sequence[int]]) -> list[Sequence[int]]:
+        """Copies of the shortest context of all processes, as many as this one lacks."""
+        if not self.together:
+            return []
+        counts, shortest = zip(*self.gather([(len(contexts), min(contexts, key=len, default=()))]), strict=True)
+        return [min(filter(None, shortest), key=len)] * (max(counts) - len(contexts)) if any(counts) else []
 
 
 def balanced(costs: Sequence[Sequence[int]]) -> list[list[int]]:

@@ -141,9 +141,7 @@ class RoleAdapters(TrainerCallback):
         caches = {role: trainer.continuing_replies() for role in self.roles}
         together = trainer.continuing_replies() if can_mix(self.model) else None
         self.caches = [cache for cache in (*caches.values(), together) if cache is not None]
-        # With sharded weights, all processes must take part in every forward pass.
-        uncached = trainer.ranks if trainer.accelerator.is_fsdp2 else trainer.generate_replies
-        alone = {role: RoleSampler(cache or uncached, self.model, role) for role, cache in caches.items()}
+        alone = {role: RoleSampler(cache or trainer.ranks, self.model, role) for role, cache in caches.items()}
         return alone if together is None else MixedRoles(alone, together, self.model)
 
     def _trained(self, role: str) -> list[tuple[nn.Module, str]]:

@@ -67,7 +67,7 @@ class RowTrainer:
             self.adapters.use(part)
 
     def logprobs_of_rows(self, model: Any, batch: dict[str, Tensor]) -> Tensor:
-        """The log-probability of each completion token under `model`."""
+        """The log-probability of each token in the loss under `model`, 0 on others."""
         with self.reading():
             return map_micro_batches(
                 batch,
@@ -79,11 +79,11 @@ class RowTrainer:
             )
 
     def scores_of_rows(self, model: Any, rows: dict[str, Tensor], states: bool = False) -> Scores:
-        """The scores of the completion tokens of rows from one forward pass, which reads once what they begin with in
-        common, where that is exact."""
+        """The scores of the tokens in the loss from one forward pass, which reads once what rows begin with in common,
+        where that is exact."""
         ids = torch.cat([rows["prompt_ids"], rows["completion_ids"]], dim=1)
         mask = torch.cat([rows["prompt_mask"], rows["completion_mask"]], dim=1)
-        inputs = (model, self.accelerator.unwrap_model(self.model), ids, mask, rows["completion_ids"].shape[1], states)
+        inputs = (model, self.accelerator.unwrap_model(model), ids, mask, rows["tool_mask"].bool(), states)
         with self.accelerator.autocast():
             return (packed_log_probs(*inputs) if self._packs() else None) or separate_log_probs(*inputs)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -23,8 +22,8 @@ class Scores(NamedTuple):
     """Values of the completion tokens of rows, of shape (rows, completion tokens).
 
     Attributes:
-        logprobs: log-probability of each token, 0 on padding.
-        entropy: of the distribution at each token, if the head computes it.
+        logprobs: log-probability of each scored token, 0 on others.
+        entropy: of the distribution at each scored token, 0 on others, if the head computes it.
         states: the last hidden state before each token, of shape (rows, completion tokens, width), if requested.
     """
 
@@ -34,26 +33,19 @@ class Scores(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Packed:
-    """Rows packed into sequences, each a `Tree`. Position ids are those of the separate rows.
+class Sequences:
+    """Rows laid out in the sequences that a model reads.
 
     Attributes:
-        inputs: of a model with TRL's fused head: `input_ids`, `position_ids`, `shift_labels` (-100 where nothing is
-            predicted) of shape (sequences, columns), `attention_mask` (true where a column attends) of shape
-            (sequences, 1, columns, columns).
-        sequence: of shape (rows, 1), the sequence of each row.
-        column: of shape (rows, completion tokens), the column that predicts each token.
-        mask: of the same shape, false on padding.
+        inputs: of the model: `input_ids`, `position_ids` and `attention_mask` of shape (sequences, columns). The mask
+            of packed rows has shape (sequences, 1, columns, columns), and is true where a column attends.
+        labels: of shape (sequences, columns), the scored token that each column predicts, -100 where there is none.
+        places: index of the columns that predict the completion tokens of the rows.
     """
 
     inputs: dict[str, Tensor]
-    sequence: Tensor
-    column: Tensor
-    mask: Tensor
-
-    def unpack(self, values: Tensor) -> Tensor:
-        """Values of shape (sequences, columns) as (rows, completion tokens), 0 on padding."""
-        return values[self.sequence, self.column].masked_fill(~self.mask, 0)
+    labels: Tensor
+    places: tuple[Any, Any]
 
 
 def separate_log_probs(
@@ -61,10 +53,10 @@ def separate_log_probs(
     unwrapped: PreTrainedModel,
     input_ids: Tensor,
     attention_mask: Tensor,
-    completion_tokens: int,
+    scored: Tensor,
     states: bool = False,
 ) -> Scores:
-    """Log-probability and entropy of each completion token of rows, independent of their padding.
+    """Log-probability and entropy of completion tokens of rows, independent of their padding.
 
     The first token of a row has position 0. Without position ids, some models use the column instead, and absolute
     position embeddings would then shift with the padding.
@@ -74,23 +66,17 @@ def separate_log_probs(
         unwrapped: the model itself.
         input_ids: of shape (rows, columns), prompts padded on the left, completions on the right.
         attention_mask: of the same shape, 0 on padding.
-        completion_tokens: number of columns of the completion.
+        scored: of shape (rows, completion tokens), true on the tokens to score.
         states: whether to return hidden states.
     """
-    positions = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)
-    labels = input_ids.masked_fill(attention_mask == 0, -100)
-    labels[:, :-completion_tokens] = -100
-    with hidden_states(unwrapped, states) as kept:
-        output = model(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            **({"position_ids": positions} if takes_positions(unwrapped) else {}),
-            labels=labels,
-            fused_lm_head=True,
-        )
-    entropy = None if output.entropy is None else output.entropy[:, -completion_tokens:]
-    completion_states = kept[0][:, -completion_tokens - 1 : -1] if kept else None
-    return Scores(output.log_probs[:, -completion_tokens:], entropy, completion_states)
+    inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
+    if takes_positions(unwrapped):
+        inputs["position_ids"] = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)
+    tokens = scored.shape[1]
+    places = slice(None), slice(-tokens - 1, -1)
+    labels = torch.full_like(input_ids, -100)
+    labels[places] = input_ids[:, -tokens:].masked_fill(~scored, -100)
+    return _scores(model, unwrapped, Sequences(inputs=inputs, labels=labels, places=places), scored, states)
 
 
 def packed_log_probs(
@@ -98,27 +84,44 @@ def packed_log_probs(
     unwrapped: PreTrainedModel,
     input_ids: Tensor,
     attention_mask: Tensor,
-    completion_tokens: int,
+    scored: Tensor,
     states: bool = False,
 ) -> Scores | None:
     """As `separate_log_probs`, with what rows begin with in common read once; `None` if that would cost more.
 
     The model must have no `obstacle`.
     """
-    hidden_size = unwrapped.config.get_text_config().hidden_size
-    packed = pack(input_ids, attention_mask, completion_tokens, hidden_size)
+    packed = pack(input_ids, attention_mask, scored, unwrapped.config.get_text_config().hidden_size)
     if packed is None:
         return None
-    inputs = dict(packed.inputs)
     if unwrapped.config._attn_implementation == "eager":  # adds the mask to the attention scores
-        visible = inputs["attention_mask"]
+        visible = packed.inputs["attention_mask"]
         bias = torch.zeros(visible.shape, dtype=unwrapped.dtype, device=visible.device)
-        inputs["attention_mask"] = bias.masked_fill(~visible, torch.finfo(unwrapped.dtype).min)
-    with hidden_states(unwrapped, states) as kept:
-        output = model(**inputs, fused_lm_head=True)
-    entropy = None if output.entropy is None else packed.unpack(output.entropy)
-    completion_states = kept[0][packed.sequence, packed.column] if kept else None
-    return Scores(packed.unpack(output.log_probs), entropy, completion_states)
+        packed.inputs["attention_mask"] = bias.masked_fill(~visible, torch.finfo(unwrapped.dtype).min)
+    return _scores(model, unwrapped, packed, scored, states)
+
+
+def _scores(model: Any, unwrapped: Any, sequences: Sequences, scored: Tensor, states: bool) -> Scores:
+    """Reads sequences. Only states that predict a label reach the head: TRL's would take all on a CPU."""
+    inner = unwrapped.get_base_model() if hasattr(unwrapped, "get_base_model") else unwrapped
+    labels, kept = sequences.labels, list[Tensor]()
+    predicting = labels != -100
+
+    def gather(module: Any, args: Any, output: Any) -> None:
+        kept.append(output.last_hidden_state[:, -labels.shape[1] :])  # behind virtual tokens
+        output.last_hidden_state = kept[0][predicting.to(kept[0].device)][None]
+
+    def of_rows(values: Tensor) -> Tensor:
+        spread = values.new_zeros(labels.shape).masked_scatter(predicting, values)
+        return spread[sequences.places].masked_fill(~scored, 0)
+
+    handle = inner.base_model.register_forward_hook(gather)
+    try:
+        output = model(**sequences.inputs, shift_labels=labels[predicting][None], fused_lm_head=True)
+    finally:
+        handle.remove()
+    entropy = None if output.entropy is None else of_rows(output.entropy)
+    return Scores(of_rows(output.log_probs), entropy, kept[0][sequences.places] if states else None)
 
 
 def obstacle(model: PreTrainedModel) -> str:
@@ -160,15 +163,15 @@ def _has_positions(model_type: Any) -> bool:
     return "position_ids" in inspect.signature(model_type.forward).parameters
 
 
-def pack(input_ids: Tensor, attention_mask: Tensor, completion_tokens: int, hidden_size: int) -> Packed | None:
+def pack(input_ids: Tensor, attention_mask: Tensor, scored: Tensor, hidden_size: int) -> Sequences | None:
     """Packs rows that begin alike; `None` if that would cost more than separate rows.
 
     Args:
-        input_ids, attention_mask, completion_tokens: as in `separate_log_probs`.
+        input_ids, attention_mask, scored: as in `separate_log_probs`.
         hidden_size: of the model, for the cost of attention relative to that of the other layers.
     """
-    device, predicted = input_ids.device, attention_mask[:, -completion_tokens:].bool()
-    prompts = attention_mask[:, :-completion_tokens].sum(dim=1).tolist()
+    device, wanted = input_ids.device, scored.cpu().numpy()
+    prompts = attention_mask[:, : -scored.shape[1]].sum(dim=1).tolist()
     if not all(prompts):  # padding predicts the first token of such a row
         return None
     rows = unpadded(input_ids, attention_mask)
@@ -180,24 +183,23 @@ def pack(input_ids: Tensor, attention_mask: Tensor, completion_tokens: int, hidd
     shape = (len(trees), max(len(tree.ids) for tree in trees))
     packed_ids, positions, ends = (np.zeros(shape, dtype=np.int64) for _ in range(3))
     labels = np.full(shape, -100)
-    sequence, column = np.zeros((len(rows), 1), dtype=np.int64), np.zeros(predicted.shape, dtype=np.int64)
+    sequence, column = np.zeros((len(rows), 1), dtype=np.int64), np.zeros(wanted.shape, dtype=np.int64)
     for index, (tree, (first, last)) in enumerate(zip(trees, runs, strict=True)):
         own = slice(len(tree.ids))
         packed_ids[index, own], positions[index, own], ends[index, own] = tree.ids, tree.positions, tree.ends
         for row, path in zip(order[first:last], tree.paths, strict=True):
             at = path[prompts[row] - 1 :]
             sequence[row], column[row, : len(at)] = index, at
-            labels[index, at] = rows[row][prompts[row] :]
-    return Packed(
+            kept = wanted[row, : len(at)]
+            labels[index, at[kept]] = rows[row][prompts[row] :][kept]
+    return Sequences(
         inputs={
             "input_ids": torch.from_numpy(packed_ids).to(device),
             "position_ids": torch.from_numpy(positions).to(device),
-            "shift_labels": torch.from_numpy(labels).to(device),
             "attention_mask": _visible(torch.from_numpy(ends).to(device)),
         },
-        sequence=torch.from_numpy(sequence).to(device),
-        column=torch.from_numpy(column).to(device),
-        mask=predicted,
+        labels=torch.from_numpy(labels).to(device),
+        places=(torch.from_numpy(sequence).to(device), torch.from_numpy(column).to(device)),
     )
 
 
@@ -234,18 +236,3 @@ def _visible(ends: Tensor) -> Tensor:
     seen = (places <= places[:, None]) & (places[:, None] < ends[:, None])
     # Padding attends to itself: a softmax over nothing is NaN, also in the gradient.
     return (seen | (places == places[:, None]))[:, None]
-
-
-@contextmanager
-def hidden_states(model: Any, wanted: bool = True) -> Iterator[list[Tensor]]:
-    """A list to which every forward pass within appends its last hidden states, if they are wanted."""
-    if not wanted:
-        yield []
-        return
-    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-    kept: list[Tensor] = []
-    handle = inner.base_model.register_forward_hook(lambda module, args, output: kept.append(output.last_hidden_state))
-    try:
-        yield kept
-    finally:
-        handle.remove()

@@ -205,7 +205,8 @@ class Projection(TrainerCallback):
 
     def _states(self, part: dict[str, Tensor]) -> Tensor:
         """The hidden states before those tokens of a part that are in the loss, of shape (tokens, width)."""
-        scores = self.trainer.scores_of_rows(self.trainer.model, part, states=True)
+        unscored = {**part, "tool_mask": torch.zeros_like(part["tool_mask"])}
+        scores = self.trainer.scores_of_rows(self.trainer.model, unscored, states=True)
         assert scores.states is not None
         return scores.states[part["tool_mask"].bool()]
 
