@@ -51,7 +51,8 @@ class Arm(NamedTuple):
     """One training.
 
     Attributes:
-        world: `"current"` and `"append"` are Sudoku by history; `"relay"` and `"hinted"` are teams of two;
+        world: `"current"` and `"append"` are Sudoku by history, `"one turn"` the same without further calls, in which
+            processes would draw apart; `"relay"` and `"hinted"` are teams of two;
             `"evidence"` is the world of CVT-RL.
         method, options: as for `hf_credit.methods.make`; options that a checkout does not have yet are left out. With
             the name of a trainer in place of a method, the options are settings of its config.
@@ -109,7 +110,7 @@ ARMS: dict[str, Arm] = {
                                                                 "num_replays": 2}),
     "team, adapters by role": Arm("relay", "magrpo", {"group_size": 4}, {"role_adapters": ["reasoner", "actor"]}),
     "team, CCPO": Arm("hinted", "counterfactual_grpo", {"group_size": 4, "min_samples": 1}),
-    "two processes": Arm("append", "rloo", {"group_size": 2},
+    "two processes": Arm("one turn", "rloo", {"group_size": 2},
                          {"per_device_train_batch_size": 4, "ddp_backend": "gloo", "max_steps": 1}, processes=2),
     "VerifiableProcessTrainer": Arm("current", "VerifiableProcessTrainer"),
     "ReplayLOOTrainer": Arm("relay", "ReplayLOOTrainer", {"equal_steps": False}),
@@ -181,8 +182,8 @@ def worlds() -> dict[str, Callable[[], Any]]:
         def outcome(self, state: Any) -> float:
             return sum(place * ord(cell) for place, cell in enumerate(state.world.cells, state.turns)) % 5 / 4
 
-    def sudoku(history: str) -> Any:
-        return Uneven(make("sudoku", size=4, blanks=4), history, instructions=False, max_turns=3)
+    def sudoku(history: str, turns: int = 3) -> Any:
+        return Uneven(make("sudoku", size=4, blanks=4), history, instructions=False, max_turns=turns)
 
     def uneven(team: Any) -> Any:
         team.scorer = lambda task, text: sum(map(ord, text)) % 5 / 4
@@ -191,6 +192,7 @@ def worlds() -> dict[str, Callable[[], Any]]:
     return {
         "current": lambda: sudoku("current"),
         "append": lambda: sudoku("append"),
+        "one turn": lambda: sudoku("append", 1),
         "relay": lambda: uneven(relay()),
         "hinted": lambda: uneven(hinted_relay()),
         "evidence": lambda: EnvironmentInteraction(make("evidence"), "current", instructions=False),
