@@ -135,11 +135,11 @@ def measure(trainer_name: str, options: argparse.Namespace) -> dict[str, Any]:
     common = settings(options.rows_at_once, max_steps=options.steps, max_completion_length=16)
     build = own_trainer if trainer_name == "hf-credit" else trl_trainer
     trainer = build(episodes, model, tokenizer, common)
-    seen = []
+    read = []
 
     def watch(module: Any, args: Any, inputs: dict[str, Any]) -> None:
         if "fused_lm_head" in inputs:  # a pass that trains
-            seen.append((tuple(inputs["input_ids"].shape), int(inputs["attention_mask"].sum())))
+            read.append(inputs["input_ids"].numel())
 
     model.register_forward_pre_hook(watch, with_kwargs=True)
     before = memory("VmRSS")
@@ -148,8 +148,8 @@ def measure(trainer_name: str, options: argparse.Namespace) -> dict[str, Any]:
         "seconds": {label: median(update[label] for update in updates) for label in ("forward", "backward")},
         "step": median(sum(update.values()) for update in updates),
         "peak": memory("VmHWM") - before,
-        "tokens": sum(tokens for _, tokens in seen),
-        "padded": sum(rows * columns for (rows, columns), _ in seen),
+        "tokens": sum(len(last.context_ids + last.action_ids) for *_, last in (one.decisions for one in episodes)),
+        "read": sum(read) // options.steps,
         "parameters": model.num_parameters(),
     }
 
@@ -170,8 +170,8 @@ def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
                 "parameters": f"{measured[0]['parameters'] / 1e6:.1f}M",
                 "rows": options.episodes,
                 "rows at once": options.rows_at_once,
-                "tokens a step": measured[0]["tokens"] // options.steps,
-                "with padding": measured[0]["padded"] // options.steps,
+                "tokens a step": measured[0]["tokens"],
+                "read with padding": measured[0]["read"],
                 "peak, MB": peak / 1e6,
                 "spread, MB": (max(one["peak"] for one in measured) - min(one["peak"] for one in measured)) / 1e6,
                 "to TRL's": peak / reference,
