@@ -680,16 +680,6 @@ MUTANTS = [
         ["tests/trainers/test_truncated_ppo.py::test_invalid_settings_are_refused_in_one_sentence"],
     ),
     Mutant(
-        "checkpoints of T3 from before its rule was a part of the method are of another run",
-        "src/hf_credit/trainers/resumption.py",
-        'method.pop("wrap", None)',
-        'method.get("wrap", None)',
-        [
-            "tests/trainers/test_truncated_ppo.py::"
-            "test_training_is_cut_evaluation_is_not_and_what_is_saved_is_the_whole_task"
-        ],
-    ),
-    Mutant(
         "an update weighs costs by the multipliers that it makes",
         "src/hf_credit/methods/cvt/method.py",
         "multipliers.weights(means)",

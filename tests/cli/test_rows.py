@@ -11,7 +11,7 @@ import pytest
 from datasets import Dataset, IterableDataset
 
 from hf_credit.data import OverlapError, fingerprint, load_problems
-from hf_credit.tasks.problems import without_evaluation
+from hf_credit.tasks.rows import without_evaluation
 from hf_credit.trainers.recipes import read_job
 from hf_credit.trainers.training import build_trainer, load_rows
 from hf_credit.verifiers.math import WORKER

@@ -23,7 +23,6 @@ from hf_credit.evaluation.credited import (
     new_context,
     read_episodes,
     token_credit,
-    write_episodes,
 )
 from hf_credit.rollouts import Decision, Ending, Episode, Interaction, Request
 from hf_credit.rollouts.episode import Verdict
@@ -198,7 +197,7 @@ TOLD = CreditedEpisode(
 
 def test_a_recorded_episode_reads_as_it_was_written(tmp_path: Path) -> None:
     assert CreditedEpisode.from_json(TOLD.to_json()) == TOLD
-    write_episodes(tmp_path / EPISODES_FILE, [TOLD, TOLD])
+    (tmp_path / EPISODES_FILE).write_text(f"{TOLD.to_json()}\n" * 2)
     with (tmp_path / EPISODES_FILE).open("a") as file:
         file.write('{"decisions": [')  # of a run that goes on
     assert read_episodes(tmp_path) == [TOLD, TOLD]

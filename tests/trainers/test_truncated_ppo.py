@@ -110,8 +110,7 @@ def test_training_is_cut_evaluation_is_not_and_what_is_saved_is_the_whole_task(
     assert spec.method == {"name": "grpo", "options": {"group_size": 2, "eps": 1e-6, "truncation": rule}}
     assert len(by_episode(collected.episodes, credit.decisions)) == len(collected.episodes) == 8
     facts = run_facts(trainer)
-    assert "wrap" not in facts["method"]  # as checkpoints have it from before the rule was a part of the method
-    assert facts["wrap"]["rule"]["probability"] == 1.0
+    assert facts["method"]["wrap"]["rule"]["probability"] == 1.0
 
 
 def test_a_run_goes_on_from_the_middle_of_the_critics_warm_up(trained: Callable[..., Any], tmp_path: Path) -> None:

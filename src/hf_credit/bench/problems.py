@@ -18,8 +18,17 @@ Agents = Annotated[int, Range(0, 7)]
 """Dials have ranges, since a problem is enumerated: in the number of agents, exponentially."""
 
 
+class _Alone(Problem):
+    """One agent decides in each of `horizon` steps, which a node counts first."""
+
+    horizon: int
+
+    def speakers(self, node: Any) -> Sequence[str]:
+        return AGENT if node[0] < self.horizon else ()
+
+
 @dataclass(frozen=True)
-class Key(Problem):
+class Key(_Alone):
     """The first of many decisions determines the outcome; each later one has a random reward for any action.
 
     Args:
@@ -33,9 +42,6 @@ class Key(Problem):
     start_right: float = 0.2
 
     isolates = "one early decision determines the outcome, and noise follows"
-
-    def speakers(self, node: Any) -> Sequence[str]:
-        return AGENT if node[0] < self.horizon else ()
 
     def logits(self, view: Any) -> Sequence[float]:
         return [0.0, logit(self.start_right)] if view[0] == 0 else [0.0, 0.0]
@@ -138,7 +144,7 @@ class Branches(Chain):
 
 
 @dataclass(frozen=True)
-class Paid(Problem):
+class Paid(_Alone):
     """Every decision has an immediate random reward; the reward of the first may mislead.
 
     Args:
@@ -153,9 +159,6 @@ class Paid(Problem):
     bait: float = 0.0
 
     isolates = "intermediate rewards"
-
-    def speakers(self, node: Any) -> Sequence[str]:
-        return AGENT if node[0] < self.horizon else ()
 
     def ways(self, node: Any, actions: Sequence[int]) -> Sequence[Way]:
         step, taken = node
@@ -272,11 +275,7 @@ class Relay(Problem):
 
 @dataclass(frozen=True)
 class VotePosition(Position):
-    """A vote without some of its agents.
-
-    Attributes:
-        left: the removed agents.
-    """
+    """A vote without some of its agents, who have `left`."""
 
     left: frozenset[str] = frozenset()
 
@@ -300,11 +299,7 @@ class Vote(Problem):
     isolates = "a team decides simultaneously, and some members give a fixed answer"
 
     @property
-    def removable(self) -> Sequence[str]:
-        return self._everyone
-
-    @property
-    def _everyone(self) -> tuple[str, ...]:
+    def removable(self) -> tuple[str, ...]:
         return tuple(f"agent_{place}" for place in range(self.agents))
 
     def starts(self) -> Sequence[Way]:
@@ -316,7 +311,7 @@ class Vote(Problem):
         ]
 
     def speakers(self, node: Any) -> Sequence[str]:
-        return () if node[2] else self._everyone
+        return () if node[2] else self.removable
 
     def view(self, node: Any, speaker: str) -> View:
         place = int(speaker.rpartition("_")[2])
@@ -392,7 +387,7 @@ class Trap(Problem):
 
 
 @dataclass(frozen=True)
-class Verdict(Problem):
+class Verdict(_Alone):
     """Three quarters of the decisions must be right, and an oracle judges each, with errors.
 
     Args:
@@ -406,9 +401,6 @@ class Verdict(Problem):
     bias: float = 0.0
 
     isolates = "an oracle judges every decision"
-
-    def speakers(self, node: Any) -> Sequence[str]:
-        return AGENT if node[0] < self.horizon else ()
 
     def logits(self, view: Any) -> Sequence[float]:
         return [0.0, logit(0.4)]
@@ -456,14 +448,9 @@ class Hack(Problem):
         return 3
 
     def ways(self, node: Any, actions: Sequence[int]) -> Sequence[Way]:
-        match actions[0]:
-            case 0:
-                return [self._way(node, 1.0, 0, 0)]
-            case 1:
-                return [self._way(node, 1 - self.skill, 0, 0), self._way(node, self.skill, 1, 1)]
-            case _:
-                caught = self._way(node, self.detection, 1, 0, self.price)
-                return [caught, self._way(node, 1 - self.detection, 1, 0)]
+        hacked = [self._way(node, self.detection, 1, 0, self.price), self._way(node, 1 - self.detection, 1, 0)]
+        done = [self._way(node, 1 - self.skill, 0, 0), self._way(node, self.skill, 1, 1)]
+        return ([self._way(node, 1.0, 0, 0)], done, hacked)[actions[0]]
 
     def _way(self, node: Any, probability: float, looks: int, done: int, price: float = 0.0) -> Way:
         step, looked, was = node[0] + 1, node[1] * looks, node[2] * done

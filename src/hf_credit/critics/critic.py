@@ -386,7 +386,7 @@ class Critic(Saved):
     def load_state(self, state: Mapping[str, Any]) -> None:
         self.fits = state["fits"]
         self._set_numbers(state)
-        self._past = [_Sequences.of(one) for one in state.get("past", ())]
+        self._past = [_Sequences.of(one) for one in state["past"]]
         super().load_state(state)
 
     def save(self, folder: str | Path, name: str = "critic") -> None:

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 from datasets import Dataset, load_dataset
 from huggingface_hub import HfApi
 
-from hf_credit.data.identity import fingerprint
-from hf_credit.data.rows import FEATURES, RowError, kind_of, to_problem
+from hf_credit.data.rows import FEATURES, RowError, fingerprint, kind_of, to_problem
 from hf_credit.parquet import read_rows
 from hf_credit.registry import did_you_mean
 from hf_credit.safe_io import parse_json, read_text

@@ -14,17 +14,44 @@ for mathematics), `domain` ("math", "code" or "choice"), `source`, `split`, `sou
 from __future__ import annotations
 
 import ast
+import hashlib
 import re
 import textwrap
+import unicodedata
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from datasets import Features, Value
 from datasets import Sequence as ListOf
 
-from hf_credit.data.identity import uid_sha
 from hf_credit.data.overlap import SIGNATURE
+
+
+def uid_sha(text: str) -> str:
+    r"""Returns the identifier of a problem: hex SHA-256 of its text in form C, newlines as `\n`, right-stripped.
+
+    Paper C3, Appendix F. The paper leaves open the hash (here SHA-256, as for splits) and whether blanks are stripped
+    from each line or from the whole text (here the text).
+
+    Args:
+        text: the raw input field of the dataset.
+    """
+    unified = unicodedata.normalize("NFC", text).replace("\r\n", "\n").replace("\r", "\n").rstrip()
+    return hashlib.sha256(unified.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def fingerprint(identifiers: Iterable[str]) -> str:
+    r"""Returns the fingerprint of a split: SHA-256, in hexadecimal, of its sorted identifiers.
+
+    Paper C3, Appendix F. The paper leaves open how the array becomes bytes: here in ASCII, each identifier followed by
+    `\n`.
+
+    Args:
+        identifiers: the `uid_sha` of every problem in any order, duplicates included.
+    """
+    return hashlib.sha256("".join(f"{uid}\n" for uid in sorted(identifiers)).encode("ascii")).hexdigest()
+
 
 COLUMNS = ("problem", "answer", "tests", "setup", "entry_point", "domain", "source", "split", "source_id", "uid_sha")
 FEATURES = Features({name: ListOf(Value("string")) if name == "tests" else Value("string") for name in COLUMNS})

@@ -17,7 +17,6 @@ from transformers import PreTrainedTokenizerBase
 from hf_credit.boundary import Range, read
 from hf_credit.collectors import RolloutBatch
 from hf_credit.environments.tool_calls import call_in_words
-from hf_credit.files import write
 from hf_credit.methods import DecisionCredit
 from hf_credit.methods.base import one_number
 from hf_credit.rollouts import Decision, Episode, Interaction, Request
@@ -36,7 +35,6 @@ _MAX_DECISIONS, _MAX_ALTERNATIVES, _MAX_TOKENS = 64, 8, 2_000
 _MAX_CONTEXT, _MAX_REPLY, _MAX_ALTERNATIVE, _MAX_STATE = 2_000, 4_000, 500, 20_000  # characters
 _MAX_MESSAGES, _MAX_CALLS = 8, 16
 _WINDOW = 8  # tokens that are decoded together, so that each is written as in the whole text
-
 
 Number = Annotated[int, Range(0)]
 
@@ -397,11 +395,6 @@ def spread(credits: Iterable[float | None]) -> float:
     """Returns the range of the known credits; -1 without any."""
     known = [credit for credit in credits if credit is not None]
     return max(known) - min(known) if known else -1.0
-
-
-def write_episodes(path: Path, episodes: Iterable[CreditedEpisode]) -> None:
-    """Replaces the contents of the file by these episodes."""
-    write(path, "".join(f"{one.to_json()}\n" for one in episodes))
 
 
 def _credited(

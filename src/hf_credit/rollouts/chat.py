@@ -298,11 +298,9 @@ class Chat:
         if not self._shown:
             return self.tokenizer.batch_decode([list(ids) for ids in replies], skip_special_tokens=True)
         hidden = self._special.marks(None) - self._shown
-        shown = [[one for one in ids if one not in hidden] for ids in map(self._without_end, replies)]
+        ended = (ids[:-1] if ids and ids[-1] in self._ends else ids for ids in replies)
+        shown = [[one for one in ids if one not in hidden] for ids in ended]
         return self.tokenizer.batch_decode(shown, skip_special_tokens=False)
-
-    def _without_end(self, ids: tuple[int, ...]) -> tuple[int, ...]:
-        return ids[:-1] if ids and ids[-1] in self._ends else ids
 
     def reply(
         self,

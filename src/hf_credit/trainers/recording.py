@@ -26,7 +26,6 @@ from hf_credit.evaluation.credited import (
     cut,
     new_context,
     read_episodes,
-    write_episodes,
 )
 from hf_credit.evaluation.episode_page import written_out
 from hf_credit.evaluation.runs import CONFIG_FILE, FACTS_FILE, LOG_FILE, read_log, versions, write_config
@@ -159,7 +158,7 @@ class EpisodeRecorder(EpisodeCallback):
 
     def _write(self, episodes: Sequence[CreditedEpisode]) -> None:
         assert self._path is not None
-        write_episodes(self._path, episodes)
+        write(self._path, "".join(f"{one.to_json()}\n" for one in episodes))
 
 
 class CompletionsTable(EpisodeCallback):

@@ -62,13 +62,10 @@ def run_facts(trainer: Any) -> dict[str, Any]:
     adapters = getattr(trainer.model, "peft_config", {}).values()
     dataset = trainer.train_dataset
     method = trainer.method.fingerprint() if hasattr(trainer, "method") else trainer._name
-    # A separate name: older checkpoints of T3, whose method did not include its rule, lack it.
-    wrap = method.pop("wrap", None) if isinstance(method, dict) else None
     facts = {
         **settings,
         "processes": trainer.accelerator.num_processes,
         "method": method,
-        "wrap": wrap,
         "task": fingerprint(trainer.interaction),
         "samplers": {role: _named(sampler) for role, sampler in getattr(trainer, "samplers", {}).items()},
         "model": {**shape, "vocab_size": getattr(config, "vocab_size", None)},

@@ -21,8 +21,7 @@ from hf_credit.policies.saved import load_role_models
 from hf_credit.redaction import redacted_command
 from hf_credit.rollouts import Interaction
 from hf_credit.rollouts.capabilities import Oracled, TaskSource
-from hf_credit.tasks.problems import TaskRows, problem_rows, without_evaluation
-from hf_credit.tasks.rows import load_splits, require_split
+from hf_credit.tasks.rows import TaskRows, load_splits, problem_rows, require_split, without_evaluation
 from hf_credit.tasks.spec import TaskSpec
 from hf_credit.trainers.arguments import require_trackers
 from hf_credit.trainers.callbacks import ReportChecks
