@@ -60,8 +60,9 @@ def submit(
       hf-credit submit --method replay_loo "relay credit" --benchmark them/benchmark
     """
     be_quiet()  # before the imports that print warnings
+    from hf_credit.hub.checkpoints import publish_checkpoint
     from hf_credit.hub.leaderboard.sources import Hub
-    from hf_credit.hub.leaderboard.submission import make_credit_submission, make_submission, propose, publish_run
+    from hf_credit.hub.leaderboard.submission import make_credit_submission, make_submission, propose
 
     *runs, board = targets
     hub = Hub(endpoint=endpoint)
@@ -81,7 +82,7 @@ def submit(
                 if publish_as is None:
                     raise ValueError(f"a folder must be published to be verified, got {run!r}; add --publish-as.")
                 repo = publish_as if len(runs) == 1 else f"{publish_as}-{place}"
-                runs[place] = f"{repo}@{publish_run(hub, Path(run), repo)}"
+                runs[place] = f"{repo}@{publish_checkpoint(run, repo, resumable=False, endpoint=endpoint).commit}"
         with Progress() as progress, progress.playing("episodes"):
             submission = make_submission(
                 hub, benchmark, board, runs, name=name, base=base, seeds=seed or (), command=command, device=device

@@ -18,6 +18,7 @@ from huggingface_hub import CommitOperationAdd, parse_eval_result_entries
 from pyarrow import parquet
 
 from hf_credit.hub import retries
+from hf_credit.hub.checkpoints import publish_checkpoint
 from hf_credit.hub.leaderboard import playing
 from hf_credit.hub.leaderboard.entries import (
     Checkpoint,
@@ -36,7 +37,7 @@ from hf_credit.hub.leaderboard.results import read_results
 from hf_credit.hub.leaderboard.seasons import SEASON_FILE, starts_of
 from hf_credit.hub.leaderboard.service import Verdict, Verifier
 from hf_credit.hub.leaderboard.sources import Hub
-from hf_credit.hub.leaderboard.submission import Submission, make_submission, packed, propose, publish_run
+from hf_credit.hub.leaderboard.submission import Submission, make_submission, packed, propose
 from hf_credit.policies.scripted import walk
 from local_hub.running import Served, serving
 
@@ -94,6 +95,13 @@ class Sent:
     submission: Submission
     numbers: tuple[int, int]
     verdicts: list[Verdict]
+
+
+def publish_run(hub: Hub, folder: Path, repo: str) -> str:
+    """The commit of a policy without the state of its trainer."""
+    done = publish_checkpoint(folder, repo, resumable=False, endpoint=hub.endpoint, token=hub.token)
+    assert done.commit is not None
+    return done.commit
 
 
 def world_on(hub: Served, board: Board, cache: Path) -> World:

@@ -29,7 +29,7 @@ from hf_credit.safe_io import read_json
 from hf_credit.tasks.spec import TaskSpec
 
 _LOGGED = ("config.yaml", "metrics.jsonl")
-"""The settings and the log of a run, which are published beside the files of `WANTED`."""
+"""The settings and the log of a run, which lie beside the files of `WANTED`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,21 +58,6 @@ class Submission:
         """
         message = f"Enter {self.entry.name} on {self.entry.board}"
         return hub.publish(self.files, results, "dataset", pr=True, message=message)
-
-
-def publish_run(hub: Hub, folder: Path, repo: str) -> str:
-    """Publishes the weights, tokenizer, task, settings and log of a run's folder, and returns the commit.
-
-    Raises:
-        ValueError: the folder holds no weights as safetensors.
-    """
-    paths = {path for pattern in (*WANTED, *_LOGGED) for path in folder.glob(pattern) if path.is_file()}
-    files: dict[str, Path | bytes] = {path.relative_to(folder).as_posix(): path for path in sorted(paths)}
-    if not any(name.endswith(".safetensors") for name in files):
-        raise ValueError(f"a run must hold weights as safetensors, got none in {str(folder)!r}; save the model there.")
-    commit = hub.publish(files, repo, "model", message="Add a checkpoint").commit
-    assert commit is not None
-    return commit
 
 
 def make_submission(
