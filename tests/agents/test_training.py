@@ -66,7 +66,10 @@ def test_a_program_is_trained(policy: Path, tmp_path: Path, name: str, options: 
             1,
             r"must repeat itself for a method that replays, got task 1, run again, call 1: message 1 \(user\)",
         ),
-        (0, r"got none for . of ., .* such as DivergedRunError: .* got another call \(message 1 \(user\), content: "),
+        (
+            0,
+            r"got 4 of 4 with errors, the first with DivergedRunError: .* got another call \(message 1 \(user\), content",
+        ),
     ],
 )
 def test_a_training_with_replays_of_a_program_that_does_not_repeat_itself_says_where(

@@ -131,8 +131,8 @@ SOUND = Episode(decisions=(), outcome=0.0, ending=Ending.FINISHED)
     ],
 )
 def test_processes_fail_together(here, there, fails):
-    counts = {True: (1, 1, FAILED.error), False: (1, 0, None)}
-    other = [(0, 0, None)] if not there else [counts[there[0] is FAILED]]
+    counts = {True: (1, 1, FAILED.error, False), False: (1, 0, None, False)}
+    other = [(0, 0, None, False)] if not there else [counts[there[0] is FAILED]]
     if not fails:
         refuse_total_failure(here, lambda items: [*items, *other])
         return
@@ -162,6 +162,15 @@ def test_episodes_of_tasks_are_no_replays_but_those_for_comparison_are():
         "replays/failed": [0.0],
         "replays/unknown": [0.0],
     }
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_where_every_episode_diverged_the_error_is_one_of_the_task(here):
+    """On every process the same."""
+    local = [ended(0, DivergedError("moved"))] if here else []
+    other = [(2, 2, "DivergedError: moved", True)]
+    with pytest.raises(UnknownValuesError, match=r"the first with .*moved; make the task repeat itself\."):
+        refuse_total_failure(local, lambda items: [*items, *other])
 
 
 def ended(start, error=None):

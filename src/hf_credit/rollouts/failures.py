@@ -26,8 +26,8 @@ class EveryEpisodeFailedError(RuntimeError):
     """Every episode of a batch ended in an error. The first of these is the cause."""
 
 
-class UnknownValuesError(ValueError):
-    """Most states that a method replays have no value, since every replay from them failed."""
+class UnknownValuesError(EveryEpisodeFailedError, ValueError):
+    """Most states that a method replays have no value, since a replay of them diverged or all failed."""
 
 
 class FailureLog:
@@ -173,16 +173,23 @@ def refuse_total_failure(
     Raises:
         EveryEpisodeFailedError: every episode of all processes ended in an error; the cause is the first one of this
             process.
+        UnknownValuesError: the same, and the first one diverged.
     """
     failed = [episode for episode in episodes if episode.ending == Ending.ERROR]
-    gathered = gather([(len(episodes), len(failed), failed[0].error if failed else None)])
-    played = sum(count for count, _, _ in gathered)
-    if not played or sum(count for _, count, _ in gathered) < played:
+    diverged = bool(failed) and isinstance(failed[0].exception, DivergedError)
+    gathered = gather([(len(episodes), len(failed), failed[0].error if failed else None, diverged)])
+    played = sum(count for count, *_ in gathered)
+    if not played or sum(count for _, count, *_ in gathered) < played:
         return
-    first = next(error for _, _, error in gathered if error is not None)
-    raise EveryEpisodeFailedError(
+    first, diverged = next((error, other) for *_, error, other in gathered if error is not None)
+    kind, remedy = (
+        (UnknownValuesError, "make the task repeat itself")
+        if diverged
+        else (EveryEpisodeFailedError, "fix the code in the traceback")
+    )
+    raise kind(
         f"some episode {what} must end without an error, got {played} of {played} with errors, the first with "
-        f"{str(first).rstrip('.')}; fix the code in the traceback."
+        f"{str(first).rstrip('.')}; {remedy}."
     ) from (failed[0].exception if failed else None)
 
 
