@@ -48,6 +48,7 @@ class Backbone:
         model: maps token ids to hidden states.
         width: the size of a hidden state.
         trained: the trained parameters, by name.
+        attention: the implementation that reads padded rows; the model's if `None`.
     """
 
     def __init__(self, root: PreTrainedModel | PeftModel, adapter: str | None = None) -> None:
@@ -56,6 +57,7 @@ class Backbone:
         self.width: int = bare.config.get_text_config().hidden_size
         self._root: Any = root if isinstance(root, PeftModel) else self.model
         self._adapter = adapter
+        self.attention: str | None = None
         self.trained: dict[str, nn.Parameter] = {
             name: parameter
             for name, parameter in self._root.named_parameters()
@@ -73,15 +75,25 @@ class Backbone:
     def reading(self, training: bool) -> Iterator[None]:
         """Activates the critic's adapter and, with `training`, the gradients of only its parameters.
 
-        On exit, including after an error, it restores the mode of each module, the `requires_grad` of each parameter
-        and the active adapter.
+        On exit, including after an error, it restores the mode of each module, the `requires_grad` of each parameter,
+        the implementation of attention and the active adapter.
         """
         own = set(map(id, self.trained.values()))
-        with _unchanged(self._root), self._own_adapter():
+        with _unchanged(self._root), self._own_attention(), self._own_adapter():
             self._root.train(training)
             for parameter in self._root.parameters():
                 parameter.requires_grad_(training and id(parameter) in own)
             yield
+
+    @contextmanager
+    def _own_attention(self) -> Iterator[None]:
+        config = self.model.config
+        before = config._attn_implementation
+        config._attn_implementation = self.attention or before
+        try:
+            yield
+        finally:
+            config._attn_implementation = before
 
     @contextmanager
     def _own_adapter(self) -> Iterator[None]:

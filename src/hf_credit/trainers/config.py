@@ -79,7 +79,8 @@ def documented_field(default: Any, text: str, bounds: str = "") -> Any:
 @dataclass
 @documented
 class RunSettings:
-    """Settings of all trainers, whether the trainer generates itself or a server does.
+    """Settings of all trainers, whether the trainer generates itself or a server does. Beside these, `critic_*` are
+    fields of [`CriticConfig`].
 
     Args:
         max_concurrent_episodes: maximum number of episodes that one process plays at once, hence the batch size of a
@@ -105,6 +106,9 @@ class RunSettings:
             order. That is role (u // switch_every) mod K in update u, counted from 0. The others keep their weights
             and their optimizer's moments to the bit, while all of them play.
         switch_every: consecutive updates in which one role learns, a multiple of those that one generation serves.
+        critic_model: backbone of the critic, a model id. `None` puts an adapter of its own beside the policy's
+            adapter or, if the whole policy is trained, takes the model that the policy started from.
+        critic_first_updates: updates at the start in which the critics learn and the policy does not.
     """
 
     of_a_rule: ClassVar[dict[str, Any]] = {"truncation_options": {}, "cut": "hard", "train_stalled": True}
@@ -123,6 +127,16 @@ class RunSettings:
     role_adapters: list[str] | None = None
     role_schedule: str = "synchronous"
     switch_every: int = 10
+    critic_model: str | None = None
+    critic_learning_rate: float = 1e-5
+    critic_warmup_steps: int = 0
+    critic_clip: float | None = 0.2
+    critic_passes: int = 1
+    critic_mini_batch_rows: int | None = None
+    critic_past_updates: int = 0
+    critic_held_out: float = 0.0
+    critic_whiten: bool = False
+    critic_first_updates: int = 0
 
     def refuse_impossible(self) -> None:
         """Refuses numbers out of range, and what no spec beside the policy can hold."""
@@ -131,6 +145,7 @@ class RunSettings:
             if value is not None or name not in _OR_NONE:
                 whole_number(name, value, _LEAST[name])
         self.sampling()
+        self.critic_config()
         self.parts()
 
     def parts(self) -> dict[str, Any]:
@@ -174,6 +189,26 @@ class RunSettings:
             top_k=args.top_k,
         )
 
+    def critic_config(self) -> CriticConfig:
+        """The settings of the method's critics."""
+        args: Any = self  # with the fields of TRL's config that it is mixed into
+        own = [one.name for one in dataclasses.fields(CriticConfig) if hasattr(self, f"critic_{one.name}")]
+        return CriticConfig(
+            **{name: getattr(self, f"critic_{name}") for name in own},
+            betas=(args.adam_beta1, args.adam_beta2),
+            weight_decay=args.weight_decay,
+            max_grad_norm=args.max_grad_norm or None,
+            micro_batch_rows=self.micro_batch_rows,
+            gradient_checkpointing=args.gradient_checkpointing,
+            seed=args.seed,
+        )
+
+    @property
+    def micro_batch_rows(self) -> int:
+        """Maximum sequences that a critic reads in one pass."""
+        args: Any = self
+        return int(args.per_device_train_batch_size)
+
     def __getstate__(self) -> dict[str, Any]:
         # transformers pickles the settings beside every model it saves or pushes, where others read them.
         public = redacted(self.__dict__)
@@ -201,8 +236,8 @@ class RunSettings:
 class CreditConfig(RunSettings, GRPOConfig):
     """Settings of `CreditTrainer` and of the presets: those of [`trl.GRPOConfig`], of `RunSettings`, and these.
 
-    Settings of TRL by which the loss would depend on how rows are laid out are refused. Beside these, `critic_*` are
-    fields of [`CriticConfig`], and `trust_region_*` of [`TrustRegion`].
+    Settings of TRL by which the loss would depend on how rows are laid out are refused. Beside these, `trust_region_*`
+    are fields of [`TrustRegion`].
 
     Args:
         instances_per_update: task rows of one update over all processes. Sets `gradient_accumulation_steps` from
@@ -222,9 +257,6 @@ class CreditConfig(RunSettings, GRPOConfig):
         importance_sampling_level: as in TRL; `None` is what the method needs, or else `"token"`. With `"sequence"` the
             ratio is that of all replies of an episode, so an episode must be one row: one role, whose contexts grow by
             appending.
-        critic_model: backbone of the critic, a model id. `None` puts an adapter of its own beside the policy's
-            adapter or, if the whole policy is trained, takes the model that the policy started from.
-        critic_first_updates: updates at the start in which the critics learn and the policy does not.
         router_aux_loss_coef: 0, the only value: the loss that balances a mixture of experts is a product of means over
             one forward pass. TRL's default is the model's own.
         trust_region: KL radius of a token's projection, in nats; `None` projects nothing. The loss takes the
@@ -246,16 +278,6 @@ class CreditConfig(RunSettings, GRPOConfig):
     rows_per_forward: int | None = None
     aggregation: str = "token"
     importance_sampling_level: str | None = None  # type: ignore[assignment]
-    critic_model: str | None = None
-    critic_learning_rate: float = 1e-5
-    critic_warmup_steps: int = 0
-    critic_clip: float | None = 0.2
-    critic_passes: int = 1
-    critic_mini_batch_rows: int | None = None
-    critic_past_updates: int = 0
-    critic_held_out: float = 0.0
-    critic_whiten: bool = False
-    critic_first_updates: int = 0
     router_aux_loss_coef: float | None = 0.0
     trust_region: float | None = None
     trust_region_tool: float | None = None
@@ -283,21 +305,7 @@ class CreditConfig(RunSettings, GRPOConfig):
         super().__post_init__()
         self.num_generations = played
         self._refuse_what_depends_on_layout()
-        self.critic_config()  # refuses settings out of range, as does the next
-        self.region()
-
-    def critic_config(self) -> CriticConfig:
-        """The settings of the method's critics."""
-        own = [one.name for one in dataclasses.fields(CriticConfig) if hasattr(self, f"critic_{one.name}")]
-        return CriticConfig(
-            **{name: getattr(self, f"critic_{name}") for name in own},
-            betas=(self.adam_beta1, self.adam_beta2),
-            weight_decay=self.weight_decay,
-            max_grad_norm=self.max_grad_norm,
-            micro_batch_rows=self.micro_batch_rows,
-            gradient_checkpointing=self.gradient_checkpointing,
-            seed=self.seed,
-        )
+        self.region()  # refuses settings out of range
 
     def region(self) -> TrustRegion | None:
         """The trust region of an update; `None` for no limit."""

@@ -6,21 +6,17 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from accelerate.utils import DistributedType
 from datasets import Dataset, IterableDataset
-from peft import LoraConfig, PeftModel
+from peft import LoraConfig
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from hf_credit import methods
 from hf_credit.collectors import RolloutBatch
-from hf_credit.critics.belief_head import BeliefHead
-from hf_credit.critics.critic import Critic
-from hf_credit.critics.inputs import CriticSpec
-from hf_credit.critics.saved import make_critic
 from hf_credit.files import replaced
 from hf_credit.methods import DecisionCredit, Method
 from hf_credit.methods.base import credit_in_loss, trained
@@ -31,15 +27,16 @@ from hf_credit.rollouts.batches import pad_rows, padding_row
 from hf_credit.tasks import TaskSpec
 from hf_credit.trainers import arguments
 from hf_credit.trainers.base import EpisodeTrainer
-from hf_credit.trainers.callbacks import CheckpointCallback, CreditCallback, WarnOfIdleCritics
+from hf_credit.trainers.callbacks import CheckpointCallback, CreditCallback
 from hf_credit.trainers.config import CreditConfig
+from hf_credit.trainers.critics import CriticTrainer
 from hf_credit.trainers.method_context import TrainerContext
-from hf_credit.trainers.saving import save_task, task_spec
+from hf_credit.trainers.saving import task_spec
 
 FROZEN_FILE = "frozen_policy.safetensors"
 
 
-class CreditTrainer(EpisodeTrainer):
+class CreditTrainer(CriticTrainer, EpisodeTrainer):
     """Trains language agents with a method of credit assignment.
 
     In each update the method's collector plays episodes of the Interaction, its estimator credits their decisions, the
@@ -102,11 +99,7 @@ class CreditTrainer(EpisodeTrainer):
         self.evaluation_context = self.context
         if self.evaluation_interaction is not interaction:
             self.evaluation_context = TrainerContext(self, self.engine.of(self.evaluation_interaction))
-        self.critics: dict[str, Critic | BeliefHead] = {
-            name: self._make_critic(name, critic) for name in self.method.critics
-        }
-        if self.critics:
-            self.add_callback(WarnOfIdleCritics())
+        self.make_critics(critic)
         self.frozen: FrozenCopy | None = None
         if self.method.refresh_frozen_every is not None:
             if self.accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED):
@@ -146,10 +139,7 @@ class CreditTrainer(EpisodeTrainer):
             if isinstance(callback, CreditCallback):
                 callback.on_credit(self, collected, credit)
         self.memory = credit.memory
-        for batch in credit.critic_targets:
-            metrics = self.critics[batch.critic].learn(batch.inputs, batch.targets, batch.values)
-            for name, value in metrics.items():
-                self.log_metric(f"{batch.critic}/{name}", value)
+        self.train_critics(credit.critic_targets)
         if self.critics and self.updates_collected <= self.args.critic_first_updates:
             self.log_metric("critics/alone", 1.0)
             return {}
@@ -192,25 +182,6 @@ class CreditTrainer(EpisodeTrainer):
         values = self.logprobs_of_rows(self.model, batch).tolist()
         return [tuple(row[: len(one.action_ids)]) for row, one in zip(values, decisions, strict=False)]
 
-    def _make_critic(self, name: str, backbone: str | PreTrainedModel | LoraConfig | None) -> Critic | BeliefHead:
-        room = self.max_context_tokens()
-        policy = self.accelerator.unwrap_model(self.model)
-        if backbone is None:
-            backbone = self.args.critic_model
-        if backbone is None and isinstance(policy, PeftModel):
-            backbone = cast(LoraConfig, policy.peft_config[policy.active_adapter])
-        return make_critic(
-            self.method.critic_specs.get(name, CriticSpec()),
-            name,
-            policy.config._name_or_path if backbone is None else backbone,
-            policy,
-            self.chat.tokenizer,
-            self.args.critic_config(),
-            None if room is None else room + self.args.max_completion_length,
-            self.accelerator,
-            self.args.model_init_kwargs,
-        )
-
     # Checkpoints --------------------------------------------------------------------------------------------------
 
     def checkpoint_state(self) -> dict[str, Any]:
@@ -218,41 +189,21 @@ class CreditTrainer(EpisodeTrainer):
             **super().checkpoint_state(),
             "updates_collected": self.updates_collected,
             "memory": to_plain(self.memory),
-            "critics": {name: critic.state() for name, critic in self.critics.items()},
         }
-
-    def load_checkpoint_state(self, state: dict[str, Any]) -> None:
-        super().load_checkpoint_state(state)
-        for name, critic in self.critics.items():
-            critic.load_state(state["critics"][name])
 
     def load_shared_state(self, state: dict[str, Any]) -> None:
         super().load_shared_state(state)
         self.updates_collected = state["updates_collected"]
         self.memory = from_plain(state["memory"], self.method.memory)
 
-    def load_from_other_processes(self, folder: Path) -> None:
-        super().load_from_other_processes(folder)
-        for name, critic in self.critics.items():
-            critic.load(folder, name)
-
     def _restore(self, folder: Path) -> None:
         super()._restore(folder)
         if self.frozen is not None:
             self.frozen.load_state(load_file(folder / FROZEN_FILE, device=str(self.accelerator.device)))
 
-    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        folder = output_dir or self.args.output_dir
-        if self.args.should_save:  # before TRL saves, which may push the folder
-            save_task(Path(folder), self.evaluation_context.interaction, self.method, self.args)
-        super().save_model(output_dir, _internal_call)
-        if self.is_world_process_zero():
-            for name, critic in self.critics.items():
-                critic.save(folder, name)
-
     def task_spec(self) -> TaskSpec:
         """The task and the method, as `hf_credit.trainers.saving.task_spec` describes them."""
-        return task_spec(self.evaluation_context.interaction, self.method, self.args)
+        return task_spec(self.evaluation_interaction, self.method, self.args)
 
 
 class _SaveFrozen(CheckpointCallback):

@@ -104,6 +104,10 @@ class ResumableTrainer(Trainer):
         self._passes = 0  # over the tasks, before the resumed one
         self.add_callback(IntervalsOfThisRun())
 
+    def log_metric(self, name: str, value: float) -> None:
+        """Records a metric of this update."""
+        raise NotImplementedError
+
     def checkpoint_state(self) -> dict[str, Any]:
         """What this process needs to resume in addition to what transformers saves: tensors and plain values."""
         return {}

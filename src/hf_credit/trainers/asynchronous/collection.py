@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +13,7 @@ from hf_credit.methods import Credit, DecisionCredit
 from hf_credit.methods.memory import to_plain
 from hf_credit.rollouts import Decision, Engine, Ledger, Row
 from hf_credit.rollouts.engine import released
-from hf_credit.rollouts.method_context import Policy
+from hf_credit.rollouts.method_context import CriticInput, Policy
 from hf_credit.trainers.asynchronous.requests import Known, Place
 from hf_credit.trainers.method_context import KeepingContext
 
@@ -39,17 +40,18 @@ class Collection:
     Attributes:
         number: counted from 0 in the order of tasks; the same after a restart.
         version: of the policy, the oldest that any of its replies came from.
+        ledger: what it cost.
         rows: with the sampler's log-probabilities. There may be none, where nothing got credit.
         metrics: of this collection, logged when it is trained on.
-        ledger: what it cost.
-        credited: its rollouts and their credit, for callbacks; `None` if it was credited before a restart.
+        credited: its rollouts and their credit, for callbacks and critics; `None` if it was credited before a
+            restart, or is not yet.
     """
 
     number: int
     version: int
-    rows: tuple[Row, ...]
-    metrics: Mapping[str, float]
     ledger: Ledger
+    rows: tuple[Row, ...] = ()
+    metrics: Mapping[str, float] = field(default_factory=dict)
     credited: CreditedRollouts | None = field(default=None, compare=False, repr=False)
 
     def state(self) -> dict[str, Any]:
@@ -64,10 +66,19 @@ class Collection:
         return cls(**{**state, "rows": rows, "ledger": Ledger(**state["ledger"])})
 
 
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """Inputs of a critic, which is in the trainer's process, and the future of its predictions if a collector asks."""
+
+    critic: str
+    inputs: Sequence[CriticInput]
+    predictions: Future[list[tuple[float, ...]]] | None = None
+
+
 class CollectionContext(KeepingContext):
     """The `MethodContext` of one collection, whose update is one more than its number, as in synchronous training.
 
-    It has the settings, the sampler and the lock of the worker.
+    It has the settings, the sampler and the lock of the worker, and the critics once the collection is credited.
     """
 
     sampler: Any
@@ -75,6 +86,16 @@ class CollectionContext(KeepingContext):
     def __init__(self, worker: Any, engine: Engine[Any], number: int) -> None:
         super().__init__(engine, seed=worker.seed, end_tokens=worker.end_tokens)
         self.worker, self.sampler, self.update = worker, engine.generate, number + 1
+
+    def values(self, inputs: Sequence[CriticInput], critic: str = "critic") -> list[tuple[float, ...]]:
+        """The present predictions of a critic. While the collection is played, the trainer gives them when it draws
+        the next collection."""
+        with released(self.worker.engine.lock):
+            if self.critics or not inputs:
+                return super().values(inputs, critic)
+            found = self.worker.asked(critic, inputs)
+            self.sampler.seen()
+            return found
 
     def logprobs(self, decisions: Sequence[Decision], policy: Policy = "current") -> list[tuple[float, ...]]:
         """The log-probabilities that the sampler reported; for replies that were not sampled, those of the server.

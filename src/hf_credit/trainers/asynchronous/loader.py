@@ -5,16 +5,21 @@ from __future__ import annotations
 import logging
 import queue
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from transformers import TrainerCallback
 
+from hf_credit.methods import CriticTargets
 from hf_credit.rollouts import Ledger
+from hf_credit.rollouts.method_context import CriticInput
 from hf_credit.rollouts.pulse import PULSE
-from hf_credit.trainers.asynchronous.collection import Collection, CreditedRollouts
+from hf_credit.trainers.asynchronous.collection import Collection, CreditedRollouts, Question
 from hf_credit.trainers.asynchronous.packing import Sample, TooManyPassesError, Update, pack, plan
 from hf_credit.trainers.callbacks import likely_cause
 
@@ -29,10 +34,13 @@ Passes = list[dict[str, Tensor]]
 class Supply(Protocol):
     """The source of collections, which learns what became of each."""
 
-    collections: queue.Queue[Collection | Exception]
+    collections: queue.Queue[Collection | Question | Exception]
 
     def check_health(self, stale_after_s: float) -> None:
         """Raises an error if no further collection can be expected."""
+
+    def credited(self, number: int, critics: Mapping[str, Any], learning: bool) -> Collection:
+        """Called with a collection that is drawn, by a method with critics, for its credit."""
 
     def dropped(self, number: int) -> None:
         """Called for a collection that is too old; its tasks are to be played again."""
@@ -76,6 +84,7 @@ class Updates(TrainerCallback):
         self.number: int | None = None
         self.ledger = Ledger()
         self.wait_s = 0.0
+        self._targets: list[CriticTargets] = []  # that critics learn next, of the main process
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.supply is None:
@@ -92,32 +101,90 @@ class Updates(TrainerCallback):
 
     def _handed_out(self) -> Passes:
         """The passes of this process; an error of the main process is raised on every process."""
-        answers: list[tuple[Passes, bool, str]] | None = None
+        answers: list[Any] | None = None
         failure: Exception | None = None
         credited: CreditedRollouts | None = None
         if self.supply is not None:
             try:
                 collection, update = self._drawn()
                 credited = collection.credited
-                answers = [(own, credited is not None, "") for own in self._laid_out(collection, update)]
+                targets, self._targets = self._targets, []
+                answers = [
+                    (own, credited is not None, "", [self._share_of(process, one) for one in targets])
+                    for process, own in enumerate(self._laid_out(collection, update))
+                ]
             except Exception as error:  # the other processes wait for an answer, whatever went wrong
-                failure, answers = error, [([], False, f"{type(error).__name__}: {error}")] * self.processes
-        if self.processes == 1:
-            assert answers is not None
-            own = answers[0]
-        else:
-            received: list[Any] = [None]
-            torch.distributed.scatter_object_list(received, answers, src=0)
-            own = received[0]
+                failure, answers = error, [([], False, f"{type(error).__name__}: {error}", [])] * self.processes
+        while isinstance(own := self._scattered(answers), Question):  # while the main process credits
+            self._predicted(own)
         if failure is not None:
             raise failure
         PULSE.phase = "learning"
-        passes, shown, refusal = own
+        passes, shown, refusal, targets = own
         if refusal:
             raise RuntimeError(f"the main process stopped with {refusal}")
         if shown:
             self.trainer.before_update(credited or CreditedRollouts())
+        self.trainer.train_critics(targets)
         return passes
+
+    def _scattered(self, answers: list[Any] | None) -> Any:
+        """What the main process has for this one."""
+        if self.processes == 1:
+            assert answers is not None
+            return answers[0]
+        received: list[Any] = [None]
+        torch.distributed.scatter_object_list(received, answers, src=0)
+        return received[0]
+
+    # Critics --------------------------------------------------------------------------------------------------------
+
+    def _credited(self, collection: Collection, learning: bool) -> Collection:
+        """The collection with the credit that critics give it now, and what they learn from it."""
+        assert self.supply is not None
+        PULSE.phase = "crediting"
+        critics = {name: partial(self._values, name) for name in self.trainer.critics}
+        with self.trainer.alone():
+            collection = self.supply.credited(collection.number, critics, learning)
+        assert collection.credited is not None
+        self._targets += collection.credited.credit.critic_targets
+        if not learning:
+            self._log({"critics/alone": 1.0})
+        return collection
+
+    def _values(self, critic: str, inputs: Sequence[CriticInput]) -> list[tuple[float, ...]]:
+        """A critic's predictions, of which each process computes a share while it waits for its passes."""
+        asked = [Question(critic=critic, inputs=inputs[own]) for own in self._slices(len(inputs))]
+        found = self._predicted(self._scattered(asked))
+        if failed := [one for one in found if isinstance(one, Exception)]:
+            raise failed[0]
+        return [values for of_process in found for values in of_process]
+
+    def _predicted(self, question: Question) -> list[Any]:
+        """What each process predicts for its share of a question, or the error that it met."""
+        try:
+            own: Any = self.trainer.critics[question.critic](question.inputs)
+        except Exception as error:  # the other processes wait for an answer, whatever went wrong
+            own = error
+        return list(self.trainer.ranks.gather([own]))
+
+    def _answer(self, question: Question) -> None:
+        """Answers what a collector asks while it plays."""
+        assert question.predictions is not None
+        try:
+            question.predictions.set_result(self._values(question.critic, question.inputs))
+        except Exception as error:
+            question.predictions.set_exception(error)
+
+    def _share_of(self, process: int, targets: CriticTargets) -> CriticTargets:
+        """What critics learn in one process."""
+        own = self._slices(len(targets.inputs))[process]
+        return replace(targets, inputs=targets.inputs[own], targets=targets.targets[own], values=targets.values[own])
+
+    def _slices(self, count: int) -> list[slice]:
+        """The part of each process in so many items."""
+        ends = [count * process // self.processes for process in range(self.processes + 1)]
+        return [slice(*pair) for pair in pairwise(ends)]
 
     def _drawn(self) -> tuple[Collection, Update]:
         """The next collection that is not too old, has credit, and fits.
@@ -129,9 +196,14 @@ class Updates(TrainerCallback):
         refusal = ""
         for _ in range(_PATIENCE):
             collection = self._fresh()
+            alone = bool(self.trainer.critics) and self.trainer.state.global_step < self.args.critic_first_updates
+            if self.trainer.critics:
+                collection = self._credited(collection, not alone)
             learning: tuple[str, ...] = () if self.trainer.adapters is None else self.trainer.adapters.learning()
             rows = [row for row in collection.rows if not self.roles or row.role in learning]
             samples = [one for one in map(Sample.of, rows) if one is not None]
+            if alone and samples:  # a step without a gradient, as in the synchronous trainer
+                samples = [min(samples, key=lambda one: one.targets[0]).silenced()]
             fitting = [one for one in samples if one.read <= self.token_budget]
             if left_out := len(samples) - len(fitting):
                 longest = max(one.read for one in samples)
@@ -176,6 +248,9 @@ class Updates(TrainerCallback):
                 continue
             if isinstance(collection, Exception):
                 raise collection
+            if isinstance(collection, Question):
+                self._answer(collection)
+                continue
             self.ledger += collection.ledger
             staleness = self.version - collection.version
             if staleness <= self.args.max_staleness:

@@ -1,18 +1,17 @@
-"""`AsyncCreditTrainer`: learns while a server generates, with any method that needs no model but the policy."""
+"""`AsyncCreditTrainer`: learns while a server generates, with any method that needs no frozen copy of the policy."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate.utils import broadcast_object_list
 from datasets import Dataset, IterableDataset
-from peft import PeftConfig
-from transformers import PreTrainedTokenizerBase, TrainerCallback
+from peft import LoraConfig, PeftConfig
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 
 from hf_credit import methods
 from hf_credit.collectors import RolloutBatch
@@ -33,23 +32,26 @@ from hf_credit.trainers.callbacks import (
     WarnWithoutSignal,
     show_headlines,
 )
+from hf_credit.trainers.critics import CriticTrainer
 from hf_credit.trainers.metrics import summarise, update_metrics
 from hf_credit.trainers.ranks import Ranks
 from hf_credit.trainers.recording import CompletionsTable, EpisodeRecorder
 from hf_credit.trainers.role_adapters import prepare_roles
-from hf_credit.trainers.saving import save_task
 
 _PROBE = 'Which decision deserves the credit? 3.14159, 2.71828: the answer is on page 42, line 7, "in the end".'
 _POLL_SECONDS = 2.0
 
 
-class AsyncCreditTrainer(UpdateTrainer):
+class AsyncCreditTrainer(CriticTrainer, UpdateTrainer):
     """Trains language agents with a method of credit assignment, while a vLLM server plays the next episodes.
 
     A worker on the main process plays several collections in parallel, with replies of the server, and credits them.
     Each collection becomes one update of the policy: TRL's clipped surrogate over its tokens, each with its own
     advantage, in forward passes that read a shared beginning of rows once. After each update the server gets the new
     weights, in the middle of its replies. The gradient of an update is that of `CreditTrainer` on the same episodes.
+
+    Critics are in the processes that train. They predict when an update draws a collection, which only then gets its
+    credit, and learn from it in the same update. So their values are never older than the policy that learns.
 
     Args:
         model: a model id or a folder.
@@ -60,6 +62,7 @@ class AsyncCreditTrainer(UpdateTrainer):
         eval_dataset: task rows of the evaluation, or several datasets by name. With `None` the Interaction's own
             held-out tasks, if `eval_strategy` asks for an evaluation.
         processing_class: the tokenizer; the model's own if `None`.
+        critic: backbone of the method's critics, as for `CreditTrainer`.
         callbacks, optimizers: as in TRL. `CreditCallback` and `EpisodeCallback` get episodes and credit.
         peft_config: as in TRL. A server that serves adapters gets the adapter alone. With `role_adapters` it is the
             `LoraConfig` of each role.
@@ -71,7 +74,7 @@ class AsyncCreditTrainer(UpdateTrainer):
             `WeightTransferProtocol`.
 
     Raises:
-        ValueError: the method needs a model beside the policy or does not fit the Interaction, there are too few task
+        ValueError: the method needs a second policy or does not fit the Interaction, there are too few task
             rows, or a setting is invalid.
         TypeError, DryRunError: an argument has another type; a task row, played without the policy, raised an error.
     """
@@ -87,6 +90,7 @@ class AsyncCreditTrainer(UpdateTrainer):
         train_dataset: Dataset | IterableDataset | None = None,
         *,
         method: Method | str,
+        critic: str | PreTrainedModel | LoraConfig | None = None,
         eval_dataset: Dataset | None = None,
         processing_class: PreTrainedTokenizerBase | None = None,
         callbacks: Sequence[TrainerCallback] = (),
@@ -196,6 +200,11 @@ class AsyncCreditTrainer(UpdateTrainer):
                 self.server.adapter = self.name_adapter(f"policy-{secrets.token_hex(4)}")
                 self.server.restore = self._restore_adapters
         show_headlines(self)
+        self.make_critics(critic)
+        own = set(self.model.modules())
+        for one in self.critics.values():
+            if one.backbone.model in own:  # whose attention reads packed rows
+                one.backbone.attention = "sdpa"
 
     # An update ----------------------------------------------------------------------------------------------------
 
@@ -211,7 +220,7 @@ class AsyncCreditTrainer(UpdateTrainer):
 
     def before_update(self, credited: CreditedRollouts) -> None:
         self.model.train()  # as a step does; before the first one it is in the mode that it was loaded in
-        with self._alone():
+        with self.alone():
             for callback in self.callback_handler.callbacks:
                 if isinstance(callback, CreditCallback):
                     callback.on_credit(self, credited.collected, credited.credit)
@@ -223,8 +232,8 @@ class AsyncCreditTrainer(UpdateTrainer):
                 callback.on_episodes(self, collected, advantages)
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Context in which the worker runs no code of the task or the method, which a callback may run instead."""
+    def alone(self) -> Iterator[None]:
+        """Context in which the worker runs no code of the task or the method, which the caller may run instead."""
         lock = None if self.engine is None else self.engine.lock
         while lock is not None and not lock.acquire(timeout=_POLL_SECONDS):
             self.rollout_worker.check_health(self.args.heartbeat_stale_after_s)
@@ -300,7 +309,7 @@ class AsyncCreditTrainer(UpdateTrainer):
             raise failure
         training = self.model.training
         self.model.eval()
-        with self._alone():
+        with self.alone():
             for played in batches:
                 self._pass_on(played, [[None] * len(one.decisions) for one in played.episodes])
         self.log(dict(metrics))
@@ -312,8 +321,9 @@ class AsyncCreditTrainer(UpdateTrainer):
 
     def checkpoint_state(self) -> dict[str, Any]:
         if self.updates.supply is None:
-            return {}
+            return super().checkpoint_state()
         return {
+            **super().checkpoint_state(),
             "version": self.model_version,
             "ledger": self.ledger.to_dict(),
             "worker": self.updates.supply.state(),
@@ -325,8 +335,3 @@ class AsyncCreditTrainer(UpdateTrainer):
         self.model_version = state["version"] - 1  # which the first transfer counts up
         self.updates.ledger = Ledger(**state["ledger"])
         self.updates.supply.load_state(state["worker"])
-
-    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        if self.args.should_save:
-            save_task(Path(output_dir or self.args.output_dir), self.evaluation_interaction, self.method, self.args)
-        super().save_model(output_dir, _internal_call)

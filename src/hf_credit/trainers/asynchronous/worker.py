@@ -10,6 +10,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
@@ -30,8 +31,15 @@ from hf_credit.rollouts import (
 )
 from hf_credit.rollouts.capabilities import Batched, Metered
 from hf_credit.rollouts.failures import check_replays, in_one_line
+from hf_credit.rollouts.method_context import CriticInput
 from hf_credit.rollouts.samplers import SubmittingSampler
-from hf_credit.trainers.asynchronous.collection import Collection, CollectionContext, CreditedRollouts, UnderWay
+from hf_credit.trainers.asynchronous.collection import (
+    Collection,
+    CollectionContext,
+    CreditedRollouts,
+    Question,
+    UnderWay,
+)
 from hf_credit.trainers.asynchronous.requests import Desk, Known, Place, Recorded, Stopped
 from hf_credit.trainers.metrics import summarise, update_metrics, without_cut_replies
 from hf_credit.validators import finite_number, whole_number
@@ -138,7 +146,7 @@ class Worker:
             lock=self._running,
         )
         self.end_tokens = self.chat.end_tokens if self.end_tokens is None else self.end_tokens
-        self.collections: queue.Queue[Collection | Exception] = queue.Queue()
+        self.collections: queue.Queue[Collection | Question | Exception] = queue.Queue()
         self.rollout_buffer: queue.Queue[Any] = self.collections
         self.metrics_queue: queue.Queue[dict[str, float]] = queue.Queue()
         self.memory = self.method.memory
@@ -149,6 +157,7 @@ class Worker:
         self._again: deque[tuple[int, ...]] = deque()  # tasks of dropped collections
         self._restored: deque[UnderWay] = deque()
         self._under_way: dict[int, UnderWay] = {}
+        self._played: dict[int, UnderWay] = {}  # which the trainer has not let critics credit yet
         self._finished: dict[int, tuple[Collection, tuple[int, ...]]] = {}  # not trained on yet, with its tasks
         self._threads: list[threading.Thread] = []
         self._stopping = threading.Event()
@@ -213,15 +222,29 @@ class Worker:
         with self._changing:
             del self._finished[number]
 
+    def credited(self, number: int, critics: Mapping[str, Any], learning: bool) -> Collection:
+        """Credits a collection of a method with critics, which was not before; the caller has the engine's lock.
+
+        Args:
+            critics: functions from inputs to predictions, by name.
+            learning: whether the policy learns; otherwise all credit is 0.
+        """
+        with self._changing:
+            one = self._played.pop(number)
+        assert one.collected is not None
+        one.collected[1].critics = dict(critics)
+        return self._credited(one, learning)
+
     def dropped(self, number: int) -> None:
         """Queues the tasks of a collection that was too old; they are played again under a new number."""
         with self._changing:
-            self._again.append(self._finished.pop(number)[1])
+            played = self._played.pop(number, None)
+            self._again.append(self._finished.pop(number)[1] if played is None else played.tasks)
 
     def state(self) -> dict[str, Any]:
         """Everything that is not trained on yet, as plain values and tensors."""
         with self._changing:
-            under_way = [*self._under_way.values(), *self._restored]
+            under_way = [*self._under_way.values(), *self._played.values(), *self._restored]
             return {
                 "next_task": self._next_task,
                 "next_number": self._next_number,
@@ -267,6 +290,15 @@ class Worker:
         context = LocalContext(self.engine.of(interaction), seed=self.seed, end_tokens=self.end_tokens)
         with self._running:
             return self.method.evaluation(rows, context, self.memory)
+
+    def asked(self, critic: str, inputs: Sequence[CriticInput]) -> list[tuple[float, ...]]:
+        """The predictions of a critic, by the trainer once it draws the next collection."""
+        future: Future[list[tuple[float, ...]]] = Future()
+        self.collections.put(Question(critic=critic, inputs=inputs, predictions=future))
+        while not wait([future], _POLL_SECONDS).done:
+            if self._stopping.is_set():
+                raise Stopped
+        return future.result()
 
     # Collecting ---------------------------------------------------------------------------------------------------
 
@@ -329,7 +361,7 @@ class Worker:
         with self._changing:
             one.collected = (collected, context)
         while (ready := self._ready(one)) is not None:
-            self._credit(ready)
+            self._finish(ready)
 
     def _ready(self, one: UnderWay) -> UnderWay | None:
         """A collection that can be credited: the one just played or, for a method with memory, the oldest."""
@@ -340,7 +372,19 @@ class Worker:
             oldest = min(left, key=lambda other: other.number, default=None)
             return oldest if oldest is not None and oldest.collected is not None else None
 
-    def _credit(self, one: UnderWay) -> None:
+    def _finish(self, one: UnderWay) -> None:
+        """Credits a collection, or leaves it to the trainer where critics predict."""
+        if not self.method.critics:
+            self.collections.put(self._credited(one))
+            return
+        assert one.collected is not None
+        _, context = one.collected
+        with self._changing:
+            self._played[one.number] = self._under_way.pop(one.number)
+            version = context.sampler.oldest(self.version)
+            self.collections.put(Collection(number=one.number, version=version, ledger=context.ledger))
+
+    def _credited(self, one: UnderWay, learning: bool = True) -> Collection:
         assert one.collected is not None
         collected, context = one.collected
         begun = time.monotonic()
@@ -349,6 +393,8 @@ class Worker:
         self._warned = check_replays(context.kept, in_one_line(latest) if latest else None, self._warned)
         credit = replace(credit, decisions=trained(collected, credit.decisions))
         found = credit_in_loss(collected, credit)
+        if not learning:
+            found = dict.fromkeys(found, 0.0)
         episodes = collected.episodes
         advantages = by_episode(episodes, found)
         if self.mask_truncated_completions:
@@ -380,9 +426,9 @@ class Worker:
         with self._changing:
             self.memory = credit.memory
             self.ledger += context.ledger
-            del self._under_way[one.number]
+            self._under_way.pop(one.number, None)
             self._finished[one.number] = collection, one.tasks
-            self.collections.put(collection)
+        return collection
 
     def _where(self) -> str:
         """The stack traces of the worker's threads."""
@@ -395,9 +441,8 @@ class Worker:
 
 
 def refuse_other_models(method: Method) -> None:
-    """Refuses a method that needs a model beside the policy."""
+    """Refuses a method that needs a policy beside the one that is served."""
     asked = {
-        "critics, which learn between collections": bool(method.critics),
         "a frozen copy of the policy": method.refresh_frozen_every is not None,
         "the ratio of whole episodes": method.sequence_ratio,
     }

@@ -1,0 +1,205 @@
+"""Critics of an asynchronous training: what they predict and learn is what it is in a synchronous one."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import async_critics
+import pytest
+import torch
+from async_critics import Given, KeepCritics, Uneven, given, trained
+from async_update import KeepGradients
+from datasets import Dataset
+from launched import launch
+from peft import LoraConfig
+from small_runs import ON_A_PROCESSOR
+from transformers import AutoTokenizer
+
+from hf_credit import CreditConfig, CreditTrainer, make, methods
+from hf_credit.methods import Method
+from hf_credit.methods.cvt import replacement_of
+from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
+from hf_credit.rollouts import Chat, EnvironmentInteraction, Generation
+from hf_credit.trainers.asynchronous.worker import Worker
+from hf_credit.trainers.callbacks import CreditCallback, EpisodeCallback
+
+UPDATES = 3
+TAUGHT = {"critic_learning_rate": 1e-3, "critic_clip": None}
+
+
+class KeepPlayed(EpisodeCallback):
+    """Keeps what was collected, with the policy's own log-probabilities, as a server would have told them."""
+
+    def __init__(self) -> None:
+        self.batches: list[Any] = []
+
+    def on_episodes(self, trainer: Any, collected: Any, advantages: Any) -> None:
+        rollouts = []
+        for one in collected.rollouts:
+            told = trainer.decision_logprobs(one.episode.decisions)
+            decisions = [replace(d, logprobs=own) for d, own in zip(one.episode.decisions, told, strict=True)]
+            rollouts.append(replace(one, episode=replace(one.episode, decisions=tuple(decisions))))
+        self.batches.append(replace(collected, rollouts=tuple(rollouts)))
+
+
+def synchronous(
+    policy: Path,
+    output: Path,
+    method: Method,
+    peft_config: Any = None,
+    interaction: Any = None,
+    rows: Any = None,
+    **changed: Any,
+) -> Any:
+    """A `CreditTrainer` after updates, with what it played in `played`."""
+    values = {
+        **ON_A_PROCESSOR,
+        "output_dir": str(output),
+        "max_steps": UPDATES,
+        "instances_per_update": 4,
+        "per_device_train_batch_size": 4,
+        "max_completion_length": 12,
+        "max_grad_norm": 1e9,
+        "learning_rate": 1e-3,
+        "beta": 0.0,
+        "top_p": 1.0,
+        "lr_scheduler_type": "constant",
+        **TAUGHT,
+        **changed,
+    }
+    keep, played = KeepGradients(), KeepPlayed()
+    trainer: Any = CreditTrainer(
+        str(policy),
+        interaction or Uneven(),
+        CreditConfig(**values),
+        rows or Dataset.from_list([{"seed": seed} for seed in range(16)]),
+        method=method,
+        callbacks=[keep, played],
+        peft_config=peft_config,
+    )
+    critics = KeepCritics(trainer)
+    trainer.train()
+    trainer.kept, trainer.kept_critics, trainer.played = keep.kept, critics.gradients, played.batches
+    return trainer
+
+
+def assert_close(found: Sequence[Any], wanted: Sequence[Any], tolerance: float) -> None:
+    """The same gradients, element by element, beside the largest."""
+    assert len(found) == len(wanted) > 0
+    for ours, theirs in zip(found, wanted, strict=True):
+        largest = max(value.abs().max().item() for value in theirs.values())
+        assert largest > 1e-4
+        for name, value in theirs.items():
+            assert (ours[name] - value).abs().max().item() <= tolerance * largest, name
+
+
+def assert_same_log(found: Sequence[Any], wanted: Sequence[Any]) -> None:
+    """The same metrics of critics in each update."""
+    for ours, theirs in zip(found, wanted, strict=False):
+        names = [name for name in theirs if name.partition("/")[0] in ("critic", "outcome", "belief")]
+        assert bool(names) == ("reward" in theirs)
+        for name in names:
+            assert ours[name] == pytest.approx(theirs[name], rel=1e-4, abs=1e-6), name
+
+
+LORA = LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM", init_lora_weights=False)
+
+
+@pytest.mark.parametrize("peft_config", [None, LORA], ids=["a model of its own", "an adapter beside the policy's"])
+def test_policy_and_critic_learn_what_they_learn_from_the_same_rollouts_synchronously(
+    micro_policy_append: Path, tmp_path: Path, peft_config: Any
+) -> None:
+    method = methods.make("ppo", lam=0.9)
+    wanted = synchronous(micro_policy_append, tmp_path / "one", method, peft_config)
+    worker = given(micro_policy_append, wanted.played, method)
+    kwargs = {"peft_config": peft_config}
+    found = trained(micro_policy_append, tmp_path / "two", worker, trainer_kwargs=kwargs, **TAUGHT)
+    assert_close(found.kept, wanted.kept, 2e-5)
+    assert_close(found.kept_critics, wanted.kept_critics, 2e-6)
+    assert_same_log(found.state.log_history, wanted.state.log_history)
+    assert found.state.log_history[2]["critic/explained_variance"] != 0
+
+
+def test_two_processes_agree_and_learn_what_one_learns(micro_policy_append: Path, tmp_path: Path) -> None:
+    method = methods.make("ppo", lam=0.9)
+    wanted = synchronous(micro_policy_append, tmp_path / "one", method)
+    torch.save(wanted.played, tmp_path / "played.pt")
+    settings = {"method": "ppo", "method_options": {"lam": 0.9}, **TAUGHT}
+    launch(
+        async_critics.__file__,
+        *(micro_policy_append, tmp_path, tmp_path / "played.pt", json.dumps(settings)),
+        processes=2,
+        folder=tmp_path,
+        environment={"ACCELERATE_USE_CPU": "true"},
+    )
+    main, other = (torch.load(tmp_path / f"process-{process}.pt", weights_only=False) for process in range(2))
+    assert main["processes"] == 2
+    for name, value in main["weights"]["critic"].items():
+        assert torch.equal(other["weights"]["critic"][name], value), name
+    assert_close(main["kept"], wanted.kept, 2e-5)
+    assert_close(main["kept_critics"], wanted.kept_critics, 2e-5)
+    assert_same_log(main["log"], wanted.state.log_history)
+
+
+class Reader:
+    """Replies in the world of evidence: reads, verifies, thinks or answers, as the seed says."""
+
+    seeded = True
+
+    def __init__(self, chat: Chat) -> None:
+        self.chat = chat
+
+    def submit(self, role: str, context: Any, seed: Any) -> Future[Generation]:
+        action = random.Random(f"{tuple(context)} {seed}").choice(["read 1", "verify 1", "think", "final 1"])
+        ids = self.chat.reply_ids(f"<action>{action}</action>")
+        found: Future[Generation] = Future()
+        found.set_result(Generation(ids=ids, logprobs=[-0.5] * len(ids)))
+        return found
+
+
+class KeepCollected(CreditCallback):
+    def __init__(self) -> None:
+        self.batches: list[Any] = []
+
+    def on_credit(self, trainer: Any, collected: Any, credit: Any) -> None:
+        self.batches.append(collected)
+
+
+def test_collectors_ask_critics_and_critics_of_every_kind_learn_as_in_synchronous_training(tmp_path: Path) -> None:
+    world = EnvironmentInteraction(make("evidence"), history="current", instructions=False)
+    tokenizer = build_tokenizer(make("evidence"))
+    build_model(tokenizer, MicroConfig(hidden_size=16, heads=2)).save_pretrained(tmp_path / "policy")
+    tokenizer.save_pretrained(tmp_path / "policy")
+    options: Any = {"group_size": 2, "steps": 2.0, "branches": 1, "refresh_every": 1}
+    method = methods.make("constrained_counterfactual", **options)
+    chat = Chat(AutoTokenizer.from_pretrained(tmp_path / "policy"))
+    rows = [{"seed": seed} for seed in range(8)]
+    worker = Worker(world, method, chat, Reader(chat), rows, tasks_per_collection=2, concurrent_collections=2)
+    keep = KeepCollected()
+    settings = {**TAUGHT, "learning_rate": 0.0, "max_steps": 2, "instances_per_update": 2}
+    found = trained(tmp_path / "policy", tmp_path / "two", worker, trainer_kwargs={"callbacks": [keep]}, **settings)
+    assert any(replacement_of(one) for batch in keep.batches for one in batch.rollouts if not one.trained)
+
+    again = replace(method, collector=Given(keep.batches))
+    numbers = Dataset.from_list([{"number": number} for number in (0, 0, 1, 1)])
+    wanted = synchronous(
+        tmp_path / "policy",
+        tmp_path / "one",
+        again,
+        interaction=world,
+        rows=numbers,
+        shuffle_dataset=False,
+        per_device_train_batch_size=2,
+        **settings,
+    )
+    assert set(found.critics) == {"critic", "outcome", "belief"}
+    assert_same_log(found.state.log_history, wanted.state.log_history)
+    for name, critic in wanted.critics.items():
+        for weight, value in critic.weights.parameters.items():
+            assert (found.critics[name].weights.parameters[weight] - value).abs().max() < 1e-5, (name, weight)
