@@ -78,7 +78,7 @@ def given(policy: Path, batches: Sequence[RolloutBatch], method: Any) -> Worker:
 
 
 def trained(
-    policy: Path, output: Path, worker: Worker, resume: bool = False, trainer_kwargs: Any = None, **changed: Any
+    policy: Path, output: Path, worker: Worker, resume: bool | Path = False, trainer_kwargs: Any = None, **changed: Any
 ) -> Any:
     """A trainer after updates, with gradients in `kept` and those of critics in `kept_critics`."""
     settings = {

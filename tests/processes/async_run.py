@@ -29,18 +29,18 @@ class WritesDown(TrainerCallback):
 
     def __init__(self, trainer: Any, path: Path) -> None:
         self.trainer, self.path = trainer, path
-        self.drawn: dict[int, Any] = {}
-        get = trainer.rollout_worker.collections.get
+        self.drawn: Any = None
+        draw = trainer.updates._drawn
 
-        def drawn(*args: Any, **kwargs: Any) -> Any:
-            one = get(*args, **kwargs)
-            self.drawn[one.number] = one
-            return one
+        def drawn() -> Any:
+            found = draw()
+            self.drawn = found[0]
+            return found
 
-        trainer.rollout_worker.collections.get = drawn
+        trainer.updates._drawn = drawn
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        one = self.drawn[self.trainer.updates.number]
+        one = self.drawn
         line = {"step": state.global_step, "number": one.number, "prompts": [row.prompt_ids for row in one.rows]}
         with self.path.open("a") as file:
             file.write(json.dumps(line) + "\n")
@@ -99,6 +99,7 @@ def prompts_of(policy: Path, tasks: int) -> dict[tuple[int, ...], int]:
 def main() -> None:
     policy, output, url, steps = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
     settings = json.loads(sys.argv[5]) if len(sys.argv) > 5 else {}
+    method = methods.make(settings.pop("method", "grpo"), group_size=GROUP)
     rank, shown = settings.pop("lora_r", 0), settings.pop("shown", False)
     stops = StopsAt(settings.pop("stop_at", steps))
     adapter = LoraConfig(r=rank, target_modules=["q_proj", "v_proj"], init_lora_weights=False) if rank else None
@@ -122,7 +123,6 @@ def main() -> None:
     )
     tasks = Dataset.from_list([{"seed": seed} for seed in range(TASKS * (steps + 20))])
     held_out = Dataset.from_list([{"seed": 10**6}])
-    method = methods.make("grpo", group_size=GROUP)
     trainer = AsyncCreditTrainer(
         policy, game(), args, tasks, method=method, eval_dataset=held_out, peft_config=adapter
     )

@@ -19,9 +19,10 @@ from datasets import Dataset
 from launched import launch
 from peft import LoraConfig
 from small_runs import ON_A_PROCESSOR
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, TrainerCallback
 
 from hf_credit import CreditConfig, CreditTrainer, make, methods
+from hf_credit.critics.saved import has_critic
 from hf_credit.methods import Method
 from hf_credit.methods.cvt import replacement_of
 from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
@@ -30,6 +31,8 @@ from hf_credit.trainers.asynchronous.worker import Worker
 from hf_credit.trainers.callbacks import CreditCallback, EpisodeCallback
 
 UPDATES = 3
+LORA = LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM", init_lora_weights=False)
+SAVED = {"save_strategy": "steps", "save_steps": 1}
 TAUGHT = {"critic_learning_rate": 1e-3, "critic_clip": None}
 
 
@@ -108,9 +111,6 @@ def assert_same_log(found: Sequence[Any], wanted: Sequence[Any]) -> None:
             assert ours[name] == pytest.approx(theirs[name], rel=1e-4, abs=1e-6), name
 
 
-LORA = LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM", init_lora_weights=False)
-
-
 @pytest.mark.parametrize("peft_config", [None, LORA], ids=["a model of its own", "an adapter beside the policy's"])
 def test_policy_and_critic_learn_what_they_learn_from_the_same_rollouts_synchronously(
     micro_policy_append: Path, tmp_path: Path, peft_config: Any
@@ -126,11 +126,11 @@ def test_policy_and_critic_learn_what_they_learn_from_the_same_rollouts_synchron
     assert found.state.log_history[2]["critic/explained_variance"] != 0
 
 
-def test_two_processes_agree_and_learn_what_one_learns(micro_policy_append: Path, tmp_path: Path) -> None:
+def test_two_processes_agree_learn_what_one_learns_and_one_goes_on(micro_policy_append: Path, tmp_path: Path) -> None:
     method = methods.make("ppo", lam=0.9)
     wanted = synchronous(micro_policy_append, tmp_path / "one", method)
     torch.save(wanted.played, tmp_path / "played.pt")
-    settings = {"method": "ppo", "method_options": {"lam": 0.9}, **TAUGHT}
+    settings = {"method": "ppo", "method_options": {"lam": 0.9}, **TAUGHT, **SAVED}
     launch(
         async_critics.__file__,
         *(micro_policy_append, tmp_path, tmp_path / "played.pt", json.dumps(settings)),
@@ -145,6 +145,66 @@ def test_two_processes_agree_and_learn_what_one_learns(micro_policy_append: Path
     assert_close(main["kept"], wanted.kept, 2e-5)
     assert_close(main["kept_critics"], wanted.kept_critics, 2e-5)
     assert_same_log(main["log"], wanted.state.log_history)
+
+    checkpoint = tmp_path / "checkpoint-2"
+    worker, changed = given(micro_policy_append, wanted.played, method), {"resume_with_changed": ["processes", "task"]}
+    alone = trained(micro_policy_append, tmp_path / "alone", worker, checkpoint, **TAUGHT, **changed)
+    assert alone.critics["critic"].weights.steps == 1  # an optimizer of its own
+    last, theirs = (
+        next(one for one in reversed(log) if "reward" in one) for log in (alone.state.log_history, main["log"])
+    )
+    assert last["critic/explained_variance"] == pytest.approx(theirs["critic/explained_variance"], rel=1e-4)
+
+
+class StopsAfterOne(TrainerCallback):
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        control.should_training_stop = True
+
+
+@pytest.mark.parametrize("peft_config", [None, LORA], ids=["a model of its own", "an adapter beside the policy's"])
+def test_a_resumed_run_goes_on_with_critics_as_an_unbroken_one(
+    micro_policy_append: Path, tmp_path: Path, peft_config: Any
+) -> None:
+    method = methods.make("ppo", lam=0.9)
+    played = synchronous(micro_policy_append, tmp_path / "played", method).played
+    settings = {**TAUGHT, **SAVED, "critic_past_updates": 1}
+
+    def run(name: str, *callbacks: Any, resume: bool = False) -> Any:
+        worker = given(micro_policy_append, played, method)
+        kwargs = {"peft_config": peft_config, "callbacks": callbacks}
+        return trained(micro_policy_append, tmp_path / name, worker, resume, kwargs, **settings)
+
+    whole = run("whole")
+    run("parted", StopsAfterOne())
+    parted = run("parted", resume=True)
+    assert parted.state.global_step == UPDATES
+    assert len(parted.kept) == UPDATES - 1
+    ours, theirs = ({**one.model.state_dict(), **one.critics["critic"].weights.parameters} for one in (parted, whole))
+    most = 0.0 if peft_config is None else 1e-6  # TRL adds an adapter to the base to send it, and takes it away again
+    assert all((ours[name] - value).abs().max().item() <= most for name, value in theirs.items())
+    assert parted.critics["critic"].weights.steps == UPDATES
+    assert_same_log(parted.state.log_history, whole.state.log_history)
+    assert has_critic(tmp_path / "parted" / "checkpoint-3")
+
+
+def test_critics_learn_alone_at_first(micro_policy_append: Path, tmp_path: Path) -> None:
+    method = methods.make("ppo")
+    wanted = synchronous(micro_policy_append, tmp_path / "one", method, critic_first_updates=2, weight_decay=0.1)
+    worker = given(micro_policy_append, wanted.played, method)
+    found = trained(micro_policy_append, tmp_path / "two", worker, critic_first_updates=2, weight_decay=0.1, **TAUGHT)
+    assert [one.get("critics/alone") for one in found.state.log_history[:UPDATES]] == [1.0, 1.0, None]
+    assert not any(value.any() for one in found.kept[:2] for value in one.values())
+    assert_close(found.kept[2:], wanted.kept[2:], 2e-5)
+    assert_close(found.kept_critics, wanted.kept_critics, 2e-6)
+    assert found.state.log_history[0]["batch/row_tokens_max"] < found.state.log_history[2]["batch/row_tokens_max"]
+
+
+def test_a_critic_that_fails_stops_the_run_with_its_error(micro_policy_append: Path, tmp_path: Path) -> None:
+    """Of a name that the method does not declare."""
+    method = replace(methods.make("ppo"), critics=("other",))
+    played = synchronous(micro_policy_append, tmp_path / "one", methods.make("ppo"), max_steps=1).played
+    with pytest.raises(ValueError, match="a method with a critic must be run with it, got none named 'critic'"):
+        trained(micro_policy_append, tmp_path / "two", given(micro_policy_append, played, method))
 
 
 class Reader:

@@ -54,7 +54,7 @@ def test_a_method_with_a_trainer_of_its_own_is_one_among_others_here(tmp_path: P
     ("changed", "sentence"),
     [
         ({"beta": 0.04}, r"got --beta; beta need seam synchronous; leave them out, or set seam to synchronous\."),
-        ({"trust_region": 0.1, "critic_passes": 2}, r"critic_passes, trust_region need seam synchronous"),
+        ({"trust_region": 0.1, "share_prompts": False}, r"share_prompts, trust_region need seam synchronous"),
         ({"seam": "parallel"}, r"seam must be one of synchronous, asynchronous, got 'parallel'; pick one\."),
         ({"role_models": {"judge": "model"}}, r"role_models need seam synchronous, got \['judge'\]"),
     ],

@@ -23,6 +23,7 @@ from transformers import TrainerCallback, TrainerState
 
 from hf_credit import AsyncCreditConfig, AsyncCreditTrainer, collaborations, make, methods
 from hf_credit.cli.report import report
+from hf_credit.critics.saved import has_critic
 from hf_credit.evaluation.credited import read_episodes
 from hf_credit.evaluation.runs import LOG_FILE
 from hf_credit.rollouts import EnvironmentInteraction
@@ -130,8 +131,11 @@ def test_a_recipe_trains_through_a_server(server: MicroServer, micro_policy: Pat
     recipe = {
         **ON_A_PROCESSOR,
         "seam": "asynchronous",
-        "method": "rloo",
+        "method": "ppo",
         "method_options": {"group_size": 2},
+        "truncation": "random",
+        "truncation_options": {"probability": 0.5},
+        "critic_learning_rate": 1e-3,
         "environment": "sudoku",
         "environment_options": {"size": 4, "blanks": 4},
         "history": "current",
@@ -149,9 +153,13 @@ def test_a_recipe_trains_through_a_server(server: MicroServer, micro_policy: Pat
     run_job(job)
     assert len(server.loaded) == 3
     spec = TaskSpec.load(tmp_path / "run")
-    assert (spec.environment, spec.method) == ("sudoku", {"name": "rloo", "options": {"group_size": 2}})
+    assert spec.environment == "sudoku"
+    assert spec.method is not None
+    assert (spec.method["name"], spec.method["options"]["group_size"]) == ("ppo", 2)
     assert (tmp_path / "run" / "model.safetensors").exists()
-    assert '"reward"' in (tmp_path / "run" / LOG_FILE).read_text()
+    assert has_critic(tmp_path / "run")
+    logged = (tmp_path / "run" / LOG_FILE).read_text()
+    assert all(name in logged for name in ("reward", "cut/ratio", "critic/value_loss", "critic/explained_variance"))
 
 
 def test_an_adapter_is_served_by_its_name_and_version(server: MicroServer, micro_policy: Path, tmp_path: Path) -> None:
@@ -200,6 +208,8 @@ def test_two_processes_train_through_one_server(
     server: MicroServer, micro_policy: Path, tmp_path: Path, environment: dict[str, str]
 ) -> None:
     changed = {"eval_strategy": "steps", "eval_steps": 2, "gradient_accumulation_steps": 2, "shown": True}
+    critic = not environment  # which is replicated
+    changed |= {"method": "ppo" if critic else "grpo"}
     launch(
         async_run.__file__,
         *(micro_policy, tmp_path, server.url, 2, json.dumps(changed)),
@@ -212,6 +222,7 @@ def test_two_processes_train_through_one_server(
     first, second = [entry for entry in log if "reward" in entry]
     assert first["server/logprob_difference"] < 1e-4
     assert second["budget/scoring_events"] == 8  # counted once, whatever the processes
+    assert ("critic/explained_variance" in first) == critic
     assert [entry["step"] for entry in log if "eval_success" in entry] == [2]
     learned = [json.loads(line) for line in (tmp_path / "learned.jsonl").read_text().splitlines()]
     main, other = (

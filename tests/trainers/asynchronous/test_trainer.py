@@ -12,7 +12,7 @@ from peft import LoraConfig
 from small_trees import row
 
 from hf_credit import AsyncCreditConfig, AsyncCreditTrainer, make
-from hf_credit.methods import Credit, Method
+from hf_credit.methods import Credit
 from hf_credit.rollouts import EnvironmentInteraction
 from hf_credit.trainers import callbacks
 from hf_credit.trainers.asynchronous.collection import CreditedRollouts
@@ -141,18 +141,16 @@ def refused(policy: Path, tmp_path: Path, method: Any = "outcome_reward", **chan
 
 @pytest.mark.parametrize(
     ("method", "asks"),
-    [("ppo", "critics, which learn between collections"), ("gspo", "the ratio of whole episodes")],
+    [
+        ("constrained_counterfactual", "a frozen copy of the policy"),  # by default
+        ("gspo", "the ratio of whole episodes"),
+    ],
 )
-def test_a_method_that_asks_for_more_than_the_policy_is_refused(
+def test_a_method_that_asks_for_more_than_the_policy_and_critics_is_refused(
     policy: Path, tmp_path: Path, method: str, asks: str
 ) -> None:
-    with pytest.raises(ValueError, match=rf"has the policy alone, got the method '{method}', which asks for {asks}"):
-        refused(policy, tmp_path, method)
-
-
-def test_a_frozen_copy_is_refused(policy: Path, tmp_path: Path) -> None:
-    method = Method(name="mine", collector=None, estimator=None, refresh_frozen_every=2)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"which asks for a frozen copy of the policy; train it with CreditTrainer"):
+    sentence = rf"trains one policy, got the method '{method}', which asks for {asks}; train it with CreditTrainer"
+    with pytest.raises(ValueError, match=sentence):
         refused(policy, tmp_path, method)
 
 

@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 from simulated_walks import Shuffled, Walks, tasks
 
 from hf_credit import methods
-from hf_credit.collectors import Group
+from hf_credit.collectors import Group, Single
 from hf_credit.methods import Credit, Method
 from hf_credit.rollouts import EveryEpisodeFailedError
+from hf_credit.rollouts.method_context import CriticInput
+from hf_credit.trainers.asynchronous.collection import Collection, Question
 from hf_credit.trainers.asynchronous.worker import Worker
 
 PATIENCE = 30.0
@@ -215,16 +217,82 @@ def test_stopping_takes_no_reply_that_hangs(chat: Any) -> None:
     assert len(one.state()["under_way"]) == 3
 
 
-@pytest.mark.parametrize(
-    ("method", "what"),
-    [
-        (methods.make("ppo"), "critics"),
-        (replace(methods.make("rloo"), refresh_frozen_every=1), "a frozen copy of the policy"),
-    ],
-)
-def test_methods_that_need_more_than_a_served_policy_are_refused(chat: Any, method: Any, what: str) -> None:
-    with pytest.raises(ValueError, match=f"asynchronous training has the policy alone, got .*{what}"):
+def test_a_method_that_needs_more_than_the_policy_and_critics_is_refused(chat: Any) -> None:
+    method = replace(methods.make("rloo"), refresh_frozen_every=1)
+    with pytest.raises(ValueError, match=r"trains one policy, got .*a frozen copy of the policy"):
         worker(chat, method=method)
+
+
+# Critics
+
+
+def half(inputs: Any) -> list[tuple[float, ...]]:
+    return [(0.5,) * len(one.at) for one in inputs]
+
+
+def credited(of: Worker, one: Any, learning: bool = True) -> Any:
+    """What a trainer does with a collection of a method with critics that it draws."""
+    with of.engine.lock:  # type: ignore[union-attr]
+        return of.credited(one.number, {"critic": half}, learning)
+
+
+def test_a_collection_gets_the_credit_of_critics_once_it_is_drawn(chat: Any, running: Any) -> None:
+    one = running(worker(chat, method=methods.make("ppo")))
+    (played,) = drawn(one, 1)
+    assert (played.rows, played.credited) == ((), None)
+    assert played.ledger.scoring_events == 2
+    found = credited(one, played)
+    outcomes = {episode.outcome - 0.5 for episode in found.credited.collected.episodes}
+    assert {advantage for row in found.rows for advantage in row.advantages} == outcomes
+    (targets,) = found.credited.credit.critic_targets
+    assert {value for own in targets.values for value in own} == {0.5}
+    one.trained(found.number)
+    assert found.number not in [each["number"] for each in one.state()["under_way"]]
+
+
+def test_while_critics_learn_alone_all_credit_is_0(chat: Any, running: Any) -> None:
+    one = running(worker(chat, method=methods.make("ppo")))
+    found = credited(one, drawn(one, 1)[0], learning=False)
+    assert {advantage for row in found.rows for advantage in row.advantages} == {0.0}
+    assert found.credited.credit.critic_targets[0].inputs
+
+
+def test_a_collection_that_is_dropped_before_its_credit_is_played_again(chat: Any, running: Any) -> None:
+    one = running(worker(chat, method=methods.make("ppo"), concurrent_collections=1))
+    first = drawn(one, 1)[0]
+    tasks_of = {each["number"]: each["tasks"] for each in one.state()["under_way"]}
+    one.dropped(first.number)
+    numbers = {credited(one, drawn(one, 1)[0]).number for _ in range(4)}
+    assert first.number not in numbers
+    assert tasks_of[first.number] in [each["tasks"] for each in one.state()["finished"]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsksFirst:
+    """Collects as `Single` does, once a critic has told its value of a text."""
+
+    gives = frozenset({"groups"})
+    told: list[Any] = field(default_factory=list)
+
+    def __call__(self, rows: Any, context: Any, memory: Any = None) -> Any:
+        self.told.extend(context.values([CriticInput(ids=(1, 2), at=(1, 2))]))
+        return Single()(rows, context, memory)
+
+
+def test_a_collector_that_asks_a_critic_waits_for_the_trainer_and_ends_with_the_worker(chat: Any) -> None:
+    asks = AsksFirst()
+    one = worker(chat, method=replace(methods.make("ppo"), collector=asks), concurrent_collections=1)
+    one.start()
+    question = one.collections.get(timeout=PATIENCE)
+    assert isinstance(question, Question)
+    assert question.predictions is not None
+    question.predictions.set_result(half(question.inputs))
+    assert isinstance(one.collections.get(timeout=PATIENCE), Collection)
+    assert asks.told == [(0.5, 0.5)]
+    assert isinstance(one.collections.get(timeout=PATIENCE), Question)  # of the next one, which nobody answers
+    one.stop()
+    assert not any(thread.is_alive() for thread in one._threads)
+    assert [each["number"] for each in one.state()["under_way"]] == [0, 1]
 
 
 # Memory
@@ -283,9 +351,9 @@ class Trainer:
     log: list[Any] = field(default_factory=list)
 
     def train(self) -> None:
-        one = self.worker.collections.get(timeout=PATIENCE)
+        one: Any = self.worker.collections.get(timeout=PATIENCE)
         assert not isinstance(one, Exception), one
-        self.log.append(one)
+        self.log.append(credited(self.worker, one) if self.worker.method.critics else one)
         self.worker.trained(one.number)
 
 
@@ -293,21 +361,23 @@ def content(collections: Any) -> dict[int, Any]:
     return {one.number: (one.rows, one.ledger) for one in collections}
 
 
-@given(st.integers(0, 10**6), st.sampled_from(["rloo", "memory", "carl"]))
-@settings(max_examples=12)
+@given(st.integers(0, 10**6), st.sampled_from(["rloo", "memory", "carl", "ppo"]))
+@settings(max_examples=16)
 def test_whenever_it_is_killed_no_episode_is_lost_or_doubled(chat: Any, seed: int, method: str) -> None:
     draws = random.Random(seed)
     made = {
         "rloo": lambda: methods.make("rloo", group_size=2),
         "memory": lambda: counting,
         "carl": lambda: methods.make("carl", initial=2, forks=2),
+        "ppo": lambda: methods.make("ppo", group_size=2),
     }[method]
     whole = worker(chat, method=made(), max_finished=9, seed=seed)
     whole.start()
-    expected: dict[int, Any] = {}
-    while set(range(9)) - set(expected):
-        expected |= content(drawn(whole, 1))
+    unbroken = Trainer(whole)
+    while set(range(9)) - {one.number for one in unbroken.log}:
+        unbroken.train()
     whole.stop()
+    expected = content(unbroken.log)
 
     trainer = Trainer(worker(chat, Shuffled(seed), method=made(), seed=seed))
     checkpoint: tuple[list[Any], Any] = ([], as_checkpoint(trainer.worker.state()))

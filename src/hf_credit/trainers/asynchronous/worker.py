@@ -449,6 +449,6 @@ def refuse_other_models(method: Method) -> None:
     for what, wanted in asked.items():
         if wanted:
             raise ValueError(
-                f"asynchronous training has the policy alone, got the method {method.name!r}, which asks for {what}; "
+                f"asynchronous training trains one policy, got the method {method.name!r}, which asks for {what}; "
                 "train it with CreditTrainer."
             )
