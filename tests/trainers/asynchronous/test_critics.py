@@ -231,28 +231,52 @@ class KeepCollected(CreditCallback):
         self.batches.append(collected)
 
 
-def test_collectors_ask_critics_and_critics_of_every_kind_learn_as_in_synchronous_training(tmp_path: Path) -> None:
-    world = EnvironmentInteraction(make("evidence"), history="current", instructions=False)
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A policy with random weights that can read the world of evidence."""
+    folder = tmp_path_factory.mktemp("reader")
     tokenizer = build_tokenizer(make("evidence"))
-    build_model(tokenizer, MicroConfig(hidden_size=16, heads=2)).save_pretrained(tmp_path / "policy")
-    tokenizer.save_pretrained(tmp_path / "policy")
+    build_model(tokenizer, MicroConfig(hidden_size=16, heads=2)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def playing(reader: Path, method: Method) -> Worker:
+    """A worker in the world of evidence."""
+    chat, rows = Chat(AutoTokenizer.from_pretrained(reader)), [{"seed": seed} for seed in range(8)]
+    world = EnvironmentInteraction(make("evidence"), history="current", instructions=False)
+    return Worker(world, method, chat, Reader(chat), rows, tasks_per_collection=2, concurrent_collections=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("mappo", {"group_size": 2}), ("active_replay", {}), ("replay_loo", {"value_assistance": 0.5, "budget": 8})],
+)
+def test_every_method_with_a_critic_trains(reader: Path, tmp_path: Path, name: str, options: dict[str, Any]) -> None:
+    worker = playing(reader, methods.make(name, **options))
+    trainer = trained(reader, tmp_path, worker, max_steps=3, instances_per_update=2, **TAUGHT)
+    updates = [one for one in trainer.state.log_history if "reward" in one]
+    assert all("critic/explained_variance" in one and one["endings/error"] == 0 for one in updates)
+    assert trainer.critics["critic"].weights.steps == len(updates) == 3
+
+
+def test_collectors_ask_critics_and_critics_of_every_kind_learn_as_in_synchronous_training(
+    reader: Path, tmp_path: Path
+) -> None:
     options: Any = {"group_size": 2, "steps": 2.0, "branches": 1, "refresh_every": 1}
     method = methods.make("constrained_counterfactual", **options)
-    chat = Chat(AutoTokenizer.from_pretrained(tmp_path / "policy"))
-    rows = [{"seed": seed} for seed in range(8)]
-    worker = Worker(world, method, chat, Reader(chat), rows, tasks_per_collection=2, concurrent_collections=2)
-    keep = KeepCollected()
+    worker, keep = playing(reader, method), KeepCollected()
     settings = {**TAUGHT, "learning_rate": 0.0, "max_steps": 2, "instances_per_update": 2}
-    found = trained(tmp_path / "policy", tmp_path / "two", worker, trainer_kwargs={"callbacks": [keep]}, **settings)
+    found = trained(reader, tmp_path / "two", worker, trainer_kwargs={"callbacks": [keep]}, **settings)
     assert any(replacement_of(one) for batch in keep.batches for one in batch.rollouts if not one.trained)
 
     again = replace(method, collector=Given(keep.batches))
     numbers = Dataset.from_list([{"number": number} for number in (0, 0, 1, 1)])
     wanted = synchronous(
-        tmp_path / "policy",
+        reader,
         tmp_path / "one",
         again,
-        interaction=world,
+        interaction=worker.interaction,
         rows=numbers,
         shuffle_dataset=False,
         per_device_train_batch_size=2,

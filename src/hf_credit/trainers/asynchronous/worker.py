@@ -61,11 +61,11 @@ class Worker:
     parallel steps follow one another over all collections: with steps of s seconds, a run makes at most 1 / s of them
     a second.
 
-    Methods with memory credit collections in the order of their tasks; others credit them as they finish. No
-    collection starts while `max_finished` wait to be drawn. All episodes of a collection are in progress, or its share
-    of the maximum number of live worlds (`Batched.most_live`, or `side_by_side`). The sampler has at most
-    `max_concurrent` requests, those of the oldest collection first. With three episodes for each of them it is hardly
-    ever idle.
+    Methods with memory credit collections in the order of their tasks; others credit them as they finish. With critics
+    the trainer has a collection credited when it draws it, by `credited`. No collection starts while `max_finished`
+    wait to be drawn. All episodes of a collection are in progress, or its share of the maximum number of live worlds
+    (`Batched.most_live`, or `side_by_side`). The sampler has at most `max_concurrent` requests, those of the oldest
+    collection first. With three episodes for each of them it is hardly ever idle.
 
     An error in code of a method or a task, and a collection in which every episode failed, become an exception in
     `collections`, which the trainer raises.
@@ -78,7 +78,7 @@ class Worker:
 
     Args:
         interaction: the Interaction to play, before the method's `wrap`.
-        method: without critics and without a frozen copy of the policy.
+        method: without a frozen copy of the policy.
         chat: renders messages to tokens.
         sampler: replies to single requests, with log-probabilities. Its `update_model_version`, if it has one, is
             called before a new version counts.
@@ -100,7 +100,7 @@ class Worker:
         ledger: the cost of all credited collections.
 
     Raises:
-        ValueError: a number is too low, there are too few tasks, or the method needs a model beside the policy.
+        ValueError: a number is too low, there are too few tasks, or the method needs a second policy.
     """
 
     interaction: Interaction[Any]
@@ -157,7 +157,7 @@ class Worker:
         self._again: deque[tuple[int, ...]] = deque()  # tasks of dropped collections
         self._restored: deque[UnderWay] = deque()
         self._under_way: dict[int, UnderWay] = {}
-        self._played: dict[int, UnderWay] = {}  # which the trainer has not let critics credit yet
+        self._played: dict[int, UnderWay] = {}  # in `collections`, without credit yet
         self._finished: dict[int, tuple[Collection, tuple[int, ...]]] = {}  # not trained on yet, with its tasks
         self._threads: list[threading.Thread] = []
         self._stopping = threading.Event()
