@@ -32,8 +32,8 @@ from hf_credit.trainers.callbacks import CreditCallback, EpisodeCallback
 
 UPDATES = 3
 LORA = LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM", init_lora_weights=False)
-SAVED = {"save_strategy": "steps", "save_steps": 1}
-TAUGHT = {"critic_learning_rate": 1e-3, "critic_clip": None}
+SAVED: dict[str, Any] = {"save_strategy": "steps", "save_steps": 1}
+TAUGHT: dict[str, Any] = {"critic_learning_rate": 1e-3, "critic_clip": None}
 
 
 class KeepPlayed(EpisodeCallback):
