@@ -68,7 +68,7 @@ def test_a_program_is_trained(policy: Path, tmp_path: Path, name: str, options: 
         ),
         (
             0,
-            r"got 4 of 4 with errors, the first with DivergedRunError: .* got another call \(message 1 \(user\), content",
+            r"got 4 of 4 with errors, the first with Diverged.* got another call \(message 1 \(user\), content",
         ),
     ],
 )
