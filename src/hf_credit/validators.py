@@ -19,6 +19,11 @@ def shown(value: Any) -> str:
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 
+def first_line(error: BaseException) -> str:
+    """Returns the first line of an error's message, at most 1000 characters; its type if the message is empty."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:1000]
+
+
 def whole_number(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:
     """Returns `value` if it is a whole number in a range.
 

@@ -19,6 +19,7 @@ from hf_credit.rollouts.capabilities import Learned, ReadsTokens
 from hf_credit.rollouts.reply_ends import end_tokens
 from hf_credit.rollouts.samplers import require_untrained
 from hf_credit.tasks import Sampling, TaskSpec
+from hf_credit.validators import first_line
 
 
 def load_policy(model: str, device: str | None = None, trust_remote_code: bool = False) -> tuple[Any, Any]:
@@ -40,10 +41,9 @@ def load_policy(model: str, device: str | None = None, trust_remote_code: bool =
     except IncompleteModelError:
         raise
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ValueError(
-            f"a model must be a folder with a saved policy or an id on the Hub, got {model!r} ({reason}); correct the "
-            "name, or save the policy again."
+            f"a model must be a folder with a saved policy or an id on the Hub, got {model!r} ({first_line(error)}); "
+            "correct the name, or save the policy again."
         ) from error
     return network.to(device), tokenizer
 
@@ -200,9 +200,8 @@ def _device(device: str | None) -> str:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # an AssertionError where torch was built without CUDA
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
         raise ValueError(
-            f"device must be one that torch finds here, such as cpu or cuda:0, got {device!r} ({reason}); "
+            f"device must be one that torch finds here, such as cpu or cuda:0, got {device!r} ({first_line(error)}); "
             "name another."
         ) from None
     return device

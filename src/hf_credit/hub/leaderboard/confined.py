@@ -18,6 +18,7 @@ from typing import Any
 from code_sandbox.inside import seccomp
 from code_sandbox.own_files import keep_to
 from hf_credit.files import OwnFolder, write_json
+from hf_credit.validators import first_line
 
 NO_NETWORK = "no network device"
 NO_OTHER_FILES = "no other files, no TCP"
@@ -163,8 +164,7 @@ def _main(folder: Path) -> None:
 
         result = {**answer(task["request"]), "isolation": held}
     except (ValueError, OSError, KeyError, TypeError, RuntimeError, MemoryError) as error:
-        line = (str(error).strip() or type(error).__name__).splitlines()[0]
-        result = {"refused": line[:1000]}
+        result = {"refused": first_line(error)}
     write_json(folder / _RESULT, result)
 
 

@@ -21,10 +21,11 @@ from hf_credit.hub.leaderboard.results import RANKINGS_FILE, Results, write_rank
 from hf_credit.hub.leaderboard.seasons import SeasonSecret
 from hf_credit.hub.leaderboard.sources import Hub
 from hf_credit.hub.leaderboard.submission import propose, verified_results
-from hf_credit.hub.leaderboard.verification import Play, Refusal, one_line, verify_entry
+from hf_credit.hub.leaderboard.verification import Play, Refusal, verify_entry
 from hf_credit.hub.loading import TooLarge
 from hf_credit.hub.publishing import Repository
 from hf_credit.hub.retries import HubError
+from hf_credit.validators import first_line
 
 logger = logging.getLogger(__name__)
 
@@ -243,7 +244,7 @@ def publish_rankings(hub: Hub, results: Results) -> None:
 
 def _reason(error: Exception, what: str) -> str:
     """Returns in one line why an entry is not listed, and logs the traceback of any error but a `ValueError`."""
-    line = one_line(error)
+    line = first_line(error)
     if isinstance(error, ValueError):
         return line
     logger.error("could not check %s", what, exc_info=error)

@@ -27,6 +27,7 @@ from hf_credit.hub.leaderboard.seasons import Season, SeasonSecret, secret_seeds
 from hf_credit.hub.leaderboard.weights import MOST_FILE_BYTES, check_folder, parameters, template_digest, tensor_digest
 from hf_credit.hub.loading import TooLarge
 from hf_credit.rollouts import Ending, Interaction, RolloutRequest
+from hf_credit.validators import first_line
 
 LEAST_P = 1e-3
 """A claim is refused if its paired test against the second play has a lower p-value."""
@@ -89,7 +90,7 @@ def verify_entry(
         note = f"Every reply was executed again; the checkpoints were not: {error}"
         return Record(**known, badge=REPLAYED, notes=(note,))
     except (ValueError, OSError) as error:
-        raise Refusal(one_line(error)) from None
+        raise Refusal(first_line(error)) from None
     again = {
         kind: [read(PlayedEpisode, one, "an episode") for one in played] for kind, played in answer["episodes"].items()
     }
@@ -343,8 +344,3 @@ def _notes(record: Record) -> list[str]:
     if missing := [one for one in ISOLATION if one not in record.isolation]:
         notes.append(f"While it was played, this did not hold: {', '.join(missing)}.")
     return notes
-
-
-def one_line(error: Exception) -> str:
-    """Returns the first line of an error's message, at most 1000 characters; its type if the message is empty."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:1000]
