@@ -894,6 +894,31 @@ MUTANTS = [
         ],
     ),
     Mutant(
+        "every process learns all that a critic is to learn",
+        f"{_ASYNC}loader.py",
+        "own = self._slices(len(targets.inputs))[process]",
+        "own = slice(None)",
+        [f"{_TEST_ASYNC}test_critics.py::test_two_processes_agree_learn_what_one_learns_and_one_goes_on"],
+    ),
+    Mutant(
+        "a collection without credit yet is in no checkpoint",
+        f"{_ASYNC}worker.py",
+        "*self._played.values(), ",
+        "",
+        [
+            f"{_TEST_ASYNC}test_worker.py::test_a_collector_that_asks_a_critic_waits_for_the_trainer_and_ends_with_the_worker"
+        ],
+    ),
+    Mutant(
+        "a critic beside the policy reads padded rows as packed ones",
+        f"{_ASYNC}trainer.py",
+        'one.backbone.attention = "sdpa"',
+        "pass",
+        [
+            f"{_TEST_ASYNC}test_critics.py::test_policy_and_critic_learn_what_they_learn_from_the_same_rollouts_synchronously"
+        ],
+    ),
+    Mutant(
         "a collection that is too old by one is learned from",
         f"{_ASYNC}loader.py",
         "if staleness <= self.args.max_staleness:",

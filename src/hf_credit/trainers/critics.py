@@ -14,7 +14,6 @@ from hf_credit.critics.critic import Critic
 from hf_credit.critics.inputs import CriticSpec
 from hf_credit.critics.saved import make_critic
 from hf_credit.methods import CriticTargets, Method
-from hf_credit.policies.generation import max_context_tokens
 from hf_credit.rollouts import Interaction
 from hf_credit.trainers.callbacks import WarnOfIdleCritics
 from hf_credit.trainers.resumption import ResumableTrainer
@@ -44,8 +43,6 @@ class CriticTrainer(ResumableTrainer):
         backbone = self.args.critic_model if backbone is None else backbone
         if backbone is None and isinstance(policy, PeftModel):
             backbone = cast(LoraConfig, policy.peft_config[policy.active_adapter])
-        reply = self.args.max_completion_length
-        room = max_context_tokens(policy, reply)
         self.critics = {
             name: make_critic(
                 self.method.critic_specs.get(name, CriticSpec()),
@@ -54,7 +51,7 @@ class CriticTrainer(ResumableTrainer):
                 policy,
                 self.chat.tokenizer,
                 self.args.critic_config(),
-                None if room is None else room + reply,
+                getattr(policy.config.get_text_config(), "max_position_embeddings", None),
                 self.accelerator,
                 self.args.model_init_kwargs,
             )
