@@ -128,9 +128,10 @@ def test_policy_and_critic_learn_what_they_learn_from_the_same_rollouts_synchron
 
 def test_two_processes_agree_learn_what_one_learns_and_one_goes_on(micro_policy_append: Path, tmp_path: Path) -> None:
     method = methods.make("ppo", lam=0.9)
-    wanted = synchronous(micro_policy_append, tmp_path / "one", method)
+    taught = {**TAUGHT, "critic_mini_batch_rows": 3}
+    wanted = synchronous(micro_policy_append, tmp_path / "one", method, **taught)
     torch.save(wanted.played, tmp_path / "played.pt")
-    settings = {"method": "ppo", "method_options": {"lam": 0.9}, **TAUGHT, **SAVED}
+    settings = {"method": "ppo", "method_options": {"lam": 0.9}, **taught, **SAVED}
     launch(
         async_critics.__file__,
         *(micro_policy_append, tmp_path, tmp_path / "played.pt", json.dumps(settings)),
@@ -148,8 +149,8 @@ def test_two_processes_agree_learn_what_one_learns_and_one_goes_on(micro_policy_
 
     checkpoint = tmp_path / "checkpoint-2"
     worker, changed = given(micro_policy_append, wanted.played, method), {"resume_with_changed": ["processes", "task"]}
-    alone = trained(micro_policy_append, tmp_path / "alone", worker, checkpoint, **TAUGHT, **changed)
-    assert alone.critics["critic"].weights.steps == 1  # an optimizer of its own
+    alone = trained(micro_policy_append, tmp_path / "alone", worker, checkpoint, **taught, **changed)
+    assert alone.critics["critic"].weights.steps == 2  # of one update, by an optimizer of its own
     last, theirs = (
         next(one for one in reversed(log) if "reward" in one) for log in (alone.state.log_history, main["log"])
     )
