@@ -171,7 +171,8 @@ def in_a_process(
         options: what the benchmark was run with.
         checkout: of another commit, whose library is measured.
     """
-    known = {name: value for name, value in vars(options).items() if name != "output" and value is not None}
+    left_out = {"output", "before"}
+    known = {name: value for name, value in vars(options).items() if name not in left_out and value is not None}
     given = [f"--{name.replace('_', '-')}={value}" for name, value in known.items()]
     path = {} if checkout is None else {"PYTHONPATH": str(checkout.resolve() / "src")}
     finished = subprocess.run(

@@ -31,6 +31,7 @@ from common import (
     timed_updates,
 )
 from datasets import Dataset
+from parity import commit
 from players import settings
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
@@ -155,10 +156,10 @@ def measure(trainer_name: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
-    before = vars(options).pop("before")
     cases: dict[str, Any] = {name: lambda name=name: in_a_process(__file__, name, options) for name in TRAINERS}
-    if before is not None:
-        cases["hf-credit before"] = lambda: in_a_process(__file__, TRAINERS[1], options, before)
+    if options.before is not None:
+        name = f"{TRAINERS[1]} at {commit(options.before)}"
+        cases[name] = lambda: in_a_process(__file__, TRAINERS[1], options, options.before)
     results = take_turns(cases, options.repeats)
     reference, step_of_reference = (median(one[key] for one in results[TRAINERS[0]]) for key in ("peak", "step"))
     table = []

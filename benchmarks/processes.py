@@ -31,6 +31,7 @@ from statistics import median
 from typing import Any
 
 from common import Clock, arguments, report
+from parity import commit
 
 WORK = ("generation", "forward", "backward", "optimizer", "waiting")
 
@@ -95,9 +96,11 @@ def work(folder: Path, options: argparse.Namespace) -> None:
         torch.distributed.destroy_process_group()
 
 
-def launched(processes: int, folder: Path, words: list[str]) -> dict[str, Any]:
-    """The steps of a run of so many processes."""
+def launched(processes: int, folder: Path, words: list[str], checkout: Path | None = None) -> dict[str, Any]:
+    """The steps of a run of so many processes, with the library of another checkout if there is one."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+    if checkout is not None:
+        environment["PYTHONPATH"] = str(checkout.resolve() / "src")
     several = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
     command = [sys.executable, *(several if processes > 1 else ()), __file__, "--worker", str(folder), *words]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
@@ -134,6 +137,9 @@ def compare(options: argparse.Namespace, words: list[str]) -> list[dict[str, Any
         for processes in range(2, options.processes + 1):
             share = [*words, "--games", str(options.games // processes)]
             runs[f"{processes} processes"] = launched(processes, Path(folder), words)
+            if options.before is not None:
+                name = f"{processes} processes at {commit(options.before)}"
+                runs[name] = launched(processes, Path(folder), words, options.before)
             runs[f"1/{processes} of the rows, alone"] = launched(1, Path(folder), share)
             runs[f"1/{processes} of the rows each, unconnected"] = unconnected(processes, Path(folder), share)
     alone = _step(runs["1 process"])
@@ -158,6 +164,7 @@ def _line(found: dict[str, Any], alone: float) -> dict[str, Any]:
 def main(arguments_given: list[str] | None = None) -> None:
     parser = arguments(__doc__, blanks=8, games=16, epochs=200, plays=8, rows_at_once=32, steps=5, processes=2)
     parser.add_argument("--history", default="current")
+    parser.add_argument("--before", type=Path, help="a checkout of another commit, measured as well")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments_given)
     if options.worker:
