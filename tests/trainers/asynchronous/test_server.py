@@ -54,6 +54,15 @@ def test_a_reply_comes_with_its_log_probabilities_at_the_temperature(
     assert 1 <= len(reply.ids) <= 6
 
 
+def test_a_server_of_adapters_is_refused_for_whole_weights_which_it_could_not_reload(
+    client: Any, served: MicroServer
+) -> None:
+    client().refuse_adapters()
+    served.max_loras = 2
+    with pytest.raises(ValueError, match=r"needs a server without adapters, got one with --enable-lora at http"):
+        client().refuse_adapters()
+
+
 def test_a_server_whose_log_probabilities_are_at_another_temperature_is_refused(
     client: Any, served: MicroServer
 ) -> None:

@@ -23,6 +23,9 @@ class Reader:
     def wait(self) -> None:
         self.heard.append("wait")
 
+    def refuse_adapters(self) -> None:
+        self.heard.append("refuse adapters")
+
     def pause(self) -> None:
         self.heard.append("pause")
 
@@ -50,7 +53,7 @@ def test_a_server_reads_whole_weights_and_the_ones_before_are_removed(
         transfer.resume()
         (left,) = tmp_path.iterdir()
     assert len(list(left.glob("*.safetensors"))) == 2
-    assert server.heard == ["wait", *["pause", "resume"] * 2]
+    assert server.heard == ["wait", "refuse adapters", *["pause", "resume"] * 2]
     assert [read["0.weight"].unique().tolist() for read in server.read] == [[0.0], [1.0]]
     assert server.read[-1].keys() == dict(model.named_parameters()).keys()
 

@@ -58,6 +58,7 @@ class _ModelConfig(TypedDict):
 
 class _Config(TypedDict):
     model_config: _ModelConfig
+    lora_config: NotRequired[Mapping[str, Any] | None]
 
 
 class _Info(TypedDict):
@@ -190,7 +191,7 @@ class Server:
         """
         self._future(self._up()).result()
         if self.temperature != 1.0:
-            mode = str(self._model_config().get("logprobs_mode"))
+            mode = str(self._config()["model_config"].get("logprobs_mode"))
             if not mode.startswith("processed"):
                 raise ValueError(
                     f"log-probabilities of replies must be at the temperature of the sampling, {self.temperature:g}, "
@@ -204,11 +205,23 @@ class Server:
 
     def dtype(self) -> str:
         """The data type of the server's weights, such as `"float32"`."""
-        return self._model_config()["dtype"].removeprefix("torch.")
+        return self._config()["model_config"]["dtype"].removeprefix("torch.")
 
-    def _model_config(self) -> _ModelConfig:
+    def refuse_adapters(self) -> None:
+        """Refuses a server that serves adapters: vLLM then names its layers otherwise, and cannot reload weights.
+
+        Raises:
+            ValueError: it does.
+        """
+        if self._config().get("lora_config"):
+            raise ValueError(
+                f"weight_transfer 'folder' needs a server without adapters, got one with --enable-lora at {self.url}; "
+                "start it without, or train an adapter with weight_transfer 'trl'."
+            )
+
+    def _config(self) -> _Config:
         info: _Info = self._shaped(_Info, self.get("/server_info?config_format=json"), "/server_info")
-        return info["vllm_config"]["model_config"]
+        return info["vllm_config"]
 
     def pause(self) -> None:
         """Pauses pending requests, for new weights."""

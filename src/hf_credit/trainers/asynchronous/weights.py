@@ -39,6 +39,7 @@ class FolderTransfer:
 
     def init_weight_transfer(self) -> None:
         self.server.wait()
+        self.server.refuse_adapters()
         with explain_disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         if others := sorted(path.name for path in self.folder.glob("weights-*")):
