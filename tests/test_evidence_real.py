@@ -62,3 +62,9 @@ def test_each_method_has_the_rate_of_its_tuning_seed_and_is_compared_seed_by_see
     assert row in table.markdown(cells)
     table.draw(cells, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["learning.png", "learning_narrow.png"]
+
+
+def test_the_committed_tables_are_those_of_the_committed_cells(scripts: dict[str, ModuleType], root: Path) -> None:
+    results = root / "evaluation" / "real" / "results"
+    cells = scripts["finished_cells"].read([results / "cells.json"], scripts["run"].key)
+    assert scripts["table"].markdown(cells) == (results / "results.md").read_text(encoding="utf-8")

@@ -123,11 +123,15 @@ def key(cell: Mapping[str, Any]) -> tuple[str, str, float]:
 def rates(
     cells: Mapping[tuple[str, str, float], Mapping[int, Mapping[str, Any]]], tasks: Iterable[str] = METHODS
 ) -> list[tuple[str, str, float]]:
-    """Each method of some tasks with its learning rate: that with more `late` success, the smaller of equal ones."""
+    """Each method of some tasks with its learning rate: that with more `late` success, the smaller of equal ones.
+
+    A method that was not tried with all of them is left out.
+    """
     return [
         (task, method, max(RATES, key=lambda rate: late(cells[task, method, rate][TUNING])))
         for task in tasks
         for method in METHODS[task]
+        if all(TUNING in cells.get((task, method, rate), {}) for rate in RATES)
     ]
 
 

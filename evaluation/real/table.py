@@ -46,26 +46,30 @@ def seeds_of(cells: Cells, *arms: tuple[str, str, float]) -> list[int]:
 def markdown(cells: Cells) -> str:
     """The tables."""
     looks, tried, rows, compared = [], [], [], []
-    for task in METHODS:
+    for task, methods in METHODS.items():
         start = cells[task, START, 0.0][0]
         looks.append([task, *(f"{value:g}" for value in start["warm_up"][-1]), f"{start['success']:.3f}"])
-        behind, *others = rates(cells, [task])
-        for arm in (behind, *others):
-            tried.append([*arm[:2], *(f"{late(cells[*arm[:2], rate][TUNING]):.3f}" for rate in RATES)])
+        for method in methods:
+            found = [cells.get((task, method, rate), {}).get(TUNING) for rate in RATES]
+            seconds = [cell["seconds"] for cell in found if cell]
+            shown = [f"{late(cell):.3f}" if cell else "" for cell in found]
+            tried.append([task, method, *shown, f"{fmean(seconds):.0f}" if seconds else ""])
+        tuned = rates(cells, [task])
+        for arm in tuned:
             own = [cells[arm][seed] for seed in seeds_of(cells, arm)]
             costs = [f"{fmean(cell[cost] for cell in own):,.0f}" if own else "" for cost in COSTS]
             rows.append([*arm[:2], f"{arm[2]:g}", str(len(own)), mean([cell["success"] for cell in own]), *costs])
         tests = []
-        for arm in others:
-            if len(seeds := seeds_of(cells, arm, behind)) > 1:
-                pair = [[cells[one][seed]["success"] for seed in seeds] for one in (arm, behind)]
+        for arm in tuned[1:]:
+            if len(seeds := seeds_of(cells, arm, tuned[0])) > 1:
+                pair = [[cells[one][seed]["success"] for seed in seeds] for one in (arm, tuned[0])]
                 tests.append((arm[1], pair, permutation_test(*pair).p_value))
         for (name, pair, _), p in zip(tests, holm([p for *_, p in tests]) if tests else (), strict=True):
             found, ahead = paired_difference(*pair), sum(a > b for a, b in zip(*pair, strict=True))
             says = verdict(found, p, behind="behind")
             seeds_ahead = f"{ahead} of {len(pair[0])}"
             compared.append(
-                [task, f"{name} - {behind[1]}", interval(found, signed=True), seeds_ahead, f"{p:.3f}", says]
+                [task, f"{name} - {tuned[0][1]}", interval(found, signed=True), seeds_ahead, f"{p:.3f}", says]
             )
     return f"""# Which credit pays on a real model
 
@@ -77,7 +81,7 @@ The starts, after the warm-up:
 
 Success in training over the last third of the updates, with seed {TUNING}, by which learning rates were chosen:
 
-{table(["task", "method", *(f"{rate:g}" for rate in RATES)], tried)}
+{table(["task", "method", *(f"{rate:g}" for rate in RATES), "seconds of a run"], tried)}
 
 Success on held-out tasks, and what training took:
 
@@ -126,7 +130,8 @@ def write_tables(paths: Iterable[Path], folder: Path) -> None:
     """Writes the cells and what follows from them."""
     cells = read(paths, key)
     write(cells, folder, markdown(cells))
-    draw(cells, folder)
+    if any(seeds_of(cells, arm) for arm in rates(cells)):
+        draw(cells, folder)
 
 
 if __name__ == "__main__":
