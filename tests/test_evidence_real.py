@@ -41,7 +41,7 @@ def cells_of(run: ModuleType, late: dict[Any, float], success: dict[Any, list[fl
     }
     for task, methods in run.METHODS.items():
         for arm in ((task, method, rate) for method in methods for rate in run.RATES):
-            cells[arm] = {run.TUNING: {"curve": [[5, 0.9], [10, 0.9], [15, late.get(arm, 0.5)]]}}
+            cells[arm] = {run.TUNING: {"seconds": 1, "curve": [[5, 0.9], [10, 0.9], [15, late.get(arm, 0.5)]]}}
             cells[arm] |= {
                 seed: {"success": value, "curve": [[5, value], [10, value]], **costs}
                 for seed, value in enumerate(success.get(arm, []))
