@@ -27,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help docs venv test suite test-lowest test-highest test-trl test-vllm test-agents test-pretrained test-wheel browser soak mutants lint format demo leaderboard playthroughs spaces benchmarks clean
+.PHONY: help docs venv test suite test-lowest test-highest test-trl test-vllm test-agents test-pretrained test-wheel browser soak mutants lint format demo leaderboard playthroughs spaces benchmarks benchmarks-pretrained clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf 'make %-13s %s\n' "$$name" "$$text"; done
@@ -149,6 +149,11 @@ benchmarks: $(STAMP) ## measure speed and memory beside other libraries (half an
 	@for name in rollouts credit_cost diagnostics answers slow_worlds remote_worlds sandbox step_time processes oracles hub trust_region constrained_step memory role_memory role_generation multi_turn_ppo hypotheses asynchronous tree_update; do \
 		$(BIN)/python benchmarks/$$name.py --output benchmarks/results || exit 1; \
 	done
+
+benchmarks-pretrained: $(STAMP) ## measure memory and seconds of a step with a pretrained chat model beside TRL's (ten minutes)
+	@$(PIP) install --editable ".[benchmarks]" --constraint constraints.txt
+	@test -d $(VENV)/pretrained/smollm2-135m-instruct || $(BIN)/python tests/pretrained/convert.py $(VENV)/pretrained/smollm2-135m-instruct
+	$(BIN)/python benchmarks/memory.py --model $(VENV)/pretrained/smollm2-135m-instruct --episodes 4 --turns 4 --rows-at-once 4 --steps 2 --repeats 3 --output benchmarks/results/pretrained
 
 clean: ## remove the virtual environment, caches and builds (not runs/)
 	rm -rf $(VENV) $(VENV)-* build dist src/*.egg-info packages/*/build packages/*/dist packages/*/src/*.egg-info tests/vllm/version/build tests/vllm/version/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
