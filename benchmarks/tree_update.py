@@ -155,10 +155,10 @@ def loss_of_part(model: Any, part: dict[str, torch.Tensor], seen: list[int]) -> 
     handle = model.model.register_forward_pre_hook(
         lambda module, args, given: seen.append(given["input_ids"].numel()), with_kwargs=True
     )
-    inputs = (model, model, ids, mask, part["completion_ids"].shape[1])
+    kept = part["tool_mask"].bool()
+    inputs = (model, model, ids, mask, kept)
     logprobs = (packed_log_probs(*inputs) or separate_log_probs(*inputs)).logprobs
     handle.remove()
-    kept = part["tool_mask"].bool()
     return surrogate(logprobs[kept], part["sampling_per_token_logps"][kept], part["advantages"][kept])
 
 

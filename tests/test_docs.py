@@ -332,7 +332,13 @@ def fields(kind: Any) -> set[str]:
 def test_every_setting_of_how_to_train_exists() -> None:
     trainer = {name for kind in (CreditTrainer, EpisodeTrainer) for name in inspect.signature(kind).parameters}
     known = fields(VerifiableProcessConfig) | fields(ModelConfig) | fields(GameArguments) | trainer
-    elsewhere = {"num_processes", "flash_attention_2", "mc_process_reward"}  # accelerate's, and values
+    elsewhere = {
+        "num_processes",
+        "flash_attention_2",
+        "mc_process_reward",
+        "outcome_reward",
+        "amx_bf16",
+    }  # accelerate's, and values
     named = set()
     for text in quoted(prose("docs/how-to-train.md")):
         name = text.partition(":")[0]
