@@ -242,7 +242,7 @@ MUTANTS = [
     ),
     Mutant(
         "a deviation of 0 divides",
-        "src/hf_credit/credit/moments.py",
+        "src/hf_credit/credit/counterfactual.py",
         "1.0 if self.variance <= unit_below else ",
         "",
         [_TEST_CCPO + "test_a_first_success_alone_is_not_divided_by_a_deviation_of_zero"],
@@ -280,10 +280,10 @@ MUTANTS = [
     ),
     Mutant(
         "the variance of all that was ever seen",
-        "src/hf_credit/credit/moments.py",
+        "src/hf_credit/credit/counterfactual.py",
         "(value - mean) ** 2",
         "(value - old.mean) ** 2",
-        ["tests/credit/test_moments.py::test_the_first_batch_is_taken_as_it_is_and_the_next_is_averaged_in"],
+        ["tests/credit/test_counterfactual.py::test_the_first_batch_is_taken_as_it_is_and_the_next_is_averaged_in"],
     ),
     Mutant(
         "old log-probabilities left out off-policy",

@@ -1,9 +1,8 @@
-"""The mathematics of credit: functions from tensors to tensors, one estimator per module."""
+"""The mathematics of credit: functions from tensors to tensors, a family of estimators per module."""
 
-from hf_credit.credit.class_balance import balance_log_odds, class_weights
-from hf_credit.credit.clipped_values import clipped_value_errors, clipped_value_loss
-from hf_credit.credit.continuation_ratio import continuation_ratio
 from hf_credit.credit.counterfactual import (
+    Moment,
+    Moments,
     allocated_advantages,
     bonus_rewards,
     fused_scores,
@@ -11,32 +10,33 @@ from hf_credit.credit.counterfactual import (
     standardised,
     trust,
 )
-from hf_credit.credit.doubly_robust import contributions, doubly_robust_values, family_mean, sequential_values
-from hf_credit.credit.generalized_advantages import generalized_advantages
-from hf_credit.credit.group_advantages import group_advantages, tree_group_advantages
-from hf_credit.credit.group_in_group import group_in_group_advantages
+from hf_credit.credit.critic_losses import balance_log_odds, class_weights, clipped_value_errors, clipped_value_loss
+from hf_credit.credit.doubly_robust import (
+    continuation_ratio,
+    contributions,
+    doubly_robust_values,
+    family_mean,
+    sequential_values,
+)
+from hf_credit.credit.group_advantages import group_advantages, group_in_group_advantages, tree_group_advantages
 from hf_credit.credit.grouping import group_scaled, group_spread, value_assisted
 from hf_credit.credit.importance import sampling_ratio
 from hf_credit.credit.interpolation import interpolated_logprobs
 from hf_credit.credit.lagrangian import Multipliers, cost_advantages
 from hf_credit.credit.leave_one_out import full_mean, leave_one_out
-from hf_credit.credit.moments import Moment, Moments
 from hf_credit.credit.multi_turn import multi_turn_advantages
 from hf_credit.credit.optimal_baseline import gradient_variance, optimal_baseline
 from hf_credit.credit.replay_allocation import replay_blocks, replay_branches, replay_ratio
-from hf_credit.credit.returns import discounted_returns, value_differences
+from hf_credit.credit.returns import discounted_returns, generalized_advantages, value_differences
 from hf_credit.credit.shaped_reward import RewardWeights, belief_reward, harmonic_mean
-from hf_credit.credit.step_selection import inclusion_probabilities, systematic_sample
-from hf_credit.credit.step_selector import StepSelector, pooled
+from hf_credit.credit.step_selection import StepSelector, inclusion_probabilities, pooled, systematic_sample
 from hf_credit.credit.surrogate import clipped_surrogate, next_entropy_coefficient, reference_divergence
-from hf_credit.credit.token_returns import token_returns
-from hf_credit.credit.tokens import token_advantages
+from hf_credit.credit.tokens import token_advantages, token_returns, whitened
 from hf_credit.credit.tree_values import branch_advantages, turn_values
 from hf_credit.credit.trust_region import divergence, projected_logprobs, top_tokens
 from hf_credit.credit.turn_baselines import alive_advantages, all_turns_advantages
 from hf_credit.credit.turn_credit import score_deltas, turn_credit
 from hf_credit.credit.turn_group import trajectory_advantages, turn_group_advantages
-from hf_credit.credit.whitening import whitened
 
 __all__ = [
     "Moment", "Moments", "Multipliers", "RewardWeights", "StepSelector", "alive_advantages", "all_turns_advantages",

@@ -1,10 +1,18 @@
-"""Random selection of steps with known probabilities (paper CVT-RL, section 3.2)."""
+"""Random selection of steps with known probabilities, and a model that predicts where an intervention is informative.
+
+Paper CVT-RL, section 3.2 and Appendix A.2: a logistic model of a few features, calibrated by isotonic regression.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from hf_credit.validators import finite_number
 
@@ -75,3 +83,115 @@ def systematic_sample(probabilities: Sequence[float], uniform: float) -> list[in
         for step, (before, after) in enumerate(itertools.pairwise(ends))
         if math.floor(after - uniform) > math.floor(before - uniform)
     ]
+
+
+_RIDGE = 1e-2
+_STEPS = 25
+
+Example = tuple[tuple[float, ...], float]
+"""The features of a step, and whether an intervention there was informative."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepSelector:
+    """A calibrated logistic model of steps, as an immutable value.
+
+    Attributes:
+        examples: the latest examples.
+        most: the maximum number of kept examples.
+        mean, scale: of each feature, which standardise it.
+        weights: of the standardised features, then the constant; empty without examples of both labels.
+        raw, calibrated: predictions of the logistic model in increasing order, and their calibrated probabilities, in
+            non-decreasing order.
+    """
+
+    examples: tuple[Example, ...] = ()
+    most: int = 2000
+    mean: tuple[float, ...] = ()
+    scale: tuple[float, ...] = ()
+    weights: tuple[float, ...] = ()
+    raw: tuple[float, ...] = ()
+    calibrated: tuple[float, ...] = ()
+
+    @property
+    def fitted(self) -> bool:
+        """Whether the model is fitted."""
+        return len(self.weights) > 0
+
+    def scores(self, features: Sequence[Sequence[float]]) -> list[float]:
+        """The probability that an intervention at each step is informative; 1 for all steps if not `fitted`.
+
+        Args:
+            features: of each step, finite, as many as in the examples.
+        """
+        if not self.fitted:
+            return [1.0] * len(features)
+        return np.interp(self._logistic(features), self.raw, self.calibrated).tolist()
+
+    def updated(self, examples: Sequence[Example]) -> StepSelector:
+        """The model fitted to the latest examples, including these.
+
+        Logistic regression with a ridge of 0.01 per example, by Newton's method, then isotonic regression of the
+        labels on its predictions, by pooling adjacent violators.
+
+        Args:
+            examples: of an update. Without any, or if all kept labels are equal, the model does not change.
+        """
+        kept = (*self.examples, *examples)[-self.most :]
+        if not examples or len({label for _, label in kept}) < 2:
+            return replace(self, examples=kept)
+        features, labels = zip(*kept, strict=True)
+        table = torch.tensor(features, dtype=torch.float64)
+        mean, scale = table.mean(0), table.std(0, correction=0)
+        scale = torch.where(scale > 1e-9, scale, 1.0)
+        weights = _newton((table - mean) / scale, torch.tensor(labels, dtype=torch.float64))
+        fitted = replace(self, examples=kept, mean=_numbers(mean), scale=_numbers(scale), weights=_numbers(weights))
+        raw, calibrated = pooled(fitted._logistic(features), labels)
+        return replace(fitted, raw=raw, calibrated=calibrated)
+
+    def _logistic(self, features: Sequence[Sequence[float]]) -> list[float]:
+        mean, scale, weights = (
+            torch.tensor(one, dtype=torch.float64) for one in (self.mean, self.scale, self.weights)
+        )
+        table = torch.tensor([list(one) for one in features], dtype=torch.float64).reshape(len(features), -1)
+        predictions: list[float] = torch.sigmoid((table - mean) / scale @ weights[:-1] + weights[-1]).tolist()
+        return predictions
+
+
+def pooled(places: Sequence[float], labels: Sequence[float]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The non-decreasing function of the places nearest to the labels: pool adjacent violators (Ayer et al., 1955).
+
+    Args:
+        places: of the labels; labels at the same place count as one, with their mean.
+        labels: in [0, 1].
+
+    Returns:
+        The distinct places in order, and the function there.
+    """
+    by_place: dict[float, list[float]] = {}
+    for place, label in sorted(zip(places, labels, strict=True)):
+        by_place.setdefault(place, []).append(label)
+    blocks: list[tuple[float, int, int]] = []  # mean, labels, places
+    for group in by_place.values():
+        blocks.append((sum(group) / len(group), len(group), 1))
+        while len(blocks) > 1 and blocks[-2][0] >= blocks[-1][0]:
+            (low, few, wide), (high, many, more) = blocks[-2:]
+            blocks[-2:] = [((low * few + high * many) / (few + many), few + many, wide + more)]
+    return tuple(by_place), tuple(mean for mean, _, wide in blocks for _ in range(wide))
+
+
+def _newton(standard: Tensor, labels: Tensor) -> Tensor:
+    """The weights of standardised features, then the constant, of a logistic regression with a ridge."""
+    design = torch.cat([standard, torch.ones(len(labels), 1, dtype=torch.float64)], dim=1)
+    ridge = _RIDGE * len(labels) * torch.eye(design.shape[1], dtype=torch.float64)
+    weights = torch.zeros(design.shape[1], dtype=torch.float64)
+    for _ in range(_STEPS):
+        predicted = torch.sigmoid(design @ weights)
+        gradient = design.T @ (predicted - labels) + ridge @ weights
+        curvature = design.T @ (design * (predicted * (1 - predicted))[:, None]) + ridge
+        weights = weights - torch.linalg.solve(curvature, gradient)
+    return weights
+
+
+def _numbers(values: Tensor) -> tuple[float, ...]:
+    return tuple(values.tolist())

@@ -1,12 +1,13 @@
-"""From the advantages of decisions to those of tokens."""
+"""Credit of tokens: that of their decision, their reward-to-go, and values standardised over them (REINFORCE++)."""
 
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Real, Shaped
 from torch import Tensor
 
-from hf_credit.credit.inputs import require
+from hf_credit.credit.inputs import require, result_dtype
+from hf_credit.validators import finite_number
 
 
 def token_advantages(
@@ -43,3 +44,71 @@ def token_advantages(
     padded = torch.cat([advantages, advantages.new_zeros(len(advantages), 1)], dim=1)
     index = torch.where(decision_of_token < 0, decisions, decision_of_token)
     return padded.gather(1, index)
+
+
+def token_returns(
+    outcomes: Shaped[Tensor, " rollouts"], lengths: Int[Tensor, " rollouts"], gamma: float = 1.0
+) -> Float[Tensor, " tokens"]:
+    """The discounted return of each token; the outcome is the reward of a rollout's last token (REINFORCE++,
+    arXiv:2501.03262).
+
+        G[i, t] = gamma^(T[i] - 1 - t) R[i]
+
+    Only tokens of the model count: observations between them are skipped without a discount.
+
+    Args:
+        outcomes: of each rollout, in the unit of the reward; integers and booleans are promoted.
+        lengths: T, the number of tokens that the model generated in each, at least 0.
+        gamma: discount from one token to the next, in [0, 1].
+
+    Returns:
+        The tokens of the first rollout, then those of the second, and so on, in the dtype of `outcomes`, torch's
+        default for integers and booleans.
+
+    Raises:
+        ValueError: `gamma` is outside [0, 1].
+    """
+    finite_number("gamma", gamma, 0, most=1)
+    ends = lengths.cumsum(0)
+    left = ends.repeat_interleave(lengths) - 1 - torch.arange(int(lengths.sum()))
+    returns = outcomes.double().repeat_interleave(lengths) * torch.tensor(gamma, dtype=torch.float64) ** left
+    return returns.to(result_dtype(outcomes))
+
+
+def whitened(
+    values: Shaped[Tensor, " members"],
+    weights: Real[Tensor, " members"] | None = None,
+    eps: float = 1e-8,
+    correction: int = 1,
+) -> Float[Tensor, " members"]:
+    """Subtracts the mean of the values, and divides by their standard deviation.
+
+        A[i] = (x[i] - m) / sqrt(v + eps),    v = sum_i w[i] (x[i] - m)^2 / (sum_i w[i] - correction)
+
+    with the weighted mean m. The weight of a value is the number of tokens that share it: w tokens count as w members.
+
+    Args:
+        values: finite; integers and booleans are promoted.
+        weights: at least 0; 1 each if `None`.
+        eps: added to the variance, at least 0.
+        correction: 1 for the sample variance, as in TRL and verl; 0 for the population variance, as in OpenRLHF.
+
+    Returns:
+        In the dtype of `values`, torch's default for integers and booleans; exactly 0 if all values of positive
+        weight are equal.
+
+    Raises:
+        ValueError: `eps` is below 0, or a value is not finite.
+    """
+    finite_number("eps", eps, 0)
+    require(values.isfinite(), values, "values must be finite", "leave out members without a value")
+    weights = torch.ones(len(values), dtype=torch.float64) if weights is None else weights.double()
+    dtype = result_dtype(values)
+    counted = weights > 0
+    if not counted.any():
+        return torch.zeros(len(values), dtype=dtype)
+    shifted = values.double() - values.double()[counted].min()  # equal values are exactly 0, and so is their deviation
+    centred = shifted - (weights * shifted).sum() / weights.sum()
+    variance = (weights * centred**2).sum() / (weights.sum() - correction).clamp(min=1)
+    differ = bool((shifted[counted] > 0).any())
+    return (centred / (variance + eps).sqrt() if differ else torch.zeros_like(centred)).to(dtype)

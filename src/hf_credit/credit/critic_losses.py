@@ -1,12 +1,15 @@
-"""The loss of a critic: the squared error to its targets, clipped around its earlier values."""
+"""Losses of critics: the squared error clipped around earlier values, and classes of equal weight."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 from jaxtyping import Bool, Float, Real
 from torch import Tensor
 
 from hf_credit.credit.inputs import as_mask, working_dtype
+from hf_credit.validators import finite_number
 
 
 def clipped_value_errors(
@@ -79,3 +82,36 @@ def clipped_value_loss(
     values, old_values, returns = (torch.where(mask, tensor, 0) for tensor in (values, old_values, returns))
     errors, _ = clipped_value_errors(values, old_values, returns, clip)
     return errors.sum() / (mask.sum().clamp(min=1) if total is None else total)
+
+
+_LEAST = 1e-3
+
+
+def class_weights(targets: Float[Tensor, " targets"], rate: float) -> Float[Tensor, " targets"]:
+    """Weights that give an event and its absence the same total weight in a loss (paper CVT-RL, Appendix A.2).
+
+        w = y / (2 r) + (1 - y) / (2 (1 - r)),    whose mean is 1
+
+    The log-odds that minimise the weighted cross-entropy exceed those of the event by `balance_log_odds(rate)`;
+    subtract it.
+
+    Args:
+        targets: y, whether the event occurred, or its probability, in [0, 1].
+        rate: r, the frequency of the event, in [0, 1]; clipped to [0.001, 0.999].
+    """
+    rate = _clipped(rate)
+    return targets / (2 * rate) + (1 - targets) / (2 * (1 - rate))
+
+
+def balance_log_odds(rate: float) -> float:
+    """The increase of an event's log-odds by `class_weights`: log((1 - r) / r).
+
+    Args:
+        rate: as for `class_weights`.
+    """
+    rate = _clipped(rate)
+    return math.log((1 - rate) / rate)
+
+
+def _clipped(rate: float) -> float:
+    return min(max(finite_number("the rate of an event", rate, 0, most=1), _LEAST), 1 - _LEAST)
