@@ -521,24 +521,24 @@ MUTANTS = [
     ),
     Mutant(
         "failed episodes credited by values of rollouts",
-        "src/hf_credit/collectors/continuations.py",
+        "src/hf_credit/collectors/forks.py",
         "        None\n        if episode.ending == Ending.ERROR\n        else ",
         "        ",
         [_TEST_VPR + "test_an_episode_that_failed_has_no_monte_carlo_reward"],
     ),
     Mutant(
         "one context an event",
-        "src/hf_credit/collectors/contexts.py",
+        "src/hf_credit/collectors/forks.py",
         "visited.setdefault((decision.event, decision.context_ids), (episode, turn))",
         "visited.setdefault((decision.event, ()), (episode, turn))",
-        ["tests/collectors/test_contexts.py::test_each_context_is_drawn_once_however_many_there_are_of_its_event"],
+        ["tests/collectors/test_forks.py::test_each_context_is_drawn_once_however_many_there_are_of_its_event"],
     ),
     Mutant(
         "the same context drawn in every update",
         "src/hf_credit/rollouts/method_context.py",
         "stream(self.seed, head, self.update, self.process, *rest)",
         "stream(self.seed, head, self.process, *rest)",
-        ["tests/collectors/test_contexts.py::test_each_update_and_each_instance_draws_contexts_of_its_own"],
+        ["tests/collectors/test_forks.py::test_each_update_and_each_instance_draws_contexts_of_its_own"],
     ),
     Mutant(
         "instances share random numbers",

@@ -48,9 +48,8 @@ from hf_credit.diagnostics.replay_walks import episodes_gain
 from hf_credit.evaluation.markdown import table
 from hf_credit.methods.base import weighted
 from hf_credit.oracles import make as make_oracle
-from hf_credit.policies.generation import sampler
+from hf_credit.policies.generation import reply_logprobs, sampler
 from hf_credit.policies.micro import MicroConfig
-from hf_credit.policies.reply_logprobs import reply_logprobs
 from hf_credit.rollouts import Chat, Decision, Engine, EnvironmentInteraction, RolloutRequest
 from hf_credit.rollouts.method_context import CriticInput, LocalContext
 from hf_credit.rollouts.scripts import OraclePlayer

@@ -10,7 +10,7 @@ import numpy
 import pytest
 import torch
 
-from hf_credit.collaborations.protocol import graph
+from hf_credit.collaborations.base import graph
 from hf_credit.collaborations.relay import relay_score
 from hf_credit.collaborations.scorers import check_score, resolve_scorer
 

@@ -13,7 +13,7 @@ from hf_credit.environments import Environment
 from hf_credit.environments.base import State, Transition
 from hf_credit.environments.evidence import hacks
 from hf_credit.evaluation.exact_actions import ExactPlay, audited_play, model_policy
-from hf_credit.oracles.auditors import default_auditor, default_interventions
+from hf_credit.oracles.auditing import default_auditor, default_interventions
 from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
 from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, Generation, RolloutRequest
 

@@ -8,7 +8,7 @@ import pytest
 
 from hf_credit import methods
 from hf_credit.collectors import Continuations, Group, Rollout, RolloutBatch, Single
-from hf_credit.collectors.continuations import CONTINUATION
+from hf_credit.collectors.forks import CONTINUATION
 from hf_credit.methods.vineppo import VineValues
 from hf_credit.rollouts import Ending, LocalContext, by_episode
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from hf_credit import make
-from hf_credit.oracles.auditing import Audit, Auditor
-from hf_credit.oracles.auditors import auditor_spec, require_auditor_fit, resolve_auditor
+from hf_credit.oracles.auditing import Audit, Auditor, auditor_spec, require_auditor_fit, resolve_auditor
 from hf_credit.oracles.evidence_audit import DETECTED, EvidenceAuditor
 from hf_credit.oracles.evidence_play import EvidenceHacker, EvidenceOracle
 from hf_credit.oracles.hack_detector import DetectingAuditor, HackDetector, evidence_detector, features, traces

@@ -1,15 +1,16 @@
-"""Samplers, compared with the model's next-token probabilities."""
+"""Samplers and the log-probabilities of replies, compared with the model's next-token probabilities."""
 
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
-from hf_credit.policies.generation import can_continue, evaluating, max_context_tokens, sampler
-from hf_credit.policies.reply_logprobs import reply_logprobs
+from hf_credit.policies import generation
+from hf_credit.policies.generation import can_continue, evaluating, max_context_tokens, reply_logprobs, sampler
 from hf_credit.rollouts import Chat
 
 GRID = "   C1 C2 C3 C4\nR1 1 2 3 4\nR2 3 4 1 2\nR3 2 1 . 3\nR4 . 3 2 1"
@@ -205,3 +206,32 @@ def test_the_maximum_context_is_what_a_reply_leaves_of_the_positions(policy):
     assert max_context_tokens(model, 12) == 88
     with pytest.raises(ValueError, match="the model's 100 positions, got a maximum of 100 tokens"):
         max_context_tokens(model, 100)
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "head_dim": 8}
+    config = Qwen3Config(vocab_size=11, num_attention_heads=2, num_key_value_heads=2, **sizes)
+    return Qwen3ForCausalLM(config).train()
+
+
+def one_by_one(model: Any, context: tuple[int, ...], reply: tuple[int, ...], temperature: float) -> list[float]:
+    found = []
+    for at, token in enumerate(reply):
+        logits = model(torch.tensor([[*context, *reply[:at]]])).logits[0, -1].double() / temperature
+        found.append(logits.log_softmax(-1)[token].item())
+    return found
+
+
+def test_log_probabilities_do_not_depend_on_the_batch(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = [((1, 2, 3), (4, 5)), ((6,), (7,)), ((1, 2), ()), ((9, 8, 7, 6), (5, 4, 3))]
+    for tokens_at_once in (2**16, 7):  # all in one pass, and each in one of its own
+        monkeypatch.setattr(generation, "_TOKENS_AT_ONCE", tokens_at_once)
+        for own, (context, reply) in zip(reply_logprobs(model, pairs, 0.7), pairs, strict=True):
+            assert own == pytest.approx(one_by_one(model, context, reply, 0.7), abs=1e-5)
+    assert model.training
+
+
+def test_without_replies_the_result_is_empty(model: Any) -> None:
+    assert reply_logprobs(model, []) == []

@@ -24,8 +24,7 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from hf_credit.policies.generation import sampler
-from hf_credit.policies.reply_logprobs import reply_logprobs
+from hf_credit.policies.generation import reply_logprobs, sampler
 
 
 class MicroServer:

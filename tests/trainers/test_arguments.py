@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOConfig
 
 from hf_credit import ReplayLOOConfig, ReplayLOOTrainer, VerifiableProcessConfig, VerifiableProcessTrainer, make
-from hf_credit.collaborations.protocol import graph
+from hf_credit.collaborations.base import graph
 from hf_credit.collaborations.relay import relay, relay_score, relay_tasks
 from hf_credit.rollouts.dry_run import DryRunError
 from hf_credit.trainers.arguments import held_out_tasks, require, require_config, require_environment

@@ -1,4 +1,4 @@
-"""F1 of tokens: multisets, case and punctuation kept."""
+"""F1 of tokens: multisets, case and punctuation kept. The F1 of documents."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_credit.verifiers.text_overlap import MAX_TEXT, token_f1
+from hf_credit.verifiers.text_overlap import MAX_TEXT, support_f1, token_f1
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,23 @@ def test_an_endless_prediction_scores_nothing_and_an_unknown_level_is_refused():
     assert token_f1("a " * MAX_TEXT, "a") == 0
     with pytest.raises(ValueError, match=r"level must be 'word' or 'character', got 'token'; pick one\."):
         token_f1("a", "a", "token")
+
+
+@pytest.mark.parametrize(
+    ("cited", "support", "score"),
+    [
+        ({"a"}, {"a"}, 1),
+        ({"a", "b"}, {"a"}, 2 / 3),  # precision 1/2, recall 1
+        ({"a"}, {"a", "b", "c"}, 1 / 2),  # precision 1, recall 1/3
+        ({"b"}, {"a"}, 0),
+        ((), {"a"}, 0),
+        (["a", "a"], ["a"], 1),
+    ],
+)
+def test_support_f1_is_the_harmonic_mean_of_precision_and_recall(cited, support, score):
+    assert support_f1(cited, support) == pytest.approx(score)
+
+
+def test_an_answer_that_needs_no_support_has_none():
+    with pytest.raises(ValueError, match="must have supporting documents, got none"):
+        support_f1({"a"}, ())

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hf_credit import make, methods
-from hf_credit.policies.reply_logprobs import reply_logprobs
+from hf_credit.policies.generation import reply_logprobs
 from hf_credit.rollouts import Chat, EnvironmentInteraction
 from hf_credit.trainers.asynchronous.server import Server
 from hf_credit.trainers.asynchronous.worker import Worker

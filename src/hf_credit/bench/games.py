@@ -18,8 +18,7 @@ from hf_credit.collaborations.sum_vote import LAZY, STOCK, sum_pairs, sum_task
 from hf_credit.collaborations.sum_vote import sum_vote as voting
 from hf_credit.environments import Environment, State, make
 from hf_credit.oracles import default_oracle
-from hf_credit.oracles.auditing import Audit, Auditor
-from hf_credit.oracles.auditors import default_auditor
+from hf_credit.oracles.auditing import Audit, Auditor, default_auditor
 from hf_credit.rollouts import Interaction
 from hf_credit.rollouts.capabilities import Enumerable, Removable, Scripted, fingerprint
 

@@ -14,7 +14,7 @@ __all__ = ["COLLABORATIONS", "Collaboration", "CollaborationState", "Event", "Lo
 
 COLLABORATIONS = {
     "agent": "hf_credit.agents.interaction:agent_task",
-    "graph": "hf_credit.collaborations.protocol:graph",
+    "graph": "hf_credit.collaborations.base:graph",
     "judged_puzzles": "hf_credit.collaborations.judged_puzzles:judged_puzzles",
     "hinted_relay": "hf_credit.collaborations.hinted_relay:hinted_relay",
     "reasoner_actor": "hf_credit.collaborations.reasoner_actor:reasoner_actor",

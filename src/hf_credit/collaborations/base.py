@@ -1,4 +1,4 @@
-"""The Interaction in which several roles work on a task by a protocol."""
+"""The Interaction in which several roles work on a task by a protocol, also from plain values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hf_credit.boundary import read
 from hf_credit.collaborations.graph import Event, Graph, Loop
 from hf_credit.collaborations.scorers import Scorer, check_score, reads_transcript, resolve_scorer
 from hf_credit.collaborations.text import normalise
-from hf_credit.registry import name_of, plain
+from hf_credit.registry import find, name_of, plain, refuse_options
 from hf_credit.rollouts import Interaction, Request
 from hf_credit.rollouts.capabilities import cannot_leave_out, class_name
 from hf_credit.rollouts.interaction import readable_state
@@ -149,7 +149,7 @@ class Collaboration(Interaction[CollaborationState]):
             )
 
     def _protocol(self, named: Callable[[Any], str]) -> dict[str, Any]:
-        """The arguments of `hf_credit.collaborations.protocol.graph`, with functions by name."""
+        """The arguments of `hf_credit.collaborations.base.graph`, with functions by name."""
         loops = [
             {**asdict(loop), "until": None if loop.until is None else named(loop.until)}
             for loop in self.graph.loops.values()
@@ -283,3 +283,53 @@ class Collaboration(Interaction[CollaborationState]):
 def _called(function: Any) -> str:
     named = function if hasattr(function, "__qualname__") else type(function)
     return f"{named.__module__}:{named.__qualname__}"
+
+
+def graph(
+    roles: Mapping[str, str],
+    events: Sequence[Mapping[str, Any]],
+    final: str | Sequence[str],
+    scorer: Scorer | str,
+    loops: Sequence[Mapping[str, Any]] = (),
+    sanitise: Callable[[str], str] | str | None = None,
+    scored_event: str | None = None,
+) -> Collaboration:
+    """Returns the collaboration of these roles and events. In a recipe:
+
+        collaboration: graph
+        collaboration_options:
+          roles: {writer: Write a poem., critic: Say what to fix.}
+          events:
+            - {name: draft, role: writer}
+            - {name: advice, role: critic, after: draft}
+            - {name: poem, role: writer, after: advice, sees: [draft, advice]}
+          final: poem
+          scorer: my_package.scoring:beauty
+
+    Args:
+        roles, final, scorer, scored_event: as for `Collaboration`.
+        events: the fields of each `Event`.
+        loops: the fields of each `Loop`, with `until` as a `"package.module:function"`.
+        sanitise: as for `Collaboration`, or a `"package.module:function"`.
+
+    Raises:
+        ValueError: a field is unknown or missing, a function cannot be imported, or as for `Collaboration`.
+    """
+    return Collaboration(
+        roles=roles,
+        events=[_of(Event, values, "name") for values in events],
+        final=final,
+        scorer=scorer,
+        loops=[_of(Loop, {**values, "until": _function(values.get("until"))}, "source") for values in loops],
+        sanitise=_function(sanitise),
+        scored_event=scored_event,
+    )
+
+
+def _of(kind: type, values: Mapping[str, Any], key: str) -> Any:
+    refuse_options(kind.__name__, kind, values.get(key, ""), values)
+    return kind(**values)
+
+
+def _function(named: Any) -> Any:
+    return find("function", {}, named) if isinstance(named, str) else named

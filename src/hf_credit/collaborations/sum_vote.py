@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 
 from hf_credit.collaborations.base import CollaborationState
-from hf_credit.collaborations.number_tasks import NumberTasks, of_split
+from hf_credit.collaborations.relay import NumberTasks, of_split
 from hf_credit.collaborations.relay import relay_score as sum_score
 from hf_credit.collaborations.voting import Voting
 from hf_credit.environments.tasks import Split

@@ -7,9 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from hf_credit.collectors.base import Collector, Group, Rollout, RolloutBatch, Single, Tree, single_or_group
-from hf_credit.collectors.contexts import VisitedContexts
-from hf_credit.collectors.continuations import Continuations, continuation_values
-from hf_credit.collectors.forks import RandomForks, UncertainForks, fork, tree_numbers
+from hf_credit.collectors.forks import (
+    Continuations,
+    RandomForks,
+    UncertainForks,
+    VisitedContexts,
+    continuation_values,
+    fork,
+    tree_numbers,
+)
 from hf_credit.collectors.removals import Removals
 from hf_credit.collectors.verified import Verified
 from hf_credit.options import check_options
@@ -23,7 +29,7 @@ __all__ = [
 
 
 COLLECTORS = {
-    "continuations": "hf_credit.collectors.continuations:Continuations",
+    "continuations": "hf_credit.collectors.forks:Continuations",
     "group": "hf_credit.collectors.base:Group",
     "random_forks": "hf_credit.collectors.forks:RandomForks",
     "removals": "hf_credit.collectors.removals:Removals",
@@ -31,7 +37,7 @@ COLLECTORS = {
     "tree": "hf_credit.collectors.base:Tree",
     "uncertain_forks": "hf_credit.collectors.forks:UncertainForks",
     "verified": "hf_credit.collectors.verified:Verified",
-    "visited_contexts": "hf_credit.collectors.contexts:VisitedContexts",
+    "visited_contexts": "hf_credit.collectors.forks:VisitedContexts",
 }
 
 

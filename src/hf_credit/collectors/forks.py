@@ -1,17 +1,165 @@
-"""Episodes, and forks from their states, chosen in rounds."""
+"""Episodes that continue from states of others: forks, alternatives at visited contexts, and Monte Carlo rollouts."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import Annotated, Any, ClassVar
 
 from hf_credit.boundary import Range
-from hf_credit.collectors.base import Group, Rollout, RolloutBatch, TaskRow, single_or_group
+from hf_credit.collectors.base import (
+    Collector,
+    Group,
+    Rollout,
+    RolloutBatch,
+    Single,
+    TaskRow,
+    bound,
+    gives_of,
+    played,
+    refuse_over_budget,
+    say_whether_shared,
+    single_or_group,
+)
 from hf_credit.options import Count, GroupSize, Options
-from hf_credit.rollouts import Decision, Ending, RolloutRequest, replay_from
+from hf_credit.rollouts import Decision, Ending, Episode, Interaction, RolloutRequest, replay_from
 from hf_credit.rollouts.method_context import MethodContext
+
+CONTINUATION = "continuation"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Continuations(Options):
+    """The episodes of another collector, and rollouts of the same policy from the state before each decision.
+
+    The rollouts serve only for comparison. A failed episode has none.
+
+    Args:
+        rollouts: number from each state.
+        inner: the collector of the episodes to train on.
+        template_kwargs: chat template settings of the rollouts, such as `{"enable_thinking": false}` for a cheaper
+            mode of the policy. `None` continues the recorded tokens instead.
+    """
+
+    rollouts: Count
+    inner: Collector = field(default_factory=Single)
+    template_kwargs: Mapping[str, Any] | None = None
+    replaying: ClassVar[bool] = True
+
+    @property
+    def gives(self) -> frozenset[str]:
+        """What `inner` gives, and continuations."""
+        return gives_of(self.inner) | {"continuations"}
+
+    def bind(self, interaction: Interaction[Any]) -> Continuations:
+        """Binds `inner` to one Interaction."""
+        return replace(self, inner=bound(self.inner, interaction))
+
+    def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
+        collected = self.inner(rows, context, memory)
+        origins = [
+            (rollout, decision)
+            for rollout in collected.trained
+            if rollout.episode.ending != Ending.ERROR
+            for decision in rollout.episode.decisions
+        ]
+        recorded = self.template_kwargs is None
+        starts: list[RolloutRequest[Any]] = [
+            RolloutRequest(state=one.state, seed=seed, contexts={one.event: one.context_ids} if recorded else {})
+            for _, one in origins
+            for seed in range(self.rollouts)
+        ]
+        episodes = context.play(starts, template_kwargs=self.template_kwargs)
+        context.total("tokens/continuations", sum(episode.generated_tokens for episode in episodes))
+        rollouts = [
+            Rollout(episode=episode, instance=origin.instance, trained=False, kind=CONTINUATION, source=decision.id)
+            for index, episode in enumerate(episodes)
+            for origin, decision in [origins[index // self.rollouts]]
+        ]
+        return replace(collected, rollouts=(*collected.rollouts, *rollouts))
+
+
+def continuation_values(collected: RolloutBatch) -> list[list[float] | None]:
+    """Returns the Monte Carlo value of the state before each decision of each trained episode.
+
+        V(s) = mean outcome of the rollouts from s that did not fail, NaN if all of them failed
+
+    All of them failed if one diverged (`hf_credit.rollouts.failures.unknown_where_diverged`).
+
+    Returns:
+        For each episode, the values of its decisions; `None` for a failed one, which has no rollouts.
+    """
+    outcomes: dict[str, list[float]] = {}
+    for rollout in collected.of_kind(CONTINUATION):
+        of_source = outcomes.setdefault(rollout.source, [])
+        if rollout.episode.ending != Ending.ERROR:
+            of_source.append(rollout.episode.outcome)
+    return [
+        None
+        if episode.ending == Ending.ERROR
+        else [fmean(outcomes[decision.id] or [math.nan]) for decision in episode.decisions]
+        for episode in collected.episodes
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VisitedContexts(Options):
+    """Plays unscored reference rollouts, draws contexts that they visited, and replays alternatives there.
+
+    Args:
+        references: number of unscored episodes of each task row.
+        contexts: maximum number of drawn contexts of each task row.
+        alternatives: number of messages at each drawn context.
+        replays: number of continuations of each message.
+        common_random_numbers: whether the alternatives of a context continue with the same random numbers.
+        budget: maximum number of terminal scores of one instance; unbounded if `None`.
+    """
+
+    gives: ClassVar[frozenset[str]] = frozenset({"groups", "alternatives"})
+
+    references: Count
+    contexts: Count
+    alternatives: Count
+    replays: Count = 1
+    common_random_numbers: bool = False
+    budget: int | None = None
+    replaying: ClassVar[bool] = True
+
+    def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
+        starts = [RolloutRequest[Any](task=row, scored=False) for row in rows for _ in range(self.references)]
+        references = context.play(starts)
+        say_whether_shared(context, self.common_random_numbers)
+        fanout = (self.alternatives, self.replays)
+        replays, instances = [], []
+        for instance in range(len(rows)):
+            visited = _contexts(references[instance * self.references : (instance + 1) * self.references])
+            chosen = context.draws("contexts", instance).sample(visited, min(self.contexts, len(visited)))
+            for number, (episode, turn) in enumerate(chosen):
+                stream = context.stream("context", instance, number) if self.common_random_numbers else None
+                start = replay_from(context.interaction, context.chat, episode, turn, fanout=fanout, stream=stream)
+                replays.append(start)
+                instances.append(instance)
+        collected = played(context.play(replays), instances, len(rows))
+        context.total("tokens/reference_rollouts", sum(episode.generated_tokens for episode in references))
+        reference_rollouts = (
+            Rollout(episode=episode, instance=episode.start // self.references, trained=False, kind="reference")
+            for episode in references
+        )
+        collected = replace(collected, rollouts=(*reference_rollouts, *collected.rollouts))
+        refuse_over_budget(collected, self.budget)
+        return collected
+
+
+def _contexts(references: Sequence[Episode]) -> list[tuple[Episode, int]]:
+    """One decision for each context that the episodes visited, in visiting order (Algorithm 1, lines 3-4)."""
+    visited: dict[tuple[str, tuple[int, ...]], tuple[Episode, int]] = {}
+    for episode in references:
+        for turn, decision in enumerate(episode.decisions):
+            visited.setdefault((decision.event, decision.context_ids), (episode, turn))
+    return list(visited.values())
+
 
 FORK = "fork"
 
@@ -31,10 +179,10 @@ def fork(origins: Sequence[tuple[Rollout, int]], seeds: Sequence[int], context: 
         for (rollout, index), seed in zip(origins, seeds, strict=True)
     ]
     forks = []
-    for played in context.play(starts):
-        rollout, index = origins[played.start]
+    for later in context.play(starts):
+        rollout, index = origins[later.start]
         before = rollout.episode.decisions[:index]
-        episode = replace(played, decisions=(*before, *played.decisions), prefix_length=index, start=rollout.instance)
+        episode = replace(later, decisions=(*before, *later.decisions), prefix_length=index, start=rollout.instance)
         source = rollout.episode.decisions[index].id
         forks.append(Rollout(episode=episode, instance=rollout.instance, kind=FORK, source=source))
     return forks

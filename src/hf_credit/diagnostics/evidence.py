@@ -7,7 +7,7 @@ from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from hf_credit.verifiers.evidence import support_f1
+from hf_credit.verifiers.text_overlap import support_f1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from hf_credit.environments.formulas import MAX_INPUTS, truth_table
+from hf_credit.environments.circuit_decoding import MAX_INPUTS, truth_table
 from hf_credit.validators import whole_number
 
 

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from hf_credit.collaborations.exact_values import Expectations, Vector
 from hf_credit.environments import Environment, State
 from hf_credit.oracles.auditing import Auditor, EnumerableInterventions
-from hf_credit.policies.reply_logprobs import reply_logprobs
+from hf_credit.policies.generation import reply_logprobs
 from hf_credit.rollouts import Chat, EnvironmentInteraction, EnvironmentState
 
 S = TypeVar("S", bound=State)

@@ -17,8 +17,7 @@ from hf_credit.collectors.base import gives_of
 from hf_credit.credit import whitened
 from hf_credit.critics.inputs import CriticSpec
 from hf_credit.oracles import Oracle
-from hf_credit.oracles.auditing import Auditor, Interventions
-from hf_credit.oracles.auditors import auditor_spec, interventions_spec
+from hf_credit.oracles.auditing import Auditor, Interventions, auditor_spec, interventions_spec
 from hf_credit.registry import described, plain
 from hf_credit.rollouts import Decision, Ending, Interaction
 from hf_credit.rollouts.capabilities import require_replayable

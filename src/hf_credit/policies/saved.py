@@ -12,8 +12,7 @@ from transformers import AutoTokenizer
 
 from hf_credit.http_guard import require_model
 from hf_credit.loading import ADAPTER_CONFIG, IncompleteModelError, load_adapter, load_model, role_folders
-from hf_credit.policies.generation import max_context_tokens, sampler
-from hf_credit.policies.reply_logprobs import reply_logprobs
+from hf_credit.policies.generation import max_context_tokens, reply_logprobs, sampler
 from hf_credit.rollouts import Chat, Decision, Engine, GenerateFn, Interaction
 from hf_credit.rollouts.capabilities import Learned, ReadsTokens
 from hf_credit.rollouts.reply_ends import end_tokens

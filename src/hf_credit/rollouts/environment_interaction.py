@@ -16,8 +16,13 @@ from hf_credit.environments import Environment, State
 from hf_credit.environments.reseeding import reseed
 from hf_credit.environments.tasks import Split, complete_task, require_task_columns, tasks
 from hf_credit.oracles import Oracle, default_oracle, require_fit
-from hf_credit.oracles.auditing import Auditor, Interventions
-from hf_credit.oracles.auditors import default_auditor, default_interventions, require_auditor_fit
+from hf_credit.oracles.auditing import (
+    Auditor,
+    Interventions,
+    default_auditor,
+    default_interventions,
+    require_auditor_fit,
+)
 from hf_credit.rollouts.capabilities import advance_or_error, class_name, one_after_another
 from hf_credit.rollouts.episode import Ending
 from hf_credit.rollouts.interaction import Interaction, Request, readable_state

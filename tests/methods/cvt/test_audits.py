@@ -9,8 +9,7 @@ import pytest
 from hf_credit import make
 from hf_credit.environments.actions import tag
 from hf_credit.methods.cvt import audit_of, audited, verified_success
-from hf_credit.oracles.auditing import Audit
-from hf_credit.oracles.auditors import default_auditor
+from hf_credit.oracles.auditing import Audit, default_auditor
 from hf_credit.rollouts import Decision, Ending, EnvironmentInteraction, Episode
 
 ENVIRONMENT = make("evidence")

@@ -11,8 +11,7 @@ from hf_credit import make
 from hf_credit.environments.actions import tag
 from hf_credit.methods.cvt import Branches, Gate, branches
 from hf_credit.methods.t3 import Truncated, make_rule
-from hf_credit.oracles.auditing import Proposal
-from hf_credit.oracles.auditors import default_interventions
+from hf_credit.oracles.auditing import Proposal, default_interventions
 from hf_credit.policies.micro import build_tokenizer
 from hf_credit.rollouts import Chat, Decision, Ending, Engine, EnvironmentInteraction, Generation
 from hf_credit.rollouts.capabilities import Acting

@@ -25,8 +25,7 @@ from hf_credit.methods.cvt import (
 )
 from hf_credit.methods.t3 import Truncated, make_rule
 from hf_credit.oracles.auditing import AUDIT, VERIFIED, Audit
-from hf_credit.oracles.evidence_audit import EvidenceAuditor
-from hf_credit.oracles.evidence_interventions import EvidenceInterventions
+from hf_credit.oracles.evidence_audit import EvidenceAuditor, EvidenceInterventions
 from hf_credit.rollouts import Decision, Ending, EnvironmentInteraction, Episode, LocalContext
 from hf_credit.rollouts.chat import Chat
 

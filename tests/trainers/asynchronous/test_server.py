@@ -14,7 +14,7 @@ import pytest
 from micro_server import MicroServer
 from transformers import AutoModelForCausalLM
 
-from hf_credit.policies.reply_logprobs import reply_logprobs
+from hf_credit.policies.generation import reply_logprobs
 from hf_credit.trainers.asynchronous.server import Server
 
 CONTEXT = [5, 6, 7, 8]

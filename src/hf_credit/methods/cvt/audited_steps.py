@@ -16,7 +16,7 @@ from hf_credit.critics.inputs import context_inputs
 from hf_credit.methods.cvt.audits import audit_of, audited, verified_success
 from hf_credit.methods.cvt.interventions import Branch, Branches, Gate, branches
 from hf_credit.options import Count, Options, Positive, filled_by_factory
-from hf_credit.oracles.auditors import AuditorLike, InterventionsLike, resolve_auditor, resolve_interventions
+from hf_credit.oracles.auditing import AuditorLike, InterventionsLike, resolve_auditor, resolve_interventions
 from hf_credit.rollouts import Decision, Ending, Episode, Interaction
 from hf_credit.rollouts.capabilities import Acting, Auditable
 from hf_credit.rollouts.method_context import CriticInput, MethodContext, Policy

@@ -33,7 +33,7 @@ from hf_credit.options import (
     filled_by_factory,
     with_parts,
 )
-from hf_credit.oracles.auditors import AuditorLike, resolve_auditor
+from hf_credit.oracles.auditing import AuditorLike, resolve_auditor
 from hf_credit.rollouts import Decision, Episode, Interaction
 from hf_credit.rollouts.capabilities import Auditable
 from hf_credit.rollouts.method_context import MethodContext
