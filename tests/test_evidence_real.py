@@ -21,11 +21,10 @@ def test_a_start_is_warmed_up_and_a_cell_spends_its_budget_and_is_measured_on_he
     tiny["tasks"]["sudoku"]["training"] |= training
     tiny["warm_up"] |= {"rows": 4, "every": 1, "updates": 1, "looked_at": 2, "accepted": (0, 1)}
     (tmp_path / "cells").mkdir()
-    run.run_cell(tiny, "sudoku", run.START, 0.0, 0, tmp_path)
-    run.run_cell(tiny, "sudoku", "verifiable_process", 1e-5, 0, tmp_path)
+    run.run_cell(tiny, "sudoku", run.START, 0, tmp_path)
+    run.run_cell(tiny, "sudoku", "verifiable_process", 0, tmp_path)
     start, cell = (
-        json.loads(run.cell_file(tmp_path, "sudoku", *arm, 0).read_text())
-        for arm in ((run.START, 0.0), ("verifiable_process", 1e-5))
+        json.loads(run.cell_file(tmp_path, "sudoku", arm, 0).read_text()) for arm in (run.START, "verifiable_process")
     )
     assert [updates for updates, _ in start["warm_up"]] == [1]
     assert (cell["updates"], cell["scores"], cell["sampled_tokens"] > 1) == (1, 4, True)
@@ -33,38 +32,16 @@ def test_a_start_is_warmed_up_and_a_cell_spends_its_budget_and_is_measured_on_he
     assert cell["success"] in (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
-def cells_of(run: ModuleType, late: dict[Any, float], success: dict[Any, list[float]]) -> dict[Any, Any]:
-    """Finished cells: with this success in training for the tuning seed, and this for the others, in their order."""
-    costs = dict.fromkeys(("updates", "sampled_tokens", "tokens", "scores", "seconds"), 1)
-    cells: dict[Any, Any] = {
-        (task, run.START, 0.0): {0: {"warm_up": [[10, 0.25]], "success": 0.2}} for task in run.METHODS
-    }
-    for task, methods in run.METHODS.items():
-        for arm in ((task, method, rate) for method in methods for rate in run.RATES):
-            cells[arm] = {run.TUNING: {"seconds": 1, "curve": [[5, 0.9], [10, 0.9], [15, late.get(arm, 0.5)]]}}
-            cells[arm] |= {
-                seed: {"success": value, "curve": [[5, value], [10, value]], **costs}
-                for seed, value in enumerate(success.get(arm, []))
-            }
-    return cells
-
-
-def test_each_method_has_the_rate_of_its_tuning_seed_and_is_compared_seed_by_seed(
-    scripts: dict[str, ModuleType], tmp_path: Path
-) -> None:
+def test_methods_are_compared_seed_by_seed(scripts: dict[str, ModuleType], tmp_path: Path) -> None:
     run, table = scripts["run"], scripts["table"]
-    slow, fast = run.RATES
-    outcome, verdicts = ("sudoku", "outcome_reward", fast), ("sudoku", "verifiable_process", slow)
-    cells = cells_of(run, {outcome: 0.6}, {outcome: [0.1, 0.2, 0.3], verdicts: [0.2, 0.4, 0.6, 0.9]})
-    assert run.rates(cells, ["sudoku"]) == [outcome, verdicts]
+    costs = dict.fromkeys(("updates", "sampled_tokens", "tokens", "scores", "seconds"), 1)
+    cells: dict[Any, Any] = {(task, run.START): {0: {"warm_up": [[10, 0.25]], "success": 0.2}} for task in run.METHODS}
+    for method, found in {"outcome_reward": [0.1, 0.2, 0.3], "verifiable_process": [0.2, 0.4, 0.6, 0.9]}.items():
+        cells["sudoku", method] = {
+            seed: {"success": value, "curve": [[5, value], [10, value]], **costs} for seed, value in enumerate(found)
+        }
     # Three pairs, .1, .2 and .3 apart: 0.2 +- 4.303 * 0.1 / sqrt(3); two of eight sign patterns are as far out.
     row = "| sudoku | verifiable_process - outcome_reward | +0.200 [-0.048, +0.448] | 3 of 3 | 0.250 | undecided |"
     assert row in table.markdown(cells)
     table.draw(cells, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["learning.png", "learning_narrow.png"]
-
-
-def test_the_committed_tables_are_those_of_the_committed_cells(scripts: dict[str, ModuleType], root: Path) -> None:
-    results = root / "evaluation" / "real" / "results"
-    cells = scripts["finished_cells"].read([results / "cells.json"], scripts["run"].key)
-    assert scripts["table"].markdown(cells) == (results / "results.md").read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -17,7 +17,6 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples" / "sql_agent"))
 
-from finished_cells import read
 from running import ON_A_PROCESSOR, one_cell, parse_options, prepare_process, results_folder, run_cells, write_whole
 
 from hf_credit.evaluation.runs import versions
@@ -38,9 +37,7 @@ first is the one that the others are compared with."""
 LAST = ("turn_credit",)
 """Methods whose seeds are run once those of all others are finished."""
 START = "start"
-SEEDS, TUNING = range(10), 100
-RATES = (1e-5, 3e-5)
-"""Learning rates; each method has the one with which it ends best, in training, with a seed of its own."""
+SEEDS = range(10)
 EXPERIMENT: Mapping[str, Any] = {
     "methods": METHODS,
     "tasks": {
@@ -55,12 +52,13 @@ EXPERIMENT: Mapping[str, Any] = {
             "training": {"instances_per_update": 4, "per_device_train_batch_size": 4, "max_completion_length": 48},
             "episodes": 240,
             "quality": 0.5,
-            "budget": 48_000,
+            "budget": 16_000,  # where the pilot was halfway up
             "held_out": 232,
         },
     },
     "training": {
         "max_steps": 1000,
+        "learning_rate": 3e-5,  # of the two of the pilot, with which every method learned more
         "lr_scheduler_type": "constant",
         "beta": 0.0,
         "temperature": 1.0,
@@ -90,63 +88,32 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parse_options(parser, arguments, "runs/real", seeds=len(SEEDS))
     experiment = {**EXPERIMENT, "model": str(options.model)}
     chosen = [options.task] if options.task else list(METHODS)
-    starts = [(task, START, 0.0, 0) for task in chosen]
-    arms = [(task, method, rate) for task in chosen for method in METHODS[task] for rate in RATES]
-    tuning = [(*arm, TUNING) for arm in arms]
-    phases = [starts, tuning]
+    starts = [(task, START, 0) for task in chosen]
+    cells = [(task, method, seed) for seed in SEEDS for task in chosen for method in METHODS[task]]
+    cells.sort(key=lambda cell: cell[1] in LAST)
+    phases = [starts, [cell for cell in cells if cell[-1] < options.seeds]]
     if options.cell is not None:
-        cells = [*starts, *((*arm, seed) for arm in arms for seed in (TUNING, *SEEDS))]
-        phases = [[one for one in starts if one[0] == options.cell[0]], *one_cell([cells], options.cell)]
-
-    def go_on(phases: Sequence[Sequence[tuple[Any, ...]]]) -> None:
-        run_cells(options.work, EXPERIMENT, phases, cell_file, run_cell, experiment, options.workers)
-
-    go_on(phases)
-    if options.cell is not None:
+        phases = one_cell([[*starts, *cells]], options.cell, START)
+    run_cells(options.work, EXPERIMENT, phases, cell_file, run_cell, experiment, options.workers)
+    if options.cell is not None or options.task:
         return
-    tuned = rates(read((options.work / "cells").glob("*.json"), key), chosen)
-    cells = sorted(((*arm, seed) for seed in SEEDS for arm in tuned), key=lambda cell: cell[1] in LAST)
-    go_on([[cell for cell in cells if cell[-1] < options.seeds]])
-    if options.task:
-        return
-    folder = results_folder(options, HERE / "results", [starts, tuning, cells], cell_file)
+    folder = results_folder(options, HERE / "results", [starts, cells], cell_file)
     from table import write_tables  # which takes the names of cells from here
 
     write_tables((options.work / "cells").glob("*.json"), folder)
 
 
-def key(cell: Mapping[str, Any]) -> tuple[str, str, float]:
+def key(cell: Mapping[str, Any]) -> tuple[str, str]:
     """What a cell is a seed of."""
-    return cell["task"], cell["method"], cell["rate"]
+    return cell["task"], cell["method"]
 
 
-def rates(
-    cells: Mapping[tuple[str, str, float], Mapping[int, Mapping[str, Any]]], tasks: Iterable[str] = METHODS
-) -> list[tuple[str, str, float]]:
-    """Each method of some tasks with its learning rate: that with more `late` success, the smaller of equal ones.
-
-    A method that was not tried with all of them is left out.
-    """
-    return [
-        (task, method, max(RATES, key=lambda rate: late(cells[task, method, rate][TUNING])))
-        for task in tasks
-        for method in METHODS[task]
-        if all(TUNING in cells.get((task, method, rate), {}) for rate in RATES)
-    ]
-
-
-def late(cell: Mapping[str, Any]) -> float:
-    """The success in training over the last third of the updates."""
-    found = [success for _, success in cell["curve"]]
-    return fmean(found[-max(1, len(found) // 3) :])
-
-
-def cell_file(work: Path, task: str, method: str, rate: float, seed: int) -> Path:
+def cell_file(work: Path, task: str, method: str, seed: int) -> Path:
     """Where a finished cell is kept."""
-    return work / "cells" / f"{task}-{method}-{rate:g}-{seed}.json"
+    return work / "cells" / f"{task}-{method}-{seed}.json"
 
 
-def run_cell(experiment: Mapping[str, Any], task: str, method: str, rate: float, seed: int, work: Path) -> None:
+def run_cell(experiment: Mapping[str, Any], task: str, method: str, seed: int, work: Path) -> None:
     """Makes the start, or trains from it until the budget is spent; measures, and writes the cell."""
     prepare_process()
     import torch
@@ -156,7 +123,7 @@ def run_cell(experiment: Mapping[str, Any], task: str, method: str, rate: float,
 
     one, start = experiment["tasks"][task], work / task
     interaction, train, held_out = opened(task, one)
-    cell: dict[str, Any] = {"task": task, "method": method, "rate": rate, "seed": seed}
+    cell: dict[str, Any] = {"task": task, "method": method, "seed": seed}
     if method == START:
         model, tokenizer, cell["warm_up"] = warmed_up(experiment, task, interaction, train, start)
     else:
@@ -165,16 +132,15 @@ def run_cell(experiment: Mapping[str, Any], task: str, method: str, rate: float,
         trainer = CreditTrainer(
             str(start),
             interaction,
-            CreditConfig(output_dir=str(work / f"trained_{os.getpid()}"), **settings, learning_rate=rate, seed=seed),
+            CreditConfig(output_dir=str(work / f"trained_{os.getpid()}"), **settings, seed=seed),
             train,
             method=methods.make(method, **experiment["methods"][task][method]),
             processing_class=tokenizer,
         )
-        budget = one["budget"] // (2 if seed == TUNING else 1)
 
         class Stop(TrainerCallback):
             def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-                control.should_training_stop |= trainer.ledger.completion_tokens >= budget
+                control.should_training_stop |= trainer.ledger.completion_tokens >= one["budget"]
 
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(Stop())
@@ -191,11 +157,10 @@ def run_cell(experiment: Mapping[str, Any], task: str, method: str, rate: float,
             "seconds": round(sum(entry["step_time"] for entry in log), 1),
         }
     set_seed(seed)
-    if seed != TUNING:  # whose learning rates are chosen without the held-out tasks
-        cell["success"] = success(model, tokenizer, interaction, held_out, one["training"]["max_completion_length"])
+    cell["success"] = success(model, tokenizer, interaction, held_out, one["training"]["max_completion_length"])
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "processor"
     getattr(interaction, "close", lambda: None)()
-    write_whole(cell_file(work, task, method, rate, seed), {**cell, "made_with": {"device": device, **versions()}})
+    write_whole(cell_file(work, task, method, seed), {**cell, "made_with": {"device": device, **versions()}})
 
 
 def opened(task: str, one: Mapping[str, Any]) -> tuple[Any, Any, list[Any]]:

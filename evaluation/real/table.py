@@ -18,14 +18,14 @@ import numpy as np
 from drawing import tidy
 from finished_cells import common_seeds, interval, mean, read, verdict, write, write_again
 from matplotlib.figure import Figure
-from run import METHODS, RATES, SEEDS, START, TUNING, key, late, rates
+from run import METHODS, SEEDS, START, key
 
 from hf_credit.evaluation.markdown import table
 from hf_credit.evaluation.plots import smoothed
 from hf_credit.evaluation.statistics import holm, mean_interval, paired_difference, permutation_test
 
 HERE = Path(__file__).resolve().parent
-Cells = Mapping[tuple[str, str, float], Mapping[int, Mapping[str, Any]]]
+Cells = Mapping[tuple[str, str], Mapping[int, Mapping[str, Any]]]
 TITLES = {"sudoku": "4x4 Sudoku", "sql_agent": "questions to a database, by an agent"}
 COSTS = {
     "updates": "updates",
@@ -38,39 +38,30 @@ COLOURS = ("#777777", "#0072b2", "#d55e00", "#009e73")  # apart for the colour-b
 POINTS = 40  # of a curve
 
 
-def seeds_of(cells: Cells, *arms: tuple[str, str, float]) -> list[int]:
-    """The seeds that all of these have finished."""
-    return [seed for seed in common_seeds(cells, *arms) if seed in SEEDS]
+def seeds_of(cells: Cells, task: str, *methods: str) -> list[int]:
+    """The seeds that all of these methods have finished."""
+    return [seed for seed in common_seeds(cells, *((task, method) for method in methods)) if seed in SEEDS]
 
 
 def markdown(cells: Cells) -> str:
     """The tables."""
-    looks, tried, rows, compared = [], [], [], []
-    for task, methods in METHODS.items():
-        start = cells[task, START, 0.0][0]
+    looks, rows, compared = [], [], []
+    for task, (behind, *others) in METHODS.items():
+        start = cells[task, START][0]
         looks.append([task, *(f"{value:g}" for value in start["warm_up"][-1]), f"{start['success']:.3f}"])
-        for method in methods:
-            found = [cells.get((task, method, rate), {}).get(TUNING) for rate in RATES]
-            seconds = [cell["seconds"] for cell in found if cell]
-            shown = [f"{late(cell):.3f}" if cell else "" for cell in found]
-            tried.append([task, method, *shown, f"{fmean(seconds):.0f}" if seconds else ""])
-        tuned = rates(cells, [task])
-        for arm in tuned:
-            own = [cells[arm][seed] for seed in seeds_of(cells, arm)]
+        for method in (behind, *others):
+            own = [cells[task, method][seed] for seed in seeds_of(cells, task, method)]
             costs = [f"{fmean(cell[cost] for cell in own):,.0f}" if own else "" for cost in COSTS]
-            rows.append([*arm[:2], f"{arm[2]:g}", str(len(own)), mean([cell["success"] for cell in own]), *costs])
+            rows.append([task, method, str(len(own)), mean([cell["success"] for cell in own]), *costs])
         tests = []
-        for arm in tuned[1:]:
-            if len(seeds := seeds_of(cells, arm, tuned[0])) > 1:
-                pair = [[cells[one][seed]["success"] for seed in seeds] for one in (arm, tuned[0])]
-                tests.append((arm[1], pair, permutation_test(*pair).p_value))
-        for (name, pair, _), p in zip(tests, holm([p for *_, p in tests]) if tests else (), strict=True):
-            found, ahead = paired_difference(*pair), sum(a > b for a, b in zip(*pair, strict=True))
-            says = verdict(found, p, behind="behind")
-            seeds_ahead = f"{ahead} of {len(pair[0])}"
-            compared.append(
-                [task, f"{name} - {tuned[0][1]}", interval(found, signed=True), seeds_ahead, f"{p:.3f}", says]
-            )
+        for method in others:
+            if len(seeds := seeds_of(cells, task, method, behind)) > 1:
+                own, other = ([cells[task, one][s]["success"] for s in seeds] for one in (method, behind))
+                tests.append((method, own, other, permutation_test(own, other).p_value))
+        for (method, own, other, _), p in zip(tests, holm([p for *_, p in tests]) if tests else (), strict=True):
+            found, ahead = paired_difference(own, other), sum(a > b for a, b in zip(own, other, strict=True))
+            ends = [f"{ahead} of {len(own)}", f"{p:.3f}", verdict(found, p, behind="behind")]
+            compared.append([task, f"{method} - {behind}", interval(found, signed=True), *ends])
     return f"""# Which credit pays on a real model
 
 Written by `evaluation/real/run.py`; do not edit. How to read it: `../README.md`.
@@ -79,13 +70,9 @@ The starts, after the warm-up:
 
 {table(["task", "updates", "success in training", "success held out"], looks)}
 
-Success in training over the last third of the updates, with seed {TUNING}, by which learning rates were chosen:
-
-{table(["task", "method", *(f"{rate:g}" for rate in RATES), "seconds of a run"], tried)}
-
 Success on held-out tasks, and what training took:
 
-{table(["task", "method", "rate", "seeds", "success", *COSTS.values()], rows)}
+{table(["task", "method", "seeds", "success", *COSTS.values()], rows)}
 
 Differences in success:
 
@@ -99,12 +86,12 @@ def draw(cells: Cells, folder: Path) -> None:
         figure = Figure(figsize=size, dpi=130, layout="constrained")
         axes = figure.subplots(len(METHODS) // columns, columns, squeeze=False).flat
         for axis, task in zip(axes, METHODS, strict=True):
-            start = cells[task, START, 0.0][0]["success"]
+            start = cells[task, START][0]["success"]
             axis.axhline(start, color="black", linewidth=0.8, linestyle=":")
-            for arm, colour in zip(rates(cells, [task]), COLOURS, strict=False):
-                curves = [cells[arm][seed]["curve"] for seed in seeds_of(cells, arm)]
+            for method, colour in zip(METHODS[task], COLOURS, strict=False):
+                curves = [cells[task, method][seed]["curve"] for seed in seeds_of(cells, task, method)]
                 if len(curves) > 1:
-                    line(axis, curves, colour, arm[1])
+                    line(axis, curves, colour, method)
             axis.set_title(TITLES[task])
             tidy(axis, "tokens sampled (thousands)", "success in training")
             if axis.get_legend_handles_labels()[0]:
@@ -130,8 +117,7 @@ def write_tables(paths: Iterable[Path], folder: Path) -> None:
     """Writes the cells and what follows from them."""
     cells = read(paths, key)
     write(cells, folder, markdown(cells))
-    if any(seeds_of(cells, arm) for arm in rates(cells)):
-        draw(cells, folder)
+    draw(cells, folder)
 
 
 if __name__ == "__main__":
