@@ -56,11 +56,11 @@ def markdown(cells: Cells) -> str:
         tests = []
         for method in others:
             if len(seeds := seeds_of(cells, task, method, behind)) > 1:
-                own, other = ([cells[task, one][s]["success"] for s in seeds] for one in (method, behind))
-                tests.append((method, own, other, permutation_test(own, other).p_value))
-        for (method, own, other, _), p in zip(tests, holm([p for *_, p in tests]) if tests else (), strict=True):
-            found, ahead = paired_difference(own, other), sum(a > b for a, b in zip(own, other, strict=True))
-            ends = [f"{ahead} of {len(own)}", f"{p:.3f}", verdict(found, p, behind="behind")]
+                left, right = ([cells[task, one][s]["success"] for s in seeds] for one in (method, behind))
+                tests.append((method, left, right, permutation_test(left, right).p_value))
+        for (method, left, right, _), p in zip(tests, holm([p for *_, p in tests]) if tests else (), strict=True):
+            found, ahead = paired_difference(left, right), sum(a > b for a, b in zip(left, right, strict=True))
+            ends = [f"{ahead} of {len(left)}", f"{p:.3f}", verdict(found, p, behind="behind")]
             compared.append([task, f"{method} - {behind}", interval(found, signed=True), *ends])
     return f"""# Which credit pays on a real model
 
