@@ -19,7 +19,7 @@ EXCEPTIONS = {
         "self.reached.get((node, before), 0.0)": UNPROBABLE,
     },
     "collaborations/voting.py": {"grades.get(answer or '', 0.0)": "a ballot without an answer is wrong"},
-    "credit/importance.py": {
+    "credit/surrogate.py": {
         "torch.nan_to_num(policy_logprobs.to(dtype) - sampling_logprobs.to(dtype), nan=0.0)": "as in TRL, where the "
         "sampler reports none the ratio is 1",
     },

@@ -265,7 +265,7 @@ def sampled(
     Args:
         probabilities, values: how likely each reply is, and what it is worth, 0 or 1.
         roles: of the team.
-        ties: as in `hf_credit.collaborations.votes.vote_score`.
+        ties: as in `hf_credit.collaborations.voting.vote_score`.
     """
     from hf_credit.collaborations.exact_coalitions import vote_values
     from hf_credit.collaborations.sum_vote import number_key

@@ -9,7 +9,7 @@ from pathlib import Path
 from databases import NAMES, QUESTIONS, TABLES, VALUES
 
 from hf_credit.agents import AgentInteraction
-from hf_credit.environments.tool_calls import marked, write_call
+from hf_credit.environments.actions import marked, write_call
 from hf_credit.policies.micro import MicroConfig
 from hf_credit.rollouts import RolloutRequest
 from hf_credit.trainers.micro import init_scripted_policy

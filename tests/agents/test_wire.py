@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hf_credit.agents import AgentInteraction
-from hf_credit.environments.tool_calls import marked, write_call
+from hf_credit.environments.actions import marked, write_call
 from hf_credit.policies.micro import tokenizer_of
 from hf_credit.rollouts import Chat, Ending, Engine, Generation, RolloutRequest, replay_from
 

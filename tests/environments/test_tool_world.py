@@ -11,7 +11,7 @@ import pytest
 from transformers import PreTrainedTokenizerBase
 
 from hf_credit.environments import check_env, make, tool_world
-from hf_credit.environments.tool_calls import marked, write_call
+from hf_credit.environments.actions import marked, write_call
 from hf_credit.rollouts import Chat, Ending, Engine, EnvironmentInteraction, Generation, RolloutRequest
 
 pytest.importorskip("jsonschema")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hf_credit.collectors import Rollout, RolloutBatch
-from hf_credit.environments.tool_calls import marked, write_call
+from hf_credit.environments.actions import marked, write_call
 from hf_credit.evaluation.credited import (
     EPISODES_FILE,
     CreditedDecision,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hf_credit import make
-from hf_credit.environments.tool_calls import marked, write_call
+from hf_credit.environments.actions import marked, write_call
 from hf_credit.evaluation.credited import CreditedEpisode, credited_episode
 from hf_credit.evaluation.recorded_play import recorded_demonstrations, replayed
 from hf_credit.oracles import default_oracle

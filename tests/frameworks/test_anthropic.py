@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from hf_credit.agents import AgentInteraction
-from hf_credit.environments.tool_calls import marked, write_call
+from hf_credit.environments.actions import marked, write_call
 from hf_credit.policies.micro import tokenizer_of
 from hf_credit.rollouts import Chat, Engine, Generation, RolloutRequest
 

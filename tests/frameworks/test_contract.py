@@ -17,7 +17,7 @@ import pytest
 from hf_credit import methods
 from hf_credit.agents import AgentInteraction
 from hf_credit.agents.check import check, made_up
-from hf_credit.environments.tool_calls import marked, write_call
+from hf_credit.environments.actions import marked, write_call
 from hf_credit.policies.micro import tokenizer_of
 from hf_credit.rollouts import Chat, Ending, Engine, Generation, LocalContext, Request
 from hf_credit.rollouts.interaction import Reply

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hf_credit import make
 from hf_credit.collaborations.relay import relay, relay_player, relay_task
-from hf_credit.environments.tool_calls import marked, write_call
+from hf_credit.environments.actions import marked, write_call
 from hf_credit.oracles import default_oracle
 from hf_credit.policies.demonstrations import (
     IGNORED,

@@ -8,7 +8,7 @@ from typing import Any
 from small_runs import SAMPLED
 
 from hf_credit import collaborations
-from hf_credit.environments.tool_calls import marked, write_call
+from hf_credit.environments.actions import marked, write_call
 from hf_credit.policies.micro import MicroConfig
 from hf_credit.rollouts import RolloutRequest
 from hf_credit.trainers.micro import init_scripted_policy

@@ -14,8 +14,8 @@ from hf_credit.agents.calls import difference
 from hf_credit.agents.interaction import AgentInteraction, AgentState
 from hf_credit.agents.runs import DivergedRunError
 from hf_credit.agents.states import Waiting
+from hf_credit.environments.actions import marked, write_call
 from hf_credit.environments.randomness import stream
-from hf_credit.environments.tool_calls import marked, write_call
 from hf_credit.rollouts.failures import in_one_line
 from hf_credit.rollouts.interaction import Request
 

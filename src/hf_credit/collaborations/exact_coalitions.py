@@ -10,8 +10,7 @@ from typing import Any
 
 from hf_credit.collaborations.exact_values import Policies, reply_probabilities
 from hf_credit.collaborations.text import normalise
-from hf_credit.collaborations.votes import vote_score
-from hf_credit.collaborations.voting import Voting, VotingState
+from hf_credit.collaborations.voting import Voting, VotingState, vote_score
 from hf_credit.rollouts import Chat
 
 Answers = Mapping[str, Mapping[str | None, float]]
@@ -61,7 +60,7 @@ def vote_values(answers: Answers, scores: Mapping[str, float], ties: str = "expe
     Args:
         answers: of each voter, in order.
         scores: of each answer, in [0, 1].
-        ties: as in `hf_credit.collaborations.votes.vote_score`.
+        ties: as in `hf_credit.collaborations.voting.vote_score`.
     """
     roles = tuple(answers)
     values = {

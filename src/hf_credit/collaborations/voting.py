@@ -1,7 +1,11 @@
-"""A vote of K agents: the parallel topology of the paper CCPO (sections 3 and 4.1, Appendix B.3)."""
+"""A vote of K agents: the parallel topology of the paper CCPO (sections 3 and 4.1, Appendix B.3).
+
+A vote is the key of an answer, equal for equal answers; `None` abstains.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,9 +13,48 @@ from typing import Any
 from hf_credit.collaborations.base import Collaboration, CollaborationState
 from hf_credit.collaborations.graph import Event
 from hf_credit.collaborations.scorers import Scorer, check_score
-from hf_credit.collaborations.votes import TIES, plurality, vote_score
 from hf_credit.registry import find, remembers_its_call
 from hf_credit.validators import one_of
+
+TIES = ("expected", "first", "none")
+"""The score of a tie: the mean of the tied answers' scores, the score of the first voter's tied answer, or 0."""
+
+
+def plurality(votes: Sequence[str | None]) -> tuple[str, ...]:
+    """Returns the answers with the most votes, in the order of their first voters; none if all abstain."""
+    counts = Counter(vote for vote in votes if vote is not None)
+    most = max(counts.values(), default=0)
+    return tuple(answer for answer, count in counts.items() if count == most)
+
+
+def vote_score(votes: Sequence[str | None], scores: Mapping[str, float], ties: str = "expected") -> float:
+    """Returns the score of the plurality's answer (paper CCPO, section 4.1), 0 if all abstain.
+
+    Args:
+        votes: of the voters, in order.
+        scores: of each answer, in [0, 1].
+        ties: one of `TIES`.
+
+    Raises:
+        ValueError: `ties` is unknown.
+    """
+    one_of("ties", ties, TIES)
+    winners = plurality(votes)
+    if not winners or (ties == "none" and len(winners) > 1):
+        return 0.0
+    counted = winners if ties == "expected" else winners[:1]
+    return sum(scores[answer] for answer in counted) / len(counted)
+
+
+def scores_without(votes: Sequence[str | None], scores: Mapping[str, float], ties: str = "expected") -> list[float]:
+    """Returns the score of the vote without each voter in turn: R_not_i of CCPO, section 4.1.
+
+    Args:
+        votes, scores, ties: as in `vote_score`.
+    """
+    others = ([*votes[:voter], *votes[voter + 1 :]] for voter in range(len(votes)))
+    return [vote_score(rest, scores, ties) for rest in others]
+
 
 Extractor = Callable[[str], str | None]
 """Returns the canonical form of a reply's answer, equal for equal answers; `None` if it has no answer."""
@@ -42,7 +85,7 @@ class Voting(Collaboration):
         roles: the system prompt of each voter, in order.
         scorer: scores the answer of a reply, given the task row, in [0, 1].
         extract: returns the canonical form of a reply's answer, or `None`.
-        ties: as in `hf_credit.collaborations.votes.vote_score`.
+        ties: as in `hf_credit.collaborations.voting.vote_score`.
         columns: the column of the task row that each voter sees as the problem.
 
     Raises:

@@ -6,6 +6,8 @@ from hf_credit.credit.counterfactual import (
     allocated_advantages,
     bonus_rewards,
     fused_scores,
+    gradient_variance,
+    optimal_baseline,
     shaped_contributions,
     standardised,
     trust,
@@ -18,25 +20,42 @@ from hf_credit.credit.doubly_robust import (
     family_mean,
     sequential_values,
 )
-from hf_credit.credit.group_advantages import group_advantages, group_in_group_advantages, tree_group_advantages
-from hf_credit.credit.grouping import group_scaled, group_spread, value_assisted
-from hf_credit.credit.importance import sampling_ratio
+from hf_credit.credit.group_advantages import (
+    branch_advantages,
+    group_advantages,
+    group_in_group_advantages,
+    tree_group_advantages,
+    turn_values,
+)
 from hf_credit.credit.interpolation import interpolated_logprobs
-from hf_credit.credit.lagrangian import Multipliers, cost_advantages
-from hf_credit.credit.leave_one_out import full_mean, leave_one_out
-from hf_credit.credit.multi_turn import multi_turn_advantages
-from hf_credit.credit.optimal_baseline import gradient_variance, optimal_baseline
+from hf_credit.credit.leave_one_out import full_mean, group_scaled, group_spread, leave_one_out, value_assisted
 from hf_credit.credit.replay_allocation import replay_blocks, replay_branches, replay_ratio
 from hf_credit.credit.returns import discounted_returns, generalized_advantages, value_differences
-from hf_credit.credit.shaped_reward import RewardWeights, belief_reward, harmonic_mean
+from hf_credit.credit.rewards_and_costs import (
+    Multipliers,
+    RewardWeights,
+    belief_reward,
+    cost_advantages,
+    harmonic_mean,
+)
 from hf_credit.credit.step_selection import StepSelector, inclusion_probabilities, pooled, systematic_sample
-from hf_credit.credit.surrogate import clipped_surrogate, next_entropy_coefficient, reference_divergence
+from hf_credit.credit.surrogate import (
+    clipped_surrogate,
+    next_entropy_coefficient,
+    reference_divergence,
+    sampling_ratio,
+)
 from hf_credit.credit.tokens import token_advantages, token_returns, whitened
-from hf_credit.credit.tree_values import branch_advantages, turn_values
 from hf_credit.credit.trust_region import divergence, projected_logprobs, top_tokens
-from hf_credit.credit.turn_baselines import alive_advantages, all_turns_advantages
-from hf_credit.credit.turn_credit import score_deltas, turn_credit
-from hf_credit.credit.turn_group import trajectory_advantages, turn_group_advantages
+from hf_credit.credit.turns import (
+    alive_advantages,
+    all_turns_advantages,
+    multi_turn_advantages,
+    score_deltas,
+    trajectory_advantages,
+    turn_credit,
+    turn_group_advantages,
+)
 
 __all__ = [
     "Moment", "Moments", "Multipliers", "RewardWeights", "StepSelector", "alive_advantages", "all_turns_advantages",

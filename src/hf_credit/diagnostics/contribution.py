@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from hf_credit.collaborations.exact_coalitions import vote_values
-from hf_credit.collaborations.votes import TIES, plurality
+from hf_credit.collaborations.voting import TIES, plurality
 from hf_credit.validators import one_of
 
 
@@ -68,7 +68,7 @@ def vote_contribution(
         answers: for each instance, the answer of each voter in a normal form, or `None` for a missing answer; all
             instances have the same voters in the same order.
         golds: for each instance, the right answer in the same form.
-        ties: as in `hf_credit.collaborations.votes.vote_score`.
+        ties: as in `hf_credit.collaborations.voting.vote_score`.
 
     Raises:
         ValueError: there is no instance, numbers of answers differ, or `ties` is unknown.

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast
 
 from hf_credit.boundary import encodable
-from hf_credit.environments.actions import spelled_action
+from hf_credit.environments.actions import marked, one_action, spelled_action
 from hf_credit.environments.base import Environment, State, Transition
 from hf_credit.environments.sessions import Session, Sessions
-from hf_credit.environments.tool_calls import marked, one_action
 from hf_credit.replies import read_reply
 from hf_credit.validators import whole_number
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hf_credit.environments.actions import write_call
 from hf_credit.environments.replayed import ReplayedEnvironment, ReplayedState
-from hf_credit.environments.tool_calls import write_call
 from hf_credit.extras import needed
 from hf_credit.registry import find
 from hf_credit.replies import read_reply

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_credit.boundary import Range, read
 from hf_credit.collectors import RolloutBatch
-from hf_credit.environments.tool_calls import call_in_words
+from hf_credit.environments.actions import call_in_words
 from hf_credit.methods import DecisionCredit
 from hf_credit.methods.base import one_number
 from hf_credit.rollouts import Decision, Episode, Interaction, Request

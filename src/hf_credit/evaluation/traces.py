@@ -17,7 +17,7 @@ from hf_credit.agents.calls import canonical_call, canonical_messages, digest, s
 from hf_credit.agents.program import DEFAULT_ROLE
 from hf_credit.boundary import Range, Worth, read
 from hf_credit.collectors import Rollout, RolloutBatch
-from hf_credit.environments.tool_calls import marked, write_call
+from hf_credit.environments.actions import marked, write_call
 from hf_credit.evaluation.credited import CreditedEpisode, credited_episodes, spread
 from hf_credit.extras import needed
 from hf_credit.methods import DecisionCredit, Method

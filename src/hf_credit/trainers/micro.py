@@ -14,7 +14,7 @@ from transformers import PrinterCallback, TrainerCallback
 from transformers.utils.logging import is_progress_bar_enabled, tqdm
 from trl import SFTConfig
 
-from hf_credit.environments.tool_calls import marked
+from hf_credit.environments.actions import marked
 from hf_credit.files import filled, write
 from hf_credit.policies.demonstrations import demonstrations
 from hf_credit.policies.micro import MICRO_SAMPLING, RANDOM_EPISODES, MicroConfig, build_model, tokenizer_of

@@ -1,7 +1,8 @@
-"""Turn-level group advantages against eq. 4 worked by hand, and against a brute force of its own."""
+"""Credit of turns against numbers worked out by hand, brute force and laws."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from statistics import fmean, pstdev
 
@@ -10,19 +11,240 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_credit.credit import trajectory_advantages, turn_group_advantages
+from hf_credit.credit import (
+    alive_advantages,
+    all_turns_advantages,
+    discounted_returns,
+    full_mean,
+    group_advantages,
+    multi_turn_advantages,
+    score_deltas,
+    trajectory_advantages,
+    turn_credit,
+    turn_group_advantages,
+)
+
+FOUR = torch.zeros(4, dtype=torch.long)
+OUTCOMES = torch.tensor([1.0, 0.0, 0.0, 0.0])
+
+
+def near(found, expected):
+    torch.testing.assert_close(found, torch.as_tensor(expected, dtype=found.dtype), rtol=1e-3, atol=1e-3)
+
+
+def test_the_first_turn_has_its_own_score_and_the_outcomes():
+    rewards = torch.tensor([[1.0, 9.0], [0.0, 9.0], [1.0, 9.0], [0.0, 9.0]])
+    found = multi_turn_advantages(rewards, OUTCOMES, torch.ones(4, 2, dtype=torch.bool), FOUR)
+    near(found, [[2.366, 1.5], [-1.366, -0.5], [0.366, -0.5], [-1.366, -0.5]])
+
+
+def test_a_rollout_of_one_turn_has_the_score_of_both_together():
+    # reward + outcome are 2, 0, 1, 0: mean 3/4, sample deviation .957
+    rewards, active = torch.tensor([[1.0, 0.0], [0.0, 0.0], [1.0, 0.0], [0.0, 0.0]]), torch.ones(4, 2).bool()
+    active[1, 1] = active[2, 1] = False
+    found = multi_turn_advantages(rewards, OUTCOMES, active, FOUR)
+    near(found, [[2.366, 1.5], [-0.783, 0.0], [0.261, 0.0], [-1.366, -0.5]])
+
+
+def test_every_turn_adds_what_follows_it():
+    rewards = torch.tensor([[1.0, 0.0, 5.0], [0.0, 1.0, 5.0], [0.0, 0.0, 5.0], [2.0, 1.0, 5.0]])
+    found = multi_turn_advantages(
+        rewards, OUTCOMES, torch.ones(4, 3).bool(), FOUR, turn_weight=0.5, gamma=0.9, all_turns=True
+    )
+    first, second, last = (group_advantages(values, FOUR) for values in (*rewards[:, :2].T.contiguous(), OUTCOMES))
+    near(found[:, 2], last)
+    near(found[:, 1], 0.5 * second + 0.9 * last)
+    near(found[:, 0], 0.5 * (first + 0.9 * second) + 0.81 * last)
+
+
+def test_two_turns_are_the_case_of_all_turns():
+    rewards, both = torch.tensor([[1.0, 3.0], [0.0, 4.0], [1.0, 5.0], [0.0, 6.0]]), torch.ones(4, 2).bool()
+    found = multi_turn_advantages(rewards, OUTCOMES, both, FOUR, all_turns=True)
+    near(found, multi_turn_advantages(rewards, OUTCOMES, both, FOUR))
+
+
+def test_turns_are_compared_among_those_who_reached_them():
+    rewards = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    active = torch.tensor([[1, 1, 1], [1, 1, 1], [1, 0, 0], [1, 0, 0]]).bool()
+    found = multi_turn_advantages(rewards, torch.zeros(4), active, FOUR, all_turns=True)
+    near(found, [[0.707, 0.707, 0.0], [-0.707, -0.707, 0.0], [0, 0, 0], [0, 0, 0]])
+
+
+def test_equal_rollouts_and_no_rollouts_get_nothing():
+    whole = torch.ones(4, 2, dtype=torch.long)
+    for all_turns in False, True:
+        found = multi_turn_advantages(whole, torch.ones(4), torch.ones(4, 2).bool(), FOUR, all_turns=all_turns)
+        assert found.dtype == torch.float32
+        assert not found.any()
+        nothing = torch.zeros(0, 1), torch.zeros(0), torch.zeros(0, 1).bool(), torch.zeros(0).long()
+        assert multi_turn_advantages(*nothing, all_turns=all_turns).shape == (0, 1)
+
+
+@pytest.mark.parametrize("options", [{"turn_weight": -1.0}, {"gamma": 1.1}])
+def test_what_is_not_possible_is_refused(options):
+    with pytest.raises(ValueError, match="must be"):
+        multi_turn_advantages(torch.zeros(4, 1), OUTCOMES, torch.ones(4, 1).bool(), FOUR, **options)
+
+
+# A rollout goes on with probability .3, which pays 1, and then goes on again with probability .6, which pays .5.
+# Stopping at once is worth .2, stopping later .1, never stopping .4. Each is (probability, rewards, outcome, actions).
+FIRST, SECOND = 0.3, 0.6
+STORIES = [
+    (1 - FIRST, (0.0,), 0.2, (False,)),
+    (FIRST * (1 - SECOND), (1.0, 0.0), 0.1, (True, False)),
+    (FIRST * SECOND, (1.0, 0.5), 0.4, (True, True)),
+]
+# d/d logit of the expected return: .3 * .7 * (1 + .6 * .9 + .4 * .1 - .2), and .3 * .6 * .4 * (.9 - .1)
+TRUE_GRADIENT = (0.2898, 0.0576)
+
+
+def per_index_mean(rewards, outcomes, active, groups):
+    """Each reward less the mean of its turn over those who went on there, summed from the turn on; and the outcome."""
+    centred = torch.zeros_like(rewards)
+    for turn in range(rewards.shape[1]):
+        went_on = rewards[:, turn] > 0
+        centred[went_on, turn] = full_mean(rewards[went_on, turn], groups[went_on])
+    return discounted_returns(centred, active, 1.0) + full_mean(outcomes, groups)[:, None]
+
+
+def nothing_when_alone(rewards, outcomes, active, groups):
+    """`alive_advantages`, but 0 where nobody else reached the turn."""
+    found = alive(rewards, outcomes, active, groups)
+    return torch.where(active.sum(dim=0) > 1, found, 0)
+
+
+def alive(rewards, outcomes, active, groups):
+    return alive_advantages(with_outcomes(rewards, outcomes, active), active, groups)
+
+
+def with_outcomes(rewards, outcomes, active):
+    """The rewards, the outcome paid with the last turn."""
+    paid = rewards.clone()
+    paid[torch.arange(len(paid)), active.sum(dim=1) - 1] += outcomes
+    return paid
+
+
+def expected_gradient(estimate, rollouts=4):
+    """The mean over all groups of so many rollouts of the estimated gradient of the two logits."""
+    total = torch.zeros(2, dtype=torch.float64)
+    for group in itertools.product(STORIES, repeat=rollouts):
+        rewards, active = torch.zeros(rollouts, 2, dtype=torch.float64), torch.zeros(rollouts, 2, dtype=torch.bool)
+        scores = torch.zeros_like(rewards)
+        for row, (_, paid, _, actions) in enumerate(group):
+            rewards[row, : len(paid)], active[row, : len(paid)] = torch.tensor(paid).double(), True
+            for turn, (on, chance) in enumerate(zip(actions, (FIRST, SECOND), strict=False)):
+                scores[row, turn] = 1 - chance if on else -chance
+        outcomes = torch.tensor([outcome for _, _, outcome, _ in group], dtype=torch.float64)
+        credit = estimate(rewards, outcomes, active, torch.zeros(rollouts, dtype=torch.long))
+        total += math.prod(story[0] for story in group) * (credit * scores).sum(dim=0) / rollouts
+    return total.tolist()
+
+
+@pytest.mark.parametrize("estimate", [alive, all_turns_advantages])
+@pytest.mark.parametrize("rollouts", [1, 2, 4])
+def test_the_expected_gradient_is_the_true_one(estimate, rollouts):
+    assert expected_gradient(estimate, rollouts) == pytest.approx(TRUE_GRADIENT, abs=1e-12)
+
+
+def test_a_mean_for_each_turn_is_biased_and_so_is_nothing_when_alone():
+    assert expected_gradient(per_index_mean) == pytest.approx((0.0126, 0.0162), abs=5e-5)
+    assert expected_gradient(nothing_when_alone) == pytest.approx((0.2898, 0.0378), abs=5e-5)
+
+
+def test_going_on_is_credited_where_it_pays():
+    # Two go on, which pays 1, and stop then; two stop at once.
+    rewards = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
+    active = torch.tensor([[True, True], [True, True], [True, False], [True, False]])
+    groups, nothing = torch.zeros(4).long(), torch.zeros(4)
+    expected = torch.tensor([[2 / 3, 0], [2 / 3, 0], [-2 / 3, 0], [-2 / 3, 0]])
+    assert not per_index_mean(rewards, nothing, active, groups).any()
+    torch.testing.assert_close(alive_advantages(rewards, active, groups), expected)
+    torch.testing.assert_close(all_turns_advantages(rewards, nothing, active, groups), expected)
+
+
+def test_only_rollouts_of_one_group_that_reached_the_turn_are_compared():
+    rewards = torch.tensor([[1.0, 4.0], [3.0, 0.0], [10.0, 2.0], [20.0, 6.0]])
+    active = torch.tensor([[True, True], [True, False], [True, True], [True, True]])
+    found = alive_advantages(rewards, active, torch.tensor([-5, -5, 9, 9]))
+    assert found.tolist() == [[2, 4], [-2, 0], [-14, -4], [14, 4]]
+
+
+def test_turns_that_were_not_reached_paid_nothing():
+    rewards, active = torch.tensor([[1.0, 4.0], [3.0, 7.0]]), torch.tensor([[True, True], [True, False]])
+    found = all_turns_advantages(rewards, torch.tensor([0.5, 2.0]), active, torch.tensor([1, 1]))
+    assert found.tolist() == [[0.5, 2.5], [-0.5, 0]]
+
+
+def test_integers_are_promoted_and_no_rollouts_have_no_credit():
+    whole, active, groups = torch.tensor([[1], [0]]), torch.ones(2, 1).bool(), torch.zeros(2).long()
+    assert alive_advantages(whole, active, groups).tolist() == [[1.0], [-1.0]]
+    assert alive_advantages(whole, active.long(), groups).tolist() == [[1.0], [-1.0]]
+    assert all_turns_advantages(whole.bool(), torch.tensor([1, 0]), active, groups).tolist() == [[2.0], [-2.0]]
+    empty, none = torch.zeros(0, 1), torch.zeros(0).long()
+    assert alive_advantages(empty, empty.bool(), none).shape == (0, 1)
+    assert all_turns_advantages(empty, torch.zeros(0), empty.bool(), none).shape == (0, 1)
+
+
+# One rollout of four turns with reward 1, and a sibling of one turn with reward 0 and no score.
+SCORES = torch.tensor([[0.0, 9.0, 1.0, 0.5], [0.0, 0.0, 0.0, 0.0]])
+KNOWN = torch.tensor([[True, False, True, True], [False] * 4])
+ACTIVE = torch.tensor([[True] * 4, [True, False, False, False]])
+REWARDS, GROUPS = torch.tensor([1.0, 0.0]), torch.tensor([4, 4])
+
+
+def test_a_turn_changes_the_last_score_that_is_known():
+    assert score_deltas(SCORES, KNOWN).tolist() == [[0, 0, 1, -0.5], [0, 0, 0, 0]]
+    whole = torch.tensor([[True, False, True]]), torch.tensor([[True, True, True]])
+    assert score_deltas(*whole).tolist() == [[0, -1, 1]]
+    assert score_deltas(torch.zeros(0, 1), torch.zeros(0, 1).bool()).shape == (0, 1)
+
+
+def test_the_worked_example():
+    deltas = score_deltas(SCORES, KNOWN)
+    found = turn_credit(deltas, REWARDS, ACTIVE, torch.ones(2, 4), GROUPS, gamma=0.5)
+    # c = .110, .219, .438, -.267 with mean .125; level .75
+    expected = torch.tensor([[0.734, 0.844, 1.063, 0.358], [-0.75, 0, 0, 0]])
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-3)
+
+
+def test_without_spreading_every_turn_has_the_level_and_it_holds_the_deltas():
+    found = turn_credit(score_deltas(SCORES, KNOWN), REWARDS, ACTIVE, torch.ones(2, 4), GROUPS, beta=0.0)
+    assert found.tolist() == [[0.75] * 4, [-0.75, 0, 0, 0]]
+
+
+def test_spreading_moves_credit_between_turns_and_none_between_rollouts():
+    tokens = torch.tensor([[3, 1, 5, 2], [4, 0, 0, 0]])
+    found = turn_credit(score_deltas(SCORES, KNOWN), REWARDS, ACTIVE, tokens, GROUPS, gamma=0.7, beta=2.0)
+    means = (found * tokens).sum(dim=1) / tokens.sum(dim=1)
+    torch.testing.assert_close(means, torch.tensor([0.75, -0.75]))
+
+
+def test_equal_rollouts_and_no_rollouts_get_no_turn_credit():
+    found = turn_credit(
+        torch.zeros(3, 2), torch.full((3,), 0.1), torch.ones(3, 2).bool(), torch.ones(3, 2), torch.zeros(3).long()
+    )
+    assert not found.any()
+    empty = torch.zeros(0, 1)
+    assert turn_credit(empty, empty[:, 0], empty.bool(), empty, torch.zeros(0).long()).shape == (0, 1)
+
+
+@pytest.mark.parametrize("options", [{"gamma": -0.1}, {"beta": -1.0}])
+def test_turn_credit_refuses_what_is_not_possible(options):
+    with pytest.raises(ValueError, match="must be"):
+        turn_credit(torch.zeros(2, 4), REWARDS, ACTIVE, torch.ones(2, 4), GROUPS, **options)
+
 
 NAN, INF = math.nan, math.inf
 
 # Multiples of 1/8 are exact, so equal rewards stay equal under a shift.
-REWARDS = st.integers(-80, 80).map(lambda eighths: eighths / 8)
+EIGHTHS = st.integers(-80, 80).map(lambda eighths: eighths / 8)
 
 
 @st.composite
 def batches(draw):
     """(rewards, active) as nested lists; activity need not come first in a row."""
     rows, turns = draw(st.integers(1, 9)), draw(st.integers(1, 5))
-    matrix = st.lists(st.lists(REWARDS, min_size=turns, max_size=turns), min_size=rows, max_size=rows)
+    matrix = st.lists(st.lists(EIGHTHS, min_size=turns, max_size=turns), min_size=rows, max_size=rows)
     mask = st.lists(st.lists(st.booleans(), min_size=turns, max_size=turns), min_size=rows, max_size=rows)
     return draw(matrix), draw(mask)
 
@@ -228,7 +450,7 @@ def test_trajectories_without_a_usable_outcome_do_not_count():
     close(trajectory_advantages(outcomes, active), [1, 0, -1, 0])
 
 
-@given(st.lists(REWARDS, min_size=1, max_size=9))
+@given(st.lists(EIGHTHS, min_size=1, max_size=9))
 def test_a_batch_of_one_turn_is_the_special_case(outcomes):
     column = torch.tensor(outcomes, dtype=torch.float64)
     active = torch.ones(len(outcomes), dtype=torch.bool)
