@@ -14,6 +14,8 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
+from hf_credit.processes import end_with
+
 Work = Callable[..., None]
 
 ON_A_PROCESSOR: Mapping[str, Any] = {
@@ -148,7 +150,7 @@ def in_parallel(work: Work, cells: Mapping[str, Sequence[Any]], workers: int) ->
     else:
         # A fresh interpreter for each worker: threads of the parent do not survive a fork.
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        with ProcessPoolExecutor(workers, context, initializer=end_with, initargs=(os.getpid(),)) as pool:
             futures = {pool.submit(work, *arguments): name for name, arguments in cells.items()}
             for future in as_completed(futures):
                 _finish(futures[future], work, (), future, failed)
