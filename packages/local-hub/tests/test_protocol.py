@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import hashlib
 import json
 import os
@@ -25,6 +26,7 @@ from local_hub.running import Served, serving
 
 REPO = "org/protocol"
 CONTENT = bytes(range(256)) * 40
+LISTENS = (socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +42,15 @@ def api(hub: Served) -> HfApi:
 def client(hub: Served, api: HfApi) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=hub.url, headers=api._build_hf_headers()) as client:
         yield client
+
+
+def test_the_rest_of_an_answer_does_not_wait_for_an_acknowledgement(client: httpx.Client, hub: Served) -> None:
+    assert client.get(f"/{REPO}/resolve/main/text.txt").is_success
+    port = urlsplit(hub.url).port
+    connections = [one for one in gc.get_objects() if isinstance(one, socket.socket) and one.fileno() >= 0]
+    answering = [one for one in connections if one.getsockname()[1:2] == (port,) and not one.getsockopt(*LISTENS)]
+    assert answering
+    assert all(one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for one in answering)
 
 
 class TestDownloads:
