@@ -21,9 +21,8 @@ from trl import GRPOConfig, GRPOTrainer
 from hf_credit import VerifiableProcessConfig, VerifiableProcessTrainer
 from hf_credit.environments import Environment
 from hf_credit.environments.tasks import tasks
-from hf_credit.policies.demonstrations import Demonstration
 from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
-from hf_credit.policies.scripted import play
+from hf_credit.policies.scripted import Demonstration, play
 from hf_credit.rollouts import Chat, Decision, EnvironmentInteraction, Episode, RolloutRequest
 from hf_credit.rollouts.chat import Thread
 from hf_credit.trainers.micro import settings_of

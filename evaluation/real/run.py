@@ -209,8 +209,7 @@ def warmed_up(
     from transformers import AutoTokenizer, PrinterCallback, TrainerCallback, set_seed
     from trl import SFTConfig
 
-    from hf_credit.policies.demonstrations import demonstrations, select
-    from hf_credit.policies.scripted import walk
+    from hf_credit.policies.scripted import demonstrations, select, walk
     from hf_credit.rollouts import Chat, RolloutRequest
     from hf_credit.tasks import Sampling, TaskSpec
     from hf_credit.trainers.warm_up import WarmUpTrainer
@@ -270,8 +269,8 @@ def success(model: Any, tokenizer: Any, interaction: Any, starts: Sequence[Any],
     """The mean success of episodes; those that ended in an error are none."""
     import torch
 
-    from hf_credit.policies.demonstrations import success_of
     from hf_credit.policies.generation import sampler
+    from hf_credit.policies.scripted import success_of
     from hf_credit.rollouts import Chat, Engine
 
     generate = sampler(model, tokenizer, max_new_tokens=most)

@@ -14,9 +14,8 @@ from hf_credit.environments.actions import marked, write_call
 from hf_credit.evaluation.credited import CreditedEpisode, credited_episode
 from hf_credit.evaluation.recorded_play import recorded_demonstrations, replayed
 from hf_credit.oracles import default_oracle
-from hf_credit.policies.demonstrations import IGNORED, supervised_rows
 from hf_credit.policies.micro import build_tokenizer, tokenizer_of
-from hf_credit.policies.scripted import play
+from hf_credit.policies.scripted import IGNORED, play, supervised_rows
 from hf_credit.rollouts import Chat, EnvironmentInteraction, RolloutRequest, decision_rows
 from hf_credit.rollouts.scripts import OraclePlayer
 

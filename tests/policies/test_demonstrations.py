@@ -15,7 +15,8 @@ from hf_credit import make
 from hf_credit.collaborations.relay import relay, relay_player, relay_task
 from hf_credit.environments.actions import marked, write_call
 from hf_credit.oracles import default_oracle
-from hf_credit.policies.demonstrations import (
+from hf_credit.policies.micro import build_tokenizer, tokenizer_of
+from hf_credit.policies.scripted import (
     IGNORED,
     Demonstration,
     demonstrations,
@@ -25,9 +26,8 @@ from hf_credit.policies.demonstrations import (
     supervised_rows,
     task_of,
     token_shares,
+    walk,
 )
-from hf_credit.policies.micro import build_tokenizer, tokenizer_of
-from hf_credit.policies.scripted import walk
 from hf_credit.rollouts import (
     Chat,
     Decision,

@@ -11,9 +11,8 @@ from trl import SFTConfig
 
 from hf_credit import make
 from hf_credit.oracles import default_oracle
-from hf_credit.policies.demonstrations import Demonstration, demonstrations, supervised_rows
 from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
-from hf_credit.policies.scripted import walk
+from hf_credit.policies.scripted import Demonstration, demonstrations, supervised_rows, walk
 from hf_credit.rollouts import Chat, Decision, Ending, EnvironmentInteraction, Episode, RolloutRequest
 from hf_credit.rollouts.scripts import OraclePlayer
 from hf_credit.trainers.micro import settings_of

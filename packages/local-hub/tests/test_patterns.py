@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from local_hub.commits import is_ignored, matches, refuse_too_much
 from local_hub.errors import HubError
-from local_hub.patterns import is_ignored, matches, refuse_too_much
 
 
 @pytest.mark.parametrize(

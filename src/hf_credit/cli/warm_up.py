@@ -18,8 +18,7 @@ from hf_credit.cli.progress import Progress
 from hf_credit.cli.quiet import be_quiet
 
 if TYPE_CHECKING:
-    from hf_credit.policies.demonstrations import Demonstration
-    from hf_credit.policies.scripted import Walk
+    from hf_credit.policies.scripted import Demonstration, Walk
     from hf_credit.rollouts import Interaction, RolloutRequest
     from hf_credit.rollouts.scripts import Script
 
@@ -85,7 +84,7 @@ def warm_up(
 
     from hf_credit.cli.training_progress import ShowProgress
     from hf_credit.evaluation.recorded_play import recorded_demonstrations
-    from hf_credit.policies.demonstrations import demonstrations, hold_out, select
+    from hf_credit.policies.scripted import demonstrations, hold_out, select
     from hf_credit.recipes import find
     from hf_credit.tasks import TaskSpec
     from hf_credit.trainers.recipes import read_job
@@ -179,7 +178,7 @@ def _walks(
 
 def _say(kept: Sequence[Demonstration], dropped: Counter[str]) -> None:
     """Prints what is learned and what is left out, with the reasons; refuses nothing at all."""
-    from hf_credit.policies.demonstrations import IGNORED, supervised_rows
+    from hf_credit.policies.scripted import IGNORED, supervised_rows
 
     reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
     if not kept:

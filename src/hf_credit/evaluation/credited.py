@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerBase
 from hf_credit.boundary import Range, read
 from hf_credit.collectors import RolloutBatch
 from hf_credit.environments.actions import call_in_words
-from hf_credit.methods import DecisionCredit
+from hf_credit.methods import DecisionCredit, DecisionCredits
 from hf_credit.methods.base import one_number
 from hf_credit.rollouts import Decision, Episode, Interaction, Request
 from hf_credit.rollouts.buckets import alternatives
@@ -223,7 +223,7 @@ def _first_state(interaction: Interaction[Any] | None, episode: Episode) -> str:
 
 def credited_episodes(
     collected: RolloutBatch,
-    credit: Sequence[Sequence[DecisionCredit]],
+    credit: DecisionCredits,
     tokenizer: PreTrainedTokenizerBase | None,
     update: int = 0,
     instances: int | None = None,

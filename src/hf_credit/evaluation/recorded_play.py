@@ -14,8 +14,7 @@ from jinja2 import TemplateError
 
 from hf_credit.evaluation.credited import CreditedEpisode
 from hf_credit.evaluation.traces import RecordedTraces, read_lines, trace_of
-from hf_credit.policies.demonstrations import Demonstration
-from hf_credit.policies.scripted import Step, recorded, walk
+from hf_credit.policies.scripted import Demonstration, Step, recorded, walk
 from hf_credit.replies import read_reply
 from hf_credit.rollouts import Chat, EnvironmentInteraction, Interaction, RolloutRequest
 from hf_credit.rollouts.capabilities import Replayable, Shown, require_replayable

@@ -25,6 +25,8 @@ from hf_credit.rollouts.method_context import CriticInput, MethodContext
 
 DecisionCredit = float | Sequence[float] | None
 """Credit of a decision: one number for all its tokens, or one for each token; with `None` it is not trained on."""
+DecisionCredits = Sequence[Sequence[DecisionCredit]]
+"""Of the decisions of each episode."""
 
 
 def one_number(credit: DecisionCredit) -> float | None:
@@ -283,9 +285,7 @@ def mean_by_decision(pairs: Iterable[tuple[Decision, DecisionCredit]]) -> dict[s
     return {name: _mean(values) for name, values in credits.items()}
 
 
-def mean_over_shared(
-    collected: RolloutBatch, per_decision: Sequence[Sequence[DecisionCredit]]
-) -> dict[str, DecisionCredit]:
+def mean_over_shared(collected: RolloutBatch, per_decision: DecisionCredits) -> dict[str, DecisionCredit]:
     """Returns `mean_by_decision` of the credit of each decision of each trained rollout."""
     return mean_by_decision(
         pair

@@ -1,15 +1,21 @@
-"""Episodes of a scripted player, to warm up a policy or as a baseline."""
+"""Episodes of a scripted player: as a baseline, and to imitate, as rows for supervised training."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain, pairwise
 from typing import Any
 
 from hf_credit.environments.randomness import stream
-from hf_credit.rollouts import Chat, Decision, Episode, Interaction, Request, RolloutRequest
+from hf_credit.rollouts import Chat, Decision, Ending, Episode, Interaction, Request, RolloutRequest, decision_rows
 from hf_credit.rollouts.capabilities import Learned
 from hf_credit.rollouts.chat import Thread
-from hf_credit.rollouts.scripts import Script
+from hf_credit.rollouts.scripts import LikelyScript, Script
 
 Step = tuple[Any, Sequence[Request], list[str]]
 """A state, its pending requests, and the replies to them."""
@@ -75,3 +81,161 @@ def recorded(interaction: Interaction[Any], chat: Chat, walked: Walk) -> Episode
         ending=interaction.ending(final),
         metrics=interaction.metrics(final),
     )
+
+
+IGNORED = -100
+"""The label of a token without loss, as in transformers."""
+
+TokenShares = Mapping[int, float]
+"""The probability of each possible next token."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demonstration:
+    """An episode to imitate.
+
+    Attributes:
+        task: identifies its task.
+        episode: with the tokens that the policy reads and writes, as an `Engine` records them.
+        shares: for each decision the distribution of each of its tokens; empty if only the tokens are known.
+    """
+
+    task: str
+    episode: Episode
+    shares: tuple[Sequence[TokenShares], ...] = ()
+
+
+def task_of(start: RolloutRequest[Any]) -> str:
+    """Returns the columns of a task row beside its seed as JSON; the seed if there are no others."""
+    row = {name: value for name, value in start.task.items() if name != "seed"}
+    return json.dumps(row or start.task.get("seed", start.seed), sort_keys=True, default=str)
+
+
+def demonstrations(
+    interaction: Interaction[Any], chat: Chat, script: Script, walks: Iterable[tuple[RolloutRequest[Any], Walk]]
+) -> Iterator[Demonstration]:
+    """Yields scripted episodes to imitate.
+
+    Args:
+        script: the player. The replies of a `LikelyScript` are imitated by their probabilities.
+        walks: the starts and what `hf_credit.policies.scripted.walk` made of each.
+    """
+
+    @functools.cache
+    def encode(text: str, end: tuple[int, ...], tools: str) -> tuple[int, ...]:
+        return chat.reply_ids(text, end, json.loads(tools))
+
+    for start, walked in walks:
+        episode = recorded(interaction, chat, walked)
+        shares: tuple[Sequence[TokenShares], ...] = ()
+        if isinstance(script, LikelyScript):
+            asked = ((state, request) for state, requests, _ in walked[0] for request in requests)
+            for one, (state, request) in zip(episode.decisions, asked, strict=True):
+                around = (one.context_ids if chat.opened(one.context_ids) else (), json.dumps(list(request.tools)))
+                replies = script.probabilities(state, request).items()
+                shares += (token_shares(one.action_ids, {encode(text, *around): share for text, share in replies}),)
+        yield Demonstration(task=task_of(start), episode=episode, shares=shares)
+
+
+def token_shares(ids: Sequence[int], replies: Mapping[tuple[int, ...], float]) -> list[TokenShares]:
+    """The distribution of each token of a sampled reply, given the tokens before it.
+
+    Imitating these distributions has the same expected gradient as imitating the sampled tokens, without the variance
+    of sampling.
+
+    Args:
+        ids: the tokens of the sampled reply.
+        replies: the probability of every possible reply, as tokens; `ids` is one of them.
+    """
+    shares: list[TokenShares] = []
+    for place, token in enumerate(ids):
+        following: dict[int, float] = {}
+        for reply, probability in replies.items():
+            following[reply[place]] = following.get(reply[place], 0.0) + probability
+        total = sum(following.values())
+        shares.append({candidate: probability / total for candidate, probability in following.items()})
+        replies = {reply: probability for reply, probability in replies.items() if reply[place] == token}
+    return shares
+
+
+def supervised_rows(demonstration: Demonstration) -> list[dict[str, list[Any]]]:
+    """Returns the rows of an episode, the sequences that training on it would have.
+
+    Returns:
+        For each row `input_ids`, and `labels`: the token on replies of trained roles, -100 elsewhere. With shares also
+        those of all labelled tokens in sequence: `counts`, the number of possible tokens of each; `tokens` and
+        `shares`, these tokens and their probabilities.
+    """
+    decisions = demonstration.episode.decisions
+    flat = list(chain.from_iterable(demonstration.shares))
+    # Each token carries its place in `flat` where an advantage would be: rows mix the tokens of decisions.
+    ends = [0, *accumulate(len(one.action_ids) for one in decisions)]
+    places = [range(*pair) if one.trained else None for one, pair in zip(decisions, pairwise(ends), strict=True)]
+    rows: list[dict[str, list[Any]]] = []
+    for row in decision_rows(decisions, places):
+        tokens = zip(row.completion_ids, row.loss_mask, strict=True)
+        labels = [IGNORED] * len(row.prompt_ids) + [token if on else IGNORED for token, on in tokens]
+        rows.append({"input_ids": [*row.prompt_ids, *row.completion_ids], "labels": labels})
+        if flat:
+            own = [flat[int(place)] for place, on in zip(row.advantages, row.loss_mask, strict=True) if on]
+            rows[-1]["counts"] = list(map(len, own))
+            rows[-1]["tokens"] = [token for shares in own for token in shares]
+            rows[-1]["shares"] = [share for shares in own for share in shares.values()]
+    return rows
+
+
+def success_of(episode: Episode) -> float:
+    """Returns the metric `success` of an episode, or its outcome if the task has no such metric."""
+    return float(episode.metrics.get("success", episode.outcome))
+
+
+def select(
+    found: Iterable[Demonstration],
+    least_success: float = -math.inf,
+    max_new_tokens: float = math.inf,
+    max_context_tokens: float = math.inf,
+    max_length: float = math.inf,
+) -> tuple[list[Demonstration], Counter[str]]:
+    """Returns the episodes to imitate, and the number of others by reason.
+
+    Args:
+        least_success: the minimum of `success_of`. An episode without an outcome, which is NaN, is kept.
+        max_new_tokens: the maximum length of a reply, end token included.
+        max_context_tokens: the maximum length of a context.
+        max_length: the maximum length of a context with its reply.
+    """
+    kept: list[Demonstration] = []
+    dropped: Counter[str] = Counter()
+    for one in found:
+        decisions = one.episode.decisions
+        context = max((len(decision.context_ids) for decision in decisions), default=0)
+        reply = max((len(decision.action_ids) for decision in decisions), default=0)
+        both = max((len(decision.context_ids + decision.action_ids) for decision in decisions), default=0)
+        reasons = {
+            "ended in an error": one.episode.ending == Ending.ERROR,
+            "without a reply of a trained role": not any(decision.trained for decision in decisions),
+            f"failed (success below {least_success:g})": least_success is not None
+            and success_of(one.episode) < least_success,
+            f"with a reply above {max_new_tokens} tokens (max_new_tokens)": reply > max_new_tokens,
+            f"with a context above {max_context_tokens} tokens": context > max_context_tokens,
+            f"above {max_length} tokens (max_length)": both > max_length,
+        }
+        if reason := next((name for name, holds in reasons.items() if holds), None):
+            dropped[reason] += 1
+        else:
+            kept.append(one)
+    return kept, dropped
+
+
+def hold_out(
+    found: Sequence[Demonstration], share: float, seed: int = 0
+) -> tuple[list[Demonstration], list[Demonstration]]:
+    """Returns the episodes of most tasks, and those of the held-out ones; no task is in both.
+
+    Args:
+        share: of the tasks that are held out, in [0, 1); at least one if above 0, and never all.
+    """
+    tasks = sorted({one.task for one in found})
+    count = min(max(1, round(share * len(tasks))), len(tasks) - 1) if share else 0
+    chosen = set(stream(seed, "held out").sample(tasks, max(count, 0)))
+    return [one for one in found if one.task not in chosen], [one for one in found if one.task in chosen]

@@ -13,7 +13,7 @@ from typing import Any
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 
 from hf_credit.collectors import RolloutBatch
-from hf_credit.methods import Credit, DecisionCredit
+from hf_credit.methods import Credit, DecisionCredits
 from hf_credit.rollouts import Ending, Episode, Interaction
 from hf_credit.rollouts.capabilities import Acting
 from hf_credit.rollouts.pulse import PULSE, WITHIN
@@ -65,9 +65,7 @@ class EpisodeCallback(TrainerCallback):
     Under `AsyncCreditTrainer` as `CreditCallback` describes it; an evaluation is one batch for each of its datasets.
     """
 
-    def on_episodes(
-        self, trainer: Any, collected: RolloutBatch, advantages: Sequence[Sequence[DecisionCredit]]
-    ) -> None:
+    def on_episodes(self, trainer: Any, collected: RolloutBatch, advantages: DecisionCredits) -> None:
         """Called on every process at the same time, before the policy learns from the episodes.
 
         Args:
@@ -96,9 +94,7 @@ class WarnWithoutSignal(EpisodeCallback):
         self._played: tuple[Interaction[Any], Sequence[Episode]] | None = None  # in the latest update
         self._warned = False
 
-    def on_episodes(
-        self, trainer: Any, collected: RolloutBatch, advantages: Sequence[Sequence[DecisionCredit]]
-    ) -> None:
+    def on_episodes(self, trainer: Any, collected: RolloutBatch, advantages: DecisionCredits) -> None:
         if trainer.model.training:
             self._played = trainer.interaction, collected.episodes
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import Trainer
 
 from hf_credit.credit.surrogate import TokenLosses
-from hf_credit.methods import DecisionCredit
+from hf_credit.methods import DecisionCredit, DecisionCredits
 from hf_credit.methods.base import one_number
 from hf_credit.replies import read_reply
 from hf_credit.rollouts import Chat, Ending, Episode, Interaction, Ledger
@@ -117,7 +117,7 @@ def _earlier_thoughts(episode: Episode) -> float:
 
 
 def without_cut_replies(
-    episodes: Sequence[Episode], advantages: Sequence[Sequence[DecisionCredit]], end_tokens: Collection[int]
+    episodes: Sequence[Episode], advantages: DecisionCredits, end_tokens: Collection[int]
 ) -> list[list[DecisionCredit]]:
     """Returns the advantages with `None` for decisions whose reply reached the length limit."""
     return [
@@ -301,7 +301,7 @@ class EpisodeLog(Trainer):
         self.metrics[mode].clear()
         super().log(logs, start_time)
 
-    def log_episodes(self, episodes: list[Episode], advantages: Sequence[Sequence[DecisionCredit]]) -> None:
+    def log_episodes(self, episodes: list[Episode], advantages: DecisionCredits) -> None:
         pairs = zip(episodes, advantages, strict=True)
         summaries = self.ranks.gather([summarise(*pair, self.chat.end_tokens) for pair in pairs])
         for name, value in update_metrics(summaries).items():

@@ -16,9 +16,8 @@ from trl import SFTConfig
 
 from hf_credit.environments.actions import marked
 from hf_credit.files import filled, write
-from hf_credit.policies.demonstrations import demonstrations
 from hf_credit.policies.micro import MICRO_SAMPLING, RANDOM_EPISODES, MicroConfig, build_model, tokenizer_of
-from hf_credit.policies.scripted import Walk, walk
+from hf_credit.policies.scripted import Walk, demonstrations, walk
 from hf_credit.rollouts import Chat, Interaction, RolloutRequest
 from hf_credit.rollouts.capabilities import Scripted, fingerprint
 from hf_credit.rollouts.dry_run import undisturbed

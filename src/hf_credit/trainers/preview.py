@@ -16,7 +16,7 @@ from transformers import PrinterCallback, ProgressCallback
 
 from hf_credit.collectors import RolloutBatch
 from hf_credit.files import OwnFolder
-from hf_credit.methods import DecisionCredit
+from hf_credit.methods import DecisionCredit, DecisionCredits
 from hf_credit.rollouts import Ending, Episode
 from hf_credit.rollouts.reply_ends import was_cut
 from hf_credit.trainers.callbacks import EpisodeCallback, WarnWithoutSignal, likely_cause, unread_replies
@@ -124,9 +124,7 @@ class _Look(EpisodeCallback):
         self.credit: list[Sequence[DecisionCredit]] = []
         self.logs: dict[str, Any] = {}
 
-    def on_episodes(
-        self, trainer: Any, collected: RolloutBatch, advantages: Sequence[Sequence[DecisionCredit]]
-    ) -> None:
+    def on_episodes(self, trainer: Any, collected: RolloutBatch, advantages: DecisionCredits) -> None:
         self.episodes, self.credit = collected.episodes, list(advantages)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:

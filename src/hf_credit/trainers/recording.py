@@ -30,7 +30,7 @@ from hf_credit.evaluation.credited import (
 from hf_credit.evaluation.episode_page import written_out
 from hf_credit.evaluation.runs import CONFIG_FILE, FACTS_FILE, LOG_FILE, read_log, versions, write_config
 from hf_credit.files import append, remove, write, write_json
-from hf_credit.methods import DecisionCredit, Method, make
+from hf_credit.methods import DecisionCredit, DecisionCredits, Method, make
 from hf_credit.methods.base import one_number
 from hf_credit.redaction import redacted
 from hf_credit.rollouts import Engine, Episode, LocalContext, MethodContext
@@ -108,9 +108,7 @@ class EpisodeRecorder(EpisodeCallback):
         else:
             remove(self._path)
 
-    def on_episodes(
-        self, trainer: Any, collected: RolloutBatch, advantages: Sequence[Sequence[DecisionCredit]]
-    ) -> None:
+    def on_episodes(self, trainer: Any, collected: RolloutBatch, advantages: DecisionCredits) -> None:
         method = getattr(trainer, "method", None)
         if trainer.model.training:
             self.record(trainer.state.global_step, collected, advantages, method, trainer.engine)
@@ -119,7 +117,7 @@ class EpisodeRecorder(EpisodeCallback):
         self,
         step: int,
         collected: RolloutBatch,
-        credit: Sequence[Sequence[DecisionCredit]],
+        credit: DecisionCredits,
         method: Method | None = None,
         engine: Engine[Any] | None = None,
     ) -> None:
@@ -170,9 +168,7 @@ class CompletionsTable(EpisodeCallback):
     def __init__(self) -> None:
         self._printed: list[str] = []
 
-    def on_episodes(
-        self, trainer: Any, collected: RolloutBatch, advantages: Sequence[Sequence[DecisionCredit]]
-    ) -> None:
+    def on_episodes(self, trainer: Any, collected: RolloutBatch, advantages: DecisionCredits) -> None:
         tokenizer = trainer.chat.tokenizer
         found = credited_episodes(collected, advantages, tokenizer, trainer.state.global_step + 1)
         before = trainer.ranks.rank_offset(len(found))

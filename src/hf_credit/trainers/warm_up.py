@@ -21,8 +21,8 @@ from hf_credit.files import filled
 from hf_credit.http_guard import require_model
 from hf_credit.loading import refuse_adapters
 from hf_credit.noise import silence_known_warnings
-from hf_credit.policies.demonstrations import IGNORED, Demonstration, supervised_rows
 from hf_credit.policies.generation import context_positions
+from hf_credit.policies.scripted import IGNORED, Demonstration, supervised_rows
 from hf_credit.rollouts import Chat
 from hf_credit.tasks import TaskSpec
 from hf_credit.trainers.callbacks import show_headlines
@@ -133,7 +133,7 @@ def read_settings(
 
     Returns:
         The settings, those of the model, a chat with the prompts of the task, and the limits of
-        `hf_credit.policies.demonstrations.select`, which are those of the later training.
+        `hf_credit.policies.scripted.select`, which are those of the later training.
 
     Raises:
         ValueError: a field or the model does not exist, a value is invalid, the model is an adapter, its tokenizer has

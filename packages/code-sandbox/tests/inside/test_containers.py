@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from code_sandbox.inside import containers, protocol
+from code_sandbox.inside import object_table, protocol
 
 FULL: list[Any] = [
     [1, 2],
@@ -30,15 +30,15 @@ def unread(value: Any) -> Any:
 @pytest.mark.parametrize("value", FULL, ids=lambda value: type(value).__name__)
 def test_an_empty_one_is_filled_in_place(value: Any) -> None:
     written = protocol.content(value, unread)
-    made = containers.empty(written)
+    made = object_table.empty(written)
     assert type(made) is type(value)
     assert len(made) == 0
-    containers.fill(made, protocol.decode(written))
+    object_table.fill(made, protocol.decode(written))
     assert made == value
     assert getattr(made, "default_factory", None) is getattr(value, "default_factory", None)
     assert getattr(made, "maxlen", None) == getattr(value, "maxlen", None)
     with pytest.raises(protocol.ProtocolError):
-        containers.fill(made, (1,))
+        object_table.fill(made, (1,))
 
 
 class Sly(dict[Any, Any]):
@@ -53,15 +53,15 @@ class Sly(dict[Any, Any]):
 
 def test_a_subclass_is_asked_nothing() -> None:
     value = Sly({1: 2})
-    assert containers.items(value) == (1, 2)
-    containers.fill(value, {3: 4})
+    assert object_table.items(value) == (1, 2)
+    object_table.fill(value, {3: 4})
     assert dict.items(value) == {3: 4}.items()
-    assert type(containers.empty(["dict"], Sly)) is Sly
+    assert type(object_table.empty(["dict"], Sly)) is Sly
 
 
 @pytest.mark.parametrize("data", [[], {}, ["tuple"], ["int"], ["deque"], ["array", "?"], [["list"]], ["nothing"], 1])
 def test_what_cannot_change_is_refused(data: Any) -> None:
     with pytest.raises(protocol.ProtocolError):
-        containers.empty(data)
+        object_table.empty(data)
     with pytest.raises(protocol.ProtocolError):
-        containers.empty(["list"], dict)
+        object_table.empty(["list"], dict)

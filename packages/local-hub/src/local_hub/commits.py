@@ -1,23 +1,77 @@
-"""Uploads: how to send each file, and the commit that makes them all visible at once."""
+"""Uploads: how to send each file, and the commit that makes them all visible at once.
+
+Patterns of .gitignore and .gitattributes match in time bounded by their length times that of paths: as one regular
+expression a pattern may backtrack without end. Here `fnmatch`, whose expressions do not backtrack, matches each part
+between slashes, and the parts follow one after another.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from starlette.responses import Response
 
-from local_hub import discussions, history, patterns
+from local_hub import discussions, history
 from local_hub.calls import Call, Repo, answer_json
 from local_hub.cards import check_card
 from local_hub.database import Database
 from local_hub.errors import bad_request, no_revision
 from local_hub.objects import SHA256, git_id, is_lfs_pointer
 from local_hub.plain import parse_json
+
+_MOST_WORK = 10**9  # about a second
+_OVERHEAD = 64  # characters, of a pattern and of a path
+
+
+def refuse_too_much(patterns: Iterable[str], paths: Iterable[str]) -> None:
+    """Raises `HubError` 400 for more patterns and paths than match in about a second."""
+    work = sum(len(one) + _OVERHEAD for one in patterns) * sum(len(one) + _OVERHEAD for one in paths)
+    if work > _MOST_WORK:
+        raise bad_request(
+            f"patterns times paths must be at most {_MOST_WORK} characters, got {work}; send fewer files at a time."
+        )
+
+
+def matches(pattern: str, path: str) -> bool:
+    """Returns whether a pattern of .gitignore, without its `!`, names a path or one of its folders."""
+    parts = pattern.strip("/").split("/")
+    if "/" not in pattern.rstrip("/"):
+        parts = ["**", *parts]
+    if parts[-1] == "**":
+        parts.append("*")
+    names = path.split("/")
+    reached = {0}  # numbers of names that the parts so far can match
+    for part in parts:
+        if part == "**":
+            reached = set(range(min(reached, default=len(names) + 1), len(names) + 1))
+        else:
+            form = _as_fnmatch(part)
+            reached = {at + 1 for at in reached if at < len(names) and fnmatchcase(names[at], form)}
+    return any(at < len(names) or not pattern.endswith("/") for at in reached)
+
+
+def is_ignored(lines: Iterable[str], path: str) -> bool:
+    """Returns whether the lines of a .gitignore leave a path out; the last match counts."""
+    ignored = False
+    for line in lines:
+        pattern, takes_back = line.removeprefix("!"), line.startswith("!")
+        if pattern.strip("/") and not line.startswith("#") and ignored == takes_back and matches(pattern, path):
+            ignored = not takes_back
+    return ignored
+
+
+def _as_fnmatch(part: str) -> str:
+    """Returns a part in the syntax of `fnmatch`, which negates by `!` only and has no backslash."""
+    part = part.replace("[^", "[!")
+    return re.sub(r"\\(.)", lambda found: f"[{found[1]}]" if found[1] in "*?[" else found[1], part)
+
 
 _MOST_ATTRIBUTES = 65_536
 
@@ -35,7 +89,7 @@ def preupload(call: Call) -> Response:
     if not isinstance(files, list):
         raise bad_request("files must be a list, got none; send one.")
     paths = [call.text(one, "path") if isinstance(one, dict) else "" for one in files]
-    patterns.refuse_too_much([*(pattern for pattern, _ in attributes), *ignored], paths)
+    refuse_too_much([*(pattern for pattern, _ in attributes), *ignored], paths)
     return answer_json({"files": [_mode(call, one, present, attributes, ignored) for one in files]})
 
 
@@ -49,13 +103,13 @@ def _mode(
         sample = base64.b64decode(call.text(one, "sample", ""), validate=True)
     except binascii.Error:
         raise bad_request(f"a sample must be base64, got another text for {path[:200]!r}; encode it.") from None
-    named = next((lfs for pattern, lfs in reversed(attributes) if patterns.matches(pattern, path)), False)
+    named = next((lfs for pattern, lfs in reversed(attributes) if matches(pattern, path)), False)
     large = named or one["size"] >= call.hub.limits.lfs_bytes or b"\0" in sample
     there: history.Blob | None = present.get(path)
     return {
         "path": path,
         "uploadMode": "lfs" if large and one["size"] > 0 else "regular",
-        "shouldIgnore": patterns.is_ignored(ignored, path),
+        "shouldIgnore": is_ignored(ignored, path),
         # The client leaves out an unchanged file, by git's id or, for LFS, by SHA-256.
         "oid": None if there is None else there.etag,
     }

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hf_credit.collectors import RolloutBatch
-from hf_credit.methods import Credit, DecisionCredit
+from hf_credit.methods import Credit, DecisionCredits
 from hf_credit.methods.memory import to_plain
 from hf_credit.rollouts import Decision, Engine, Ledger, Row
 from hf_credit.rollouts.engine import released
@@ -30,7 +30,7 @@ class CreditedRollouts:
 
     collected: RolloutBatch = field(default_factory=RolloutBatch)
     credit: Credit = field(default_factory=lambda: Credit(decisions={}))
-    advantages: Sequence[Sequence[DecisionCredit]] = ()
+    advantages: DecisionCredits = ()
 
 
 @dataclass(frozen=True, kw_only=True)

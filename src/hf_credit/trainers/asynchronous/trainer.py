@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallba
 
 from hf_credit import methods
 from hf_credit.collectors import RolloutBatch
-from hf_credit.methods import DecisionCredit, Method
+from hf_credit.methods import DecisionCredits, Method
 from hf_credit.policies.generation import context_positions
 from hf_credit.rollouts import Engine, Interaction, Ledger, refuse_total_failure
 from hf_credit.rollouts.pulse import PULSE
@@ -226,7 +226,7 @@ class AsyncCreditTrainer(CriticTrainer, UpdateTrainer):
                     callback.on_credit(self, credited.collected, credited.credit)
             self._pass_on(credited.collected, credited.advantages)
 
-    def _pass_on(self, collected: RolloutBatch, advantages: Sequence[Sequence[DecisionCredit]]) -> None:
+    def _pass_on(self, collected: RolloutBatch, advantages: DecisionCredits) -> None:
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, EpisodeCallback):
                 callback.on_episodes(self, collected, advantages)

@@ -6,19 +6,74 @@ inner list changed in place, and a list that contains itself behave as in one in
 
 A message has the changes of everything that its values reach and, of the rest, of the most recently used objects with
 up to `LOOKED_THROUGH` items. To compare all objects would make a thousand calls cost a million comparisons.
+
+Containers are read and filled by the methods of the plain class, whatever a subclass overrides.
 """
 
 from __future__ import annotations
 
 import abc
+import collections
 import functools
 import itertools
 import operator
 import sys
+from array import array
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from code_sandbox.inside import containers, protocol
+from code_sandbox.inside import protocol
+
+_STARTS = {"default": (None,), "bytearray": ("",)}
+
+
+def items(value: Any) -> tuple[Any, ...]:
+    """Returns the contents of a mutable container."""
+    base = protocol.base_of(value)
+    if base in protocol.MAPPINGS:
+        return (*base.keys(value), *base.values(value))
+    return tuple(base.__iter__(value))
+
+
+def fill(value: Any, data: Any) -> None:
+    """Replaces the contents of `value` by those of `data`, in place.
+
+    Raises:
+        protocol.ProtocolError: the two differ in class.
+    """
+    if protocol.base_of(value) is not type(data) or type(data) not in protocol.CHANGING:
+        raise protocol.ProtocolError("the answer is no plain data")
+    base: Any = type(data)
+    if base in protocol.MAPPINGS:
+        base.clear(value)
+        for key, item in data.items():
+            base.__setitem__(value, key, item)
+        if base is collections.defaultdict:
+            value.default_factory = data.default_factory
+    elif base in (list, bytearray, array):
+        base.__setitem__(value, slice(None), data)
+    else:
+        base.clear(value)
+        (base.update if base is set else base.extend)(value, data)
+
+
+def empty(data: Any, kind: type | None = None) -> Any:
+    """Returns an empty container for data that `content` wrote, of its plain class or of the subclass `kind`.
+
+    Raises:
+        protocol.ProtocolError: `content` cannot have written this.
+    """
+    tag = data[0] if type(data) is list and data and type(data[0]) is str else ""
+    start = data[:2] if tag in ("deque", "array") else [tag, *_STARTS.get(tag, ())]
+    base = type(plain := protocol.decode(start))
+    if base not in protocol.CHANGING or not issubclass(kind or base, base):
+        raise protocol.ProtocolError("the answer is no plain data")
+    if kind is None:
+        return plain
+    if base is collections.deque:
+        return kind([], plain.maxlen)
+    return kind(plain.typecode) if base is array else kind()
+
 
 LOOKED_THROUGH = 1_000
 _EACH = 10  # the cost of an object beside its items
@@ -59,7 +114,7 @@ def _items(value: Any) -> tuple[Any, ...]:
     if protocol.base_of(value) is None:
         state = vars(value)
         return (*state.keys(), *state.values())
-    return containers.items(value)
+    return items(value)
 
 
 def _is_of_class(kind: type, name: str) -> bool:
@@ -149,7 +204,7 @@ class ObjectTable:
         for number, now, inner in contents:
             value = self._entries[number].value
             if protocol.base_of(value) is not None:
-                containers.fill(value, now)
+                fill(value, now)
             elif type(now) is dict and all(type(name) is str for name in now):
                 state = vars(value)
                 state.clear()
@@ -164,8 +219,8 @@ class ObjectTable:
             if name not in self.classes:
                 raise protocol.ProtocolError("the answer is no plain data")
             return object.__new__(self.classes[name])
-        plain = containers.empty(data)
-        return plain if kind is None else containers.empty(data, kin(type(plain), kind))
+        plain = empty(data)
+        return plain if kind is None else empty(data, kin(type(plain), kind))
 
     def at(self, tagged: list[Any]) -> Any:
         """Returns the object with a number.

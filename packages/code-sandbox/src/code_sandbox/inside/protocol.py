@@ -228,8 +228,8 @@ _PLAIN: dict[Any, Callable[[Any], Any]] = {
 }
 _BASES = (*_PLAIN, *(base for base in _KINDS if base not in (type(...), type(NotImplemented))))
 
-_MAPPINGS = (dict, collections.OrderedDict, collections.Counter, collections.defaultdict)
-CHANGING = frozenset({list, set, bytearray, array, collections.deque, *_MAPPINGS})
+MAPPINGS = (dict, collections.OrderedDict, collections.Counter, collections.defaultdict)
+CHANGING = frozenset({list, set, bytearray, array, collections.deque, *MAPPINGS})
 """The mutable plain classes."""
 
 
