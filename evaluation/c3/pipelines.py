@@ -85,7 +85,7 @@ def run(pipeline: Pipeline, data: Path, work: Path, updates: int = 2, instances:
     from transformers import PrinterCallback
 
     from hf_credit import ReplayLOOConfig, ReplayLOOTrainer
-    from hf_credit.collaborations.reasoner_actor import PROMPTS, reasoner_actor
+    from hf_credit.collaborations.think_solve import PROMPTS, reasoner_actor
     from hf_credit.data import drop_overlap, load_problems
     from hf_credit.policies.micro import MicroConfig, build_model, tokenizer_of
 

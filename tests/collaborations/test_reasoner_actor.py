@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 
-from hf_credit.collaborations.reasoner_actor import PROMPTS, reasoner_actor
+from hf_credit.collaborations.think_solve import PROMPTS, reasoner_actor
 from hf_credit.rollouts import Ending
 
 TASK = {"problem": "What is $1 + 1$?\r\n", "answer": "2"}

@@ -17,7 +17,7 @@ COLLABORATIONS = {
     "graph": "hf_credit.collaborations.base:graph",
     "judged_puzzles": "hf_credit.collaborations.judged_puzzles:judged_puzzles",
     "hinted_relay": "hf_credit.collaborations.hinted_relay:hinted_relay",
-    "reasoner_actor": "hf_credit.collaborations.reasoner_actor:reasoner_actor",
+    "reasoner_actor": "hf_credit.collaborations.think_solve:reasoner_actor",
     "relay": "hf_credit.collaborations.relay:relay",
     "sum_vote": "hf_credit.collaborations.sum_vote:sum_vote",
     "think_solve": "hf_credit.collaborations.think_solve:think_solve",

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from hf_credit.collectors.base import Collector, Group, Rollout, RolloutBatch, Single, Tree, single_or_group
+from hf_credit.collectors.base import Collector, Group, Rollout, RolloutBatch, Single, Tree, Verified, single_or_group
 from hf_credit.collectors.forks import (
     Continuations,
     RandomForks,
@@ -17,7 +17,6 @@ from hf_credit.collectors.forks import (
     tree_numbers,
 )
 from hf_credit.collectors.removals import Removals
-from hf_credit.collectors.verified import Verified
 from hf_credit.options import check_options
 from hf_credit.registry import find, name_and_options, refuse_options
 
@@ -36,7 +35,7 @@ COLLECTORS = {
     "single": "hf_credit.collectors.base:Single",
     "tree": "hf_credit.collectors.base:Tree",
     "uncertain_forks": "hf_credit.collectors.forks:UncertainForks",
-    "verified": "hf_credit.collectors.verified:Verified",
+    "verified": "hf_credit.collectors.base:Verified",
     "visited_contexts": "hf_credit.collectors.forks:VisitedContexts",
 }
 
