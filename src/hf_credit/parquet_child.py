@@ -30,6 +30,8 @@ def answer(request: Mapping[str, Any]) -> None:
     Raises:
         ValueError: a file is no whole parquet file, or breaks a limit.
     """
+    # pyarrow does without both, and to import them takes half of the time that a small table does.
+    sys.modules.update(dict.fromkeys(("numpy", "cloudpickle")))  # type: ignore[arg-type]
     import pyarrow as pa
     from pyarrow import parquet
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -59,8 +60,13 @@ def episode_row(
         "next_context": None if episode.next_context is None else list(episode.next_context),
         "verified": episode.extras.get(VERIFIED),
         "final_state": Replayable(interaction).state_to_json(episode.final_state) if has_final else None,
-        "versions": compact_json(versions()),
+        "versions": _versions(),
     }
+
+
+@functools.cache
+def _versions() -> str:
+    return compact_json(versions())
 
 
 def decision_rows(
