@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import json
 import re
 import subprocess
@@ -45,6 +46,29 @@ def test_every_public_name_resolves_and_is_listed() -> None:
 def test_an_unknown_name_is_refused_like_any_missing_attribute() -> None:
     with pytest.raises(AttributeError, match="module 'hf_credit' has no attribute 'Nothing'"):
         _ = hf_credit.Nothing
+
+
+def test_credit_needs_torch_alone(tmp_path: Path) -> None:
+    wanted, needed = ["torch"], set[str]()
+    while wanted:
+        needed.add(name := wanted.pop())
+        found = by_name(one for one in importlib.metadata.requires(name) or () if "extra ==" not in one)
+        wanted += [one for one in found if one not in needed]
+    for module, owners in importlib.metadata.packages_distributions().items():
+        if needed & set(map(canonicalize_name, owners)) and (spec := importlib.util.find_spec(module)):
+            home = Path((spec.submodule_search_locations or [spec.origin])[0] or "")
+            (tmp_path / home.name).symlink_to(home)
+    (tmp_path / "hf_credit").symlink_to(Path(hf_credit.__file__).parent)
+    code = f"""
+import sys
+sys.path.append({str(tmp_path)!r})
+import torch
+from hf_credit.credit import leave_one_out
+print(leave_one_out(torch.tensor([1.0, 0.0, 2.0]), torch.zeros(3, dtype=torch.long)).tolist())
+print("numpy" in sys.modules or "transformers" in sys.modules)
+"""
+    result = subprocess.run([sys.executable, "-S", "-I", "-c", code], capture_output=True, text=True)
+    assert result.stdout.split("\n")[:2] == ["[0.0, -1.5, 1.5]", "False"], result.stderr
 
 
 def test_the_version_is_the_installed_one() -> None:

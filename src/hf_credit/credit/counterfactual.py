@@ -9,11 +9,11 @@ from statistics import fmean
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from hf_credit.credit.group_advantages import group_advantages
 from hf_credit.credit.leave_one_out import full_mean
+from hf_credit.credit.shapes import Float, Int
 
 
 class Moment(NamedTuple):

@@ -7,10 +7,10 @@ the real step minus the mean of those of its replacements, corrected for the sel
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float, Real, Shaped
 from torch import Tensor
 
 from hf_credit.credit.inputs import as_mask, require, result_dtype
+from hf_credit.credit.shapes import Bool, Float, Real, Shaped
 from hf_credit.validators import one_of
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from hf_credit.credit.inputs import require, result_dtype
 from hf_credit.credit.leave_one_out import full_mean, group_scaled
+from hf_credit.credit.shapes import Float, Int, Shaped
 from hf_credit.validators import finite_number, one_of
 
 SCALES = ("group", "batch", "none")

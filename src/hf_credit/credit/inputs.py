@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Real, Shaped
 from torch import Tensor
+
+from hf_credit.credit.shapes import Bool, Real, Shaped
 
 
 def result_dtype(values: Tensor) -> torch.dtype:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
+from hf_credit.credit.shapes import Float
 from hf_credit.credit.trust_region import divergence, moved_inside
 
 _STEPS = 100

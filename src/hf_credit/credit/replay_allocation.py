@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 
 import torch
-from jaxtyping import Float, Real
 from torch import Tensor
 
 from hf_credit.credit.inputs import require
+from hf_credit.credit.shapes import Float, Real
 
 
 def replay_blocks(noise: Real[Tensor, " depths"], tokens: Real[Tensor, " depths"]) -> list[int]:

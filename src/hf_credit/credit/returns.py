@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float, Real
 from torch import Tensor
 
 from hf_credit.credit.inputs import as_mask, result_dtype, working_dtype
+from hf_credit.credit.shapes import Bool, Float, Real
 from hf_credit.validators import finite_number
 
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
-from jaxtyping import Bool, Float, Int, Real, Shaped
 from torch import Tensor
 
 from hf_credit.credit.inputs import as_mask, require
+from hf_credit.credit.shapes import Bool, Float, Int, Real, Shaped
 from hf_credit.credit.turns import alive_advantages
 from hf_credit.options import NotNegative, Options
 from hf_credit.validators import finite_number, one_of

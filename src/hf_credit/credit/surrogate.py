@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Real
 from torch import Tensor
 
 from hf_credit.credit.inputs import as_mask, result_dtype, working_dtype
+from hf_credit.credit.shapes import Bool, Float, Real
 from hf_credit.validators import one_of
 
 MODES = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Int, Real, Shaped
 from torch import Tensor
 
 from hf_credit.credit.inputs import require, result_dtype
+from hf_credit.credit.shapes import Float, Int, Real, Shaped
 from hf_credit.validators import finite_number
 
 

@@ -10,10 +10,10 @@ import math
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from hf_credit.credit.inputs import require
+from hf_credit.credit.shapes import Float, Int
 
 _NEWTON_STEPS = 30
 _BISECTIONS = 60

@@ -8,13 +8,13 @@ subtracts as many means as a rollout has turns: continuing then costs the means 
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float, Int, Real, Shaped
 from torch import Tensor
 
 from hf_credit.credit.group_advantages import group_advantages
 from hf_credit.credit.inputs import as_mask, require, result_dtype
 from hf_credit.credit.leave_one_out import full_mean, leave_one_out
 from hf_credit.credit.returns import discounted_returns
+from hf_credit.credit.shapes import Bool, Float, Int, Real, Shaped
 from hf_credit.validators import finite_number, whole_number
 
 

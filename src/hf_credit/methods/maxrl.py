@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from hf_credit.collectors import Group, RolloutBatch
 from hf_credit.credit import full_mean
+from hf_credit.credit.shapes import Float, Int
 from hf_credit.methods.base import Credit, Method, compare_outcomes, paper
 from hf_credit.options import GroupSize, with_parts
 from hf_credit.rollouts import Interaction
