@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from pathlib import Path
 
@@ -112,10 +113,10 @@ def test_a_server_killed_at_any_point_restarts_at_the_old_or_the_new_head(
 ) -> None:
     folder, head = repo
     fault = Fault(effect="kill", point=point, path=path, method="POST|PUT", nth=1)
-    with serving_in_process(folder, [fault]) as (hub, process):
+    with serving_in_process(folder, [fault]) as (hub, ended):
         with pytest.raises(FAILURES):
             api_of(hub).create_commit(REPO, additions(), commit_message="Publish", parent_commit=head)
-        assert process.wait(timeout=30) == -9
+        assert ended() == -signal.SIGKILL
 
     assert problems(folder) == []
     with serving(folder) as hub:

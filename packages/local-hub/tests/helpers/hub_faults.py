@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import contextvars
 import errno
+import functools
 import json
 import os
 import random
@@ -14,7 +16,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -175,19 +177,41 @@ async def _cut(send: Send) -> None:
         await asyncio.sleep(0.001)
 
 
+@functools.cache
+def _keeper() -> subprocess.Popen[str]:
+    """A process that has imported everything, and is copied for each Hub that may be killed."""
+    keeper = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    atexit.register(keeper.communicate)
+    return keeper
+
+
 @contextlib.contextmanager
-def serving_in_process(folder: Path, rules: Sequence[Fault]) -> Iterator[tuple[Served, subprocess.Popen[str]]]:
-    """A Hub in a process of its own, which a fault may kill."""
-    command = [sys.executable, __file__, str(folder), json.dumps([vars(rule) for rule in rules])]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield Served(process.stdout.readline().strip(), folder), process
-        finally:
-            process.terminate()
+def serving_in_process(folder: Path, rules: Sequence[Fault]) -> Iterator[tuple[Served, Callable[[], int]]]:
+    """A Hub in a process of its own, which a fault may kill, and what waits for its end and gives its exit status."""
+    keeper = _keeper()
+    assert keeper.stdin is not None
+    assert keeper.stdout is not None
+    print(json.dumps([str(folder), [vars(rule) for rule in rules]]), file=keeper.stdin, flush=True)
+    url, pid = keeper.stdout.readline().split()
+    ended = functools.cache(lambda read=keeper.stdout.readline: int(read()))
+    try:
+        yield Served(url, folder), ended
+    except BaseException:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
+        raise
+    finally:
+        ended()
+
+
+def _serve(folder: str, rules: Sequence[dict[str, Any]]) -> None:
+    with serving(Path(folder), hooks=Faults([Fault(**rule) for rule in rules])) as served:
+        print(served.url, os.getpid(), flush=True)
+        signal.pause()
 
 
 if __name__ == "__main__":
-    with serving(Path(sys.argv[1]), hooks=Faults([Fault(**rule) for rule in json.loads(sys.argv[2])])) as served:
-        print(served.url, flush=True)
-        signal.pause()
+    for asked in sys.stdin:
+        if not (copy := os.fork()):
+            _serve(*json.loads(asked))
+        print(os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1]), flush=True)
