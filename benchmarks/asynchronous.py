@@ -132,6 +132,12 @@ class Simulated:
             self.now, _, happen, _ = heapq.heappop(self._coming)
         happen()
 
+    def end_steps(self) -> None:
+        """Ends every step of the world, for which a worker that stops would wait."""
+        for _, _, happen, of_server in list(self._coming):
+            if not of_server:
+                happen()
+
     def _after(self, seconds: float, happen: Callable[[], None], of_server: bool = False) -> None:
         with self._changing:
             heapq.heappush(self._coming, (self.now + seconds, next(self._order), happen, of_server))
@@ -177,28 +183,30 @@ def several(chat: Chat, options: argparse.Namespace, walks_each: int, concurrent
         max_finished=10_000,
     )
 
-    def waiting() -> bool:
-        return (
+    def wait() -> None:
+        while not (
             len(worker._under_way) == concurrent
             and len(begun) == worker._next_number
             and clock.stepping == clock.delivered
             and walks.looked - walks.begun == clock.stepped
             and not worker._running.locked()
-        )
+        ):
+            worker.check_health(60)
+            time.sleep(5e-5)
 
     worker.start()
     finished = 0
     while finished < options.episodes // walks_each:
-        while not waiting():
-            worker.check_health(60)
-            time.sleep(5e-5)
+        wait()
         clock.pass_time()
         while not worker.collections.empty():
             one = worker.collections.get()
             assert not isinstance(one, Exception), one
             worker.trained(one.number)
             finished += 1
+    wait()
     ahead = clock.ahead()
+    clock.end_steps()
     worker.stop()
     return options.places * clock.now / (clock.busy - ahead)
 
