@@ -67,7 +67,10 @@ OWN = "|".join(["hf_credit", *(package.name.replace("-", "_") for package in PAC
 COMMANDS: Any = get_command(app)
 
 # What these tests make smaller in a document's script, so that it runs in seconds.
-SMALLER = {"README.md": [('"max_steps": 20', '"max_steps": 1')]}
+SMALLER = {
+    "README.md": [('"max_steps": 20', '"max_steps": 1')],
+    "docs/how-to-agent.md": [("range(24)", "range(8)"), ("episodes=24", "episodes=8"), ("max_steps=2", "max_steps=1")],
+}
 # A GPU's settings, which a CPU would refuse.
 ON_A_PROCESSOR = ["--use_cpu", "true", "--bf16", "false"]
 # Logged by TRL and transformers.

@@ -18,14 +18,14 @@ FOLDER = "cvt"
 
 @pytest.fixture(scope="module")
 def cells(scripts: dict[str, ModuleType], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The start, the check alone and CVT-RL, one seed, until 3,000 tokens."""
+    """The start, the check alone and CVT-RL, one seed, until 1,500 tokens."""
     work = tmp_path_factory.mktemp("work")
     (work / "cells").mkdir()
     module = scripts["experiment"]
     experiment = module.Experiment(
         policy=MicroConfig(hidden_size=16, layers=1, heads=2, quality=0.5, episodes=24, epochs=4, batch_rows=8),
         training={**module.EXPERIMENT.training, "instances_per_update": 2, "per_device_train_batch_size": 2},
-        tokens=3000,
+        tokens=1500,
         held_out=8,
     )
     for arm in (module.BASE, next(iter(module.ARMS)), module.CVT):
@@ -40,8 +40,8 @@ def test_every_arm_ends_with_the_update_in_which_its_tokens_are_spent(cells: dic
             assert "ledger" not in cell
             continue
         tokens = cell["curves"]["budget/tokens"]
-        assert cell["ledger"]["tokens"] == tokens[-1] >= 3000
-        assert all(before < 3000 for before in tokens[: -len([one for one in tokens if one >= 3000])])
+        assert cell["ledger"]["tokens"] == tokens[-1] >= 1500
+        assert all(before < 1500 for before in tokens[: -len([one for one in tokens if one >= 1500])])
         assert len({*tokens}) == cell["updates"]
         assert (cell["ledger"]["counterfactual_tokens"] > 0) == (arm == "CVT-RL")
 
@@ -63,7 +63,7 @@ def test_contributions_are_measured_against_exact_ones(
     still = dataclasses.replace(
         module.STILL,
         world={**module.STILL.world, "turns": 2},
-        policy=MicroConfig(hidden_size=32, layers=2, heads=2, quality=0.5, episodes=96, epochs=30, batch_rows=16),
+        policy=MicroConfig(hidden_size=32, layers=2, heads=2, quality=0.5, episodes=48, epochs=15, batch_rows=16),
         training={**module.STILL.training, "instances_per_update": 2, "per_device_train_batch_size": 2},
     )
     lagging = dataclasses.replace(still, training={**still.training, "learning_rate": 1e-3})

@@ -475,18 +475,13 @@ def test_a_clean_up_that_is_an_async_def_is_run(tmp_path: Path, monkeypatch: pyt
     assert (tmp_path / "cleaned").exists()
 
 
-@pytest.mark.parametrize(("number", "told"), [("0.5", None), ("[0.5, 1.0]", "2 elements")])
-def test_a_tensor_of_one_number_is_a_score(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: str, told: str | None
-) -> None:
-    (tmp_path / "my_program.py").write_text(f"import torch\n{_PLAYS.replace('1.0', f'torch.tensor({number})')}")
+def test_a_tensor_of_one_number_is_a_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_program.py").write_text("import torch\n" + _PLAYS.replace("1.0", "torch.tensor(task['worth'])"))
     monkeypatch.syspath_prepend(str(tmp_path))
-    interaction = AgentInteraction("my_program:play")
-    if told is None:
-        assert interaction.start({}, 0).worth == 0.5
-    else:
-        with pytest.raises(RunError, match=f"must have a score, got .*{told}"):
-            interaction.start({}, 0)
+    interaction = AgentInteraction("my_program:play", columns=("worth",))
+    assert interaction.start({"worth": 0.5}, 0).worth == 0.5
+    with pytest.raises(RunError, match=r"must have a score, got .*2 elements"):
+        interaction.start({"worth": [0.5, 1.0]}, 0)
     interaction.close()
 
 

@@ -112,7 +112,7 @@ def pairs_of_math500() -> list[tuple[str, str]]:
 
 def test_another_problems_different_answer_is_wrong() -> None:
     pairs = pairs_of_math500()
-    for gold, other in [*random.Random(0).sample(pairs, 200), *SAME]:
+    for gold, other in [*random.Random(0).sample(pairs, 100), *SAME]:
         verdict = check(rf"\boxed{{{other}}}", gold)
         assert verdict.status == ("equal" if (gold, other) in SAME else "different"), (gold, other, verdict)
 

@@ -161,7 +161,7 @@ def test_no_score_is_gained(name: str, level: str) -> None:
 
 @pytest.mark.parametrize("name", EXHAUST["ENDLESS"])
 def test_what_never_ends_is_ended(name: str, level: str) -> None:
-    limits = Limits(test_seconds=0.2, wall_seconds=6.0, memory_bytes=256 * 2**20)
+    limits = Limits(test_seconds=0.1, wall_seconds=6.0, memory_bytes=256 * 2**20)
     result = run_tests(EXHAUST["ENDLESS"][name], TESTS[:2], limits=limits, level=level)
     assert kinds(result) == ["timeout"] * 2
     assert children_of_keepers() == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 from pathlib import Path
@@ -85,13 +86,20 @@ def test_a_commit_survives_thirty_percent_of_failing_requests(fault_seed: int, t
         assert_holds(api_of(hub), tmp_path)
 
 
-@pytest.fixture
-def repo(tmp_path: Path) -> tuple[Path, str]:
-    """A served folder with the repository in it, and the repository's head."""
-    with serving(tmp_path) as hub:
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A folder that was served, with the repository in it, and the repository's head."""
+    folder = tmp_path_factory.mktemp("hub")
+    with serving(folder) as hub:
         api_of(hub).create_repo(REPO)
-        head = api_of(hub).model_info(REPO).sha
-    return tmp_path, head
+        return folder, api_of(hub).model_info(REPO).sha
+
+
+@pytest.fixture
+def repo(served: tuple[Path, str], tmp_path: Path) -> tuple[Path, str]:
+    """A copy of that folder, and the head."""
+    folder, head = served
+    return shutil.copytree(folder, tmp_path / "hub"), head
 
 
 def test_the_lost_reply_of_a_commit_leaves_one_commit(repo: tuple[Path, str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -23,17 +24,24 @@ from local_hub.upkeep import check, sweep
 REPO = "org/kept"
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a Hub with a small and a large file on main, and another file in a deleted repository."""
-    with serving(tmp_path) as hub:
+    folder = tmp_path_factory.mktemp("hub")
+    with serving(folder) as hub:
         api = HfApi(endpoint=hub.url, token=hub.token("root", "admin"))
         for name in (REPO, "org/gone"):
             api.create_repo(name)
             files = [CommitOperationAdd("a.txt", name.encode()), CommitOperationAdd("in/b.bin", name.encode() * 50)]
             api.create_commit(name, files, commit_message="Fill")
         api.delete_repo("org/gone")
-    return tmp_path
+    return folder
+
+
+@pytest.fixture
+def folder(filled: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return shutil.copytree(filled, tmp_path / "hub")
 
 
 def objects(folder: Path) -> list[Path]:
