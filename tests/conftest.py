@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import gc
 import importlib
 import logging
@@ -12,7 +13,7 @@ import string
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -141,31 +142,36 @@ def copied_confined() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def micro_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """`made_once(name, make)`: a folder that one of the processes that run tests makes, for all of them."""
+    own = tmp_path_factory.getbasetemp()
+
+    def made(name: str, make: Callable[[Path], object]) -> Path:
+        folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / name
+        with folder.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not folder.exists():
+                unfinished = folder.with_suffix(".unfinished")
+                make(unfinished)
+                unfinished.rename(folder)
+        return folder
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def micro_policy(made_once: Callable[..., Path]) -> Path:
     """The folder of a tiny policy for 4x4 Sudoku with 4 blanks, shown the present grid without instructions.
 
     It reads and writes the game's format and plays badly: about half of its episodes end with an invalid action.
     """
-    return _micro_policy(tmp_path_factory, "current", batch_rows=16)
+    return made_once("micro-current", functools.partial(_train_micro_policy, history="current", batch_rows=16))
 
 
 @pytest.fixture(scope="session")
-def micro_policy_append(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def micro_policy_append(made_once: Callable[..., Path]) -> Path:
     """The same with the whole conversation in view."""
-    return _micro_policy(tmp_path_factory, "append", batch_rows=4)
-
-
-def _micro_policy(factory: pytest.TempPathFactory, history: str, batch_rows: int) -> Path:
-    """Trained by one of the processes that run tests, for all of them."""
-    own = factory.getbasetemp()
-    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / f"micro-{history}"
-    with folder.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
-            unfinished = folder.with_suffix(".unfinished")
-            _train_micro_policy(unfinished, history, batch_rows)
-            unfinished.rename(folder)
-    return folder
+    return made_once("micro-append", functools.partial(_train_micro_policy, history="append", batch_rows=4))
 
 
 def _train_micro_policy(folder: Path, history: str, batch_rows: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import shutil
 from collections.abc import Callable, Sequence
@@ -68,7 +69,9 @@ def entry_of() -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="session")
-def board(tmp_path_factory: pytest.TempPathFactory, entry_of: Callable[..., Any]) -> Board:
+def board(
+    tmp_path_factory: pytest.TempPathFactory, entry_of: Callable[..., Any], made_once: Callable[..., Path]
+) -> Board:
     """A season of one relay, policies that play it well and one that does not, and an entry of each."""
     from hf_credit.hub.leaderboard.entries import Checkpoint
     from hf_credit.hub.leaderboard.playing import play_checkpoint
@@ -89,9 +92,8 @@ def board(tmp_path_factory: pytest.TempPathFactory, entry_of: Callable[..., Any]
         templates=(template_digest(CHAT_TEMPLATE),),
     )
     policies = {
-        commit_of("good"): micro_relay(folder / "good", quality=0.95, seed=0),
-        commit_of("other"): micro_relay(folder / "other", quality=0.95, seed=1),
-        commit_of("poor"): micro_relay(folder / "poor", quality=0.1, seed=2),
+        commit_of(name): made_once(f"relay-{name}", functools.partial(micro_relay, quality=quality, seed=seed))
+        for seed, (name, quality) in enumerate({"good": 0.95, "other": 0.95, "poor": 0.1}.items())
     }
     shutil.copytree(policies[commit_of("good")], folder / "copy")
     policies[commit_of("copy")] = folder / "copy"
