@@ -264,11 +264,11 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, ResumableTrainer, GRPOTrainer):
         return batch
 
     def to_read(self, rows: list[Row]) -> list[Row]:
-        """The rows; only the first, for its entropy, if no row of any process has a gradient other than 0."""
+        """The rows; only one a slice, for its entropy, if no row of any process has a gradient other than 0."""
         more_terms = self.beta != 0.0 or self._rewards_entropy or self.projection is not None
         learns = more_terms or self.ranks.all_max(any(any(row.advantages) for row in rows)) > 0
         self.log_metric("passes/skipped", float(not learns))
-        return rows if learns else rows[:1]
+        return rows if learns else rows[: self.args.steps_per_generation]
 
     def _compute_loss(self, model: Any, inputs: dict[str, Tensor]) -> Tensor:
         """The loss of a slice, computed a few rows at a time. It is a sum over tokens, so the gradient is that of one
