@@ -144,34 +144,6 @@ def test_multi_turn_ppo(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
         assert float(ours[f"critic {column}"]) > 0
 
 
-def test_hypotheses(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    rows = run("hypotheses", capsys, tmp_path, "--games=1")
-    # 10!/6! numbers; 17!/13! choices of circuits; all weights but none at all; words of five parts.
-    assert [int(row["hypotheses"]) for row in rows] == [5040, 57120, 11**5 - 1, 6**5]
-    assert all(int(row["steps"]) > 0 for row in rows)
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the kernel's account of memory in /proc")
-def test_role_generation(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    sizes = ("--replies=1", "--context=8", "--tokens=3", "--hidden-size=16", "--layers=1", "--rank=2", "--repeats=1")
-    rows = run("role_generation", capsys, tmp_path, *sizes)  # which checks that both ways say the same
-    assert [(row["agents"], row["replies"]) for row in rows] == [("2", "2"), ("3", "3")]
-
-
-@pytest.mark.usefixtures("copied_processes")
-def test_role_memory(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    sizes = ("--replies=8", "--hidden-size=64", "--layers=1", "--steps=1", "--agents=2", "--repeats=1")
-    rows = run("role_memory", capsys, tmp_path, *sizes)
-    assert [row["agents"] for row in rows] == ["1", "2"]
-    # On every layer of Qwen2.5-7B, rank 16: 16 * (in + out) of its seven linear maps, 28 times.
-    shapes = [(3584, 3584), (3584, 512), (3584, 512), (3584, 3584)] + [(3584, 18944)] * 2 + [(18944, 3584)]
-    adapter = 28 * sum(16 * (given + told) for given, told in shapes)
-    assert rows[1]["7B, adapters"] == f"{adapter / 1e6:.1f}M"
-    assert float(rows[1]["7B to one agent"]) == pytest.approx(
-        1 + 16 * adapter / (2 * 7.616e9 + 16 * adapter), abs=6e-3
-    )
-
-
 # What the numbers rest on
 
 
@@ -285,14 +257,6 @@ def test_hub(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 def test_answers(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     rows = run("answers", capsys, tmp_path, "--answers=4", "--attacks=1", "--repeats=1")
     assert {row["judged rightly"] for row in rows if row["answers"] != "towers of powers"} == {"4/4"}
-
-
-def test_constrained_step(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    (row,) = run("constrained_step", capsys, tmp_path, "--episodes=32", "--updates=1")
-    shares = {name: float(value.rstrip("%")) for name, value in row.items() if value.endswith("%")}
-    assert set(shares) == {"generation", "passes", "learning", "selection", "estimator", "rest"}
-    assert all(share > 0 for share in shares.values())
-    assert sum(shares.values()) == pytest.approx(100, abs=0.1)
 
 
 def test_tree_update(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_committed_tables_are_replaced_by_whole_runs_alone(
     assert found == tmp_path / expected
 
 
-@pytest.mark.parametrize("name", ["c3", "ccpo", "cvt", "t3", "vpr"])
+@pytest.mark.parametrize("name", ["c3", "vpr"])
 def test_every_experiment_runs_a_cell_alone_and_keeps_its_committed_tables(
     fresh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
