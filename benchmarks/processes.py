@@ -162,7 +162,7 @@ def _line(found: dict[str, Any], alone: float) -> dict[str, Any]:
 
 
 def main(arguments_given: list[str] | None = None) -> None:
-    parser = arguments(__doc__, blanks=8, games=16, epochs=200, plays=8, rows_at_once=32, steps=5, processes=2)
+    parser = arguments(__doc__, blanks=8, games=64, epochs=100, plays=8, rows_at_once=32, steps=6, processes=2)
     parser.add_argument("--history", default="current")
     parser.add_argument("--before", type=Path, help="a checkout of another commit, measured as well")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
