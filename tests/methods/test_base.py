@@ -93,7 +93,10 @@ def test_instances_are_numbered_over_all_processes(hand):
 @pytest.mark.parametrize(
     ("method", "option"),
     [
-        *((name, "eps") for name in ("grpo", "gspo", "tree_grpo", "gigpo", "mt_grpo", "counterfactual_grpo")),
+        *(
+            (name, "eps")
+            for name in ("grpo", "gdpo", "gspo", "tree_grpo", "gigpo", "hgpo", "mt_grpo", "counterfactual_grpo")
+        ),
         *((name, "group_size") for name in ("grpo", "rloo", "magrpo", "ppo", "turn_credit", "counterfactual_grpo")),
         *(("carl", option) for option in ("initial", "forks", "forks_per_round")),
         *(("tree_grpo", option) for option in ("trees", "expansions", "rounds")),

@@ -12,8 +12,8 @@ from hf_credit.methods.mt_grpo import MultiTurn
 from hf_credit.rollouts import Ending, LocalContext
 
 GROUPS = (
-    "grpo", "rloo", "magrpo", "maxrl", "gspo", "mt_grpo", "alive_baseline", "all_turns_baseline", "tree_grpo", "at2po",
-    "carl", "replay_loo",
+    "grpo", "rloo", "magrpo", "maxrl", "gdpo", "gspo", "mt_grpo", "alive_baseline", "all_turns_baseline", "tree_grpo",
+    "at2po", "carl", "replay_loo",
 )  # fmt: skip
 
 

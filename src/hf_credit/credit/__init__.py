@@ -22,8 +22,10 @@ from hf_credit.credit.doubly_robust import (
 )
 from hf_credit.credit.group_advantages import (
     branch_advantages,
+    decoupled_advantages,
     group_advantages,
     group_in_group_advantages,
+    nested_group_advantages,
     tree_group_advantages,
     turn_values,
 )
@@ -61,10 +63,12 @@ __all__ = [
     "Moment", "Moments", "Multipliers", "RewardWeights", "StepSelector", "alive_advantages", "all_turns_advantages",
     "allocated_advantages", "balance_log_odds", "belief_reward", "bonus_rewards", "branch_advantages", "class_weights",
     "clipped_surrogate", "clipped_value_errors", "clipped_value_loss", "continuation_ratio", "contributions",
-    "cost_advantages", "discounted_returns", "divergence", "doubly_robust_values", "family_mean", "full_mean",
-    "fused_scores", "generalized_advantages", "gradient_variance", "group_advantages", "group_in_group_advantages",
+    "cost_advantages", "decoupled_advantages", "discounted_returns", "divergence", "doubly_robust_values",
+    "family_mean", "full_mean", "fused_scores", "generalized_advantages", "gradient_variance", "group_advantages",
+    "group_in_group_advantages",
     "group_scaled", "group_spread", "harmonic_mean", "inclusion_probabilities", "interpolated_logprobs",
-    "leave_one_out", "multi_turn_advantages", "next_entropy_coefficient", "optimal_baseline", "pooled",
+    "leave_one_out", "multi_turn_advantages", "nested_group_advantages", "next_entropy_coefficient",
+    "optimal_baseline", "pooled",
     "projected_logprobs", "reference_divergence", "replay_blocks", "replay_branches", "replay_ratio", "sampling_ratio",
     "score_deltas", "sequential_values", "shaped_contributions", "standardised", "systematic_sample",
     "token_advantages", "token_returns", "top_tokens", "trajectory_advantages", "tree_group_advantages", "trust",

@@ -1,4 +1,4 @@
-"""Outcomes compared within a prompt (GRPO), its trees (Tree-GRPO, CARL, AT2PO), and at equal states (GiGPO)."""
+"""Outcomes compared in a prompt (GRPO, GDPO), its trees (Tree-GRPO, CARL, AT2PO) and at equal states (GiGPO, HGPO)."""
 
 from __future__ import annotations
 
@@ -47,6 +47,37 @@ def group_advantages(
     elif scale == "batch":
         advantages = group_scaled(advantages, torch.zeros_like(groups), eps, correction=1, of=values)
     return advantages.to(result_dtype(outcomes))
+
+
+def decoupled_advantages(
+    rewards: Shaped[Tensor, "rollouts rewards"],
+    groups: Int[Tensor, " rollouts"],
+    weights: Shaped[Tensor, " rewards"],
+    eps: float = 1e-4,
+) -> Float[Tensor, " rollouts"]:
+    """Several rewards, each normalised in its group, summed, and normalised over the batch (GDPO, arXiv:2601.05242).
+
+        S[i] = sum_k w[k] group_advantages(r[k])[i],    A[i] = (S[i] - mean S) / (std S + eps)
+
+    with means and standard deviations (n - 1) over the group in the sum, and over all rollouts around it.
+
+    Args:
+        rewards: of each rollout, each in its own unit; a rollout whose reward is NaN has 0 for it.
+        groups: the prompt of each rollout: any integers.
+        weights: of each reward.
+        eps: added to standard deviations, above 0.
+
+    Returns:
+        In the dtype of `rewards`, torch's default for integers and booleans; exactly 0 if all sums are equal.
+
+    Raises:
+        ValueError: as `group_advantages`.
+    """
+    sums = torch.zeros(len(rewards), dtype=torch.float64)
+    for column, weight in zip(rewards.double().T, weights.double(), strict=True):
+        known = ~column.isnan()
+        sums[known] += weight * group_advantages(column[known], groups[known], eps=eps)
+    return group_advantages(sums, torch.zeros_like(groups), eps=eps).to(result_dtype(rewards))
 
 
 def tree_group_advantages(
@@ -118,6 +149,51 @@ def group_in_group_advantages(
 
     of_steps = compared(outcomes[rollouts], groups[rollouts]) if by_steps else compared(outcomes, groups)[rollouts]
     return (of_steps + weight * compared(returns, anchors)).to(result_dtype(returns))
+
+
+def nested_group_advantages(
+    returns: Shaped[Tensor, " steps"],
+    anchors: Int[Tensor, "steps levels"],
+    alpha: float = 1.0,
+    offset: float = 1.0,
+    normalise: bool = True,
+    eps: float = 1e-6,
+) -> Float[Tensor, " steps"]:
+    """The advantage of a step among those from equal states with equal histories (HGPO, arXiv:2602.22817, eq. 7).
+
+        A[s] = sum_k w[k] A_k[s] / sum_k w[k],    w[k] = (k + offset)^alpha,    over the k with A_k[s] != 0
+
+    A_k is the return minus the mean of the steps whose states, the present one and the k before it, are equal.
+
+    Args:
+        returns: the discounted return from each step, finite.
+        anchors: for each k, a number of these states: any integers, each in only one prompt; below 0 if a step has
+            fewer than k before it.
+        alpha: at least 0; with 0 all levels weigh the same.
+        offset: 1 in the paper, 2 in its public code, above 0.
+        normalise: whether each A_k is divided by the standard deviation (n) of its group plus eps.
+        eps: above 0.
+
+    Returns:
+        In the dtype of `returns`, torch's default for integers and booleans; 0 for a step without others.
+
+    Raises:
+        ValueError: `alpha`, `offset` or `eps` is out of range, or a return is not finite.
+    """
+    finite_number("alpha", alpha, 0)
+    finite_number("offset", offset, above=0)
+    finite_number("eps", eps, above=0)
+    total, weights = torch.zeros(len(returns), dtype=torch.float64), torch.zeros(len(returns), dtype=torch.float64)
+    for level, members in enumerate(anchors.T):
+        here = members >= 0
+        of_level = torch.zeros_like(total)
+        of_level[here] = full_mean(returns[here].double(), members[here])
+        if normalise:
+            of_level[here] = group_scaled(of_level[here], members[here], eps)
+        weight = (level + offset) ** alpha
+        total += weight * of_level
+        weights += weight * (of_level != 0)
+    return (total / weights.clamp(min=torch.finfo(torch.float64).tiny)).to(result_dtype(returns))
 
 
 def turn_values(parents: Int[Tensor, " vertices"], leaves: Shaped[Tensor, " vertices"]) -> Float[Tensor, " vertices"]:

@@ -1,0 +1,71 @@
+"""GDPO: every decision of an episode gets a sum of rewards, each normalised in its group."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+
+from hf_credit.collectors import Group, RolloutBatch
+from hf_credit.credit import decoupled_advantages
+from hf_credit.methods import base
+from hf_credit.methods.base import Credit, Method, paper
+from hf_credit.options import GroupSize, Options, Positive, with_parts
+from hf_credit.rollouts import Episode
+from hf_credit.rollouts.method_context import MethodContext
+
+PAPER = paper(
+    "GDPO: Group reward-Decoupled Normalization Policy Optimization for Multi-reward RL Optimization", "2601.05242"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoupled(Options):
+    """`decoupled_advantages` of the outcome and metrics of episodes, over all processes. Failed episodes get none.
+
+    Args:
+        rewards: the weight of each reward by its name: `"outcome"`, or one of the task's metrics, such as `"success"`.
+            An episode without a metric is not compared by it.
+        eps: added to standard deviations.
+
+    Raises:
+        ValueError: an option is out of range, or no reward is named.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"groups"})
+
+    rewards: Mapping[str, float] = field(default_factory=lambda: {"outcome": 1.0})
+    eps: Positive = 1e-4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.rewards:
+            raise ValueError("rewards must name at least one reward, got none; name outcome or a metric of the task.")
+
+    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
+        rows, instances = base.without_errors(collected), base.global_group_ids(context, collected)
+        pairs = [(self._of(collected.episodes[row]), instances[row]) for row in rows]
+        everyone, local = base.all_gather_with_slice(pairs, context)
+        table = torch.tensor([own for own, _ in everyone], dtype=torch.float64).reshape(-1, len(self.rewards))
+        for name, column in zip(self.rewards, table.T, strict=True):
+            if len(column) and bool(column.isnan().all()):
+                known = ["outcome", *sorted({one for row in rows for one in collected.episodes[row].metrics})]
+                raise ValueError(
+                    f"rewards must be the outcome or metrics of the task, got {name!r}; use {', '.join(known)}."
+                )
+        groups = torch.tensor([instance for _, instance in everyone], dtype=torch.long)
+        weights = torch.tensor([*self.rewards.values()], dtype=torch.float64)
+        advantages = decoupled_advantages(table, groups, weights, self.eps)[local]
+        return Credit(decisions=base.broadcast_to_decisions(collected, base.scatter_rows(collected, rows, advantages)))
+
+    def _of(self, episode: Episode) -> list[float]:
+        return [{**episode.metrics, "outcome": episode.outcome}.get(name, math.nan) for name in self.rewards]
+
+
+@with_parts
+def gdpo(group_size: GroupSize = 8, estimator: Decoupled = Decoupled()) -> Method:
+    """Returns the GDPO method."""
+    return Method(name="gdpo", collector=Group(size=group_size), estimator=estimator, paper=PAPER)

@@ -1,0 +1,71 @@
+"""HGPO: a step is compared with the steps from equal states, and more with those of equal earlier states."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+import torch
+
+from hf_credit.boundary import Range
+from hf_credit.collectors import Group, RolloutBatch
+from hf_credit.credit import discounted_returns, nested_group_advantages
+from hf_credit.methods.base import Credit, Method, paper, without_errors
+from hf_credit.methods.turns import pad_to_matrix, state_numbers, step_rewards, turn_to_decision_credit
+from hf_credit.options import GroupSize, NotNegative, Options, Positive, Share, with_parts
+from hf_credit.rollouts.method_context import MethodContext
+
+PAPER = paper("Hierarchy-of-Groups Policy Optimization for Long-Horizon Agentic Tasks", arxiv="2602.22817")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NestedGroups(Options):
+    """`nested_group_advantages`; the steps of an instance with equal anchors, and equal ones before them, are groups.
+
+    Failed episodes get no credit. There is no advantage of the whole episode beside that of the step.
+
+    Args:
+        anchor: what equal states have in common, as in `gigpo`.
+        history: K, the largest number of earlier states that are compared.
+        gamma: discount factor per step.
+        alpha: exponent of the weight of a level; with 0 all levels weigh the same.
+        offset: added to the number of earlier states in a weight: 1 in the paper, 2 in its public code.
+        normalise: whether the advantages of a level are divided by their group's standard deviation.
+        eps: added to standard deviations.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"groups"})
+
+    anchor: Literal["observation", "context", "state"] = "observation"
+    history: Annotated[int, Range(0)] = 2
+    gamma: Share = 0.95
+    alpha: NotNegative = 1.0
+    offset: Positive = 1.0
+    normalise: bool = True
+    eps: Positive = 1e-6
+
+    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
+        rows = without_errors(collected)
+        rewards, active = pad_to_matrix([step_rewards(collected.episodes[row]) for row in rows])
+        states = iter(state_numbers(collected, rows, self.anchor, context))
+        numbers: dict[tuple[int, ...], int] = {}
+        anchors = []
+        for turns in active.sum(dim=1).tolist():
+            own = list(itertools.islice(states, turns))
+            for turn in range(turns):
+                seen = [tuple(own[turn - level : turn + 1]) for level in range(min(turn, self.history) + 1)]
+                known = [numbers.setdefault(one, len(numbers)) for one in seen]
+                anchors.append([*known, *[-1] * (self.history + 1 - len(known))])
+        table = torch.tensor(anchors, dtype=torch.long).reshape(-1, self.history + 1)
+        returns = discounted_returns(rewards, active, self.gamma)[active]
+        advantages = torch.zeros_like(rewards)
+        settings = self.alpha, self.offset, self.normalise, self.eps
+        advantages[active] = nested_group_advantages(returns, table, *settings)
+        return Credit(decisions=turn_to_decision_credit(collected, rows, advantages))
+
+
+@with_parts
+def hgpo(group_size: GroupSize = 8, estimator: NestedGroups = NestedGroups()) -> Method:
+    """Returns the HGPO method."""
+    return Method(name="hgpo", collector=Group(size=group_size), estimator=estimator, paper=PAPER)
