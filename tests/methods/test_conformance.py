@@ -21,6 +21,7 @@ from transformers import TrainerCallback
 
 from hf_credit import CreditConfig, CreditTrainer, make, methods
 from hf_credit.collectors import (
+    Answers,
     Collector,
     Continuations,
     Group,
@@ -77,6 +78,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "grpo": {"group_size": 3, "scale": "batch"},
     "gspo": {"group_size": 3, "scale": "batch"},
     "hgpo": {"group_size": 3},
+    "igpo": {"group_size": 3, "normalise": "separate"},
     "magrpo": {"group_size": 3},
     "mappo": {"group_size": 2},
     "mc_process_reward": {"rollouts": 2},
@@ -85,6 +87,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "reinforce_plus_plus": {"group_size": 2, "group_mean": True, "gamma": 0.9},
     "replay_loo": {"budget": 4, "alternatives": (2, 2)},
     "rloo": {"group_size": 3},
+    "trace": {"group_size": 3, "refresh_every": 1},
     "tree_grpo": {"trees": 2, "expansions": 1},
     "turn_credit": {"group_size": 3, "turn_scores": "verdict"},
     "vineppo": {"group_size": 2, "rollouts": 2},
@@ -143,6 +146,11 @@ class Uneven(EnvironmentInteraction):
 
     def outcome(self, state: Any) -> float:
         return sum(place * ord(cell) for place, cell in enumerate(state.world.cells, state.turns)) % 5 / 4
+
+    knows_answers = True  # type: ignore[assignment]
+
+    def gold_answer(self, state: Any) -> tuple[str, str]:
+        return "<action>", "fill 1 1 1"
 
     def default_auditor(self) -> Any:
         return Watched()
@@ -259,13 +267,19 @@ def guesses(inputs: Sequence[Any]) -> list[tuple[float, ...]]:
     return [tuple(math.sin(sum(one.ids) + at) for at in one.at) for one in inputs]
 
 
+def beliefs(decisions: Sequence[Any]) -> list[tuple[float, ...]]:
+    """Log-probabilities: those of the sampler, and others for replies that were not sampled, by their contexts."""
+    return [one.logprobs or (-1 - math.sin(sum(one.context_ids)),) * len(one.action_ids) for one in decisions]
+
+
 def task_of(name: str, max_turns: int = 3, history: str = "current") -> Interaction[Any]:
     """The Interaction on which a method is tested."""
     return Team() if name in NEED_A_TEAM else Uneven(max_turns, history)
 
 
-def local(name: str, chat: Chat, **player: Any) -> LocalContext:
-    context = LocalContext(Engine(task_of(name), chat, Player(chat, **player)))
+def local(name: str, chat: Chat, logprobs: Any = beliefs, **player: Any) -> LocalContext:
+    context = LocalContext(Engine(task_of(name), chat, Player(chat, **player)), logprobs=logprobs)
+    context.frozen = context.engine
     context.critics = dict.fromkeys(("critic", "outcome"), guesses)
     return context
 
@@ -369,7 +383,7 @@ def test_without_episodes_or_with_only_failed_ones_there_is_no_credit(name: str,
 
 @EVERY_METHOD
 def test_equal_episodes_have_no_credit(name: str, chat: Chat) -> None:
-    context = local(name, chat, right=1.0)
+    context = local(name, chat, lambda some: [one.logprobs or (-1.0,) for one in some], right=1.0)
     method, collected = play(name, context, tasks=1)
     outcome = collected.episodes[0].outcome
     context.critics = dict.fromkeys(
@@ -445,6 +459,7 @@ COLLECTORS: dict[str, Callable[[], Collector]] = {
     "continuations": lambda: Continuations(rollouts=2),
     "continuations of a tree": lambda: Continuations(rollouts=2, inner=Tree(fanout=(2, 2))),
     "planned branches": lambda: method_of("active_replay").collector,
+    "answers": lambda: Answers(inner=Group(size=3)),
     "removals": lambda: method_of("counterfactual_grpo").collector,
     "audited steps": lambda: (
         methods.make("constrained_counterfactual", **OPTIONS["constrained_counterfactual"]).collector
@@ -456,7 +471,7 @@ WORLDS: dict[str, Callable[[], Interaction[Any]]] = {"alone": Uneven, "in turn":
 @functools.cache
 def collected_by(world: str, collector: str) -> tuple[Any, RolloutBatch, LocalContext] | None:
     """A collector bound to an Interaction, its rollouts and the context; `None` if it refuses the Interaction."""
-    context = LocalContext(Engine(WORLDS[world](), sudoku_chat(), Player(sudoku_chat(), seed=1)))
+    context = LocalContext(Engine(WORLDS[world](), sudoku_chat(), Player(sudoku_chat(), seed=1)), logprobs=beliefs)
     context.critics = dict.fromkeys(("critic", "outcome"), guesses)
     plain = Method(name="any", collector=COLLECTORS[collector](), estimator=lambda *_: Credit(decisions={}))
     try:

@@ -404,6 +404,9 @@ def test_the_text_of_a_reply_begins_with_the_thought_that_its_context_opens(toke
     assert spoken(chat.texts([encode(chat, "hm</think>ab")], [context])[0]) == "ab"
     said = chat.reply_ids("ab", context)
     assert spoken(chat.texts([said], [context])[0]) == "ab"
+    before, answer = chat.answer_ids("a", "b", context)
+    assert spoken(chat.texts([(*before, *answer)], [context])[0]) == "ab"
+    assert answer == chat.encode("b")
 
 
 def test_special_tokens_that_mark_thoughts_and_calls_are_part_of_the_text(tokenizer):

@@ -136,6 +136,10 @@ class Problem(Interaction[Position]):
         """Returns the probability that an oracle judges an action right. A problem without it has no oracle."""
         raise NotImplementedError
 
+    def gold(self, node: Node) -> int:
+        """Returns the action that is the right answer, whoever gives it. A problem without it has no answer."""
+        raise NotImplementedError
+
     def hack(self, node: Node, action: int) -> float:
         """Returns a detector's confidence that an action is a hack, in [0, 1]. A problem without it has no auditor."""
         raise NotImplementedError
@@ -222,6 +226,15 @@ class Problem(Interaction[Position]):
     def check_auditor(self, auditor: Any) -> Any:
         """Returns the auditor, by default the problem's own, if it has one."""
         return auditor or (_Auditor(self) if self._implements(self.hack) else None)
+
+    @property
+    def knows_answers(self) -> bool:
+        """Whether there is a right answer, for IGPO and TRACE."""
+        return type(self).gold is not Problem.gold
+
+    def gold_answer(self, state: Position) -> tuple[str, str]:
+        """Returns the right answer as a reply."""
+        return "", str(self.gold(state.node))
 
     def default_interventions(self) -> Any:
         """Returns the interventions on an action."""

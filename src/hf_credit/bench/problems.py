@@ -272,6 +272,9 @@ class Relay(Problem):
     def right(self, node: Any, action: int) -> float:
         return float(action == node[2])
 
+    def gold(self, node: Any) -> int:
+        return int(node[1])
+
 
 @dataclass(frozen=True)
 class VotePosition(Position):
@@ -342,6 +345,9 @@ class Vote(Problem):
 
     def right(self, node: Any, action: int) -> float:
         return float(action == node[0])
+
+    def gold(self, node: Any) -> int:
+        return int(node[0])
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,11 @@ class TableChat:
     def reply_ids(self, text: str, context: Sequence[int] = (), tools: Sequence[Any] = ()) -> tuple[int, ...]:
         return (self.first_action + int(text),)
 
+    def answer_ids(
+        self, before: str, answer: str, context: Sequence[int] = ()
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return (), self.reply_ids(answer)
+
     @property
     def end_tokens(self) -> range:
         """The tokens of all actions, each of which ends its reply."""

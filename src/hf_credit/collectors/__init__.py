@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from hf_credit.collectors.answers import Answers
 from hf_credit.collectors.base import Collector, Group, Rollout, RolloutBatch, Single, Tree, Verified, single_or_group
 from hf_credit.collectors.forks import (
     Continuations,
@@ -21,13 +22,14 @@ from hf_credit.options import check_options
 from hf_credit.registry import find, name_and_options, refuse_options
 
 __all__ = [
-    "COLLECTORS", "Collector", "Continuations", "Group", "RandomForks", "Removals", "Rollout", "RolloutBatch",
-    "Single", "Tree", "UncertainForks", "Verified", "VisitedContexts", "continuation_values", "fork", "make",
-    "name_and_options", "single_or_group", "tree_numbers",
+    "COLLECTORS", "Answers", "Collector", "Continuations", "Group", "RandomForks", "Removals", "Rollout",
+    "RolloutBatch", "Single", "Tree", "UncertainForks", "Verified", "VisitedContexts", "continuation_values", "fork",
+    "make", "name_and_options", "single_or_group", "tree_numbers",
 ]  # fmt: skip
 
 
 COLLECTORS = {
+    "answers": "hf_credit.collectors.answers:Answers",
     "continuations": "hf_credit.collectors.forks:Continuations",
     "group": "hf_credit.collectors.base:Group",
     "random_forks": "hf_credit.collectors.forks:RandomForks",

@@ -1,5 +1,6 @@
 """The mathematics of credit: functions from tensors to tensors, a family of estimators per module."""
 
+from hf_credit.credit.answers import information_gain_advantages, log_ratio_advantages
 from hf_credit.credit.counterfactual import (
     Moment,
     Moments,
@@ -65,10 +66,9 @@ __all__ = [
     "clipped_surrogate", "clipped_value_errors", "clipped_value_loss", "continuation_ratio", "contributions",
     "cost_advantages", "decoupled_advantages", "discounted_returns", "divergence", "doubly_robust_values",
     "family_mean", "full_mean", "fused_scores", "generalized_advantages", "gradient_variance", "group_advantages",
-    "group_in_group_advantages",
-    "group_scaled", "group_spread", "harmonic_mean", "inclusion_probabilities", "interpolated_logprobs",
-    "leave_one_out", "multi_turn_advantages", "nested_group_advantages", "next_entropy_coefficient",
-    "optimal_baseline", "pooled",
+    "group_in_group_advantages", "group_scaled", "group_spread", "harmonic_mean", "inclusion_probabilities",
+    "information_gain_advantages", "interpolated_logprobs", "leave_one_out", "log_ratio_advantages",
+    "multi_turn_advantages", "nested_group_advantages", "next_entropy_coefficient", "optimal_baseline", "pooled",
     "projected_logprobs", "reference_divergence", "replay_blocks", "replay_branches", "replay_ratio", "sampling_ratio",
     "score_deltas", "sequential_values", "shaped_contributions", "standardised", "systematic_sample",
     "token_advantages", "token_returns", "top_tokens", "trajectory_advantages", "tree_group_advantages", "trust",

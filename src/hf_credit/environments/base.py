@@ -162,6 +162,10 @@ class Environment(ABC, Generic[S]):
         """`state` after the answer was asked for early: the next reply is the last."""
         return state
 
+    def gold_answer(self, state: S) -> tuple[str, str] | None:
+        """A right final reply up to its answer, such as `"<answer>"`, and the answer; `None` if there is none."""
+        return None
+
     def _transition(self, state: S, reward: float, action: str | None, **info: Any) -> Transition[S]:
         over, told = state.status != "active", {"action": action, **info}
         return Transition(state=state, observation=self.observe(state), reward=reward, terminated=over, info=told)

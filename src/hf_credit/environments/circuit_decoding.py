@@ -233,6 +233,9 @@ class CircuitDecoding(QueryEnvironment[CircuitDecodingState]):
             return None
         return ", ".join(map(str, numbers))
 
+    def gold_answer(self, state: CircuitDecodingState) -> tuple[str, str]:
+        return "<answer>", ", ".join(map(str, state.hidden))
+
     def _reward(self, state: CircuitDecodingState, answer: str) -> float:
         right = sum(map(int.__eq__, map(int, answer.split(",")), state.hidden))  # tables of candidates all differ
         return right / len(state.hidden) if self.reward == "share" else float(right == len(state.hidden))

@@ -168,6 +168,9 @@ class GuessNumbers(QueryEnvironment[GuessNumbersState]):
     def _read_answer(self, state: GuessNumbersState, content: str) -> str | None:
         return content if _is_number(content, state.digits, state.symbols) else None
 
+    def gold_answer(self, state: GuessNumbersState) -> tuple[str, str]:
+        return "<answer>", state.secret
+
     def _reward(self, state: GuessNumbersState, answer: str) -> float:
         return float(answer == state.secret)
 

@@ -195,6 +195,9 @@ class SituationPuzzles(QueryEnvironment[SituationPuzzlesState]):
     def _read_answer(self, state: SituationPuzzlesState, content: str) -> str | None:
         return content
 
+    def gold_answer(self, state: SituationPuzzlesState) -> tuple[str, str]:
+        return "<answer>", state.bottom
+
     def _reward(self, state: SituationPuzzlesState, answer: str) -> float:
         return token_f1(answer, state.bottom, self.reward)
 

@@ -10,10 +10,13 @@ import torch
 from torch import Tensor
 
 from hf_credit.collectors import Collector, Group, RolloutBatch, Single, Verified, continuation_values
+from hf_credit.collectors.answers import ANSWER
 from hf_credit.credit import generalized_advantages
 from hf_credit.methods.base import DecisionCredit, mean_by_decision
 from hf_credit.rollouts import Decision, Episode
 from hf_credit.rollouts.method_context import MethodContext
+
+Step = Sequence[Decision]
 
 
 def step_rewards(episode: Episode) -> list[float]:
@@ -95,12 +98,35 @@ def turn_to_decision_credit(
         rows: indices of trained rollouts; the others get no credit.
         advantages: of shape (rows, turns); NaN where unknown, which is no credit.
     """
+    return credit_of_steps([collected.episodes[row].steps for row in rows], advantages)
+
+
+def credit_of_steps(steps: Sequence[Sequence[Step]], advantages: Tensor) -> dict[str, DecisionCredit]:
+    """Returns the credit of decisions, by id: the advantage of their step.
+
+    Args:
+        steps: some steps of each rollout.
+        advantages: of shape (rollouts, longest); NaN where unknown, which is no credit.
+    """
     return mean_by_decision(
         (decision, None if math.isnan(value) else value)
-        for row, values in zip(rows, advantages.tolist(), strict=True)
-        for step, value in zip(collected.episodes[row].steps, values, strict=False)
+        for own, values in zip(steps, advantages.tolist(), strict=True)
+        for step, value in zip(own, values, strict=False)
         for decision in step
     )
+
+
+def answer_logprobs(collected: RolloutBatch, rows: Sequence[int]) -> tuple[list[list[Step]], Tensor, Tensor]:
+    """Returns the steps of some trained rollouts with the log-probability of the right answer before them, which is a
+    mean over simultaneous decisions, and these log-probabilities, as `pad_to_matrix`.
+
+    Args:
+        rows: indices of trained rollouts, collected by `Answers`.
+    """
+    episodes = [collected.episodes[row] for row in rows]
+    steps = [[step for step in one.steps if any(ANSWER in decision.extras for decision in step)] for one in episodes]
+    values = [[fmean(one.extras[ANSWER] for one in step if ANSWER in one.extras) for step in own] for own in steps]
+    return steps, *pad_to_matrix(values)
 
 
 def state_numbers(collected: RolloutBatch, rows: Sequence[int], anchor: str, context: MethodContext) -> list[int]:

@@ -145,6 +145,27 @@ class Interruptible(Capability):
         return ()
 
 
+class Answered(Capability):
+    """Tasks whose right answer is known.
+
+    Attributes:
+        knows_answers: whether `gold_answer` returns an answer; by default, whether it is defined.
+    """
+
+    knows_answers: bool = False
+
+    def __init__(self, interaction: Interaction[Any]) -> None:
+        self.knows_answers = hasattr(interaction, "gold_answer")
+        super().__init__(interaction)
+
+    def gold_answer(self, state: Any) -> tuple[str, str] | None:
+        """Returns a right reply in `state` up to its answer, such as `"<answer>"`, and the answer; `None` without one.
+
+        The agent never sees it.
+        """
+        return None
+
+
 class Replayable(Capability):
     """States that can be continued more than once, and in another process.
 

@@ -344,8 +344,7 @@ class Chat:
             context: in tokens; a thought that it opens is closed first.
             tools: of the request; with these, a reply may end as a turn with calls.
         """
-        opened = self.opened(context)
-        closed = self._special.ids(closing_of(opened)) if opened and closing_of(opened) not in text else []
+        opened, closed = self.opened(context), self._closing(text, context)
         said = read_reply(text, tools) if tools else None
         if said is None or not said.calls:
             last = self._id(self._turn_end) if self._turn_end else cast("int | None", self.tokenizer.eos_token_id)
@@ -354,6 +353,22 @@ class Chat:
         end = chat._calls_end or self._turn_end
         body = chat.encode(text) if opened and not closed else chat._calls_as_written(text, said, end)
         return (*closed, *body, self._id(end))
+
+    def answer_ids(
+        self, before: str, answer: str, context: Sequence[int] = ()
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Returns the token ids of the beginning of a reply that was not sampled, and those of the answer behind it.
+
+        Args:
+            before: the text of the beginning.
+            context: as for `reply_ids`.
+        """
+        return (*self._closing(before, context), *self.encode(before)), self.encode(answer)
+
+    def _closing(self, text: str, context: Sequence[int]) -> Sequence[int]:
+        """The tokens that close the thought that a context opens, unless the text of the reply does."""
+        opened = self.opened(context)
+        return self._special.ids(closing_of(opened)) if opened and closing_of(opened) not in text else ()
 
     def _calls_as_written(self, text: str, said: Said, end: str) -> tuple[int, ...]:
         """The tokens of a turn with calls as the template writes it; of its text if they would be read differently."""

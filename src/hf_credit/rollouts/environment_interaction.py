@@ -229,6 +229,13 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
     def force_answer(self, state: EnvironmentState) -> EnvironmentState:
         return dataclasses.replace(state, world=self.environment.force_answer(state.world))
 
+    @property
+    def knows_answers(self) -> bool:
+        return type(self.environment).gold_answer is not Environment.gold_answer
+
+    def gold_answer(self, state: EnvironmentState) -> tuple[str, str] | None:
+        return self.environment.gold_answer(state.world)
+
     def ending(self, state: EnvironmentState) -> Ending:
         match state.world.status:
             case "finished":

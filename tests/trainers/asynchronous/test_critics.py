@@ -223,6 +223,11 @@ class Reader:
         found.set_result(Generation(ids=ids, logprobs=[-0.5] * len(ids)))
         return found
 
+    def logprobs(self, role: str, context: Any, ids: Any) -> Future[tuple[float, ...]]:
+        found: Future[tuple[float, ...]] = Future()
+        found.set_result((-1.0 / len(context),) * len(ids))
+        return found
+
 
 class KeepCollected(CreditCallback):
     def __init__(self) -> None:
@@ -259,6 +264,14 @@ def test_every_method_with_a_critic_trains(reader: Path, tmp_path: Path, name: s
     updates = [one for one in trainer.state.log_history if "reward" in one]
     assert all("critic/explained_variance" in one and one["endings/error"] == 0 for one in updates)
     assert trainer.critics["critic"].weights.steps == len(updates) == 3
+
+
+def test_the_server_gives_the_probability_of_the_right_answer(reader: Path, tmp_path: Path) -> None:
+    worker = playing(reader, methods.make("igpo", group_size=2))
+    trainer = trained(reader, tmp_path, worker, max_steps=3, instances_per_update=2)
+    updates = [one for one in trainer.state.log_history if "reward" in one]
+    assert len(updates) == 3
+    assert all(-1 < one["answer/logprob"] < 0 and one["endings/error"] == 0 for one in updates)
 
 
 def test_collectors_ask_critics_and_critics_of_every_kind_learn_as_in_synchronous_training(

@@ -143,6 +143,7 @@ def refused(policy: Path, tmp_path: Path, method: Any = "outcome_reward", **chan
     ("method", "asks"),
     [
         ("constrained_counterfactual", "a frozen copy of the policy"),  # by default
+        ("trace", "a frozen copy of the policy"),
         ("gspo", "the ratio of whole episodes"),
     ],
 )

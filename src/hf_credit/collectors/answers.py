@@ -1,0 +1,87 @@
+"""A collector of the probability of the right answer before each decision."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from typing import Any, Literal
+
+from hf_credit.collectors.base import Collector, Group, Rollout, RolloutBatch, TaskRow, bound, gives_of
+from hf_credit.rollouts import Decision, Ending, Interaction
+from hf_credit.rollouts.capabilities import Answered
+from hf_credit.rollouts.method_context import MethodContext
+
+ANSWER = "answer"
+"""The name of the mean log-probability of the right answer in `Decision.extras`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """The episodes of another collector, with the mean log-probability of the right answer before each decision.
+
+    It is that of the answer's tokens, in nats, in a reply to the decision's context that begins as
+    `Answered.gold_answer` says. Decisions of untrained roles and of failed episodes have none.
+
+    Args:
+        inner: the collector of the episodes.
+        policy: whose log-probability it is: that of the policy that plays, `"current"`, or of its `"frozen"` copy.
+    """
+
+    inner: Collector = field(default_factory=Group)
+    policy: Literal["current", "frozen"] = "current"
+
+    @property
+    def replaying(self) -> bool:
+        """Whether `inner` replays recorded states."""
+        return bool(getattr(self.inner, "replaying", False))
+
+    @property
+    def gives(self) -> frozenset[str]:
+        """What `inner` gives, and answers."""
+        return gives_of(self.inner) | {"answers"}
+
+    def bind(self, interaction: Interaction[Any]) -> Answers:
+        """Returns the collector for one Interaction.
+
+        Raises:
+            ValueError: the Interaction does not know right answers.
+        """
+        if not Answered(interaction).knows_answers:
+            raise ValueError(
+                f"the right answer's probability needs a task that knows the answer, got {interaction.name!r}, which "
+                "does not; implement its method gold_answer."
+            )
+        return replace(self, inner=bound(self.inner, interaction))
+
+    def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
+        collected = self.inner(rows, context, memory)
+        asked = {
+            one.id: self._asked(one, context)
+            for rollout in collected.trained
+            if rollout.episode.ending != Ending.ERROR
+            for one in rollout.episode.decisions
+            if not one.observed
+        }
+        found = context.logprobs(list(asked.values()), self.policy)
+        means = {name: fmean(tokens) for name, tokens in zip(asked, found, strict=True)}
+        context.mean("answer/logprob", [*means.values()])
+        return replace(collected, rollouts=tuple(_with_means(one, means) for one in collected.rollouts))
+
+    def _asked(self, decision: Decision, context: MethodContext) -> Decision:
+        """The decision to give the right answer in place of `decision`."""
+        gold = Answered(context.interaction).gold_answer(decision.state)
+        before, ids = context.chat.answer_ids(*gold, decision.context_ids) if gold else ((), ())
+        if not ids:
+            raise ValueError(
+                "every task row must have a right answer, whose probability is needed, got one without; drop the row."
+            )
+        return replace(decision, context_ids=(*decision.context_ids, *before), action_ids=ids, logprobs=None)
+
+
+def _with_means(rollout: Rollout, means: dict[str, float]) -> Rollout:
+    decisions = tuple(
+        replace(one, extras={**one.extras, ANSWER: means[one.id]}) if one.id in means else one
+        for one in rollout.episode.decisions
+    )
+    return replace(rollout, episode=replace(rollout.episode, decisions=decisions))
