@@ -455,9 +455,9 @@ MUTANTS = [
     ),
     Mutant(
         "a reply is as long as the sampler likes",
-        "src/hf_credit/rollouts/engine.py",
-        "if max_tokens is None or len(reply.ids) <= max_tokens:",
-        "if True:",
+        "src/hf_credit/rollouts/walk.py",
+        "if max_tokens is not None and len(reply.ids) > max_tokens:",
+        "if False:",
         ["tests/rollouts/test_engine.py::test_a_reply_longer_than_max_tokens_is_cut_to_its_first_tokens"],
     ),
     Mutant(
@@ -493,7 +493,7 @@ MUTANTS = [
     ),
     Mutant(
         "simultaneous roles share random numbers",
-        "src/hf_credit/rollouts/engine.py",
+        "src/hf_credit/rollouts/walk.py",
         "spoken, event, ",
         "spoken, ",
         ["tests/rollouts/test_engine.py::test_simultaneous_roles_have_different_random_numbers"],
@@ -549,7 +549,7 @@ MUTANTS = [
     ),
     Mutant(
         "copies of an alternative share random numbers",
-        "src/hf_credit/rollouts/engine.py",
+        "src/hf_credit/rollouts/walk.py",
         'again = ("again", self.again) if self.again else ()',
         "again = ()",
         ["tests/rollouts/test_engine.py::test_alternatives_with_equal_replies_have_different_random_numbers"],
@@ -847,7 +847,7 @@ MUTANTS = [
     ),
     Mutant(
         "nobody may play while a world steps side by side",
-        "src/hf_credit/rollouts/engine.py",
+        "src/hf_credit/rollouts/arrivals.py",
         "            with released(self.lock):\n                arrived",
         "            if True:\n                arrived",
         ["tests/rollouts/test_single_requests.py::test_slow_steps_run_in_parallel_over_all_runs_with_one_lock"],

@@ -6,7 +6,7 @@ import ast
 import functools
 import importlib.util
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -92,11 +92,11 @@ def read(path: str) -> str:
     return (SOURCE / path).read_text(encoding="utf-8")
 
 
-def imports(path: str, text: str) -> Iterator[tuple[int, str]]:
+def imports(path: str, text: str, strings: bool = True) -> Iterator[tuple[int, str]]:
     """Every (line, dotted name) that a module imports, anywhere in it, `from a import b` as `a.b`.
 
     Type-checking blocks and functions count like the top of the file, relative names are resolved, and so do strings
-    such as "hf_credit.oracles.mcts:MCTSOracle", which are imports put off until later.
+    such as "hf_credit.oracles.mcts:MCTSOracle", which are imports put off until later, unless `strings` is false.
     """
     package = [PACKAGE, *Path(path).parent.parts]
     tree = ast.parse(text)
@@ -118,12 +118,53 @@ def imports(path: str, text: str) -> Iterator[tuple[int, str]]:
             for alias in node.names:
                 yield node.lineno, ".".join([*base, *([node.module] if node.module else []), alias.name])
         elif (
-            isinstance(node, ast.Constant)
+            strings
+            and isinstance(node, ast.Constant)
             and isinstance(node.value, str)
             and _LATER.fullmatch(node.value)
             and id(node) not in moved
         ):
             yield node.lineno, node.value.replace(":", ".")
+
+
+def dotted(path: str) -> str:
+    """The name of a module, a package by its folder."""
+    return ".".join([PACKAGE, *Path(path).with_suffix("").parts]).removesuffix(".__init__")
+
+
+def modules_it_needs(texts: Mapping[str, str]) -> dict[str, set[str]]:
+    """For each module of these texts by path, those that it imports; a re-export is of the module that defines it.
+
+    A registry names its entries by strings, as a user names his, and knows nothing of them.
+    """
+    path_of = {dotted(path): path for path in texts}
+    imported = {path: {name for _, name in imports(path, text, strings=False)} for path, text in texts.items()}
+
+    def defining(name: str) -> str | None:
+        module, rest = name, ""
+        while module not in path_of and "." in module:
+            module, _, rest = module.rpartition(".")
+        path = path_of.get(module)
+        if path is None or not rest or not path.endswith("__init__.py"):
+            return path
+        origins = {one for one in imported[path] if one.rpartition(".")[2] == rest} - {name}
+        return defining(origins.pop()) if origins else path
+
+    return {path: {one for one in map(defining, names) if one} - {path} for path, names in imported.items()}
+
+
+def circles(needs: Mapping[str, set[str]]) -> list[list[str]]:
+    """The groups of modules that need each other, directly or through others."""
+    reached = {}
+    for path in needs:
+        found, left = set[str](), list(needs[path])
+        while left:
+            if (one := left.pop()) not in found:
+                found.add(one)
+                left += needs[one]
+        reached[path] = found
+    groups = {tuple(sorted(one for one in reached[path] if path in reached[one])) for path in needs}
+    return sorted(map(list, groups - {()}))
 
 
 def room_of(path: str) -> str:
@@ -201,6 +242,10 @@ def seam_leaks(path: str, text: str, private: frozenset[str]) -> list[str]:
 
 def test_imports_run_one_way() -> None:
     assert [problem for path in modules() for problem in wrong_imports(path, read(path))] == []
+
+
+def test_no_modules_import_each_other() -> None:
+    assert circles(modules_it_needs({path: read(path) for path in modules()})) == []
 
 
 def test_packages_know_nothing_of_credit() -> None:
@@ -297,6 +342,37 @@ def test_an_import_against_the_way_is_seen(path: str, text: str) -> None:
 )
 def test_an_import_along_the_way_is_allowed(path: str, text: str) -> None:
     assert wrong_imports(path, text) == []
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "from hf_credit.critics.first import First",
+        "import hf_credit.critics.first",
+        "from . import first",
+        "def f():\n    from hf_credit.critics import First",
+        "if TYPE_CHECKING:\n    from hf_credit.critics import First",
+        "from hf_credit.critics.third import Third",
+    ],
+)
+def test_a_circle_of_modules_is_seen(back: str) -> None:
+    texts = {
+        "critics/__init__.py": "from hf_credit.critics.first import First as First",
+        "critics/first.py": "from hf_credit.critics.second import Second\nclass First: ...",
+        "critics/second.py": back,
+        "critics/third.py": "from hf_credit.critics import First",
+    }
+    assert any({"critics/first.py", "critics/second.py"} <= set(one) for one in circles(modules_it_needs(texts)))
+
+
+def test_modules_of_a_package_may_import_each_other_one_way() -> None:
+    texts = {
+        "critics/__init__.py": "from hf_credit.critics.first import First as First\nNAME = 1",
+        "critics/first.py": "class First: ...",
+        "critics/second.py": "from hf_credit.critics import First",
+    }
+    assert modules_it_needs(texts)["critics/second.py"] == {"critics/first.py"}
+    assert circles(modules_it_needs(texts)) == []
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from rich.table import Table
 
 from hf_credit.cli import progress as module
 from hf_credit.cli.progress import Progress, print_rows, print_table
-from hf_credit.rollouts import Generation
 from hf_credit.rollouts.pulse import PULSE
 
 
@@ -35,7 +34,7 @@ def test_what_is_played_inside_a_block_is_shown_at_its_end(capsys: pytest.Captur
         with progress.playing("episodes"):
             PULSE.played(3, 0)
         with progress.playing("replies", 10):
-            PULSE.replied([Generation(ids=[1])] * 4)
+            PULSE.replied([1] * 4)
         with progress.playing("nothing"):
             pass
     lines = [re.sub(r" [0-9]+ tokens/s", "", line) for line in capsys.readouterr().err.splitlines()]

@@ -55,7 +55,7 @@ def test_a_line_counts_from_the_beginning_of_an_update(monkeypatch: pytest.Monke
     pulse.played(5, 0)
     pulse.begin("generating")
     pulse.played(0, 8)
-    pulse.replied([Generation(ids=[1, 2, 3])] * 10)
+    pulse.replied([3] * 10)
     clock.now += 6
     pulse.played(3, -3)
     assert str(pulse) == "generating, 3 of 8 episodes, 5 tokens/s, 6 s"

@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hf_credit.agents.calls import difference
-from hf_credit.agents.interaction import AgentInteraction, AgentState
 from hf_credit.agents.runs import DivergedRunError
-from hf_credit.agents.states import Waiting
+from hf_credit.agents.states import AgentState, Waiting
 from hf_credit.environments.actions import marked, write_call
 from hf_credit.environments.randomness import stream
 from hf_credit.rollouts.failures import in_one_line
-from hf_credit.rollouts.interaction import Request
+from hf_credit.rollouts.interaction import Interaction, Request
 
 SETTLE = 0.05  # seconds, enough to see simultaneous calls
 
@@ -65,11 +64,11 @@ def made_up(request: Request, draws: random.Random) -> str:
     return " ".join(draws.choices(words, k=3))
 
 
-def check(interaction: AgentInteraction, tasks: Iterable[Mapping[str, Any]], replies: Replies = made_up) -> Findings:
+def check(interaction: Any, tasks: Iterable[Mapping[str, Any]], replies: Replies = made_up) -> Findings:
     """Runs a program twice on each task with the same replies, and restores every state of the first run.
 
     Args:
-        interaction: the program; the check sees simultaneous calls if its `settle` is above 0.
+        interaction: an `AgentInteraction`; the check sees simultaneous calls if its `settle` is above 0.
         tasks: rows.
         replies: returns the model's reply to a request, from random numbers.
     """
@@ -103,7 +102,9 @@ def check(interaction: AgentInteraction, tasks: Iterable[Mapping[str, Any]], rep
     return findings
 
 
-def _walk(interaction: AgentInteraction, task: Mapping[str, Any], number: int, replies: Replies) -> list[AgentState]:
+def _walk(
+    interaction: Interaction[AgentState], task: Mapping[str, Any], number: int, replies: Replies
+) -> list[AgentState]:
     """The states of a run. Replies depend on their calls alone, since those at once may come in any order."""
     states, made = [interaction.start(task, number)], Counter[str]()
     while requests := interaction.pending(states[-1]):

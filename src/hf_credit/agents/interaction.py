@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from hf_credit.agents.calls import estimated_tokens, shown_message, written
+from hf_credit.agents.check import check
 from hf_credit.agents.program import DEFAULT_ROLE, SETTINGS, Settings
 from hf_credit.agents.runs import TO_REPEAT, RunError, Runs, Step
 from hf_credit.agents.states import AgentState, Answered, Waiting, asking, with_replies
@@ -255,8 +256,6 @@ class AgentInteraction(Interaction[AgentState]):
         Raises:
             ValueError: the program does not repeat itself.
         """
-        from hf_credit.agents.check import check
-
         found = check(self, itertools.islice(tasks, self.settings.checked))
         if found.differences:
             raise ValueError(

@@ -4,7 +4,6 @@ from hf_credit.rollouts.buckets import Alternative as Alternative
 from hf_credit.rollouts.buckets import alternatives as alternatives
 from hf_credit.rollouts.chat import Chat as Chat
 from hf_credit.rollouts.engine import Engine as Engine
-from hf_credit.rollouts.engine import RolloutRequest as RolloutRequest
 from hf_credit.rollouts.environment_interaction import EnvironmentInteraction as EnvironmentInteraction
 from hf_credit.rollouts.environment_interaction import EnvironmentState as EnvironmentState
 from hf_credit.rollouts.episode import Decision as Decision
@@ -31,3 +30,4 @@ from hf_credit.rollouts.samplers import GenerateFn as GenerateFn
 from hf_credit.rollouts.samplers import Generation as Generation
 from hf_credit.rollouts.samplers import SeededGenerateFn as SeededGenerateFn
 from hf_credit.rollouts.verification import verify as verify
+from hf_credit.rollouts.walk import RolloutRequest as RolloutRequest

@@ -6,16 +6,14 @@ import copy
 import itertools
 import math
 import threading
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from hf_credit.environments.randomness import derive
+from hf_credit.rollouts.arrivals import Arrivals, in_thread, released
 from hf_credit.rollouts.capabilities import Batched, Interruptible, Learned, Metered, ReadsTokens, require_replayable
 from hf_credit.rollouts.chat import Chat, Thread
 from hf_credit.rollouts.episode import Decision, Ending, Episode
@@ -23,9 +21,7 @@ from hf_credit.rollouts.failures import FailureLog, in_one_line, unknown_where_d
 from hf_credit.rollouts.interaction import Interaction, Request
 from hf_credit.rollouts.pulse import PULSE
 from hf_credit.rollouts.samplers import (
-    BadReplyError,
     GenerateFn,
-    Generation,
     SubmittingSampler,
     honours_seeds,
     refuse_missing,
@@ -33,128 +29,10 @@ from hf_credit.rollouts.samplers import (
     submits,
 )
 from hf_credit.rollouts.shared_states import SharedStateError, SharedStates, require_value
+from hf_credit.rollouts.walk import RolloutRequest, Walk
 from hf_credit.validators import whole_number
 
 S = TypeVar("S")
-
-
-@dataclass(frozen=True, kw_only=True)
-class RolloutRequest(Generic[S]):
-    """A request for an episode from a task and a seed, or from a recorded state, or for a tree of episodes.
-
-    Attributes:
-        task: the task row; not used with `state`.
-        seed: the argument of `Interaction.start`, or the new seed of `state`. If `None`, the task's `seed`, or 0
-            without one; a recorded state is then not reseeded.
-        state: the state to start from, such as from `hf_credit.rollouts.replay_from`.
-        contexts: with `state`, the recorded tokens of next contexts, by event type.
-        threads: with `state`, the conversations so far, by event type.
-        step: with `state`, the number of steps before it, from which the steps of decisions are counted.
-        forced: with `state`, fixed replies in the first step, by event type.
-        fanout: number of alternatives at the first step, the second step and so on. Before a step with several, the
-            episode forks; there is one episode for each leaf.
-        scored: whether the outcome is computed at the end.
-        stream: the name of the random numbers of replies, if the sampler honours seeds: episodes of one stream share
-            them, except for the alternatives of the first step with several (paper C3, Appendix L).
-        comparison: whether its episodes serve only for comparison, which the ledger counts separately.
-    """
-
-    task: Mapping[str, Any] = field(default_factory=dict)
-    seed: int | None = None
-    state: S | None = None
-    contexts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    threads: Mapping[str, Thread] = field(default_factory=dict)
-    step: int = 0
-    forced: Mapping[str, Generation] = field(default_factory=dict)
-    fanout: Sequence[int] = ()
-    scored: bool = True
-    stream: str | None = None
-    comparison: bool = False
-
-
-@dataclass(kw_only=True)
-class _Walk(Generic[S]):
-    """An unfinished episode; `episode` is set when it is over, `branches` when it has forked.
-
-    In each step it makes requests (`request_contexts`), acts when it has all `replies`, and continues from `result`.
-    """
-
-    start: RolloutRequest[S]
-    place: int  # the index of `start`
-    begun: bool = False
-    state: Any = None
-    requests: tuple[Request, ...] = ()
-    threads: dict[str, Thread] = field(default_factory=dict)
-    contexts: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    forced: dict[str, Generation] = field(default_factory=dict)
-    decisions: list[Decision] = field(default_factory=list)
-    turn: int = 0  # the index of the first decision of the last turn
-    steps: int = 0
-    fanout: tuple[int, ...] = ()
-    branch: tuple[int, ...] = ()  # as `Episode.branch`
-    prefix_length: int = 0
-    scored: int = 0  # as `Episode.scored`
-    shared: SharedStates | None = None  # if other walks continue from its state
-    episode: Episode | None = None
-    branches: list[_Walk[S]] = field(default_factory=list)
-    request_contexts: list[tuple[int, ...]] = field(default_factory=list)  # the context of each request
-    replies: list[Generation | None] = field(default_factory=list)
-    coming: int = 0  # number of replies or steps that it waits for
-    refused: BadReplyError | None = None  # with which it ends
-    step: list[Decision] = field(default_factory=list)
-    result: list[S | Exception] = field(default_factory=list)  # the next state or an exception, once it is known
-    siblings: Counter[tuple[tuple[int, ...], ...]] | None = None  # replies so far at the fork before this step
-    again: int = 0  # number of earlier siblings with the same replies at the first fork
-
-    @property
-    def splits(self) -> bool:
-        """Whether its next step has several alternatives."""
-        return self.episode is None and len(self.fanout) > 0 and self.fanout[0] > 1
-
-    def split(self) -> list[_Walk[S]]:
-        """Replaces it by one walk for each alternative of its next step."""
-        siblings: Counter[tuple[tuple[int, ...], ...]] | None = None if self.branch else Counter()
-        self.branches = [
-            replace(
-                self,
-                threads=dict(self.threads),
-                contexts=dict(self.contexts),
-                forced=dict(self.forced),
-                decisions=list(self.decisions),
-                fanout=(1, *self.fanout[1:]),
-                branch=(*self.branch, index),
-                prefix_length=len(self.decisions) if index else self.prefix_length,
-                branches=[],
-                request_contexts=[],
-                replies=[],
-                step=[],
-                result=[],
-                siblings=siblings,
-            )
-            for index in range(self.fanout[0])
-        ]
-        return self.branches
-
-    def draw_seed(self, event: str) -> int | None:
-        """The seed of its next reply, the same after all alternatives of the first step with several.
-
-        Alternatives with the same text count as replays of one alternative, and each replay of an alternative has
-        different random numbers (paper C3, Table 15).
-        """
-        if self.start.stream is None:
-            return None
-        first = next((step for step, width in enumerate(self.start.fanout) if width > 1), self.steps)
-        shared = self.branch[1:] if self.steps > first else self.branch
-        again = ("again", self.again) if self.again else ()
-        spoken = sum(decision.event == event for decision in self.decisions)  # does not depend on removed roles
-        return derive(0, self.start.stream, spoken, event, *shared, *again)
-
-    def leaves(self) -> Iterator[Episode]:
-        """Its finished episodes, in the order of their branches."""
-        if self.episode is not None:
-            yield self.episode
-        for walk in self.branches:
-            yield from walk.leaves()
 
 
 class Engine(Generic[S]):
@@ -240,9 +118,9 @@ class Engine(Generic[S]):
         states = SharedStates(self.interaction)
         self._read.count_with(self.chat, None if math.isinf(self.max_context_tokens) else int(self.max_context_tokens))
         walks = [self._walk(start, place) for place, start in enumerate(starts)]
-        waiting, ready = deque(walks), list[_Walk[S]]()
+        waiting, ready = deque(walks), list[Walk[S]]()
         live = opened = 0
-        arrivals = _Arrivals(self.lock)
+        arrivals = Arrivals(self.lock)
         try:
             while waiting or live:
                 self._start(itertools.islice(waiting, self._most_live - live))
@@ -289,12 +167,12 @@ class Engine(Generic[S]):
         limit = self._batched.most_live
         return self.max_concurrent if limit is None else min(limit, self.max_concurrent)
 
-    def _walk(self, start: RolloutRequest[S], place: int) -> _Walk[S]:
+    def _walk(self, start: RolloutRequest[S], place: int) -> Walk[S]:
         if any(width < 1 for width in start.fanout):
             raise ValueError(f"a fanout must be at least 1 at every step, got {start.fanout}; raise it.")
         if start.state is not None or max(start.fanout, default=1) > 1:
             require_replayable(self.interaction, "a request that continues from a state")
-        return _Walk(
+        return Walk(
             start=start,
             place=place,
             contexts=dict(start.contexts),
@@ -303,7 +181,7 @@ class Engine(Generic[S]):
             fanout=tuple(start.fanout),
         )
 
-    def _start(self, walks: Iterable[_Walk[S]]) -> None:
+    def _start(self, walks: Iterable[Walk[S]]) -> None:
         """Starts walks from tasks, in parallel if the Interaction supports it."""
         fresh = [walk for walk in walks if walk.state is None and walk.start.state is None]
         tasks = [walk.start.task for walk in fresh]
@@ -317,7 +195,7 @@ class Engine(Generic[S]):
             for walk, state in zip(fresh, states, strict=True):
                 walk.state = state
 
-    def _begin(self, walk: _Walk[S], states: SharedStates) -> None:
+    def _begin(self, walk: Walk[S], states: SharedStates) -> None:
         if walk.begun:
             return
         walk.begun = True
@@ -336,7 +214,7 @@ class Engine(Generic[S]):
                 states.enter(start.state, start.seed, walk.requests)
                 walk.shared = states
 
-    def _split(self, walk: _Walk[S], states: SharedStates) -> list[_Walk[S]]:
+    def _split(self, walk: Walk[S], states: SharedStates) -> list[Walk[S]]:
         """The alternatives of the next step, each reseeded.
 
         With common random numbers the alternatives of the first fork keep the seed, so that only replies differ.
@@ -351,29 +229,24 @@ class Engine(Generic[S]):
                     branch.state = self.interaction.reseed(branch.state, seed)
         return branches
 
-    def _set_requests(self, walk: _Walk[S]) -> None:
+    def _set_requests(self, walk: Walk[S]) -> None:
         """Sets the next requests; without any, the walk ends."""
         walk.requests = self.interaction.pending(walk.state)
         if not walk.requests:
             self._end(walk, self.interaction.ending(walk.state))
 
-    def _end(self, walk: _Walk[S], ending: Ending) -> None:
+    def _end(self, walk: Walk[S], ending: Ending) -> None:
         walk.scored = self._metered.scores(walk.state) if walk.start.scored else 0
-        walk.episode = Episode(
-            decisions=tuple(walk.decisions),
+        walk.end(
+            ending,
+            walk.decisions,
             outcome=_finite("outcome", self.interaction.outcome(walk.state)) if walk.start.scored else math.nan,
-            ending=ending,
             metrics=dict(self.interaction.metrics(walk.state)),
-            start=walk.place,
-            branch=walk.branch,
-            prefix_length=walk.prefix_length,
-            num_leaves=math.prod(walk.fanout),
-            scored=walk.scored,
             next_context=self._next_context(walk) if ending == Ending.CUT else None,
             final_state=walk.state,
         )
 
-    def _next_context(self, walk: _Walk[S]) -> tuple[int, ...] | None:
+    def _next_context(self, walk: Walk[S]) -> tuple[int, ...] | None:
         """The next context of a walk that was cut; of several simultaneous requests, that of the first."""
         for request in Interruptible(self.interaction).bootstrap_requests(walk.state):
             (context,) = self.chat.contexts([(request, walk.threads.get(request.event))])
@@ -382,9 +255,9 @@ class Engine(Generic[S]):
             return context
         return None
 
-    def _make_requests(self, walks: Sequence[_Walk[S]], arrivals: _Arrivals) -> None:
+    def _make_requests(self, walks: Sequence[Walk[S]], arrivals: Arrivals) -> None:
         """Makes the next requests of walks; those with a context that is too long end, or their task goes on."""
-        to_sample: list[tuple[_Walk[S], int, Request]] = []
+        to_sample: list[tuple[Walk[S], int, Request]] = []
         while walks:
             requests = [(walk, request) for walk in walks for request in walk.requests]
             contexts = self._contexts(requests)
@@ -406,7 +279,7 @@ class Engine(Generic[S]):
         if to_sample:
             self._sample(to_sample, arrivals)
 
-    def _refuse(self, walk: _Walk[S], tokens: Mapping[str, int]) -> None:
+    def _refuse(self, walk: Walk[S], tokens: Mapping[str, int]) -> None:
         """Tells a task that contexts of these numbers of tokens are too long; by default, its episode ends."""
         with released(self.lock if self._batched.side_by_side > 1 else None):
             after = self._read.too_long(walk.state, tokens, int(self.max_context_tokens))
@@ -419,11 +292,11 @@ class Engine(Generic[S]):
         walk.state = after
         self._set_requests(walk)
 
-    def _sample(self, requests: Sequence[tuple[_Walk[S], int, Request]], arrivals: _Arrivals) -> None:
+    def _sample(self, requests: Sequence[tuple[Walk[S], int, Request]], arrivals: Arrivals) -> None:
         """Samples replies: those of a batch are set at once, those of single requests when they arrive."""
         contexts = [walk.request_contexts[index] for walk, index, _ in requests]
         seeds = [walk.draw_seed(request.event) for walk, _, request in requests]
-        takers = [partial(_take_reply, walk, index, request.max_tokens) for walk, index, request in requests]
+        takers = [partial(walk.take, index, request.max_tokens) for walk, index, request in requests]
         if submits(self.generate):
             for (walk, _, request), context, seed, take in zip(requests, contexts, seeds, takers, strict=True):
                 walk.coming += 1
@@ -433,7 +306,7 @@ class Engine(Generic[S]):
         for take, reply in zip(takers, replies, strict=True):
             take(reply)
 
-    def _act(self, walks: Sequence[_Walk[S]], arrivals: _Arrivals) -> None:
+    def _act(self, walks: Sequence[Walk[S]], arrivals: Arrivals) -> None:
         """Passes replies to the Interaction, and records the results, at once or when they arrive."""
         if not walks:
             return
@@ -468,7 +341,7 @@ class Engine(Generic[S]):
         for walk, result in zip(walks, self._batched.advance_many(states, replies), strict=True):
             walk.result.append(result)
 
-    def _replies(self, walk: _Walk[S], step: Sequence[Decision]) -> list[str]:
+    def _replies(self, walk: Walk[S], step: Sequence[Decision]) -> list[str]:
         """The replies of a step, as arguments of `advance`."""
         if not self._read.reads_tokens:
             return [decision.action_text for decision in step]
@@ -477,7 +350,7 @@ class Engine(Generic[S]):
             for asked, one in zip(walk.requests, step, strict=True)
         ]
 
-    def _contexts(self, requests: Sequence[tuple[_Walk[S], Request]]) -> list[tuple[int, ...]]:
+    def _contexts(self, requests: Sequence[tuple[Walk[S], Request]]) -> list[tuple[int, ...]]:
         """The context of each request; messages that the template rejects end their walk in an error."""
         contexts = [walk.contexts.pop(request.event, None) for walk, request in requests]
         missing = [index for index, context in enumerate(contexts) if context is None]
@@ -490,7 +363,7 @@ class Engine(Generic[S]):
                 contexts[index] = context
         return [context or () for context in contexts]
 
-    def _advance(self, walk: _Walk[S], step: list[Decision], result: S | Exception) -> None:
+    def _advance(self, walk: Walk[S], step: list[Decision], result: S | Exception) -> None:
         """Continues in the state after a step, or ends with the exception that the step raised."""
         with self._errors_end(walk):
             if walk.shared is not None:
@@ -511,7 +384,7 @@ class Engine(Generic[S]):
             walk.request_contexts, walk.replies, walk.step = [], [], []
             self._set_requests(walk)
 
-    def _count_siblings(self, walk: _Walk[S], step: Sequence[Decision]) -> None:
+    def _count_siblings(self, walk: Walk[S], step: Sequence[Decision]) -> None:
         """With common random numbers, reseeds an alternative with the same replies as an earlier one."""
         siblings, walk.siblings = walk.siblings, None
         if siblings is None or walk.start.stream is None:
@@ -522,101 +395,8 @@ class Engine(Generic[S]):
         if walk.again:
             walk.state = self.interaction.reseed(walk.state, derive(0, "again", walk.again))
 
-    def _errors_end(self, walk: _Walk[Any]) -> _ErrorsEnd:
+    def _errors_end(self, walk: Walk[Any]) -> _ErrorsEnd:
         return _ErrorsEnd(self.failures, walk)
-
-
-class _Arrivals:
-    """The futures that walks wait for: single replies, and parallel steps."""
-
-    def __init__(self, lock: threading.Lock | None) -> None:
-        self.lock = lock
-        self._expected: set[Future[Any]] = set()
-        self._arrived: SimpleQueue[tuple[Future[Any], _Walk[Any], Callable[[Any], object]]] = SimpleQueue()
-
-    def expect(self, future: Future[Any], walk: _Walk[Any], take: Callable[[Any], object]) -> None:
-        """Lets `walk` wait for a future, the result of which is passed to `take`."""
-        self._expected.add(future)
-        future.add_done_callback(lambda done: self._arrived.put((done, walk, take)))
-
-    def take(self, wait: bool) -> list[_Walk[Any]]:
-        """Passes on the results that have arrived.
-
-        Args:
-            wait: whether to wait for at least one.
-
-        Returns:
-            The walks that have all their results.
-
-        Raises:
-            Exception: the exception of a future, but for a bad reply, with which its walk ends.
-        """
-        if wait and self._arrived.empty():
-            with released(self.lock):
-                arrived = [self._arrived.get()]
-        else:
-            arrived = []
-        while not self._arrived.empty():
-            arrived.append(self._arrived.get())
-        complete = []
-        for future, walk, take in arrived:
-            self._expected.discard(future)
-            try:
-                result = future.result()
-                if isinstance(result, Generation):
-                    PULSE.replied((result,))
-                take(result)
-            except BadReplyError as error:
-                walk.refused = error
-            walk.coming -= 1
-            if not walk.coming:
-                complete.append(walk)
-        return complete
-
-    def cancel(self) -> None:
-        """Cancels all futures that have not arrived."""
-        for future in self._expected:
-            future.cancel()
-
-
-@contextmanager
-def released(lock: threading.Lock | None) -> Iterator[None]:
-    """Releases a lock inside the block, if there is one."""
-    if lock is None:
-        yield
-        return
-    lock.release()
-    try:
-        yield
-    finally:
-        lock.acquire()
-
-
-def in_thread(function: Callable[..., Any], *args: Any) -> Future[Any]:
-    """Returns a future of a function, which is called in a daemon thread."""
-    future: Future[Any] = Future()
-
-    def call() -> None:
-        try:
-            future.set_result(function(*args))
-        except BaseException as error:
-            future.set_exception(error)
-
-    future.set_running_or_notify_cancel()  # so that it cannot be cancelled
-    threading.Thread(target=call, daemon=True).start()
-    return future
-
-
-def _take_reply(walk: _Walk[Any], index: int, max_tokens: int | None, reply: Generation) -> None:
-    walk.replies[index] = _first_tokens(reply, max_tokens)
-
-
-def _first_tokens(reply: Generation, max_tokens: int | None) -> Generation:
-    """A reply, cut to `max_tokens`."""
-    if max_tokens is None or len(reply.ids) <= max_tokens:
-        return reply
-    logprobs = None if reply.logprobs is None else reply.logprobs[:max_tokens]
-    return Generation(ids=reply.ids[:max_tokens], logprobs=logprobs)
 
 
 def _finite(what: str, value: Any) -> float:
@@ -634,7 +414,7 @@ class _ErrorsEnd:
     simple environment.
     """
 
-    def __init__(self, failures: FailureLog, walk: _Walk[Any]) -> None:
+    def __init__(self, failures: FailureLog, walk: Walk[Any]) -> None:
         self.failures = failures
         self.walk = walk
 
@@ -646,16 +426,6 @@ class _ErrorsEnd:
             return False
         walk = self.walk
         self.failures.add(error)
-        walk.episode = Episode(
-            decisions=(*walk.decisions, *walk.step),
-            outcome=math.nan,
-            ending=Ending.ERROR,
-            error=in_one_line(error),
-            exception=error,
-            start=walk.place,
-            branch=walk.branch,
-            prefix_length=walk.prefix_length,
-            num_leaves=math.prod(walk.fanout),
-            scored=walk.scored,
-        )
+        found = {"error": in_one_line(error), "exception": error}
+        walk.end(Ending.ERROR, [*walk.decisions, *walk.step], outcome=math.nan, **found)
         return True

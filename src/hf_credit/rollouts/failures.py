@@ -8,13 +8,11 @@ import math
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hf_credit.environments.replayed import DivergedError
 from hf_credit.rollouts.episode import Ending, Episode
-
-if TYPE_CHECKING:
-    from hf_credit.rollouts.engine import RolloutRequest
+from hf_credit.rollouts.walk import RolloutRequest
 
 logger = logging.getLogger(__name__)
 

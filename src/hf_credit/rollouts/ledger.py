@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hf_credit.rollouts.engine import RolloutRequest
 from hf_credit.rollouts.episode import Episode
+from hf_credit.rollouts.walk import RolloutRequest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 
 from hf_credit.environments.randomness import stream
 from hf_credit.rollouts.chat import Chat
-from hf_credit.rollouts.engine import Engine, RolloutRequest
+from hf_credit.rollouts.engine import Engine
 from hf_credit.rollouts.episode import Decision, Episode
 from hf_credit.rollouts.failures import (
     EveryEpisodeFailedError,
@@ -19,6 +19,7 @@ from hf_credit.rollouts.failures import (
 )
 from hf_credit.rollouts.interaction import Interaction
 from hf_credit.rollouts.ledger import Ledger
+from hf_credit.rollouts.walk import RolloutRequest
 
 Policy = Literal["current", "frozen"]
 """The trained policy, or its frozen copy (`Method.refresh_frozen_every`)."""

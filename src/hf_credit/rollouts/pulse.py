@@ -6,10 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from hf_credit.rollouts.samplers import Generation
 
 WITHIN = ("generating", "crediting", "learning")
 """The phases of an update."""
@@ -39,10 +35,10 @@ class Pulse:
         """Begins an update, an evaluation or the like: `str` counts from here on."""
         self.phase, self._begun, self._before = phase, time.monotonic(), (self.ended, self.tokens)
 
-    def replied(self, replies: Sequence[Generation]) -> None:
-        """Counts sampled replies."""
-        self.replies += len(replies)
-        self.tokens += sum(len(reply.ids) for reply in replies)
+    def replied(self, lengths: Sequence[int]) -> None:
+        """Counts sampled replies of these lengths in tokens."""
+        self.replies += len(lengths)
+        self.tokens += sum(lengths)
 
     def played(self, ended: int, opened: int) -> None:
         """Counts episodes that have ended, and the change in the number of those that run or wait."""

@@ -7,12 +7,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from hf_credit.rollouts.capabilities import Learned
+from hf_credit.rollouts.interaction import Interaction
 from hf_credit.rollouts.pulse import PULSE
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
-
-    from hf_credit.rollouts.interaction import Interaction
 
 
 class BadReplyError(ConnectionError):
@@ -76,7 +76,7 @@ def sample(
         ValueError: a role has no sampler, or a sampler does not reply to every context.
     """
     replies = _sampled(generate, roles, contexts, seeds)
-    PULSE.replied(replies)
+    PULSE.replied([len(reply.ids) for reply in replies])
     return replies
 
 
@@ -118,8 +118,6 @@ def refuse_missing(generate: GenerateFn | Mapping[str, GenerateFn] | SubmittingS
 
 def require_untrained(interaction: Interaction[Any], roles: Iterable[str]) -> None:
     """Rejects samplers for roles that are trained."""
-    from hf_credit.rollouts.capabilities import Learned
-
     untrained = Learned(interaction).untrained
     for role in roles:
         if role not in untrained:

@@ -12,7 +12,7 @@ from hf_credit.collectors import RolloutBatch
 from hf_credit.methods import Credit, DecisionCredits
 from hf_credit.methods.memory import to_plain
 from hf_credit.rollouts import Decision, Engine, Ledger, Row
-from hf_credit.rollouts.engine import released
+from hf_credit.rollouts.arrivals import released
 from hf_credit.rollouts.method_context import CriticInput, Policy
 from hf_credit.trainers.asynchronous.requests import Known, Place
 from hf_credit.trainers.method_context import KeepingContext
