@@ -51,7 +51,7 @@ def test_it_is_that_of_the_answer_alone_in_a_reply_to_each_context(chat: Chat) -
     for place, (asked, played) in enumerate(zip(player.asked, episode.decisions, strict=True)):
         behind = asked.context_ids[len(played.context_ids) :]
         assert asked.context_ids[: len(played.context_ids)] == played.context_ids
-        assert [chat.tokenizer.decode(list(ids)).strip() for ids in (behind, asked.action_ids)] == ["<answer>", secret]
+        assert [one.strip() for one in chat.texts([behind, asked.action_ids])] == ["<answer>", secret]
         assert asked.logprobs is None
         assert played.extras[ANSWER] == pytest.approx((-place - 3.0) / 2 if len(asked.action_ids) > 1 else -place)
     assert context.metrics["answer/logprob"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import math
 import random
 import re
@@ -26,6 +27,7 @@ from hf_credit.collectors import (
     Continuations,
     Group,
     RandomForks,
+    Ratings,
     RolloutBatch,
     Single,
     Tree,
@@ -34,6 +36,7 @@ from hf_credit.collectors import (
     VisitedContexts,
 )
 from hf_credit.collectors.base import gives_of
+from hf_credit.collectors.ratings import RATING
 from hf_credit.environments.sudoku import solution_of
 from hf_credit.methods import METHODS, Credit, Method
 from hf_credit.methods.cvt import Constraints
@@ -88,6 +91,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "replay_loo": {"budget": 4, "alternatives": (2, 2)},
     "rloo": {"group_size": 3},
     "trace": {"group_size": 3, "refresh_every": 1},
+    "sepo": {"group_size": 3},
     "tree_grpo": {"trees": 2, "expansions": 1},
     "turn_credit": {"group_size": 3, "turn_scores": "verdict"},
     "vineppo": {"group_size": 2, "rollouts": 2},
@@ -96,7 +100,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 CREDITS_BEFORE_AN_ERROR = {"verifiable_process"}
 # Settings of the trainer that a method is nothing without.
 SETTINGS: dict[str, dict[str, Any]] = {"gspo": {"aggregation": "sequence"}}
-NEED_A_TEAM = {"counterfactual_grpo"}
+NEED_A_TEAM = {"counterfactual_grpo", "sepo"}
 
 EVERY_METHOD = pytest.mark.parametrize("name", sorted(METHODS))
 
@@ -237,7 +241,11 @@ class Player:
 
     def reply(self, shown: str) -> Generation:
         text = "boom"
-        if self.draws.random() >= self.boom:
+        if "Reply with JSON" in shown:
+            share = 0.75 if self.draws.random() < self.right else 0.25
+            result = "correct" if "result is correct" in shown else "wrong"
+            text = json.dumps({"outcome": result, "shares": {"thinker": share, "agent": 1 - share}})
+        elif self.draws.random() >= self.boom:
             cells = "".join(re.findall(r"[.1-4]", "".join(re.findall(r"R[1-4] ((?:[.1-4] ?){4})", shown))))
             cell = cells.index(".")
             digit = self.digit(cells, cell) if self.draws.random() < self.right else self.draws.choice("1234")
@@ -344,6 +352,7 @@ def test_the_ledger_counts_every_decision_once(name: str, chat: Chat) -> None:
     context = local(name, chat)
     _, collected = play(name, context)
     episodes = [sample.episode for sample in collected.rollouts]
+    episodes += [sample.extras[RATING] for sample in collected.rollouts if RATING in sample.extras]
     assert replace(context.ledger, counterfactual_tokens=0) == Ledger.of(episodes)
     assert sum(context.ledger.decisions.values()) == len({one.id for episode in episodes for one in episode.decisions})
 
@@ -460,6 +469,7 @@ COLLECTORS: dict[str, Callable[[], Collector]] = {
     "continuations of a tree": lambda: Continuations(rollouts=2, inner=Tree(fanout=(2, 2))),
     "planned branches": lambda: method_of("active_replay").collector,
     "answers": lambda: Answers(inner=Group(size=3)),
+    "ratings": lambda: Ratings(inner=Group(size=3)),
     "removals": lambda: method_of("counterfactual_grpo").collector,
     "audited steps": lambda: (
         methods.make("constrained_counterfactual", **OPTIONS["constrained_counterfactual"]).collector

@@ -99,6 +99,7 @@ class Problem(Interaction[Position]):
     first: Node = (0, 0)
     chance: Chance = staticmethod(seeded_chance)
     seeded = True
+    words = False
     hackable: bool = False
     lag: int = 0
     pace: float = 0.0

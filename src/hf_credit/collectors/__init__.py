@@ -17,12 +17,13 @@ from hf_credit.collectors.forks import (
     fork,
     tree_numbers,
 )
+from hf_credit.collectors.ratings import Ratings
 from hf_credit.collectors.removals import Removals
 from hf_credit.options import check_options
 from hf_credit.registry import find, name_and_options, refuse_options
 
 __all__ = [
-    "COLLECTORS", "Answers", "Collector", "Continuations", "Group", "RandomForks", "Removals", "Rollout",
+    "COLLECTORS", "Answers", "Collector", "Continuations", "Group", "RandomForks", "Ratings", "Removals", "Rollout",
     "RolloutBatch", "Single", "Tree", "UncertainForks", "Verified", "VisitedContexts", "continuation_values", "fork",
     "make", "name_and_options", "single_or_group", "tree_numbers",
 ]  # fmt: skip
@@ -33,6 +34,7 @@ COLLECTORS = {
     "continuations": "hf_credit.collectors.forks:Continuations",
     "group": "hf_credit.collectors.base:Group",
     "random_forks": "hf_credit.collectors.forks:RandomForks",
+    "ratings": "hf_credit.collectors.ratings:Ratings",
     "removals": "hf_credit.collectors.removals:Removals",
     "single": "hf_credit.collectors.base:Single",
     "tree": "hf_credit.collectors.base:Tree",

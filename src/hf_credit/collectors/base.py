@@ -79,8 +79,8 @@ class Collector(Protocol):
     It may have two attributes: `gives`, what it provides to estimators, and a true `replaying` if it replays recorded
     states. It gives `"groups"`, several trained episodes of each task; `"trees"`, all of them from the first state of
     their task; `"alternatives"`, several decisions at one context; `"verdicts"` of an oracle on decisions;
-    `"continuations"` from the states before them; `"removals"`, episodes without a role; `"audits"` of decisions; or
-    `"answers"`, the probability of the right answer before them.
+    `"continuations"` from the states before them; `"removals"`, episodes without a role; `"audits"` of decisions;
+    `"answers"`, the probability of the right answer before them; or `"ratings"` of roles by each other.
     """
 
     def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any) -> RolloutBatch:

@@ -9,6 +9,7 @@ from hf_credit.credit.counterfactual import (
     fused_scores,
     gradient_variance,
     optimal_baseline,
+    rated_rewards,
     shaped_contributions,
     standardised,
     trust,
@@ -69,8 +70,8 @@ __all__ = [
     "group_in_group_advantages", "group_scaled", "group_spread", "harmonic_mean", "inclusion_probabilities",
     "information_gain_advantages", "interpolated_logprobs", "leave_one_out", "log_ratio_advantages",
     "multi_turn_advantages", "nested_group_advantages", "next_entropy_coefficient", "optimal_baseline", "pooled",
-    "projected_logprobs", "reference_divergence", "replay_blocks", "replay_branches", "replay_ratio", "sampling_ratio",
-    "score_deltas", "sequential_values", "shaped_contributions", "standardised", "systematic_sample",
+    "projected_logprobs", "rated_rewards", "reference_divergence", "replay_blocks", "replay_branches", "replay_ratio",
+    "sampling_ratio", "score_deltas", "sequential_values", "shaped_contributions", "standardised", "systematic_sample",
     "token_advantages", "token_returns", "top_tokens", "trajectory_advantages", "tree_group_advantages", "trust",
     "turn_credit", "turn_group_advantages", "turn_values", "value_assisted", "value_differences", "whitened",
 ]  # fmt: skip

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from hf_credit.credit.group_advantages import group_advantages
 from hf_credit.credit.leave_one_out import full_mean
-from hf_credit.credit.shapes import Float, Int
+from hf_credit.credit.shapes import Float, Int, Shaped
+from hf_credit.validators import finite_number
 
 
 class Moment(NamedTuple):
@@ -209,6 +210,43 @@ def bonus_rewards(
     helped, hurt = (signed > 0) & (baseline < 0), (signed < 0) & (baseline > 0)
     bonus = helped.to(signed) - hurt.to(signed) if events else (signed - baseline) / 2
     return signed + weight * bonus
+
+
+def rated_rewards(
+    outcomes: Shaped[Tensor, " rollouts"],
+    shares: Float[Tensor, "rollouts raters roles"],
+    groups: Int[Tensor, " rollouts"],
+    self_weight: float = 0.3,
+    credit_weight: float = 0.2,
+    blame_weight: float = 0.2,
+) -> Float[Tensor, "rollouts roles"]:
+    """The team's outcome, shifted by the share in it that a role's ratings give it (SEPO, the public code of CCPO).
+
+        s[i] = self_weight S[i, i] + (1 - self_weight) mean_{j != i} S[j, i],    w[i] = s[i] / sum_k s[k]
+        r[i] = 2 R - 1 + c (w[i] - mean w[i]),    c = credit_weight if R > 1/2, else -blame_weight
+
+    with the mean over the group. The public code has two roles and outcomes of 0 and 1.
+
+    Args:
+        outcomes: R, in [0, 1].
+        shares: S, of each role in the result, by each role, at least 0; both in the same order, two or more.
+        groups: the prompt of each rollout: any integers.
+        self_weight: of a role's own rating, in [0, 1].
+        credit_weight, blame_weight: at least 0.
+
+    Raises:
+        ValueError: an argument is out of range, or as `full_mean`.
+    """
+    finite_number("self_weight", self_weight, 0, most=1)
+    finite_number("credit_weight", credit_weight, 0)
+    finite_number("blame_weight", blame_weight, 0)
+    own = shares.double().diagonal(dim1=1, dim2=2)
+    peers = (shares.double().sum(dim=1) - own) / (shares.shape[1] - 1)
+    mixed = self_weight * own + (1 - self_weight) * peers
+    relative = mixed / mixed.sum(dim=1, keepdim=True).clamp(min=1e-6)
+    shifts = torch.stack([full_mean(column, groups) for column in relative.T.contiguous()], dim=1)
+    base = (2 * outcomes.double() - 1)[:, None]
+    return base + torch.where(base > 0, credit_weight, -blame_weight) * shifts
 
 
 def gradient_variance(

@@ -46,6 +46,7 @@ METHODS = {
     "replay_loo": "hf_credit.methods.replay_loo:replay_loo",
     "rloo": "hf_credit.methods.rloo:rloo",
     "trace": "hf_credit.methods.trace:trace",
+    "sepo": "hf_credit.methods.sepo:sepo",
     "tree_grpo": "hf_credit.methods.tree_grpo:tree_grpo",
     "turn_credit": "hf_credit.methods.turn_credit:turn_credit",
     "verifiable_process": "hf_credit.methods.verifiable_process:verifiable_process",

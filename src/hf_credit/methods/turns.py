@@ -116,7 +116,7 @@ def credit_of_steps(steps: Sequence[Sequence[Step]], advantages: Tensor) -> dict
     )
 
 
-def answer_logprobs(collected: RolloutBatch, rows: Sequence[int]) -> tuple[list[list[Step]], Tensor, Tensor]:
+def answer_logprobs(collected: RolloutBatch, rows: Sequence[int]) -> tuple[Sequence[Sequence[Step]], Tensor, Tensor]:
     """Returns the steps of some trained rollouts with the log-probability of the right answer before them, which is a
     mean over simultaneous decisions, and these log-probabilities, as `pad_to_matrix`.
 

@@ -37,9 +37,11 @@ class Shown(Capability):
     Attributes:
         history: `"current"` if a context has only the current observation; if it has all messages, `"append"`, or
             `"rendered"` as in `Request`.
+        words: whether any text can be asked of its roles; not if a reply is the number of an action.
     """
 
     history: str = "append"
+    words: bool = True
 
 
 class ReadsTokens(Capability):

@@ -72,6 +72,7 @@ class MethodContext(Protocol):
         starts: Sequence[RolloutRequest[Any]],
         policy: Policy = "current",
         template_kwargs: Mapping[str, Any] | None = None,
+        interaction: Interaction[Any] | None = None,
     ) -> list[Episode]:
         """Returns the episodes of requests, as `Engine.run`. The ledger counts their cost.
 
@@ -79,6 +80,7 @@ class MethodContext(Protocol):
             starts: the requests of this process; may be empty.
             policy: the policy that replies.
             template_kwargs: replace settings of the chat template.
+            interaction: what is played with the same roles, such as questions about an episode; the task if `None`.
 
         Raises:
             EveryEpisodeFailedError: every episode of all processes ended in an error, and so did every earlier one of
@@ -163,10 +165,12 @@ class LocalContext:
         starts: Sequence[RolloutRequest[Any]],
         policy: Policy = "current",
         template_kwargs: Mapping[str, Any] | None = None,
+        interaction: Interaction[Any] | None = None,
     ) -> list[Episode]:
         engine = self.engine if policy == "current" else self.frozen
         if engine is None:
             raise ValueError(f"playing the {policy} policy needs an engine, got none; pass one to the context.")
+        engine = engine if interaction is None else engine.of(interaction)
         episodes = (engine if template_kwargs is None else engine.rendered(template_kwargs)).run(starts)
         self.ledger += Ledger.of(episodes, starts)
         record_replays(episodes, starts, self.mean)

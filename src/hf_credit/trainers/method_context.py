@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from hf_credit.rollouts import Decision, Engine, Episode, Ledger, LocalContext, RolloutRequest
+from hf_credit.rollouts import Decision, Engine, Episode, Interaction, Ledger, LocalContext, RolloutRequest
 from hf_credit.rollouts.failures import (
     EveryEpisodeFailedError,
     check_replays,
@@ -53,8 +53,10 @@ class TrainerContext(KeepingContext):
         starts: Sequence[RolloutRequest[Any]],
         policy: Policy = "current",
         template_kwargs: Mapping[str, Any] | None = None,
+        interaction: Interaction[Any] | None = None,
     ) -> list[Episode]:
-        engine = self.engine if template_kwargs is None else self.engine.rendered(template_kwargs)
+        engine = self.engine if interaction is None else self.engine.of(interaction)
+        engine = engine if template_kwargs is None else engine.rendered(template_kwargs)
         with ExitStack() as stack:
             if policy == "frozen":
                 # Keys and values of one policy are invalid for the other.
