@@ -60,6 +60,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "active_replay": {"group_size": 2, "branches": (1, 2)},
     "alive_baseline": {"group_size": 3},
     "all_turns_baseline": {"group_size": 3},
+    "arew": {"group_size": 3, "strength": 0.5},
     "carl": {"initial": 2, "forks": 3},
     "constrained_counterfactual": {
         "group_size": 3,
@@ -76,6 +77,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "limits": {"budget": 0.1},
     },
     "counterfactual_grpo": {"group_size": 3, "min_samples": 1},
+    "draco": {"group_size": 3},
     "gdpo": {"group_size": 3},
     "gigpo": {"group_size": 3},
     "grpo": {"group_size": 3, "scale": "batch"},

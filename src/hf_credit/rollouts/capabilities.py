@@ -252,6 +252,32 @@ class Bounded(Capability):
     outcome_range: tuple[float, float] | None = None
 
 
+Criteria = Mapping[str, tuple[bool, Collection[int]]]
+"""For the name of each criterion that applies to an episode, whether it is met, and the numbers of the steps that show
+it, counted from 0."""
+
+
+class Judged(Capability):
+    """Tasks that judge an episode once, by several criteria, such as those of a rubric.
+
+    Attributes:
+        judges: whether `criteria` returns any; by default, whether it is defined.
+    """
+
+    judges: bool = False
+
+    def __init__(self, interaction: Interaction[Any]) -> None:
+        self.judges = hasattr(interaction, "criteria")
+        super().__init__(interaction)
+
+    def criteria(self, state: Any) -> Criteria:
+        """Returns the criteria that apply to an episode that ended in `state`.
+
+        A slow judge is asked before, by `advance`, and its judgement is part of the state.
+        """
+        return {}
+
+
 class Acting(Capability):
     """One agent whose replies are actions in an environment."""
 

@@ -1,0 +1,82 @@
+"""AREW: the advantage of an episode, moved from its turns with a negative critique to those with a positive one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from hf_credit.collectors import RolloutBatch
+from hf_credit.credit.shapes import Float, Shaped
+from hf_credit.methods.base import Credit, Method, paper, without_errors
+from hf_credit.methods.grpo import GroupScore
+from hf_credit.methods.turns import pad_to_matrix, scored_group, scores, turn_to_decision_credit
+from hf_credit.options import GroupSize, NotNegative, with_parts
+from hf_credit.rollouts.method_context import MethodContext
+
+PAPER = paper(
+    "On Information Self-Locking in Reinforcement Learning for Active Reasoning of LLM agents", arxiv="2603.12109"
+)
+
+
+def critique_shifts(
+    critiques: Shaped[Tensor, "rollouts turns"], minority: bool = False
+) -> Float[Tensor, "rollouts turns"]:
+    """Returns what the advantage of each turn is shifted by, without its strength (AREW, arXiv:2603.12109).
+
+        u[t] = 1/P if the critique is positive, -1/N if it is negative, else 0;    all 0 if P = 0 or N = 0
+
+    with P and N the numbers of such turns of the rollout, so that the shifts of a rollout sum to 0.
+
+    Args:
+        critiques: their signs count; 0 for a turn without one.
+        minority: whether shifts are multiplied by the smaller of P and N: the rarer sign has 1, as in the default of
+            the public code.
+    """
+    positive, negative = (critiques > 0).double(), (critiques < 0).double()
+    ups, downs = (one.sum(dim=1, keepdim=True) for one in (positive, negative))
+    shifts = positive / ups.clamp(min=1) - negative / downs.clamp(min=1)
+    fewer = torch.minimum(ups, downs)
+    return shifts * (fewer if minority else fewer.clamp(max=1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Critiqued(GroupScore):
+    """The advantage of GRPO plus `strength` times `critique_shifts`. Failed episodes get no credit.
+
+    Args:
+        scale, eps: as for `grpo`.
+        turn_scores: the source of critiques: an oracle's `"verdict"`, positive above 1/2, otherwise negative, or the
+            sign of the Interaction's `"reward"` for the step.
+        strength: of the shifts.
+        minority: whether the turns of the rarer sign are shifted by the whole strength, rather than all of one sign by
+            it together.
+    """
+
+    turn_scores: Literal["reward", "verdict"] = "verdict"
+    strength: NotNegative = 0.1
+    minority: bool = False
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        """What the collector must give."""
+        return frozenset({"groups", "verdicts"} if self.turn_scores == "verdict" else {"groups"})
+
+    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
+        credit = super().__call__(collected, context, memory)
+        rows = without_errors(collected)
+        found, known = pad_to_matrix([scores(collected.episodes[row], self.turn_scores) for row in rows])
+        judged = torch.where(found > 0.5, 1, -1) if self.turn_scores == "verdict" else found
+        signs = torch.where(known, judged, 0)
+        shifts = turn_to_decision_credit(collected, rows, self.strength * critique_shifts(signs, self.minority))
+        decisions = {name: value + shifts[name] for name, value in credit.decisions.items()}  # type: ignore[operator]
+        return replace(credit, decisions=decisions)
+
+
+@with_parts
+def arew(group_size: GroupSize = 8, estimator: Critiqued = Critiqued()) -> Method:
+    """Returns the AREW method."""
+    collector, evaluation = scored_group(group_size, estimator.turn_scores)
+    return Method(name="arew", collector=collector, estimator=estimator, evaluation=evaluation, paper=PAPER)
