@@ -26,12 +26,13 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "both": ("replays, and a critic that predicts well", "with both"),
     "team": ("a team that can play without a member", "without a member"),
     "oracle": ("a program that judges every move", "with an oracle"),
+    "answers": ("a task that knows its right answers", "with right answers"),
     "auditor": ("an auditor that verifies steps, and replays", "with an auditor"),
     "own": ("your own method", "your own"),
 }
 """The requirements of methods in a user's words, for a row and for a column."""
 
-_NEEDS = {"audits": "auditor", "verdicts": "oracle", "removals": "team"}
+_NEEDS = {"audits": "auditor", "verdicts": "oracle", "removals": "team", "answers": "answers"}
 
 _PAGE = """\
 # Which method?

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import json
 import random
 import threading
 import time
 from collections import Counter
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,9 +19,10 @@ from hypothesis import strategies as st
 from simulated_walks import Shuffled, Walks, tasks
 
 from hf_credit import methods
+from hf_credit.collaborations import Collaboration, Event
 from hf_credit.collectors import Group, Single
 from hf_credit.methods import Credit, Method
-from hf_credit.rollouts import EveryEpisodeFailedError
+from hf_credit.rollouts import EveryEpisodeFailedError, Generation
 from hf_credit.rollouts.method_context import CriticInput
 from hf_credit.trainers.asynchronous.collection import Collection, Question
 from hf_credit.trainers.asynchronous.worker import Worker
@@ -420,3 +423,32 @@ def test_replies_that_have_arrived_are_not_sampled_twice(chat: Any, running: Any
     assert known.isdisjoint({(place.args[0].context, place.args[0].number) for place in of_first})
     decisions = whole[0].ledger.decisions["walker"]
     assert len(of_first) == decisions - 3
+
+
+class Raters:
+    """Replies at once, and rates where it is asked to."""
+
+    seeded = True
+
+    def __init__(self, chat: Any) -> None:
+        self.chat = chat
+
+    def submit(self, role: str, context: Any, seed: Any) -> Future[Generation]:
+        rated = "JSON" in self.chat.tokenizer.decode(list(context))
+        shares = {"outcome": "correct", "shares": {"thinker": 0.75, "solver": 0.25}}
+        ids = self.chat.reply_ids(json.dumps(shares) if rated else "3")
+        found: Future[Generation] = Future()
+        found.set_result(Generation(ids=ids, logprobs=[-0.5] * len(ids)))
+        return found
+
+
+def test_members_of_a_team_rate_each_other_beside_the_learning(chat: Any, running: Any) -> None:
+    events = [Event("thought", role="thinker"), Event("answer", role="solver", after="thought")]
+    roles = {"thinker": "1", "solver": "2"}
+    team = Collaboration(roles=roles, events=events, final="answer", scorer=lambda task, text: float("3" in text))
+    method = methods.make("sepo", group_size=2)
+    rows = [{"problem": "4", "seed": seed} for seed in range(6)]
+    (one,) = drawn(running(Worker(team, method, chat, Raters(chat), rows, tasks_per_collection=2)), 1)
+    assert one.metrics["ratings/valid"] == 1
+    assert len(one.rows) == 8
+    assert one.ledger.counterfactual_tokens > 0
