@@ -1,4 +1,4 @@
-"""Examples whose results are worked out by hand."""
+"""An example whose result is worked out by hand, which the page shows."""
 
 import math
 
@@ -13,10 +13,5 @@ test_cases = [
             "calibration_error": (0.5 + 0.25) / 2,
             "n": 2,
         },
-    },
-    {
-        "predictions": [[1.0, 0.0]],
-        "references": [[0.0, 1.0]],
-        "result": {"deviation": 2.0, "accuracy": 0.0, "calibration_error": 1.0, "n": 1},
     },
 ]

@@ -1,4 +1,4 @@
-"""Examples whose results are worked out by hand."""
+"""An example whose result is worked out by hand, which the page shows."""
 
 import math
 
@@ -18,10 +18,5 @@ test_cases = [
             "out_of_distribution/perturbation": math.nan,
             "proposals/perturbation": 1,
         },
-    },
-    {
-        "predictions": [False],
-        "references": ["deletion"],
-        "result": {"invalid/deletion": 1.0, "out_of_distribution/deletion": math.nan, "proposals/deletion": 1},
     },
 ]

@@ -1,4 +1,4 @@
-"""Examples whose results are worked out by hand."""
+"""An example whose result is worked out by hand, which the page shows."""
 
 test_cases = [
     {
@@ -12,17 +12,5 @@ test_cases = [
             "tied": 0.0,
             "abstained": 0.0,
         },
-    },
-    {
-        # A tie of two, and one who abstains and so changes nothing.
-        "predictions": [["4", None, "5"]],
-        "references": ["4"],
-        "result": {"accuracy": 0.5, "contributions": [0.5, 0.0, -0.5], "tied": 1.0, "abstained": 1 / 3},
-    },
-    {
-        "predictions": [["4", None, "5"]],
-        "references": ["5"],
-        "ties": "first",
-        "result": {"accuracy": 0.0, "contributions": [-1.0, 0.0, 0.0]},
     },
 ]
