@@ -194,6 +194,31 @@ def test_what_writes_no_file_by_itself_is_free(text: str) -> None:
     assert list(writings(text)) == []
 
 
+# Of a saved policy and its run: who names a file is who reads it.
+SAVED = {
+    "adapter_config.json": "loading.py",
+    "config.yaml": "evaluation/runs.py",
+    "episodes.jsonl": "evaluation/credited.py",
+    "evaluation*.json": "evaluation/results.py",
+    "hf_credit_checkpoint.json": "checkpoints.py",
+    "hf_credit_task.json": "tasks/spec.py",
+    "metrics.jsonl": "evaluation/runs.py",
+    "run.json": "evaluation/runs.py",
+    "trainer_state.json": "evaluation/runs.py",
+}
+
+
+def test_each_file_of_a_saved_policy_and_its_run_is_named_by_one_module() -> None:
+    source = ROOT / "src" / "hf_credit"
+    named = {
+        (node.value, path.relative_to(source).as_posix())
+        for path in source.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in SAVED
+    }
+    assert named == set(SAVED.items())
+
+
 def names(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
 

@@ -13,11 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from huggingface_hub import HfApi, try_to_load_from_cache
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled, RepositoryNotFoundError
+from huggingface_hub.errors import HfHubHTTPError
 
 # The client library of huggingface_hub: httpx, and since its version 2 httpx2, which conflicts with vLLM.
 httpx: Any = sys.modules[HfHubHTTPError.__bases__[0].__module__.partition(".")[0]]
@@ -31,7 +29,6 @@ MOST_BODY = 64 * 2**20
 MOST_ANSWERS = 1000
 """The most answers to one call of huggingface_hub: pages, redirects, and parts of an interrupted download."""
 
-_MODEL_SECONDS = 10.0
 _MOST_OTHER = 2**20  # bytes of a redirect or an error
 _NAME = re.compile(r"[0-9A-Za-z_.-]{1,128}")
 _DESCRIPTION = re.compile(r".*/api/(models|datasets|spaces)/[^/]+(/[^/]+)?(/revision/[^/]+)?")
@@ -83,34 +80,6 @@ def was_reached(place: str) -> bool:
 def place_of(request: Any) -> str:
     """Returns the host and port of a request."""
     return str(request.url.netloc.decode())
-
-
-def require_model(model: str | Path, revision: str | None = None) -> None:
-    """Refuses a name that is neither a folder nor a model of the Hub; asks the Hub once, with a short time-out.
-
-    Raises:
-        ValueError: it is neither.
-    """
-    if Path(model).is_dir():
-        return
-    try:
-        for name in ("config.json", "adapter_config.json"):
-            if isinstance(try_to_load_from_cache(str(model), name, revision=revision), str):
-                return
-        with bounded():
-            HfApi().model_info(str(model), revision=revision, timeout=_MODEL_SECONDS)
-    except HFValidationError:
-        reason = "which is no id on the Hub"
-    except RepositoryNotFoundError:
-        reason = "which the Hub does not have, or does not show without a token"
-    except (OfflineModeIsEnabled, httpx.TransportError) as error:
-        reason = f"and the Hub cannot be asked ({type(error).__name__})"
-    else:
-        return
-    raise ValueError(
-        f"a model must be a folder with a saved policy or an id on the Hub, got {str(model)!r}, which is no folder, "
-        f"{reason}; correct the path, or make a policy there by hf-credit init-policy."
-    )
 
 
 def _ask_for_plain_bytes(request: Any) -> None:

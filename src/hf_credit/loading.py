@@ -7,8 +7,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transformers import AutoConfig, AutoModelForCausalLM
-from transformers.utils import find_adapter_config_file
+import torch
+from huggingface_hub import HfApi, try_to_load_from_cache
+from huggingface_hub.errors import HFValidationError, OfflineModeIsEnabled, RepositoryNotFoundError
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers.utils import CONFIG_NAME, find_adapter_config_file
+
+from hf_credit.checkpoints import latest_complete
+from hf_credit.http_guard import bounded, httpx
+from hf_credit.validators import first_line
 
 if TYPE_CHECKING:
     from peft import PeftModel  # its import takes a second, which only adapters need
@@ -16,12 +24,67 @@ if TYPE_CHECKING:
 ADAPTER_CONFIG = "adapter_config.json"
 """The file that distinguishes a folder with an adapter from one with a whole model."""
 _NO_QUESTION: dict[str, Any] = {"trust_remote_code": False}  # without it transformers reads an answer from stdin
-_CHECKPOINT = "checkpoint-"
+_CHECKPOINT = f"{PREFIX_CHECKPOINT_DIR}-"
+_MODEL_SECONDS = 10.0
 _CRITIC = "critic"  # the folder of a critic, which may be an adapter too, but is not a policy
 
 
 class IncompleteModelError(ValueError):
     """The files of a model lack a tensor, or have another one than its config requires."""
+
+
+def require_model(model: str | Path, revision: str | None = None) -> None:
+    """Refuses a name that is neither a folder nor a model of the Hub; asks the Hub once, with a short time-out.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if Path(model).is_dir():
+        return
+    try:
+        for name in (CONFIG_NAME, ADAPTER_CONFIG):
+            if isinstance(try_to_load_from_cache(str(model), name, revision=revision), str):
+                return
+        with bounded():
+            HfApi().model_info(str(model), revision=revision, timeout=_MODEL_SECONDS)
+    except HFValidationError:
+        reason = "which is no id on the Hub"
+    except RepositoryNotFoundError:
+        reason = "which the Hub does not have, or does not show without a token"
+    except (OfflineModeIsEnabled, httpx.TransportError) as error:
+        reason = f"and the Hub cannot be asked ({type(error).__name__})"
+    else:
+        return
+    raise ValueError(
+        f"a model must be a folder with a saved policy or an id on the Hub, got {str(model)!r}, which is no folder, "
+        f"{reason}; correct the path, or make a policy there by hf-credit init-policy."
+    )
+
+
+def load_policy(model: str, device: str | None = None, trust_remote_code: bool = False) -> tuple[Any, Any]:
+    """Loads a causal language model and its tokenizer.
+
+    Args:
+        model: a folder, with an adapter or a whole model, or an id on the Hub.
+        device: if `None`, a GPU if there is one, else the CPU.
+        trust_remote_code: whether code in the folder or repository is run.
+
+    Raises:
+        ValueError: there is no such model or device, or the model's files lack a tensor.
+    """
+    device = device_of(device)
+    require_model(model)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", trust_remote_code=trust_remote_code)
+        network = load_model(model, dtype="auto", trust_remote_code=trust_remote_code)
+    except IncompleteModelError:
+        raise
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ValueError(
+            f"a model must be a folder with a saved policy or an id on the Hub, got {model!r} ({first_line(error)}); "
+            "correct the name, or save the policy again."
+        ) from error
+    return network.to(device), tokenizer
 
 
 def load_model(name: str | Path, **options: Any) -> Any:
@@ -85,6 +148,17 @@ def role_folders(folder: str | Path) -> list[Path]:
     return [path for path in found if path.name != _CRITIC and not path.name.startswith(_CHECKPOINT)]
 
 
+def refuse_stopped(folder: Path) -> None:
+    """Refuses the folder of a run that has checkpoints, and not yet the policy of its end."""
+    if not folder.is_dir() or any(folder.glob("*.safetensors")) or role_folders(folder):
+        return
+    if (latest := latest_complete(folder)) is not None:
+        raise ValueError(
+            f"a run must have ended to have its policy in its folder, got {str(folder)!r}, which was stopped before "
+            f"its end; name its newest checkpoint, {latest}, or resume the run."
+        )
+
+
 def refuse_adapters(name: str) -> None:
     """Refuses a folder of adapters as the model that a training begins with."""
     if Path(name, ADAPTER_CONFIG).is_file() or role_folders(name):
@@ -139,3 +213,17 @@ def require_whole(
             f"the files of a model must hold every tensor that its config names and no other, got {str(name)!r} "
             f"{wrong[0]}{more}; download or save it again."
         )
+
+
+def device_of(device: str | None) -> str:
+    """Returns a device, by default a GPU if there is one, and refuses one that torch does not find here."""
+    if device is None:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # an AssertionError where torch was built without CUDA
+        raise ValueError(
+            f"device must be one that torch finds here, such as cpu or cuda:0, got {device!r} ({first_line(error)}); "
+            "name another."
+        ) from None
+    return device

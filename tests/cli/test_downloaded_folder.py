@@ -16,8 +16,7 @@ import pytest
 import yaml
 
 from hf_credit.critics.backbone import own_backbone
-from hf_credit.loading import load_model, require_whole_files
-from hf_credit.policies.saved import load_policy
+from hf_credit.loading import load_model, load_policy, require_whole_files
 from hf_credit.tasks import TASK_FILE, TaskSpec
 from hf_credit.trust import installed
 

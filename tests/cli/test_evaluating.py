@@ -8,8 +8,9 @@ import pytest
 from hf_credit import make
 from hf_credit.environments.tasks import task_seed
 from hf_credit.evaluation.play import evaluate_model
+from hf_credit.loading import load_policy
 from hf_credit.oracles import make as make_oracle
-from hf_credit.policies.saved import load_policy, load_sampler
+from hf_credit.policies.saved import load_sampler
 from hf_credit.rollouts import Chat, EnvironmentInteraction
 from hf_credit.tasks.spec import Sampling, TaskSpec
 from hf_credit.trainers.recipes import read_job

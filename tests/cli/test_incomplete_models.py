@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from hf_credit.critics.backbone import own_backbone
-from hf_credit.loading import load_adapter, require_whole_files
-from hf_credit.policies.saved import load_policy, load_sampler
+from hf_credit.loading import load_adapter, load_policy, require_whole_files
+from hf_credit.policies.saved import load_sampler
 from hf_credit.tasks import Sampling
 
 Tensors = dict[str, torch.Tensor]

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from hf_credit.evaluation.play import evaluate_model
+from hf_credit.loading import load_policy
 from hf_credit.policies.generation import sampler
 from hf_credit.policies.micro import MicroConfig, build_model, tokenizer_of
-from hf_credit.policies.saved import load_policy
 from hf_credit.tasks.spec import Sampling, TaskSpec
 from hf_credit.trainers.recipes import read_job
 from hf_credit.trainers.training import build_trainer

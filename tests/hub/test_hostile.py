@@ -30,8 +30,7 @@ from hf_credit.hub.loading import fetch
 from hf_credit.hub.retries import HubError
 from hf_credit.hub.task_sets import publish_tasks
 from hf_credit.hub_client import Guarded
-from hf_credit.loading import load_model
-from hf_credit.policies.saved import load_policy
+from hf_credit.loading import load_model, load_policy
 from hf_credit.tasks import TaskSpec
 from hf_credit.tasks.rows import load_splits
 from local_hub.running import Served

@@ -10,12 +10,11 @@ from huggingface_hub import CommitOperationAdd, HfApi, constants
 from huggingface_hub.utils import close_session, get_session
 
 from hf_credit.cli.played import spec_for
-from hf_credit.http_guard import require_model
 from hf_credit.hub import retries
 from hf_credit.hub.loading import TooLarge, fetch
 from hf_credit.hub.publishing import publish
 from hf_credit.hub.retries import HubError
-from hf_credit.policies.saved import load_policy
+from hf_credit.loading import load_policy, require_model
 from local_hub.running import Served, serving
 
 FILES = {"README.md": b"# Hi\n", "a/b.txt": b"text"}

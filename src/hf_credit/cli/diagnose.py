@@ -3,82 +3,116 @@
 from __future__ import annotations
 
 import json
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hf_credit.cli.options import parse_options, typed_code, with_options
+from hf_credit.cli.options import MethodOptions, parse_options, typed_code, with_options
 from hf_credit.cli.played import AsJson, ModelArgument, Played, warn_of_own_replies
 from hf_credit.cli.progress import Progress, print_rows
 from hf_credit.cli.quiet import be_quiet
 from hf_credit.trust import Consent
-from hf_credit.validators import one_of
 
-PROTOCOLS = ("buckets", "training", "replays")
+if TYPE_CHECKING:
+    from hf_credit.diagnostics.protocols import Protocol
 
 
-@with_options("played", Played)
-def diagnose(
-    model: ModelArgument,
-    beside: Annotated[
-        list[str] | None, typer.Option(metavar="MODEL", help="Another policy to compare with; repeatable.")
-    ] = None,
+@dataclass(frozen=True, kw_only=True)
+class Diagnosed(Played):
+    """Options of `hf-credit diagnose` for what it measures."""
+
     episodes: Annotated[
         int | None,
         typer.Option(help="Number of tasks to draw decisions from; by default 256, or all of a dataset.", min=1),
-    ] = None,
-    *,
-    played: Played,
+    ] = None
     protocol: Annotated[
         str,
         typer.Option(
             help="buckets: the same replies for every method; training: each method plays its own update; "
             "replays: the gain that replays could bring, estimated without replays."
         ),
-    ] = "buckets",
+    ] = "buckets"
     method: Annotated[
         list[str] | None, typer.Option(help="Also measure the credit of this method, or module:factory; repeatable.")
-    ] = None,
-    method_option: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the only --method; repeatable.")
-    ] = None,
-    buckets: Annotated[int, typer.Option(help="Number of decisions (S).", min=1)] = 100,
-    candidates: Annotated[int, typer.Option(help="Different replies to compare at each decision (J).", min=1)] = 8,
-    replays: Annotated[int, typer.Option(help="Replays of each reply (c).", min=1)] = 4,
+    ] = None
+    method_option: MethodOptions = None
+    buckets: Annotated[int, typer.Option(help="Number of decisions (S).", min=1)] = 100
+    candidates: Annotated[int, typer.Option(help="Different replies to compare at each decision (J).", min=1)] = 8
+    replays: Annotated[int, typer.Option(help="Replays of each reply (c).", min=1)] = 4
     value_actions: Annotated[
         int,
         typer.Option(
             help="Further replies that only estimate the baseline (J_V); 0 gives no estimate of fidelity.", min=0
         ),
-    ] = 8,
-    event: Annotated[list[str] | None, typer.Option(help="Only decisions of this event type; repeatable.")] = None,
+    ] = 8
+    event: Annotated[list[str] | None, typer.Option(help="Only decisions of this event type; repeatable.")] = None
     credit_replays: Annotated[
         int,
         typer.Option(help="Replays of each reply that credit is computed from; the others give the target.", min=1),
-    ] = 1,
+    ] = 1
     common_random_numbers: Annotated[
         bool, typer.Option(help="Use the same random numbers for replays of different replies.")
-    ] = True,
+    ] = True
     branches: Annotated[
         float, typer.Option(help="With --protocol replays: maximum number of live branches per start.", min=1)
-    ] = 2.0,
+    ] = 2.0
     exact: Annotated[
         float | None,
         typer.Option(
             metavar="FLOOR",
             help="Also compute exact values, from all replies with at least this probability; for tiny policies.",
         ),
-    ] = None,
+    ] = None
     attempts: Annotated[
         int, typer.Option(help="Episodes per task for pass@k, besides a greedy one; 0 plays none.", min=0)
-    ] = 10,
-    seed: Annotated[int, typer.Option(help="Seed of the choice of decisions and of the sampling.", min=0)] = 0,
-    examples: Annotated[int, typer.Option(help="Number of example decisions to write in full.", min=0)] = 12,
+    ] = 10
+    seed: Annotated[int, typer.Option(help="Seed of the choice of decisions and of the sampling.", min=0)] = 0
+    examples: Annotated[int, typer.Option(help="Number of example decisions to write in full.", min=0)] = 12
     output: Annotated[
         Path | None, typer.Option(help="Output folder; by default `diagnosis` in the model's folder.")
+    ] = None
+
+    def made(self) -> Protocol:
+        """Returns the protocol with these options.
+
+        Raises:
+            ValueError: options do not go together.
+        """
+        from hf_credit import methods
+        from hf_credit.diagnostics.bucket_sampling import BucketPlan
+        from hf_credit.diagnostics.policy import Tasks
+        from hf_credit.diagnostics.protocols import Protocol
+
+        names = self.method or []
+        if self.method_option and len(names) != 1:
+            raise ValueError(
+                f"--method-option needs exactly one --method, got {', '.join(names) or 'none'}; name one."
+            )
+        counts = {name: getattr(self, name) for name in ("buckets", "candidates", "replays", "value_actions", "seed")}
+        crn, events = self.common_random_numbers, tuple(self.event or ())
+        return Protocol(
+            name=self.protocol,
+            plan=BucketPlan(**counts, events=events, draws=8 * self.candidates, common_random_numbers=crn),
+            tasks=Tasks(episodes=self.episodes, first_task=self.first_task, dataset=self.dataset, split=self.split),
+            methods={name: methods.make(name, **parse_options(self.method_option)) for name in names},
+            oracle=self.judge(),
+            exact_floor=self.exact,
+            attempts=self.attempts,
+            credit_replays=self.credit_replays,
+            branches=self.branches,
+        )
+
+
+@with_options("diagnosed", Diagnosed)
+def diagnose(
+    model: ModelArgument,
+    beside: Annotated[
+        list[str] | None, typer.Option(metavar="MODEL", help="Another policy to compare with; repeatable.")
     ] = None,
+    *,
+    diagnosed: Diagnosed,
     as_json: AsJson = False,
 ) -> None:
     """Samples other replies at decisions of a policy, and measures how accurate their credit is.
@@ -103,90 +137,28 @@ def diagnose(
       hf-credit diagnose runs/sudoku_micro --protocol replays --episodes 512
     """
     be_quiet()  # before the imports that print warnings
-    from hf_credit import methods
-    from hf_credit.diagnostics import diagnosis_report as report
-    from hf_credit.diagnostics import policy as policies
-    from hf_credit.diagnostics.bucket_sampling import BucketPlan
-    from hf_credit.diagnostics.replay_walks import diagnose_replays
-    from hf_credit.evaluation.plots import require_matplotlib
-    from hf_credit.evaluation.statistics import mean_interval
-    from hf_credit.rollouts.capabilities import Oracled
-
-    one_of("--protocol", protocol, PROTOCOLS)
     models = [model, *(beside or [])]
     if len(set(models)) < len(models):
         raise ValueError(f"policies must be different, got {', '.join(models)}; name each once.")
-    if output is None and not Path(model).is_dir():
+    if diagnosed.output is None and not Path(model).is_dir():
         raise ValueError(f"a diagnosis of a policy from the Hub needs --output, got {model!r} without; name a folder.")
-    consent = Consent(code=typed_code([*(method or []), *(method_option or [])]))
-    setups = {name: played.spec(name, consent) for name in models}
-    plan = BucketPlan(
-        buckets=buckets,
-        candidates=candidates,
-        replays=replays,
-        value_actions=value_actions,
-        events=tuple(event or ()),
-        draws=8 * candidates,
-        common_random_numbers=common_random_numbers,
-        seed=seed,
-    )
-    judge = played.judge()
-    tasks = policies.Tasks(episodes=episodes, first_task=played.first_task, dataset=played.dataset, split=played.split)
-    if method_option and len(method or ()) != 1:
-        raise ValueError(
-            f"--method-option needs exactly one --method, got {', '.join(method or ()) or 'none'}; name one."
-        )
-    asked = {name: methods.make(name, **parse_options(method_option)) for name in method or ()}
-    if protocol != "buckets" and judge is not None:
-        raise ValueError(
-            f"--oracle needs --protocol buckets, got {played.oracle!r} with --protocol {protocol}; omit --oracle."
-        )
-    if protocol == "replays" and (method or exact is not None):
-        option = "--method" if method else "--exact"
-        raise ValueError(f"--protocol replays needs only a policy, got {option}; omit {option}.")
-    mean_interval([0.0, 1.0], resamples=1)  # a missing library is an error before the work
-    if protocol == "buckets":
-        require_matplotlib()
-    found: list[Any] = []
+    consent = Consent(code=typed_code([*(diagnosed.method or []), *(diagnosed.method_option or [])]))
+    setups = {name: diagnosed.spec(name, consent) for name in models}
+    protocol = diagnosed.made()
+    from hf_credit.diagnostics.diagnosis_report import numbers
+
+    found = []
     with Progress() as progress:
         for name, setup in setups.items():
-            interaction = setup.build()
-            judged = Oracled(interaction).check_oracle(judge) if protocol == "buckets" else None
-            most = interaction.max_replies or 1
-            total = {
-                "buckets": policies.replies_at_most(episodes or 256, most, plan, attempts),
-                "training": policies.training_replies_at_most(plan, most),
-                "replays": (episodes or 256) * most,
-            }[protocol]
-            loading = {"tasks": tasks, "exact_floor": exact, **played.loading()}
-            with progress.playing(f"replies of {name}", total):
-                subject, starts = policies.load_subject(name, setup, plan, **loading)
-                if protocol == "buckets":
-                    more: dict[str, Any] = {"attempts": attempts, "credit_replays": credit_replays}
-                    found.append(policies.diagnose_policy(subject, starts, plan, methods=asked, oracle=judged, **more))
-                elif protocol == "training":
-                    found += policies.diagnose_training(subject, starts, plan, asked)
-                else:
-                    found.append(diagnose_replays(subject, starts, most=branches, seed=seed))
-    reports: dict[str, tuple[Any, Any]] = {
-        "buckets": (partial(report.write_diagnosis, examples=examples), report.tables),
-        "training": (report.write_training_credit, report.training_tables),
-        "replays": (report.write_replays, report.replay_tables),
-    }
-    write, tables = reports[protocol]
-    path = write(found, output or Path(model) / "diagnosis")
+            with progress.playing(f"replies of {name}", protocol.replies(setup)):
+                found += protocol.diagnose(name, setup, **diagnosed.loading())
+    path = protocol.write(found, diagnosed.output or Path(model) / "diagnosis", diagnosed.examples)
     if as_json:
-        typer.echo(json.dumps(report.numbers(found), indent=2))
+        typer.echo(json.dumps(numbers(found), indent=2))
     else:
-        # Terminals are narrow: omit the column with the name if there is only one policy.
-        first = int(len({one.name for one in found}) == 1)
-        for title, (header, rows) in tables(found).items():
-            print_rows(header[first:], [row[first:] for row in rows], title)
-        for one in found if protocol == "buckets" else ():
-            for label, sentence in one.not_measured.items():
-                typer.echo(f"{one.name}, credit of {label}: {sentence}", err=True)
-    for one in found if protocol == "replays" else ():
-        if one.warning:
-            typer.echo(one.warning, err=True)
+        for title, (header, rows) in protocol.tables(found).items():
+            print_rows(header, rows, title)
+    for warning in protocol.warnings(found):
+        typer.echo(warning, err=True)
     typer.echo(f"Wrote {path}", err=as_json)
-    warn_of_own_replies(found[0].about if found else {})
+    warn_of_own_replies(found[0].about)

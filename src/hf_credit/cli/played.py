@@ -155,13 +155,13 @@ def spec_for(
     Raises:
         ValueError: the model does not exist, is a run that was stopped, or neither it nor the caller names a task.
     """
-    from hf_credit.http_guard import require_model
+    from hf_credit.loading import refuse_stopped, require_model
     from hf_credit.tasks import TASK_FILE, TaskSpec
 
     require_model(model)
     known = TaskSpec.load(model)
     if known is None:
-        _refuse_stopped(Path(model))
+        refuse_stopped(Path(model))
         if task is None:
             raise ValueError(f"a policy needs a task, got {model!r} without {TASK_FILE}; add --task.")
         return TaskSpec.of_name(task, options)
@@ -171,19 +171,6 @@ def spec_for(
     if task not in (None, known.name):
         return known.on(task, options)
     return known.with_options(options)
-
-
-def _refuse_stopped(folder: Path) -> None:
-    """Refuses the folder of a run that has checkpoints, and not yet the policy of its end."""
-    if folder.is_dir() and any(folder.glob("checkpoint-*")) and not any(folder.glob("*.safetensors")):
-        from hf_credit.checkpoints import latest_complete
-        from hf_credit.loading import role_folders
-
-        if not role_folders(folder) and (latest := latest_complete(folder)) is not None:
-            raise ValueError(
-                f"a run must have ended to have its policy in its folder, got {str(folder)!r}, which was stopped "
-                f"before its end; name its newest checkpoint, {latest}, or resume the run."
-            )
 
 
 def warn_of_own_replies(about: Mapping[str, Any]) -> None:

@@ -48,7 +48,7 @@ def report(
     from hf_credit.evaluation.credited import EPISODES_FILE, choose_episode, read_episodes
     from hf_credit.evaluation.episode_page import PAGE_FILE
     from hf_credit.evaluation.report import Report, compare, write_report
-    from hf_credit.evaluation.results import EvalResults
+    from hf_credit.evaluation.results import EvalResults, evaluation_files
     from hf_credit.evaluation.runs import read_run
 
     folders = [run, *(beside or [])]
@@ -60,7 +60,7 @@ def report(
     results = {
         path.stem if beside is None else f"{name}, {path.stem}": EvalResults.load(path)
         for name, folder in zip(names, folders, strict=True)
-        for path in sorted(folder.glob("evaluation*.json"))
+        for path in evaluation_files(folder)
     }
     same = [
         (a, b)

@@ -87,6 +87,11 @@ class EpisodeRecord:
         }
 
 
+def evaluation_files(folder: str | Path) -> list[Path]:
+    """Returns the files with the evaluations of a run, which `hf-credit evaluate --output` wrote into its folder."""
+    return sorted(Path(folder).glob("evaluation*.json"))
+
+
 @dataclass(frozen=True, kw_only=True)
 class EvalResults:
     """The records of one policy.

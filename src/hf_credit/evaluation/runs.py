@@ -117,6 +117,12 @@ def read_run(folder: str | Path, name: str | None = None) -> Run:
     return Run(name=name or folder.resolve().name, config=redacted(config), facts=facts, log=log)
 
 
+def read_facts(folder: str | Path) -> dict[str, Any]:
+    """Reads the facts of a run, such as its command; none if they are not recorded."""
+    facts = parse_json(_text(Path(folder) / FACTS_FILE) or "{}")
+    return facts if isinstance(facts, dict) else {}
+
+
 def write_config(path: str | Path, values: Mapping[str, Any]) -> None:
     """Writes settings as YAML, without tokens, passwords and other secrets."""
     write(path, yaml.safe_dump(without_secrets(values), sort_keys=False, allow_unicode=True))

@@ -6,8 +6,7 @@ import importlib.resources
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
-from fnmatch import fnmatchcase
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -18,9 +17,10 @@ from huggingface_hub import CardData, EvalResultEntry, RepoCard, eval_result_ent
 from hf_credit._version import __version__
 from hf_credit.evaluation.credit_tables import read_ledger
 from hf_credit.evaluation.markdown import code, escaped
-from hf_credit.evaluation.results import LABELS, EvalResults
+from hf_credit.evaluation.results import LABELS, EvalResults, evaluation_files
 from hf_credit.evaluation.runs import Run, read_run
 from hf_credit.hub.tables import MEANINGS
+from hf_credit.loading import ADAPTER_CONFIG
 from hf_credit.redaction import redacted
 from hf_credit.safe_io import read_json
 from hf_credit.tasks import TaskSpec
@@ -71,7 +71,7 @@ def _front(name: str, tags: list[str], configs: Mapping[str, list[str]]) -> dict
 
 
 def checkpoint_files(
-    checkpoint: Path, run_folder: Path, repo: str, url: str, names: Iterable[str], resumable: bool
+    checkpoint: Path, run_folder: Path, repo: str, url: str, resumable: bool
 ) -> dict[str, Path | bytes]:
     """Returns the files of a checkpoint for readers: TRL's card, extended by results, cost, task and loading, the
     results in the format of the Hub, and the cost.
@@ -80,7 +80,6 @@ def checkpoint_files(
         checkpoint: the folder of the checkpoint.
         run_folder: the folder of its run, with the log and the evaluations.
         repo, url: the repository, and the URL of its page.
-        names: the names of the published files, among them those of evaluations.
         resumable: whether the checkpoint holds the trainer's state.
     """
     try:
@@ -88,10 +87,10 @@ def checkpoint_files(
     except ValueError:
         run = None  # a model without a log
     spec, ledger = TaskSpec.load(checkpoint), None if run is None else read_ledger(run)
-    evaluations = {one: EvalResults.load(run_folder / one) for one in names if fnmatchcase(one, "evaluation*.json")}
+    evaluations = {path.name: EvalResults.load(path) for path in evaluation_files(run_folder)}
     written = [one / "README.md" for one in (run_folder, checkpoint) if (one / "README.md").is_file()]
     front, body = _split(written[0].read_text(encoding="utf-8") if written else f"# {repo.rpartition('/')[2]}\n")
-    adapter = (checkpoint / "adapter_config.json").is_file()
+    adapter = (checkpoint / ADAPTER_CONFIG).is_file()
     front["tags"] = sorted({*front.get("tags", ()), "hf-credit", "reinforcement-learning"})
     front.setdefault("library_name", "peft" if adapter else "transformers")
     front.setdefault("pipeline_tag", "text-generation")
@@ -126,7 +125,7 @@ def checkpoint_files(
 
 def _base_model(checkpoint: Path, run: Run | None) -> str | None:
     """Returns the id of the base model, unless it is a local folder."""
-    config = checkpoint / "adapter_config.json"
+    config = checkpoint / ADAPTER_CONFIG
     named = read_json(config).get("base_model_name_or_path") if config.is_file() else None
     named = named or (run.config.get("model_name_or_path") if run is not None else None)
     if isinstance(named, str) and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", named) and not Path(named).exists():

@@ -16,6 +16,7 @@ from transformers.trainer_pt_utils import safe_globals
 
 from hf_credit.checkpoint_store import PREFIX
 from hf_credit.checkpoints import MANIFEST, flaw, latest_complete, make_room, write_manifest
+from hf_credit.evaluation.results import evaluation_files
 from hf_credit.evaluation.runs import CONFIG_FILE, FACTS_FILE, LOG_FILE, TRAINER_STATE_FILE
 from hf_credit.files import OwnFolder, copy, filled, move, replaced, write_json
 from hf_credit.hub import cards, safety
@@ -111,7 +112,7 @@ def collect(folder: Path, repo: str, url: str, work: Path, resumable: bool = Tru
     files = {name: path for name, path in present.items() if name not in left_out}
     if not any(Path(name).suffix == ".safetensors" for name in files):
         raise ValueError(f"a model must be saved as safetensors, got {str(checkpoint)!r} without; save it again.")
-    for name in (*_OF_A_RUN, *(path.name for path in sorted(run_folder.glob("evaluation*.json")))):
+    for name in (*_OF_A_RUN, *(path.name for path in evaluation_files(run_folder))):
         if (run_folder / name).is_file():
             files.setdefault(name, run_folder / name)
     if resumable:
@@ -121,7 +122,7 @@ def collect(folder: Path, repo: str, url: str, work: Path, resumable: bool = Tru
         manifest["files"] = {name: about for name, about in manifest["files"].items() if name in files}
         manifest["resumable"] = resumable
         files[MANIFEST] = (json.dumps(manifest, indent=1) + "\n").encode()
-    return files | cards.checkpoint_files(checkpoint, run_folder, repo, url, files, resumable)
+    return files | cards.checkpoint_files(checkpoint, run_folder, repo, url, resumable)
 
 
 def load_checkpoint(repo: str, *, folder: str | Path | None = None, **where: Unpack[Where]) -> Checkpoint:

@@ -7,44 +7,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
 from transformers import AutoTokenizer
 
-from hf_credit.http_guard import require_model
-from hf_credit.loading import ADAPTER_CONFIG, IncompleteModelError, load_adapter, load_model, role_folders
+from hf_credit.loading import ADAPTER_CONFIG, device_of, load_adapter, load_policy, role_folders
 from hf_credit.policies.generation import max_context_tokens, reply_logprobs, sampler
 from hf_credit.rollouts import Chat, Decision, Engine, GenerateFn, Interaction
 from hf_credit.rollouts.capabilities import Learned, ReadsTokens
 from hf_credit.rollouts.reply_ends import end_tokens
 from hf_credit.rollouts.samplers import require_untrained
 from hf_credit.tasks import Sampling, TaskSpec
-from hf_credit.validators import first_line
-
-
-def load_policy(model: str, device: str | None = None, trust_remote_code: bool = False) -> tuple[Any, Any]:
-    """Loads a causal language model and its tokenizer.
-
-    Args:
-        model: a folder, with an adapter or a whole model, or an id on the Hub.
-        device: if `None`, a GPU if there is one, else the CPU.
-        trust_remote_code: whether code in the folder or repository is run.
-
-    Raises:
-        ValueError: there is no such model or device, or the model's files lack a tensor.
-    """
-    device = _device(device)
-    require_model(model)
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", trust_remote_code=trust_remote_code)
-        network = load_model(model, dtype="auto", trust_remote_code=trust_remote_code)
-    except IncompleteModelError:
-        raise
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise ValueError(
-            f"a model must be a folder with a saved policy or an id on the Hub, got {model!r} ({first_line(error)}); "
-            "correct the name, or save the policy again."
-        ) from error
-    return network.to(device), tokenizer
 
 
 def load_sampler(
@@ -70,7 +41,7 @@ def load_sampler(
     if role_folders(model):
         from hf_credit.policies.role_policies import load_role_policies
 
-        device = _device(device)
+        device = device_of(device)
         network, generate = load_role_policies(model, base, device, trust_remote_code, **parameters)
         tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", trust_remote_code=trust_remote_code)
         return network, tokenizer, generate
@@ -191,16 +162,3 @@ class SavedPolicy:
         untrained = {role: self._role_models.get(role) for role in Learned(self.interaction).untrained}
         own = {"model": self.model, "setup": self.spec.to_dict()}
         return {**own, "role_models": untrained} if untrained else own
-
-
-def _device(device: str | None) -> str:
-    if device is None:
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:  # an AssertionError where torch was built without CUDA
-        raise ValueError(
-            f"device must be one that torch finds here, such as cpu or cuda:0, got {device!r} ({first_line(error)}); "
-            "name another."
-        ) from None
-    return device

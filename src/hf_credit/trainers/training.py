@@ -14,8 +14,7 @@ from trl import get_peft_config, get_quantization_config
 
 from hf_credit.checkpoints import explain_disk_errors
 from hf_credit.data import load_problems
-from hf_credit.http_guard import require_model
-from hf_credit.loading import refuse_adapters
+from hf_credit.loading import refuse_adapters, require_model
 from hf_credit.oracles import resolve
 from hf_credit.policies.saved import load_role_models
 from hf_credit.redaction import redacted_command

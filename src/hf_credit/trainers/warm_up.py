@@ -18,8 +18,7 @@ from transformers import AutoConfig, AutoTokenizer
 from trl import ModelConfig, SFTConfig, SFTTrainer, get_peft_config, get_quantization_config
 
 from hf_credit.files import filled
-from hf_credit.http_guard import require_model
-from hf_credit.loading import refuse_adapters
+from hf_credit.loading import refuse_adapters, require_model
 from hf_credit.noise import silence_known_warnings
 from hf_credit.policies.generation import context_positions
 from hf_credit.policies.scripted import IGNORED, Demonstration, supervised_rows

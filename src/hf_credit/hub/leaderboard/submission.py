@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from hf_credit.evaluation.credit_tables import read_ledger
-from hf_credit.evaluation.runs import Run, read_run, versions
+from hf_credit.evaluation.runs import CONFIG_FILE, LOG_FILE, Run, read_facts, read_run, versions
 from hf_credit.files import OwnFolder
 from hf_credit.hub.cards import eval_result
 from hf_credit.hub.client import connect
@@ -25,11 +25,7 @@ from hf_credit.hub.leaderboard.sources import Hub
 from hf_credit.hub.leaderboard.weights import WANTED
 from hf_credit.hub.loading import resolve
 from hf_credit.hub.publishing import Published
-from hf_credit.safe_io import read_json
 from hf_credit.tasks.spec import TaskSpec
-
-_LOGGED = ("config.yaml", "metrics.jsonl")
-"""The settings and the log of a run, which lie beside the files of `WANTED`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,11 +226,9 @@ def propose(hub: Hub, entry: entries.Entry, results: Sequence[tuple[float, str]]
 
 
 def _logged(hub: Hub, repo: str, commit: str) -> tuple[dict[str, Any], Run | None]:
-    """Reads `run.json` and the log of a run beside its weights, as far as they exist."""
-    folder = hub.get(repo, "model", commit, (*WANTED, *_LOGGED)).folder
-    facts = read_json(folder / "run.json") if (folder / "run.json").is_file() else {}
-    run = read_run(folder) if (folder / "metrics.jsonl").is_file() else None
-    return facts if isinstance(facts, dict) else {}, run
+    """Reads the facts and the log of a run beside its weights, as far as they exist."""
+    folder = hub.get(repo, "model", commit, (*WANTED, CONFIG_FILE, LOG_FILE)).folder
+    return read_facts(folder), read_run(folder) if (folder / LOG_FILE).is_file() else None
 
 
 def _training_seeds(runs: Sequence[Run | None]) -> list[int]:
