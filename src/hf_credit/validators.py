@@ -83,17 +83,15 @@ def finite_number(
     return number
 
 
-def finite_numbers(
-    name: str, values: Sequence[Any], least: float | None = None, above: float | None = None, most: float | None = None
-) -> list[float]:
-    """Returns `values` if there is at least one and each is a `finite_number` in a range, with the same arguments.
+def finite_numbers(name: str, values: Sequence[Any], least: float | None = None) -> list[float]:
+    """Returns `values` if there is at least one and each is a `finite_number` of at least `least`.
 
     Raises:
         ValueError: there is none, or one is not such a number.
     """
     if not len(values):
         raise ValueError(f"{name} needs at least one number, got none; give one.")
-    return [finite_number(name, value, least, above, most) for value in values]
+    return [finite_number(name, value, least) for value in values]
 
 
 def one_of(name: str, value: Any, known: Iterable[T]) -> T:

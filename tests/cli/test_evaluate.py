@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hf_credit.cli.played import spec_for
+from hf_credit.cli.options import spec_for
 from hf_credit.evaluation.results import EvalResults
 from hf_credit.tasks.spec import Sampling, TaskSpec
 

@@ -8,7 +8,7 @@ import transformers
 from packaging.version import Version
 
 from hf_credit import VerifiableProcessConfig
-from hf_credit.cli.quiet import be_quiet
+from hf_credit.cli.progress import be_quiet
 
 
 def test_a_known_warning_of_another_library_is_not_shown(tmp_path) -> None:

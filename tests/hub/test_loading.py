@@ -9,7 +9,7 @@ import pytest
 from huggingface_hub import CommitOperationAdd, HfApi, constants
 from huggingface_hub.utils import close_session, get_session
 
-from hf_credit.cli.played import spec_for
+from hf_credit.cli.options import spec_for
 from hf_credit.hub import retries
 from hf_credit.hub.loading import TooLarge, fetch
 from hf_credit.hub.publishing import publish

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from hf_credit.cli.options import parse_options
-from hf_credit.cli.quiet import be_quiet
+from hf_credit.cli.progress import be_quiet
 
 agent = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hf_credit.cli.init_policy import create
-from hf_credit.cli.progress import Progress, print_rows
-from hf_credit.cli.quiet import be_quiet
+from hf_credit.cli.progress import Progress, be_quiet, print_rows
 from hf_credit.cli.side_by_side import Training, threads_each, train_side_by_side
 from hf_credit.files import write
 

@@ -5,14 +5,21 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hf_credit.cli.options import MethodOptions, parse_options, typed_code, with_options
-from hf_credit.cli.played import AsJson, ModelArgument, Played, warn_of_own_replies
-from hf_credit.cli.progress import Progress, print_rows
-from hf_credit.cli.quiet import be_quiet
+from hf_credit.cli.options import (
+    AsJson,
+    MethodOptions,
+    ModelArgument,
+    Played,
+    parse_options,
+    typed_code,
+    warn_of_own_replies,
+    with_options,
+)
+from hf_credit.cli.progress import Progress, be_quiet, print_rows
 from hf_credit.trust import Consent
 
 if TYPE_CHECKING:
@@ -85,23 +92,22 @@ class Diagnosed(Played):
         from hf_credit.diagnostics.policy import Tasks
         from hf_credit.diagnostics.protocols import Protocol
 
+        def own(*names: str) -> dict[str, Any]:
+            return {name: getattr(self, name) for name in names}
+
         names = self.method or []
         if self.method_option and len(names) != 1:
             raise ValueError(
                 f"--method-option needs exactly one --method, got {', '.join(names) or 'none'}; name one."
             )
-        counts = {name: getattr(self, name) for name in ("buckets", "candidates", "replays", "value_actions", "seed")}
-        crn, events = self.common_random_numbers, tuple(self.event or ())
+        plan = own("buckets", "candidates", "replays", "value_actions", "common_random_numbers", "seed")
         return Protocol(
             name=self.protocol,
-            plan=BucketPlan(**counts, events=events, draws=8 * self.candidates, common_random_numbers=crn),
-            tasks=Tasks(episodes=self.episodes, first_task=self.first_task, dataset=self.dataset, split=self.split),
+            plan=BucketPlan(**plan, events=tuple(self.event or ()), draws=8 * self.candidates),
+            tasks=Tasks(**own("episodes", "first_task", "dataset", "split")),
             methods={name: methods.make(name, **parse_options(self.method_option)) for name in names},
             oracle=self.judge(),
-            exact_floor=self.exact,
-            attempts=self.attempts,
-            credit_replays=self.credit_replays,
-            branches=self.branches,
+            **own("exact", "attempts", "credit_replays", "branches", "examples"),
         )
 
 
@@ -152,13 +158,15 @@ def diagnose(
         for name, setup in setups.items():
             with progress.playing(f"replies of {name}", protocol.replies(setup)):
                 found += protocol.diagnose(name, setup, **diagnosed.loading())
-    path = protocol.write(found, diagnosed.output or Path(model) / "diagnosis", diagnosed.examples)
+    path, tables, warnings = protocol.write(found, diagnosed.output or Path(model) / "diagnosis")
     if as_json:
         typer.echo(json.dumps(numbers(found), indent=2))
     else:
-        for title, (header, rows) in protocol.tables(found).items():
-            print_rows(header, rows, title)
-    for warning in protocol.warnings(found):
+        # Terminals are narrow: omit the column with the name if there is only one policy.
+        first = int(len(models) == 1)
+        for title, (header, rows) in tables.items():
+            print_rows(header[first:], [row[first:] for row in rows], title)
+    for warning in warnings:
         typer.echo(warning, err=True)
     typer.echo(f"Wrote {path}", err=as_json)
     warn_of_own_replies(found[0].about)

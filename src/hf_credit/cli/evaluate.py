@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hf_credit.cli.options import with_options
-from hf_credit.cli.played import AsJson, ModelArgument, Played, warn_of_own_replies
-from hf_credit.cli.progress import Progress, print_rows
-from hf_credit.cli.quiet import be_quiet
+from hf_credit.cli.options import AsJson, ModelArgument, Played, warn_of_own_replies, with_options
+from hf_credit.cli.progress import Progress, be_quiet, print_rows
 from hf_credit.files import write
 
 if TYPE_CHECKING:

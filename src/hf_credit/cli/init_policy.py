@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hf_credit.cli.options import EnvironmentOptions, TaskName, parse_options
-from hf_credit.cli.progress import Progress
-from hf_credit.cli.quiet import be_quiet
+from hf_credit.cli.progress import Progress, be_quiet
 
 if TYPE_CHECKING:
     from hf_credit.policies.micro import MicroConfig

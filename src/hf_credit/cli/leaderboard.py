@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hf_credit.cli.played import AsJson
-from hf_credit.cli.progress import print_rows
-from hf_credit.cli.quiet import be_quiet
-from hf_credit.cli.submit import EndpointOption
+from hf_credit.cli.options import AsJson, EndpointOption
+from hf_credit.cli.progress import be_quiet, print_rows
 
 if TYPE_CHECKING:
     from hf_credit.hub.leaderboard.results import Results

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from hf_credit.cli.progress import Progress
-from hf_credit.cli.quiet import be_quiet
+from hf_credit.cli.progress import Progress, be_quiet
 from hf_credit.recipes import find
 
 

@@ -1,8 +1,9 @@
-"""Progress on stderr: bars in a terminal, otherwise a line every few seconds."""
+"""Progress on stderr: bars in a terminal, otherwise a line every few seconds; without other libraries' messages."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from types import TracebackType
@@ -14,6 +15,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 from rich.table import Table
+
+from hf_credit.noise import silence_known_warnings
 
 T = TypeVar("T")
 
@@ -164,3 +167,13 @@ def print_rows(header: Sequence[str], rows: Sequence[Sequence[str]], title: str 
     for row in rows:
         table.add_row(*map(escape, row))
     print_table(table)
+
+
+def be_quiet() -> None:
+    """Silences known warnings of libraries about each other, and their progress bars for reading and writing files."""
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
+    # Tables of missing tensors: `hf_credit.loading` raises an error of one sentence instead.
+    logging.getLogger("transformers.modeling_utils").addFilter(lambda one: "LOAD REPORT" not in one.getMessage())
+    silence_known_warnings()

@@ -9,13 +9,11 @@ from typing import Annotated
 
 import typer
 
-from hf_credit.cli.options import DeviceOption, MethodOptions, parse_options
-from hf_credit.cli.progress import Progress
-from hf_credit.cli.quiet import be_quiet
+from hf_credit.cli.options import DeviceOption, EndpointOption, MethodOptions, parse_options
+from hf_credit.cli.progress import Progress, be_quiet
 from hf_credit.files import write
 
 BenchmarkOption = Annotated[str, typer.Option(help="The dataset of the season, as owner/name.")]
-EndpointOption = Annotated[str | None, typer.Option(help="URL of the Hub; by default HF_ENDPOINT, or huggingface.co.")]
 
 
 def submit(

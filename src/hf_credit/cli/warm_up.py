@@ -12,10 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hf_credit.cli.credit import say_skipped
-from hf_credit.cli.options import DatasetOption, OracleOptions, SplitOption, named_oracle, with_options
-from hf_credit.cli.played import ModelArgument, Prompted
-from hf_credit.cli.progress import Progress
-from hf_credit.cli.quiet import be_quiet
+from hf_credit.cli.options import (
+    DatasetOption,
+    ModelArgument,
+    OracleOptions,
+    Prompted,
+    SplitOption,
+    named_oracle,
+    with_options,
+)
+from hf_credit.cli.progress import Progress, be_quiet
 
 if TYPE_CHECKING:
     from hf_credit.policies.scripted import Demonstration, Walk

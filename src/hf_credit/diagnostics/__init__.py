@@ -15,7 +15,6 @@ from hf_credit.diagnostics.constraints import HackRate as HackRate
 from hf_credit.diagnostics.constraints import KLCompliance as KLCompliance
 from hf_credit.diagnostics.constraints import constraint_violation as constraint_violation
 from hf_credit.diagnostics.constraints import detector_errors as detector_errors
-from hf_credit.diagnostics.constraints import discounted_cost as discounted_cost
 from hf_credit.diagnostics.constraints import hack_rate as hack_rate
 from hf_credit.diagnostics.constraints import kl_compliance as kl_compliance
 from hf_credit.diagnostics.contribution import VoteContribution as VoteContribution

@@ -29,23 +29,13 @@ class ConstraintViolation:
     n: int
 
 
-def discounted_cost(costs: Sequence[float], gamma: float = 1.0) -> float:
-    """Returns the cost of an episode, sum over t of gamma^t c_t (paper CVT-RL, eq. 2).
-
-    Args:
-        costs: the costs of its steps, in order, each at least 0.
-        gamma: the discount, in [0, 1].
-    """
-    return sum(gamma**turn * cost for turn, cost in enumerate(costs))
-
-
 def constraint_violation(costs: Sequence[float], limit: float) -> ConstraintViolation:
     """Computes the mean cost of episodes and its excess over a limit (paper CVT-RL, eq. 2).
 
         J = mean over episodes of sum over t of gamma^t c_t,   violation = max(0, J - d)
 
     Args:
-        costs: the cost of each episode, as from `discounted_cost`, at least one.
+        costs: the cost of each episode, the inner sum, at least one.
         limit: d, at least 0.
 
     Raises:

@@ -1,22 +1,16 @@
-"""The protocols of `hf-credit diagnose`: what each needs, plays and writes."""
+"""The protocols of `hf-credit diagnose`: what each refuses, plays and writes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hf_credit.diagnostics import diagnosis_report as report
+from hf_credit.diagnostics import policy
 from hf_credit.diagnostics.bucket_sampling import BucketPlan
-from hf_credit.diagnostics.policy import (
-    Tasks,
-    diagnose_policy,
-    diagnose_training,
-    load_subject,
-    replies_at_most,
-    training_replies_at_most,
-)
 from hf_credit.diagnostics.replay_walks import diagnose_replays
 from hf_credit.evaluation.plots import require_matplotlib
 from hf_credit.evaluation.statistics import mean_interval
@@ -26,23 +20,19 @@ from hf_credit.rollouts.capabilities import Oracled
 from hf_credit.tasks.spec import TaskSpec
 from hf_credit.validators import one_of
 
-PROTOCOLS = {
-    "buckets": (report.write_diagnosis, report.tables),
-    "training": (report.write_training_credit, report.training_tables),
-    "replays": (report.write_replays, report.replay_tables),
-}
-"""Of each protocol, how its results are written to a folder, and their tables."""
+PROTOCOLS = ("buckets", "training", "replays")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """A protocol with its settings. All errors are found before anything is played.
+    """A protocol with its settings.
 
     Attributes:
         name: one of `PROTOCOLS`.
-        plan, methods, oracle, attempts, credit_replays: as for `diagnose_policy`.
-        tasks, exact_floor: as for `load_subject`.
-        branches: the maximum number of live branches per start, of replays.
+        plan, methods, oracle, attempts, credit_replays: as for `policy.diagnose_policy`.
+        tasks, exact: as `tasks` and `exact_floor` of `policy.load_subject`.
+        branches: as `most` of `diagnose_replays`.
+        examples: the number of example decisions that `write` shows in full.
 
     Raises:
         ValueError: the protocol does not exist, or does not take a setting.
@@ -51,65 +41,60 @@ class Protocol:
 
     name: str
     plan: BucketPlan
-    tasks: Tasks
-    methods: Mapping[str, Method] = field(default_factory=dict)
-    oracle: Oracle[Any] | None = None
-    exact_floor: float | None = None
-    attempts: int = 0
-    credit_replays: int = 1
-    branches: float = 2.0
+    tasks: policy.Tasks
+    methods: Mapping[str, Method]
+    oracle: Oracle[Any] | None
+    exact: float | None
+    attempts: int
+    credit_replays: int
+    branches: float
+    examples: int
 
     def __post_init__(self) -> None:
-        one_of("--protocol", self.name, tuple(PROTOCOLS))
+        one_of("--protocol", self.name, PROTOCOLS)
         if self.name != "buckets" and self.oracle is not None:
             judge = getattr(self.oracle, "name", type(self.oracle).__name__)
             raise ValueError(
                 f"--oracle needs --protocol buckets, got {judge!r} with --protocol {self.name}; omit --oracle."
             )
-        if self.name == "replays" and (self.methods or self.exact_floor is not None):
+        if self.name == "replays" and (self.methods or self.exact is not None):
             option = "--method" if self.methods else "--exact"
             raise ValueError(f"--protocol replays needs only a policy, got {option}; omit {option}.")
-        mean_interval([0.0, 1.0], resamples=1)
+        mean_interval([0.0, 1.0], resamples=1)  # a missing library is an error before the work
         if self.name == "buckets":
             require_matplotlib()
 
     def replies(self, setup: TaskSpec) -> int:
-        """Returns the maximum number of replies of a diagnosis, for a progress bar."""
+        """Returns the maximum number of replies to diagnose a policy, for a progress bar."""
         most, episodes = setup.build().max_replies or 1, self.tasks.episodes or 256
         if self.name == "training":
-            return training_replies_at_most(self.plan, most)
-        return episodes * most if self.name == "replays" else replies_at_most(episodes, most, self.plan, self.attempts)
+            return policy.training_replies_at_most(self.plan, most)
+        if self.name == "replays":
+            return episodes * most
+        return policy.replies_at_most(episodes, most, self.plan, self.attempts)
 
     def diagnose(self, model: str, setup: TaskSpec, **loading: Any) -> Sequence[Any]:
-        """Diagnoses a saved policy; the arguments are as for `load_subject`."""
-        if self.name == "buckets":
-            oracle = Oracled(setup.build()).check_oracle(self.oracle)
-        subject, starts = load_subject(
-            model, setup, self.plan, tasks=self.tasks, exact_floor=self.exact_floor, **loading
+        """Diagnoses a saved policy; the arguments are those of `policy.load_subject`."""
+        oracle = Oracled(setup.build()).check_oracle(self.oracle) if self.name == "buckets" else None
+        subject, starts = policy.load_subject(
+            model, setup, self.plan, tasks=self.tasks, exact_floor=self.exact, **loading
         )
         if self.name == "training":
-            return diagnose_training(subject, starts, self.plan, self.methods)
+            return policy.diagnose_training(subject, starts, self.plan, self.methods)
         if self.name == "replays":
             return [diagnose_replays(subject, starts, most=self.branches, seed=self.plan.seed)]
-        numbers = {"attempts": self.attempts, "credit_replays": self.credit_replays}
-        return [diagnose_policy(subject, starts, self.plan, methods=self.methods, oracle=oracle, **numbers)]  # type: ignore[arg-type]
+        more: dict[str, Any] = {"attempts": self.attempts, "credit_replays": self.credit_replays}
+        return [policy.diagnose_policy(subject, starts, self.plan, methods=self.methods, oracle=oracle, **more)]
 
-    def warnings(self, found: Sequence[Any]) -> list[str]:
-        """Returns what the results do not tell, a sentence each."""
-        if self.name == "replays":
-            return [one.warning for one in found if one.warning]
-        missing = ((one.name, one.not_measured) for one in found if self.name == "buckets")
-        return [f"{name}, credit of {label}: {sentence}" for name, own in missing for label, sentence in own.items()]
-
-    def write(self, found: Sequence[Any], folder: Path, examples: int) -> Path:
-        """Writes the results, of buckets with so many example decisions, and returns the path of their page."""
-        write, _ = PROTOCOLS[self.name]
-        more = {"examples": examples} if self.name == "buckets" else {}
-        return write(found, folder, **more)  # type: ignore[no-any-return, operator]
-
-    def tables(self, found: Sequence[Any]) -> dict[str, report.Table]:
-        """Returns the header and the rows of each table, by title; without the name if there is only one policy."""
-        _, tables = PROTOCOLS[self.name]
-        first = int(len({one.name for one in found}) == 1)
-        shown: dict[str, report.Table] = tables(found)  # type: ignore[operator]
-        return {title: (header[first:], [row[first:] for row in rows]) for title, (header, rows) in shown.items()}
+    def write(self, found: Sequence[Any], folder: Path) -> tuple[Path, dict[str, report.Table], list[str]]:
+        """Writes the results; returns the path of their page, their tables by title, and warnings."""
+        writers: dict[str, tuple[Any, Any]] = {
+            "buckets": (partial(report.write_diagnosis, examples=self.examples), report.tables),
+            "training": (report.write_training_credit, report.training_tables),
+            "replays": (report.write_replays, report.replay_tables),
+        }
+        write, tables = writers[self.name]
+        warnings = [one.warning for one in found if self.name == "replays" and one.warning]
+        for one in found if self.name == "buckets" else ():
+            warnings += [f"{one.name}, credit of {label}: {why}" for label, why in one.not_measured.items()]
+        return write(found, folder), tables(found), warnings

@@ -144,13 +144,13 @@ class Listed:
     outcomes: dict[str, Any]
 
     def source(self) -> Any:
-        from hf_credit.hub.leaderboard.entries import episodes_path, read_episodes
+        from hf_credit.hub.leaderboard.entries import paths_of, read_episodes
         from hf_credit.hub.leaderboard.results import read_results
         from hf_credit.hub.leaderboard.sources import Source
 
         return Source(
             lambda: read_results(self.folder, self.season),
-            lambda row: read_episodes(self.folder / episodes_path(row.id), row.entry, self.season),
+            lambda row: read_episodes(self.folder / paths_of(row.id)[1], row.entry, self.season),
         )
 
 

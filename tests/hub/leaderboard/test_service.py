@@ -25,8 +25,7 @@ from hf_credit.hub.leaderboard.entries import (
     Entry,
     PlayedEpisode,
     entry_id,
-    entry_path,
-    episodes_path,
+    paths_of,
     replies_schema,
 )
 from hf_credit.hub.leaderboard.form import Form
@@ -77,7 +76,7 @@ class World:
         name = name or entry_id(text, replies)
         info = self.verifier().api.create_commit(
             RESULTS,
-            [CommitOperationAdd(entry_path(name), text), CommitOperationAdd(episodes_path(name), replies)],
+            [CommitOperationAdd(*pair) for pair in zip(paths_of(name), (text, replies), strict=True)],
             commit_message="Enter",
             repo_type="dataset",
             create_pr=True,

@@ -305,19 +305,9 @@ def entry_id(entry: bytes, episodes: bytes | str) -> str:
     return hashlib.sha256((hashlib.sha256(entry).hexdigest() + second).encode("ascii")).hexdigest()[:32]
 
 
-def entry_path(name: str) -> str:
-    """Returns the path of an entry's JSON file in the results."""
-    return f"entries/{name}.json"
-
-
-def episodes_path(name: str) -> str:
-    """Returns the path of an entry's replies in the results."""
-    return f"episodes/{name}.parquet"
-
-
 def paths_of(name: str) -> tuple[str, str]:
     """Returns the paths of an entry's JSON file and its replies in the results."""
-    return entry_path(name), episodes_path(name)
+    return f"entries/{name}.json", f"episodes/{name}.parquet"
 
 
 def read_entry(path: str | Path) -> tuple[str, Entry]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from hf_credit.files import OwnFolder, copy, move
 from hf_credit.hub.cell_sets import load_cells
-from hf_credit.hub.leaderboard.entries import PlayedEpisode, episodes_path, read_episodes
+from hf_credit.hub.leaderboard.entries import PlayedEpisode, paths_of, read_episodes
 from hf_credit.hub.leaderboard.results import Results, Row, read_results
 from hf_credit.hub.leaderboard.seasons import SEASON_FILE, Season
 from hf_credit.hub.leaderboard.weights import WANTED
@@ -118,7 +118,7 @@ class Source:
 
         def episodes(row: Row) -> list[PlayedEpisode]:
             season, _, _ = hub.season(benchmark)
-            path = episodes_path(row.id)
+            _, path = paths_of(row.id)
             return read_episodes(hub.get(season.results, "dataset", None, [path]).files[path], row.entry, season)
 
         return cls(lambda: hub.results(hub.season(benchmark)[0]), episodes)

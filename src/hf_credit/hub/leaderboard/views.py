@@ -33,6 +33,7 @@ SHORT = 8
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _MOST_LABEL = 20  # characters
+_MOST_PLOTTED = 20  # entries
 _WIDTH = 5.0  # inches of a plot, whose text stays readable at half size on a phone
 _TEXT, _LINE = "#767676", "#3182bd"  # of a plot, readable on a light and a dark page
 
@@ -139,11 +140,11 @@ def provenance_table(row: Row) -> list[list[str]]:
     return [[name, written_out(text)] for name, text in texts.items() if text]
 
 
-def rank_plot(results: Results, board: str, label: str = "mean on the secret tasks", most: int = 20) -> Any:
+def rank_plot(results: Results, board: str, label: str = "mean on the secret tasks") -> Any:
     """Plots the means of a board's best entries with their intervals; returns `None` if no entry is ranked."""
     from matplotlib.figure import Figure
 
-    ranked = results.ranks(board)[:most]
+    ranked = results.ranks(board)[:_MOST_PLOTTED]
     if not ranked:
         return None
     size = (_WIDTH, 0.9 + 0.3 * len(ranked))
@@ -168,9 +169,9 @@ def _plot_text(text: str) -> str:
 
 
 def sample_episodes(
-    interaction: Interaction[Any], episodes: Sequence[PlayedEpisode], most: int = 4
+    interaction: Interaction[Any], episodes: Sequence[PlayedEpisode]
 ) -> list[tuple[str, CreditedEpisode]]:
-    """Returns titles and replays of an entry's best and worst episodes on public tasks.
+    """Returns titles and replays of an entry's two best and two worst episodes on public tasks.
 
     The credit of a decision is the verdict of the task's oracle (VPR, eq. 2); without an oracle there is none.
 
@@ -178,8 +179,7 @@ def sample_episodes(
         episodes: the entry's episodes, which `replay_entry` accepts.
     """
     ordered = sorted(episodes, key=lambda one: (one.outcome, one.seed))
-    half = max(1, most // 2)
-    chosen = {one.seed: one for one in [*ordered[-half:][::-1], *ordered[:half]]}
+    chosen = {one.seed: one for one in [*ordered[-2:][::-1], *ordered[:2]]}
     oracle = Oracled(interaction).default_oracle()
     return [
         (f"seed {one.seed}: {one.outcome:g}, {one.ending.replace('_', ' ')}", _credited(interaction, one, oracle))
