@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hf_credit.bench import Problem, TablePolicy, make_problem
+from hf_credit.bench import Problem, TablePolicy, make_method, make_problem
 from hf_credit.bench.cells import Job
+from hf_credit.bench.play import Player, Ways
+from hf_credit.bench.problems import Chain, Revisit
 from hf_credit.policies.micro import MicroConfig
 from hf_credit.rollouts import RolloutRequest
 from hf_credit.trainers.micro import init_scripted_policy
@@ -96,3 +98,34 @@ def test_a_taught_critic_gains_only_where_it_is_ahead_after_correction(scripts: 
     page = kinds.page(known, todo)
     assert "holds in 1 of 3 problems" in page
     assert "| key | 0.500 | 0.500 | 0.500 | 0.700 | 0.500 | 0.200 [" in page
+
+
+def enumerated_gradient(problem: Problem, size: int, commit: str) -> Any:
+    """The mean gradient of VPR in state groups over all draws, of shape (views, actions)."""
+    ways, policy = Ways(), TablePolicy(problem)
+    method = make_method("verifiable_process", whiten=False, state_group_size=size, commit=commit)
+    played = ways.all(lambda: Player(method, problem, policy, instances=1, ways=ways).update().gradient)
+    return sum(share * gradient for share, gradient in played)
+
+
+@pytest.mark.parametrize(("commit", "alive"), [("random", 0.3), ("best", 1 - 0.7**2)])
+def test_committing_the_best_reply_weights_states_by_how_often_the_best_of_the_group_visits_them(
+    commit: str, alive: float, scripts: dict[str, ModuleType]
+) -> None:
+    """A right action has probability p = 0.3. The logit of a state's right action moves by p (1 - p) = 0.21 times the
+    probability of the state: that of the policy, 0.3 after a right first action, or that of the best of two, 0.51."""
+    problem = Chain(length=2, start_right=0.3)
+    gradient = enumerated_gradient(problem, 2, commit)
+    assert dict(zip(problem.views, gradient[:, 1], strict=True)) == {
+        (0, 1): pytest.approx(0.21),
+        (1, 1): pytest.approx(0.21 * alive),
+        (1, 0): pytest.approx(0.21 * (1 - alive)),
+    }
+    formula = scripts["state_groups"].expected_gradient
+    np.testing.assert_allclose(gradient, formula(problem, TablePolicy(problem), 2, commit), atol=1e-9)
+
+
+def test_the_gradient_of_state_groups_is_that_of_the_page_where_places_recur(scripts: dict[str, ModuleType]) -> None:
+    problem = Revisit(length=1, horizon=2)
+    formula = scripts["state_groups"].expected_gradient(problem, TablePolicy(problem), 3, "best")
+    np.testing.assert_allclose(enumerated_gradient(problem, 3, "best"), 2 * formula, atol=1e-9)

@@ -96,15 +96,21 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "sepo": {"group_size": 3},
     "tree_grpo": {"trees": 2, "expansions": 1},
     "turn_credit": {"group_size": 3, "turn_scores": "verdict"},
+    "verifiable_process in state groups": {"state_group_size": 3, "bonus": 0.5},
     "vineppo": {"group_size": 2, "rollouts": 2},
 }
 # An oracle's verdict on a decision stands, whatever became of the episode afterwards.
-CREDITS_BEFORE_AN_ERROR = {"verifiable_process"}
+CREDITS_BEFORE_AN_ERROR = {"verifiable_process", "verifiable_process in state groups"}
 # Settings of the trainer that a method is nothing without.
 SETTINGS: dict[str, dict[str, Any]] = {"gspo": {"aggregation": "sequence"}}
 NEED_A_TEAM = {"counterfactual_grpo", "sepo"}
 
-EVERY_METHOD = pytest.mark.parametrize("name", sorted(METHODS))
+EVERY_METHOD = pytest.mark.parametrize("name", sorted({*METHODS, *OPTIONS}))
+
+
+def made(name: str) -> Method:
+    """A method with its options here; the words after its name tell apart those with several."""
+    return methods.make(name.partition(" ")[0], **OPTIONS.get(name, {}))
 
 
 class Watched:
@@ -295,7 +301,7 @@ def local(name: str, chat: Chat, logprobs: Any = beliefs, **player: Any) -> Loca
 
 
 def method_of(name: str) -> Method:
-    return methods.make(name, **OPTIONS.get(name, {})).bind(task_of(name))
+    return made(name).bind(task_of(name))
 
 
 def play(name: str, context: LocalContext, tasks: int = 4) -> tuple[Method, RolloutBatch]:
@@ -473,9 +479,7 @@ COLLECTORS: dict[str, Callable[[], Collector]] = {
     "answers": lambda: Answers(inner=Group(size=3)),
     "ratings": lambda: Ratings(inner=Group(size=3)),
     "removals": lambda: method_of("counterfactual_grpo").collector,
-    "audited steps": lambda: (
-        methods.make("constrained_counterfactual", **OPTIONS["constrained_counterfactual"]).collector
-    ),
+    "audited steps": lambda: made("constrained_counterfactual").collector,
 }
 WORLDS: dict[str, Callable[[], Interaction[Any]]] = {"alone": Uneven, "in turn": Team, "at once": AtOnce}
 
@@ -498,21 +502,21 @@ def collected_by(world: str, collector: str) -> tuple[Any, RolloutBatch, LocalCo
 @pytest.mark.parametrize("collector", COLLECTORS)
 @EVERY_METHOD
 def test_a_collector_under_any_estimator_is_credited_or_refused(name: str, collector: str, world: str) -> None:
-    made = methods.make(name, **OPTIONS.get(name, {}))
+    whole = made(name)
     found = collected_by(world, collector)
     if found is None:
         return
     fitting, collected, context = found
     try:
-        method = replace(made, collector=fitting).bind(context.interaction)
+        method = replace(whole, collector=fitting).bind(context.interaction)
     except ValueError as error:
         refusal = str(error)
     else:
         refusal = ""
     assert re.fullmatch(r"([^\n]+, got [^\n]+; [^\n]+\.)?", refusal)
     if refusal:  # only for what is missing, or by the estimator itself: refusing every pair would pass otherwise
-        missing = frozenset(getattr(made.estimator, "needs", ())) - gives_of(fitting)
-        assert missing or hasattr(made.estimator, "bind")
+        missing = frozenset(getattr(whole.estimator, "needs", ())) - gives_of(fitting)
+        assert missing or hasattr(whole.estimator, "bind")
         return
     credits = by_decision(collected, method.estimator(collected, context, method.memory))
     assert credits.keys() <= {one.id for episode in collected.episodes for one in episode.decisions}
@@ -550,7 +554,7 @@ def trained(micro_policy: Path, tmp_path: Path, request: pytest.FixtureRequest) 
             "max_grad_norm": 1e9,
             **SETTINGS.get(name, {}),
         }
-        grows = methods.make(name).sequence_ratio
+        grows = made(name).sequence_ratio
         policy: Path = request.getfixturevalue("micro_policy_append") if grows else micro_policy
         keep = KeepGradients()
         trainer: Any = CreditTrainer(
@@ -558,7 +562,7 @@ def trained(micro_policy: Path, tmp_path: Path, request: pytest.FixtureRequest) 
             task_of(name, max_turns=2, history="append" if grows else "current"),
             CreditConfig(**{**values, **changed}),
             Dataset.from_list([{"seed": seed} for seed in range(8)]),
-            method=methods.make(name, **OPTIONS.get(name, {})),
+            method=made(name),
             callbacks=[keep],
         )
         trainer.train(resume_from_checkpoint=None if resume_from is None else str(resume_from))

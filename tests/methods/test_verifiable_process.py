@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hf_credit import methods
+from hf_credit.bench.problem import Problem, Way
+from hf_credit.bench.table import TableChat, TablePolicy, TableSampler
 from hf_credit.collectors import Rollout, RolloutBatch
-from hf_credit.methods.verifiable_process import TrajectoryOutcome, TurnGroup, ValueDifferences
-from hf_credit.rollouts import Decision, Ending, Episode, LocalContext, Verdict, by_episode
+from hf_credit.methods.verifiable_process import StateGroup, TrajectoryOutcome, TurnGroup, ValueDifferences
+from hf_credit.rollouts import Decision, Ending, Engine, Episode, LocalContext, Verdict, by_episode
 
 
 def decision(score: float | None) -> Decision:
@@ -144,6 +148,9 @@ def test_without_episodes_there_is_no_credit() -> None:
     [
         ({"gamma": 1.5}, "gamma must be in"),
         ({"min_active": 0}, "min_active must be at least 1, got 0"),
+        ({"state_group_size": 4, "gamma": 0.5}, "gamma must be 0 in state groups, .* got 0.5; leave it out"),
+        ({"commit": "worst"}, "commit must be one of best, random, got 'worst'"),
+        ({"bonus": -1.0}, "bonus must be at least 0, got -1"),
     ],
 )
 def test_settings_out_of_range_are_refused(options: dict[str, Any], message: str) -> None:
@@ -151,3 +158,126 @@ def test_settings_out_of_range_are_refused(options: dict[str, Any], message: str
         methods.make("verifiable_process", **options)
     with pytest.raises(ValueError, match="rollouts must be at least 1, got 0"):
         methods.make("mc_process_reward", rollouts=0)
+
+
+# State groups
+
+
+def replies_at(*groups: Sequence[float | None]) -> RolloutBatch:
+    """A task for each group, with a reply for each score at its first state."""
+    episodes = [(task, episode(score)) for task, scores in enumerate(groups) for score in scores]
+    rollouts = tuple(Rollout(episode=one, instance=task) for task, one in episodes)
+    return RolloutBatch(rollouts=rollouts, rows=len(groups))
+
+
+def test_a_reply_is_compared_within_its_state_and_scaled_over_the_update() -> None:
+    batch = replies_at((1.0, 0.0, 0.0, 0.0), (1.0, 1.0), (1.0, 0.0, None), (0.0,))
+    context = LocalContext()
+    given = StateGroup()(batch, context, None).decisions
+    # Centred: 3/4, -1/4 three times, 1/2, -1/2; the variance of the six is 1.25 / 6. Equal rewards are in no mean.
+    deviation = math.sqrt(1.25 / 6)
+    centred = [0.75, -0.25, -0.25, -0.25, None, None, 0.5, -0.5, None, None]
+    assert [given.get(one.decisions[0].id) for one in batch.episodes] == [
+        value if value is None else pytest.approx(value / deviation) for value in centred
+    ]
+    raw = StateGroup(whiten=False)(batch, LocalContext(), None).decisions
+    assert [raw.get(one.decisions[0].id) for one in batch.episodes] == centred
+    assert context.metrics["state_groups/equal"] == [0.5]
+    assert context.metrics["process_reward/mean"] == [pytest.approx(4 / 9)]
+
+
+def test_whitening_keeps_the_scale_between_groups_as_in_the_authors_test() -> None:
+    batch = replies_at((0.0, 0.5), (0.0, 1.0))  # theirs are 0, 2 and 0, 4
+    low, middle, lowest, high = StateGroup()(batch, LocalContext(), None).decisions.values()
+    assert high == pytest.approx(2 * middle)
+    assert np.std([low, middle, lowest, high]) == pytest.approx(1.0)
+
+
+@dataclass(frozen=True)
+class Digits(Problem):
+    """Two steps of three actions; an oracle accepts 1 and 2. The outcome is 1 if the second is 2."""
+
+    def speakers(self, node: Any) -> Sequence[str]:
+        return () if node[0] == 2 else ("agent",)
+
+    def actions(self, view: Any) -> int:
+        return 3
+
+    def ways(self, node: Any, actions: Sequence[int]) -> Sequence[Way]:
+        return [Way(1.0, (node[0] + 1, actions[0]), float(node[0] == 1 and actions[0] == 2))]
+
+    def right(self, node: Any, action: int) -> float:
+        return float(action > 0)
+
+
+class Broken(Digits):
+    """The same, but its world fails after action 1."""
+
+    def advance(self, state: Any, replies: Sequence[str]) -> Any:
+        if replies == ["1"]:
+            raise RuntimeError("the world broke")
+        return super().advance(state, replies)
+
+
+def grouped(problem: Problem, tasks: int = 1, seed: int = 0, **options: Any) -> RolloutBatch:
+    method = methods.make("verifiable_process", **{"state_group_size": 4, **options}).bind(problem)
+    sampler = TableSampler(TablePolicy(problem), seed)
+    context = LocalContext(Engine(problem, TableChat(problem), sampler), seed=seed)  # type: ignore[arg-type]
+    return method.collector([{"seed": row} for row in range(tasks)], context, None)
+
+
+def states_of(batch: RolloutBatch) -> list[list[tuple[str, Episode]]]:
+    """For each visited state, the replies there with their episodes; the committed one comes first."""
+    whole = [one.episode for one in batch.trained if not one.source]
+    groups = {one.id: [(one.action_text, episode)] for episode in whole for one in episode.decisions}
+    contexts = {one.id: one.context_ids for episode in whole for one in episode.decisions}
+    for rollout in batch.trained:
+        if rollout.source:
+            assert not rollout.counted
+            (own,) = rollout.episode.own_decisions
+            assert own.context_ids == contexts[rollout.source]
+            groups[rollout.source].append((own.action_text, rollout.episode))
+    return list(groups.values())
+
+
+def test_each_visited_state_has_as_many_replies_and_one_of_the_best_goes_on() -> None:
+    batch = grouped(Digits(), tasks=40)
+    assert [one.episode.turns for one in batch.trained if not one.source] == [2] * 40
+    assert [len(group) for group in states_of(batch)] == [4] * 80
+    committed = Counter[str]()
+    for (action, _), *others in states_of(batch):
+        assert action != "0" or all(other == "0" for other, _ in others)
+        if {"1", "2"} <= {action, *(other for other, _ in others)}:
+            committed[action] += 1
+    assert committed.keys() == {"1", "2"}  # ties at random
+
+
+def test_the_same_seed_draws_the_same_groups_and_commits_the_same_replies() -> None:
+    first, again, other = (
+        [[action for action, _ in group] for group in states_of(grouped(Digits(), tasks=8, seed=seed))]
+        for seed in (1, 1, 2)
+    )
+    assert first == again != other
+
+
+def test_a_reply_that_only_stops_has_no_outcome_and_one_that_ends_the_episode_has() -> None:
+    first, last = states_of(grouped(Digits()))
+    assert all(math.isnan(episode.outcome) for _, episode in first[1:])
+    assert [episode.outcome for _, episode in last] == [float(action == "2") for action, _ in last]
+
+
+def test_a_reply_that_breaks_the_world_is_committed_only_if_all_do() -> None:
+    broken = [
+        [(action, episode.ending == Ending.ERROR) for action, episode in group]
+        for group in states_of(grouped(Broken(), tasks=30))
+    ]
+    assert any(failed for group in broken for _, failed in group[1:])
+    for (action, failed), *others in broken:
+        assert action != "1" or (failed and all(other == "1" for other, _ in others))
+
+
+def test_the_bonus_is_the_outcome_in_the_last_turns_reward() -> None:
+    won, lost = episode(1.0, 0.0, outcome=1.0), episode(0.0, 1.0, outcome=0.0)
+    assert TurnGroup(bonus=0.5).rewards(collected(won, lost)) == [[1.0, 0.5], [0.0, 1.0]]
+    last = states_of(grouped(Digits(), tasks=30, bonus=1.0))[1::2]
+    assert all(group[0][0] == "2" for group in last if "2" in [action for action, _ in group])

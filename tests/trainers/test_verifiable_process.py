@@ -27,7 +27,16 @@ def test_the_defaults_are_the_papers(tmp_path: Path) -> None:
     assert (settings.temperature, settings.top_p, settings.top_k) == (0.6, 0.95, 20)
 
 
-def test_training_teaches_what_the_oracle_accepts(one_update: Callable[..., Any], micro_policy: Path) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"instances_per_update": 32, "per_device_train_batch_size": 32},
+        {"instances_per_update": 8, "per_device_train_batch_size": 8, "state_group_size": 4},
+    ],
+)
+def test_training_teaches_what_the_oracle_accepts(
+    settings: dict[str, int], one_update: Callable[..., Any], micro_policy: Path
+) -> None:
     class LikesOnes:
         def valid_actions(self, state: Any) -> frozenset[str]:
             return frozenset()  # not used in training
@@ -38,8 +47,7 @@ def test_training_teaches_what_the_oracle_accepts(one_update: Callable[..., Any]
     trainer = one_update(
         micro_policy,
         trainer_kwargs={"oracle": LikesOnes()},
-        instances_per_update=32,
-        per_device_train_batch_size=32,
+        **settings,
         max_steps=20,
         learning_rate=3e-3,
         max_grad_norm=1.0,

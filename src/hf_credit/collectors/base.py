@@ -256,19 +256,23 @@ class Verified:
 
     def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
         collected = self.inner(rows, context, memory)
-        oracle = resolve(self.oracle)
-        if oracle is None:
-            return collected
-        start = time.perf_counter()
-        verified = verify(collected.episodes, oracle, context.interaction, context.failures)
-        context.mean("oracle/seconds", [time.perf_counter() - start])
-        if not self.required:
-            verified = [
-                replace(after, ending=before.ending, error=before.error, exception=before.exception)
-                for before, after in zip(collected.episodes, verified, strict=True)
-            ]
-        episodes = iter(verified)
+        episodes = iter(self.verified(collected.episodes, context))
         rollouts = (
             replace(rollout, episode=next(episodes)) if rollout.trained else rollout for rollout in collected.rollouts
         )
         return replace(collected, rollouts=tuple(rollouts))
+
+    def verified(self, episodes: Sequence[Episode], context: MethodContext) -> Sequence[Episode]:
+        """Returns the episodes with verdicts, if there is an oracle."""
+        oracle = resolve(self.oracle)
+        if oracle is None:
+            return episodes
+        start = time.perf_counter()
+        verified = verify(episodes, oracle, context.interaction, context.failures)
+        context.mean("oracle/seconds", [time.perf_counter() - start])
+        if self.required:
+            return verified
+        return [
+            replace(after, ending=before.ending, error=before.error, exception=before.exception)
+            for before, after in zip(episodes, verified, strict=True)
+        ]

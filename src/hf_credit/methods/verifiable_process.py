@@ -1,22 +1,33 @@
-"""VPR: process rewards of turns, normalised over the trajectories that are active at the turn (the paper VPR)."""
+"""VPR: process rewards of turns, normalised over the trajectories that are active at the turn (the paper VPR), or over
+several replies at the same state (its public code, thu-nics/VPR@7fa8008)."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any, ClassVar, Literal
 
+import torch
 from torch import Tensor
 
-from hf_credit.collectors import Continuations, RolloutBatch, Verified
-from hf_credit.credit import discounted_returns, trajectory_advantages, turn_group_advantages, value_differences
+from hf_credit.collectors import Continuations, Rollout, RolloutBatch, Verified
+from hf_credit.collectors.base import TaskRow
+from hf_credit.credit import (
+    discounted_returns,
+    full_mean,
+    trajectory_advantages,
+    turn_group_advantages,
+    value_differences,
+)
 from hf_credit.methods import base
 from hf_credit.methods.base import Credit, Method, paper
 from hf_credit.methods.turns import pad_to_matrix, step_values, turn_to_decision_credit
-from hf_credit.options import Count, Options, Share, with_parts
+from hf_credit.options import Count, NotNegative, Options, Share, filled_by_factory, with_parts
 from hf_credit.oracles import OracleLike
-from hf_credit.rollouts import Ending
+from hf_credit.rollouts import Decision, Ending, Episode, Interaction, RolloutRequest, continued
 from hf_credit.rollouts.method_context import MethodContext
 
 PAPER = paper("Verifiable Process Rewards for Agentic Reasoning", url="https://github.com/thu-nics/VPR")
@@ -41,14 +52,12 @@ class TurnGroup(Options):
 
     gamma: Share = 0.0
     min_active: Count = 4
+    bonus: NotNegative = filled_by_factory(0.0)
 
     def rewards(self, collected: RolloutBatch) -> TurnRewards:
-        """Returns the scores of the oracle's verdicts, and for a failed episode NaN for the rest that it lacks."""
+        """Returns the rewards of turns, and for a failed episode NaN for the rest that it lacks."""
         return [
-            [
-                *(math.nan if decision.verdict is None else decision.verdict.score for decision in episode.decisions),
-                *([math.nan] if episode.ending == Ending.ERROR else []),
-            ]
+            [*_rewards(episode, self.bonus), *([math.nan] if episode.ending == Ending.ERROR else [])]
             for episode in collected.episodes
         ]
 
@@ -110,17 +119,142 @@ class TrajectoryOutcome:
         return _credit(collected, outcomes, advantages[local])
 
 
+@dataclass(frozen=True, kw_only=True)
+class StateGroups:
+    """Several replies at every visited state, one of which is committed: the episode goes on from it.
+
+    The others are rollouts that end with their reply; their `source` is the committed one. A reply whose step or
+    verdict fails is not committed, unless all fail.
+
+    Attributes:
+        size: number of replies at each state.
+        commit: `"best"`, one of those with the largest reward, drawn at random; `"random"`, any.
+        bonus: weight of the outcome in the reward of a step that ends the episode.
+        judge: gives the verdicts.
+    """
+
+    gives: ClassVar[frozenset[str]] = frozenset({"verdicts", "alternatives"})
+    replaying: ClassVar[bool] = True
+
+    size: int
+    commit: Literal["best", "random"] = "best"
+    bonus: float = 0.0
+    judge: Verified = field(default_factory=Verified)
+
+    @property
+    def oracle(self) -> Any:
+        """The source of verdicts."""
+        return self.judge.oracle
+
+    def bind(self, interaction: Interaction[Any]) -> StateGroups:
+        """Binds the oracle to one Interaction."""
+        return replace(self, judge=self.judge.bind(interaction))
+
+    def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
+        step: Any = {"fanout": (self.size,), "most_steps": 1}
+        live = {instance: RolloutRequest[Any](task=row, **step) for instance, row in enumerate(rows)}
+        episodes: dict[int, Episode] = {}
+        others: list[Rollout] = []
+        for number in itertools.count():
+            if not any(context.gather([bool(live)])):
+                break
+            instances, groups = [*live], [[] for _ in live]  # type: tuple[list[int], list[list[Episode]]]
+            for one in self.judge.verified(context.play([*live.values()]), context):
+                groups[one.start].append(one)
+            live = {}
+            for instance, replies in zip(instances, groups, strict=True):
+                chosen = self._chosen(replies, context.draws("commit", instance, number))
+                before = episodes[instance].decisions if instance in episodes else ()
+                for one in replies:
+                    whole = replace(one, decisions=(*before, *one.decisions), branch=(), start=instance, num_leaves=1)
+                    if one is chosen:
+                        episodes[instance] = whole
+                    elif one.decisions and chosen.decisions:
+                        others.append(_beside(chosen.decisions[0], replace(whole, prefix_length=len(before))))
+                if _goes_on(chosen):
+                    live[instance] = continued(context.interaction, episodes[instance], **step)
+        committed = (Rollout(episode=episodes[instance], instance=instance) for instance in range(len(rows)))
+        return RolloutBatch(rollouts=(*committed, *others), rows=len(rows))
+
+    def _chosen(self, replies: Sequence[Episode], draws: Random) -> Episode:
+        rewards = [sum(_rewards(one, self.bonus)) for one in replies]
+        known = [place for place, one in enumerate(replies) if one.ending != Ending.ERROR] or [0]
+        most = max(rewards[place] for place in known)
+        best = [place for place in known if self.commit == "random" or rewards[place] == most] or known
+        return replies[draws.choices(best)[0]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateGroup:
+    """The reward of a reply minus the mean of its state group; replies of a group with equal rewards get no credit.
+
+    A group is the decisions of a task at one step with one context.
+
+    Attributes:
+        whiten: whether the remaining advantages are divided by their deviation over the update.
+        bonus: as in `StateGroups`.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"verdicts", "alternatives"})
+
+    whiten: bool = True
+    bonus: float = 0.0
+
+    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
+        groups: dict[Any, dict[str, float]] = {}
+        for rollout in collected.trained:
+            rewards = _rewards(rollout.episode, self.bonus)
+            for one, reward in zip(rollout.episode.decisions, rewards, strict=True):
+                if not math.isnan(reward):
+                    of_state = groups.setdefault((rollout.instance, one.event, one.step, one.context_ids), {})
+                    of_state.setdefault(one.id, reward)
+        context.mean("process_reward/mean", [reward for group in groups.values() for reward in group.values()])
+        telling = [group for group in groups.values() if len({*group.values()}) > 1]
+        context.mean("state_groups/equal", [1.0] * (len(groups) - len(telling)) + [0.0] * len(telling))
+        every, local = base.all_gather_with_slice([[*group.values()] for group in telling], context)
+        sizes = [len(group) for group in every]
+        numbers = torch.arange(len(every)).repeat_interleave(torch.tensor(sizes, dtype=torch.long))
+        advantages = full_mean(torch.tensor([*itertools.chain(*every)], dtype=torch.float64), numbers)
+        if self.whiten:
+            advantages = trajectory_advantages(advantages, torch.ones_like(advantages))
+        credits = [value for of_group in advantages.split(sizes)[local] for value in of_group.tolist()]
+        return Credit(decisions=dict(zip(itertools.chain(*telling), credits, strict=True)), per_start=True)
+
+
 @with_parts
-def verifiable_process(estimator: TurnGroup = TurnGroup(), oracle: OracleLike | None = None) -> Method:
+def verifiable_process(
+    estimator: TurnGroup = TurnGroup(),
+    oracle: OracleLike | None = None,
+    state_group_size: Count = 1,
+    commit: Literal["best", "random"] = "best",
+    whiten: bool = True,
+    bonus: NotNegative = 0.0,
+) -> Method:
     """VPR: an oracle's verdicts as rewards, normalised over the trajectories active at the turn (the paper VPR).
 
     Args:
         oracle: the source of verdicts; the environment's oracle if `None`.
+        state_group_size: number of replies at every visited state, which are compared with each other and one of which
+            the episode goes on from; 4 in the public code. 1 for the paper's groups of turns.
+        commit: the episode of state groups goes on from one of the replies with the largest reward (`"best"`), or from
+            any (`"random"`), which keeps the states those of the policy.
+        whiten: whether advantages in state groups are divided by their deviation over the update.
+        bonus: weight of the episode's outcome, which is added to the reward of its last turn.
+
+    Raises:
+        ValueError: an option is out of range, or `gamma` is not 0 in state groups.
     """
-    collector, evaluation = Verified(oracle=oracle), Verified(oracle=oracle, required=False)
-    return Method(
-        name="verifiable_process", collector=collector, estimator=estimator, evaluation=evaluation, paper=PAPER
-    )
+    evaluation = Verified(oracle=oracle, required=False)
+    parts: Any = {"collector": Verified(oracle=oracle), "estimator": replace(estimator, bonus=bonus)}
+    if state_group_size > 1:
+        if estimator.gamma:
+            raise ValueError(
+                f"gamma must be 0 in state groups, whose replies have no later turns, got {estimator.gamma}; leave it "
+                "out, or state_group_size."
+            )
+        collector = StateGroups(size=state_group_size, commit=commit, bonus=bonus, judge=Verified(oracle=oracle))
+        parts = {"collector": collector, "estimator": StateGroup(whiten=whiten, bonus=bonus)}
+    return Method(name="verifiable_process", **parts, evaluation=evaluation, paper=PAPER)
 
 
 @with_parts
@@ -151,6 +285,28 @@ def mc_process_reward(
     inner = Verified(oracle=oracle, required=False)
     collector = Continuations(rollouts=rollouts, inner=inner, template_kwargs=template_kwargs)
     return Method(name="mc_process_reward", collector=collector, estimator=estimator, evaluation=inner)
+
+
+def _beside(committed: Decision, episode: Episode) -> Rollout:
+    """The rollout of a reply that was not committed."""
+    return Rollout(episode=episode, instance=episode.start, counted=False, kind="alternative", source=committed.id)
+
+
+def _goes_on(episode: Episode) -> bool:
+    """Whether an episode was only stopped after a step."""
+    return episode.ending == Ending.TRUNCATED and math.isnan(episode.outcome)
+
+
+def _rewards(episode: Episode, bonus: float) -> list[float]:
+    """The score of each decision's verdict, NaN without one; with the bonus in those of the last step."""
+    scores = [math.nan if one.verdict is None else one.verdict.score for one in episode.decisions]
+    if bonus and not math.isnan(episode.outcome):
+        ended = {one.id for step in episode.steps[-1:] for one in step}
+        scores = [
+            score + bonus * episode.outcome * (one.id in ended)
+            for score, one in zip(scores, episode.decisions, strict=True)
+        ]
+    return scores
 
 
 def _of_all_processes(turn_rewards: TurnRewards, context: MethodContext) -> tuple[Tensor, Tensor, slice]:

@@ -21,6 +21,7 @@ from hf_credit.rollouts.method_context import MethodContext as MethodContext
 from hf_credit.rollouts.replay import ContextCollisionError as ContextCollisionError
 from hf_credit.rollouts.replay import ContextKeys as ContextKeys
 from hf_credit.rollouts.replay import context_key as context_key
+from hf_credit.rollouts.replay import continued as continued
 from hf_credit.rollouts.replay import replay_from as replay_from
 from hf_credit.rollouts.rows import Row as Row
 from hf_credit.rollouts.rows import by_episode as by_episode

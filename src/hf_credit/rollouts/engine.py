@@ -234,13 +234,16 @@ class Engine(Generic[S]):
         walk.requests = self.interaction.pending(walk.state)
         if not walk.requests:
             self._end(walk, self.interaction.ending(walk.state))
+        elif walk.steps == walk.start.most_steps:
+            self._end(walk, Ending.TRUNCATED, scored=False)
 
-    def _end(self, walk: Walk[S], ending: Ending) -> None:
-        walk.scored = self._metered.scores(walk.state) if walk.start.scored else 0
+    def _end(self, walk: Walk[S], ending: Ending, scored: bool = True) -> None:
+        scored = scored and walk.start.scored
+        walk.scored = self._metered.scores(walk.state) if scored else 0
         walk.end(
             ending,
             walk.decisions,
-            outcome=_finite("outcome", self.interaction.outcome(walk.state)) if walk.start.scored else math.nan,
+            outcome=_finite("outcome", self.interaction.outcome(walk.state)) if scored else math.nan,
             metrics=dict(self.interaction.metrics(walk.state)),
             next_context=self._next_context(walk) if ending == Ending.CUT else None,
             final_state=walk.state,

@@ -93,10 +93,7 @@ def replay_from(
             "count from 0."
         )
     decision = episode.decisions[index]
-    threads: dict[str, Thread] = {}
-    for earlier in episode.decisions[:index]:
-        if not earlier.in_step_of(decision):
-            threads[earlier.event] = _thread(earlier, _request(interaction, earlier))
+    threads = _threads(interaction, [one for one in episode.decisions[:index] if not one.in_step_of(decision)])
     request = _request(interaction, decision)
     if chat.context(request.messages, threads.get(decision.event), request.tools) != decision.context_ids:
         raise ValueError(
@@ -114,6 +111,31 @@ def replay_from(
         fanout=fanout,
         stream=stream,
     )
+
+
+def continued(
+    interaction: Interaction[S], episode: Episode, *, fanout: Sequence[int] = (), most_steps: int | None = None
+) -> RolloutRequest[S]:
+    """Returns a request that continues an episode from its last state, with its conversations.
+
+    Args:
+        interaction: the Interaction of the episode.
+        episode: with a last state and at least one decision, such as one that `most_steps` ended.
+        fanout, most_steps: as in `RolloutRequest`.
+    """
+    return RolloutRequest(
+        state=episode.final_state,
+        threads=_threads(interaction, episode.decisions),
+        step=(episode.decisions[-1].step or 0) + 1,
+        fanout=fanout,
+        most_steps=most_steps,
+    )
+
+
+def _threads(interaction: Interaction[Any], decisions: Sequence[Decision]) -> dict[str, Thread]:
+    """The conversation after the last of the decisions of each event type."""
+    last = {one.event: one for one in decisions}
+    return {event: _thread(one, _request(interaction, one)) for event, one in last.items()}
 
 
 def _request(interaction: Interaction[Any], decision: Decision) -> Request:

@@ -34,6 +34,7 @@ class RolloutRequest(Generic[S]):
         fanout: number of alternatives at the first step, the second step and so on. Before a step with several, the
             episode forks; there is one episode for each leaf.
         scored: whether the outcome is computed at the end.
+        most_steps: an episode that has not ended after this many steps ends as truncated, without an outcome.
         stream: the name of the random numbers of replies, if the sampler honours seeds: episodes of one stream share
             them, except for the alternatives of the first step with several (paper C3, Appendix L).
         comparison: whether its episodes serve only for comparison, which the ledger counts separately.
@@ -48,6 +49,7 @@ class RolloutRequest(Generic[S]):
     forced: Mapping[str, Generation] = field(default_factory=dict)
     fanout: Sequence[int] = ()
     scored: bool = True
+    most_steps: int | None = None
     stream: str | None = None
     comparison: bool = False
 

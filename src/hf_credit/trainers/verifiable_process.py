@@ -35,6 +35,10 @@ class VerifiableProcessConfig(PresetConfig, method="verifiable_process"):
 
     gamma: float = OPTION
     min_active: int = OPTION
+    state_group_size: int = OPTION
+    commit: str = OPTION
+    whiten: bool = OPTION
+    bonus: float = OPTION
     history: str = "append"
     instructions: bool = True
     max_turns: int | None = None
