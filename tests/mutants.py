@@ -315,17 +315,17 @@ MUTANTS = [
     ),
     Mutant(
         "no entropy bonus",
-        _BASE,
-        "losses = losses - (0.0 if gated else self.entropy_coef) * scores.entropy",
-        "losses = losses - 0.0 * scores.entropy",
+        "src/hf_credit/trainers/entropy.py",
+        "return losses - (0.0 if gated else self.weight) * entropy",
+        "return losses",
         [_TEST_SETTINGS + "test_the_settings_are_varied_so_that_they_matter[entropy_coef]"],
     ),
     Mutant(
         "the entropy bonus given where it is gated",
-        _BASE,
-        "0.0 if gated else self.entropy_coef",
-        "self.entropy_coef",
-        [_TEST_BASE + "test_entropy_is_not_rewarded_before_it_is_measured_or_above_its_target"],
+        "src/hf_credit/trainers/entropy.py",
+        "0.0 if gated else self.weight",
+        "self.weight",
+        ["tests/trainers/test_entropy.py::test_entropy_is_not_rewarded_before_it_is_measured_or_above_its_target"],
     ),
     Mutant(
         "metrics of the loss that count rows without loss",
@@ -364,7 +364,7 @@ MUTANTS = [
     ),
     Mutant(
         "an update skipped for its advantages where the loss has another term",
-        _BASE,
+        "src/hf_credit/trainers/rows.py",
         "more_terms = self.beta != 0.0 or",
         "more_terms =",
         [_TEST_BASE + "test_an_update_with_another_term_in_the_loss_is_read_whatever_its_advantages[term0]"],

@@ -153,8 +153,8 @@ def modules_it_needs(texts: Mapping[str, str]) -> dict[str, set[str]]:
     return {path: {one for one in map(defining, names) if one} - {path} for path, names in imported.items()}
 
 
-def circles(needs: Mapping[str, set[str]]) -> list[list[str]]:
-    """The groups of modules that need each other, directly or through others."""
+def closure(needs: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """For each module, those that it needs directly or through others."""
     reached = {}
     for path in needs:
         found, left = set[str](), list(needs[path])
@@ -163,8 +163,23 @@ def circles(needs: Mapping[str, set[str]]) -> list[list[str]]:
                 found.add(one)
                 left += needs[one]
         reached[path] = found
+    return reached
+
+
+def circles(needs: Mapping[str, set[str]]) -> list[list[str]]:
+    """The groups of modules that need each other, directly or through others."""
+    reached = closure(needs)
     groups = {tuple(sorted(one for one in reached[path] if path in reached[one])) for path in needs}
     return sorted(map(list, groups - {()}))
+
+
+def at_import(text: str) -> str:
+    """A module without its functions, whose imports happen when they are called."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            node.body = [ast.Pass()]
+    return ast.unparse(tree)
 
 
 def room_of(path: str) -> str:
@@ -257,6 +272,46 @@ def test_packages_know_nothing_of_credit() -> None:
         for line, name in imports(path.name, path.read_text(encoding="utf-8"))
         if name.partition(".")[0] == PACKAGE
     ] == []
+
+
+# What a trainer has only if its settings ask for it.
+COMPONENTS = ("critics", "entropy", "frozen", "projection", "role_adapters", "role_requests", "vllm")
+
+
+def test_a_trainer_without_a_component_does_not_import_its_module() -> None:
+    reached = closure(modules_it_needs({path: at_import(read(path)) for path in modules()}))
+    components = {f"trainers/{name}.py" for name in COMPONENTS}
+    assert components <= set(modules())
+    assert reached["trainers/credit.py"] & components == set()
+    assert reached["trainers/asynchronous/trainer.py"] & components == {"trainers/vllm.py"}  # it always has a server
+
+
+PAGE = SOURCE.parents[1] / "docs" / "architecture.md"
+
+
+def rows_of(part: str) -> list[list[list[str]]]:
+    """The names of code in the cells of each row of a part of the page."""
+    text = PAGE.read_text(encoding="utf-8").split(f"\n## {part}\n")[1].split("\n## ")[0]
+    rows = [line for line in text.splitlines() if line.startswith("| ")][1:]
+    return [
+        [re.findall(r"`([^`]+)`", cell) for cell in row.strip("|").split(" | ")] for row in rows if "---" not in row
+    ]
+
+
+def test_the_page_of_the_architecture_has_every_room_with_what_it_imports() -> None:
+    told = {cells[0][0]: set(cells[2]) for cells in rows_of("The rooms")}
+    assert told == _DIRECTLY
+
+
+@pytest.mark.parametrize("part", ["One question, one place", "Where do I change ..."])
+def test_every_row_of_the_page_of_the_architecture_names_modules_that_exist(part: str) -> None:
+    rows = rows_of(part)
+    assert len(rows) >= 12
+    known = {dotted(path) for path in modules()}
+    for row in rows:
+        named = [name for name in row[1] if name.startswith(f"{PACKAGE}.")]
+        assert named
+        assert [name for name in named if name not in known] == []
 
 
 def test_every_room_says_what_it_may_import() -> None:

@@ -448,22 +448,6 @@ def test_no_keys_and_values_are_held_after_the_rollouts(
     assert built[0]._continuing.sampler is None
 
 
-def test_entropy_is_not_rewarded_before_it_is_measured_or_above_its_target(
-    one_update: Callable[..., Any], micro_policy: Path
-) -> None:
-    adaptive = {"use_adaptive_entropy": True, "entropy_coef": 0.3, "entropy_coef_max": 0.8, "entropy_coef_delta": 0.2}
-    plain = one_update(micro_policy, max_steps=2)
-    high = one_update(micro_policy, max_steps=2, entropy_target=0.0, **adaptive)
-    low = one_update(micro_policy, max_steps=2, entropy_target=9.0, **adaptive)
-    assert [one["entropy_coef"] for one in low.state.log_history[:2]] == pytest.approx([0.5, 0.7])
-    assert [one["entropy_coef"] for one in high.state.log_history[:2]] == pytest.approx([0.1, 0.0])
-    for name, gradient in plain.kept[1].items():
-        torch.testing.assert_close(high.kept[1][name], gradient)
-    assert any(not torch.allclose(low.kept[1][name], gradient) for name, gradient in plain.kept[1].items())
-    for name, gradient in plain.kept[0].items():
-        torch.testing.assert_close(low.kept[0][name], gradient)
-
-
 def test_a_long_update_says_what_it_does(
     one_update: Callable[..., Any],
     micro_policy: Path,

@@ -25,7 +25,8 @@ from hf_credit.rollouts import Ledger, RolloutRequest, by_episode
 from hf_credit.rollouts.method_context import CriticInput
 from hf_credit.rollouts.scripts import OraclePlayer
 from hf_credit.tasks import TaskSpec
-from hf_credit.trainers.credit import FROZEN_FILE, CreditCallback
+from hf_credit.trainers.callbacks import CreditCallback
+from hf_credit.trainers.frozen import FROZEN_FILE
 from hf_credit.trainers.micro import init_scripted_policy
 
 SCRIPT = Path(__file__).with_name("constrained_run.py")
@@ -162,7 +163,7 @@ def test_state_shared_by_processes_is_restored_for_any_number_of_them(
     trainer = trained(save_strategy="steps", save_steps=2)
     ledger, memory = trainer.ledger, to_plain(trainer.memory)
     trainer.ledger, trainer.memory = Ledger(), trainer.method.memory
-    trainer.load_from_other_processes(tmp_path / "checkpoint-4")
+    trainer.load_checkpoint(tmp_path / "checkpoint-4", same=False)
     assert trainer.ledger == ledger
     assert ledger.counterfactual_tokens > 0
     assert to_plain(trainer.memory) == memory

@@ -15,7 +15,8 @@ from transformers import TrainerCallback
 from hf_credit import CounterfactualGRPOConfig, CounterfactualGRPOTrainer, CreditConfig
 from hf_credit.collaborations.hinted_relay import hinted_relay
 from hf_credit.methods.memory import to_plain
-from hf_credit.trainers.role_adapters import learning_roles, refuse_schedule
+from hf_credit.trainers.arguments import refuse_schedule
+from hf_credit.trainers.role_adapters import learning_roles
 
 ROLES = ["thinker", "solver"]
 

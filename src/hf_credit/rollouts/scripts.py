@@ -5,16 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from hf_credit.environments import Environment
 from hf_credit.environments.randomness import stream
 from hf_credit.oracles import Oracle
+from hf_credit.rollouts.interaction import Request
 
-if TYPE_CHECKING:
-    from hf_credit.rollouts.interaction import Request
-
-Script = Callable[[Any, "Request", random.Random], str]
+Script = Callable[[Any, Request, random.Random], str]
 """Returns the reply to a request in a state; its only randomness is that of the last argument."""
 
 

@@ -23,6 +23,7 @@ from hf_credit.rollouts.dry_run import dry_run, first_rows
 from hf_credit.rollouts.samplers import require_untrained
 from hf_credit.trainers.config import tasks_per_generation
 from hf_credit.trust import installed
+from hf_credit.validators import one_of, whole_number
 
 _HELD_OUT_TASKS = 256  # as `hf-credit evaluate` plays them
 _ONE_ROW = "importance_sampling_level='sequence' needs episodes of one row"
@@ -130,7 +131,15 @@ def read_calls_of(tokenizer: PreTrainedTokenizerBase, interaction: Interaction[A
 
 @contextmanager
 def reference_at_hand(model: Any, args: Any, adapted: bool) -> Iterator[None]:
-    """Context in which a model made in memory has a folder, from which TRL loads the reference policy."""
+    """Context in which TRL can make a reference policy: a model made in memory has a folder to load it from, and of
+    adapters of roles none is copied, as the reference is the base model."""
+    if args.role_adapters is not None and isinstance(model, PeftModel):
+        beta, args.beta = args.beta, 0.0
+        try:
+            yield
+        finally:
+            args.beta = beta
+        return
     if not args.beta or adapted or isinstance(model, str | PeftModel) or model.config._name_or_path:
         yield
         return
@@ -141,6 +150,36 @@ def reference_at_hand(model: Any, args: Any, adapted: bool) -> Iterator[None]:
             yield
         finally:
             model.config._name_or_path = ""
+
+
+def prepare_roles(args: Any, interaction: Interaction[Any], model: Any, peft_config: Any) -> dict[str, Any]:
+    """Checks how roles learn, and returns the arguments of vLLM's engine; see `role_adapters.prepare_roles`."""
+    refuse_schedule(args)
+    if args.role_adapters is None:
+        return {}
+    from hf_credit.trainers import role_adapters
+
+    return role_adapters.prepare_roles(args, interaction, model, peft_config)
+
+
+def refuse_schedule(args: Any) -> None:
+    """Refuses a schedule of roles that cannot be followed."""
+    one_of("role_schedule", args.role_schedule, ("synchronous", "alternating"))
+    whole_number("switch_every", args.switch_every, 1)
+    if args.role_schedule == "synchronous":
+        return
+    if args.role_adapters is None:
+        raise ValueError(
+            "role_schedule='alternating' must go with role_adapters, got None, with which all roles share one policy; "
+            "name the roles, or use 'synchronous'."
+        )
+    generated = getattr(args, "steps_per_generation", 1) * getattr(args, "num_iterations", 1)
+    updates = max(1, generated // args.gradient_accumulation_steps)
+    if args.switch_every % updates:
+        raise ValueError(
+            f"switch_every must be a multiple of the updates for each generation ({updates} here), got "
+            f"{args.switch_every}; change one of them."
+        )
 
 
 def training_tasks(interaction: Interaction[Any], args: Any) -> Dataset:
@@ -187,8 +226,13 @@ def require_trackers(args: Any) -> None:
 
 
 def require_vllm(args: Any) -> None:
-    """Checks that vLLM is installed if the settings use it."""
-    if getattr(args, "use_vllm", False) and not installed("vllm"):
+    """Checks that vLLM is installed if the settings use it, and waits for its server."""
+    if not args.use_vllm:
+        return
+    from hf_credit.trainers.vllm import wait_for_server
+
+    wait_for_server(args)
+    if not installed("vllm"):
         raise ImportError(
             f"use_vllm needs vLLM, got none installed; run {how_to_install('vllm')}, or set use_vllm to false."
         )
@@ -229,8 +273,7 @@ def prepare(
     for name, played, dataset in (("training", interaction, train_dataset), ("evaluation", evaluation, eval_dataset)):
         for row in first_rows(dataset):
             dry_run(played, trainer.chat, RolloutRequest(task=row), f"the first task row of the {name} dataset")
-    method = getattr(trainer, "method", None)
-    if method is not None and getattr(method.collector, "replaying", False):
+    if getattr(trainer.method.collector, "replaying", False):
         Replayable(interaction).check_repeats(first_rows(train_dataset, 8))
     if not isinstance(model, str):
         return eval_dataset, None

@@ -5,75 +5,45 @@ from __future__ import annotations
 
 import functools
 import inspect
-import logging
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from typing import Any, cast
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 import torch
-from accelerate.utils import DistributedType
 from datasets import Dataset, IterableDataset
 from peft import PeftConfig
 from torch import Tensor
-from transformers import (
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    TrainerCallback,
-)
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 from trl import GRPOTrainer
 from trl.generation import vllm_generation
 from trl.models.utils import disable_gradient_checkpointing, unwrap_model_for_generation
 from trl.trainer.utils import use_adapter
 
 from hf_credit.collectors import RolloutBatch
-from hf_credit.credit import clipped_surrogate, next_entropy_coefficient, reference_divergence, sampling_ratio
+from hf_credit.credit import clipped_surrogate, reference_divergence
 from hf_credit.methods import DecisionCredit
-from hf_credit.policies.generation import (
-    ContinuingReplies,
-    can_continue,
-    context_positions,
-    evaluating,
-    generations,
-    max_context_tokens,
-)
-from hf_credit.rollouts import (
-    Engine,
-    GenerateFn,
-    Generation,
-    Interaction,
-    Ledger,
-    RolloutRequest,
-    Row,
-    by_episode,
-    decision_rows,
-)
-from hf_credit.rollouts.capabilities import ReadsTokens
+from hf_credit.policies.generation import evaluating
+from hf_credit.rollouts import GenerateFn, Interaction, Ledger, RolloutRequest, by_episode, decision_rows
 from hf_credit.rollouts.dry_run import first_rows, require_room
 from hf_credit.rollouts.failures import refuse_total_failure
 from hf_credit.rollouts.pulse import PULSE
 from hf_credit.trainers import arguments
-from hf_credit.trainers.callbacks import EpisodeCallback, WarnWithoutSignal, show_headlines
+from hf_credit.trainers.callbacks import WarnWithoutSignal, show_headlines
 from hf_credit.trainers.config import CreditConfig
-from hf_credit.trainers.metrics import EpisodeLog, LossMetrics, largest_difference, without_cut_replies
-from hf_credit.trainers.ranks import SynchronizedSampler, accumulating, shards_weights
-from hf_credit.trainers.recording import CompletionsTable, EpisodeRecorder, completion_columns
-from hf_credit.trainers.resumption import ResumableTrainer
-from hf_credit.trainers.role_adapters import RoleAdapters, prepare_roles, without_reference
+from hf_credit.trainers.generation import GeneratingTrainer
+from hf_credit.trainers.metrics import EpisodeLog, without_cut_replies
+from hf_credit.trainers.ranks import accumulating, backward
+from hf_credit.trainers.recording import CompletionsTable, EpisodeRecorder
 from hf_credit.trainers.rows import RowTrainer
-from hf_credit.trainers.trust_region import Projection
-from hf_credit.trainers.vllm import context_length, through_vllm, wait_for_server
-
-logger = logging.getLogger(__name__)
 
 
-class EpisodeTrainer(RowTrainer, EpisodeLog, ResumableTrainer, GRPOTrainer):
+class EpisodeTrainer(RowTrainer, EpisodeLog, GeneratingTrainer, GRPOTrainer):
     """Trains on the decisions of episodes, each with its own credit.
 
     It overrides two methods of TRL. `_generate_and_score_completions` collects episodes, credits their decisions and
     lays them out in rows. `_compute_loss` is the clipped surrogate over the tokens of a slice
     (`hf_credit.credit.surrogate`), computed `micro_batch_rows` rows at a time. Generation, quantisation, sharding and
-    logging are TRL's own.
+    logging are TRL's own. What only some settings need is a `Component`, whose module no other trainer imports.
 
     A subclass implements `collect`, which plays episodes, and `credit`, which assigns credit to their decisions. The
     roles share one policy or, with `args.role_adapters`, have an adapter each on one base model (`adapters`).
@@ -125,23 +95,19 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, ResumableTrainer, GRPOTrainer):
         evaluation_interaction: Interaction[Any] | None = None,
         samplers: Mapping[str, GenerateFn] | None = None,
     ) -> None:
-        engine = prepare_roles(args, interaction, model, peft_config)
         self.roles = tuple(args.role_adapters or ())
-        arguments.require(interaction, args, CreditConfig)
-        args = arguments.with_ratio(args)
-        arguments.require_samplers(interaction, args, samplers or {})
         self.samplers = dict(samplers or {})
+        engine = arguments.prepare_roles(args, interaction, model, peft_config)
+        arguments.require(interaction, args, CreditConfig)
+        self.args = args = arguments.with_ratio(args)
+        arguments.require_samplers(interaction, args, self.samplers)
         arguments.require_one_row(interaction, args)
-        self.tells_logprobs = ReadsTokens(interaction).reads_tokens
-        self.args = args
         eval_dataset, _ = arguments.prepare(
             self, model, interaction, args, train_dataset, eval_dataset, processing_class, evaluation_interaction
         )
-        wait_for_server(args)
         arguments.require_vllm(args)
-        adapted = peft_config is not None
-        reference = arguments.reference_at_hand(model, args, adapted)
-        with reference, without_reference(args, model), making_engine(**engine):
+        reference = arguments.reference_at_hand(model, args, peft_config is not None)
+        with reference, making_engine(**engine):
             super().__init__(
                 model=model,
                 reward_funcs=_no_reward,
@@ -155,44 +121,27 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, ResumableTrainer, GRPOTrainer):
                 peft_config=peft_config,
             )
         show_headlines(self)
-        self.chat.also_end(self.eos_token_ids)
-        self.eos_token_ids = list(self.chat.end_tokens)
-        self.beta = args.beta
         self.add_callback(EpisodeRecorder(self.chat.tokenizer, args.log_episodes))
         if self.log_completions:
             self.add_callback(CompletionsTable())
-            self.show_completions([])
             self.num_completions_to_print = 0  # the callback prints in place of TRL
-        region = args.region()
-        self.projection = None if region is None else Projection(region, self)
-        if self.projection is not None:
-            self.add_callback(self.projection)
+        self.chat.also_end(self.eos_token_ids)
+        self.eos_token_ids = list(self.chat.end_tokens)
+        self.beta = args.beta
         self.ledger = Ledger()
-        self._rewards_entropy = args.entropy_coef != 0.0 or args.use_adaptive_entropy
-        self._entropy_of_step = LossMetrics()
-        self.last_entropy = math.inf  # mean of the last optimizer step; no entropy bonus before the first
-        if not self.use_vllm:
-            self.generation_config.eos_token_id = self.eos_token_ids
-        self._continuing = self.continuing_replies()
-        self.vllm = getattr(self, "vllm_generation", None)
-        if self.vllm is not None:
-            self.vllm.generation_kwargs = {"stop_token_ids": self.eos_token_ids, **self.vllm.generation_kwargs}
-        generate = through_vllm(self.generate_replies, self.vllm, args)
-        together = self.use_vllm or shards_weights(self.accelerator)
-        seeded = self._continuing.seeded if self._continuing else None
-        self.ranks = SynchronizedSampler(generate, self.accelerator, together, seeded)
-        by_role = {role: self.samplers.get(role, self.ranks) for role in interaction.roles}
-        self.engine: Engine[Any] = Engine(
-            interaction,
-            self.chat,
-            by_role if self.samplers else self.ranks,
-            max_concurrent=args.max_concurrent_episodes,
-            max_context_tokens=args.max_context_tokens or self.max_context_tokens(),
-        )
-        if self.roles:
-            self.adapters = RoleAdapters(self, new_client)
-            self.engine.generate = self.adapters.samplers
-            self.add_callback(self.adapters)
+        self.set_up_replies()
+        self.projection: Any = None
+        self.entropy: Any = None
+        if (region := args.region()) is not None:
+            from hf_credit.trainers.projection import Projection
+
+            self.projection = Projection(region, self)
+            self.add_callback(self.projection)
+        if args.entropy_coef != 0.0 or args.use_adaptive_entropy:
+            from hf_credit.trainers.entropy import EntropyBonus
+
+            self.entropy = EntropyBonus(self)
+            self.add_callback(self.entropy)
         starts = (RolloutRequest[Any](task=row) for row in first_rows(train_dataset, 8))
         require_room(interaction, self.chat, starts, self.engine.max_context_tokens)
 
@@ -208,18 +157,6 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, ResumableTrainer, GRPOTrainer):
         Called on every process at the same time, so it may gather.
         """
         raise NotImplementedError
-
-    @contextmanager
-    def forgetting(self) -> Iterator[None]:
-        """Gives vLLM the current adapters on entry, and drops all cached keys and values on exit, also on errors."""
-        adapters = self.adapters
-        if adapters is not None and adapters.requests is not None:
-            adapters.requests.refresh()
-        with ExitStack() as stack:
-            for cache in (self._continuing, *(adapters.caches if adapters else ())):
-                if cache is not None:
-                    stack.enter_context(cache.forgotten())
-            yield
 
     def spend(self, cost: Ledger) -> None:
         """Adds the training cost of each process to the ledger of the run. Called on every process."""
@@ -255,20 +192,9 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, ResumableTrainer, GRPOTrainer):
             together = self.args.micro_batch_rows if self.args.share_prompts else 1
             weighted = self.weighted(rows)
             batch = self.lay_out(self.ranks.even_out(self.to_read(weighted) if training else weighted, together))
-        counted = [index for index, rollout in enumerate(collected.trained) if rollout.counted]
-        self.log_episodes([episodes[index] for index in counted], [advantages[index] for index in counted])
-        for callback in self.callback_handler.callbacks:
-            if isinstance(callback, EpisodeCallback):
-                callback.on_episodes(self, collected, advantages)
+        self.log_episodes(collected, advantages)
         self._add_logprobs(batch)
         return batch
-
-    def to_read(self, rows: list[Row]) -> list[Row]:
-        """The rows; only one a slice, for its entropy, if no row of any process has a gradient other than 0."""
-        more_terms = self.beta != 0.0 or self._rewards_entropy or self.projection is not None
-        learns = more_terms or self.ranks.all_max(any(any(row.advantages) for row in rows)) > 0
-        self.log_metric("passes/skipped", float(not learns))
-        return rows if learns else rows[: self.args.steps_per_generation]
 
     def _compute_loss(self, model: Any, inputs: dict[str, Tensor]) -> Tensor:
         """The loss of a slice, computed a few rows at a time. It is a sum over tokens, so the gradient is that of one
@@ -287,13 +213,12 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, ResumableTrainer, GRPOTrainer):
             with accumulating(model, self.accelerator):
                 loss = self._loss_of_part(model, part, mode) / tokens
                 if training:
-                    deepspeed = self.accelerator.distributed_type == DistributedType.DEEPSPEED
-                    self.accelerator.backward(loss, **({"scale_wrt_gas": False} if deepspeed else {}))
+                    backward(loss, self.accelerator)
             earlier += loss.detach()
         self.use_policy_of(last)
         whole = self._loss_of_part(model, last, mode) / tokens + earlier
-        if self._rewards_entropy and mode == "train" and self.accelerator.sync_gradients:
-            self._steer_entropy()
+        if self.entropy is not None and mode == "train" and self.accelerator.sync_gradients:
+            self.entropy.end_step()
         return whole + self.adapters.zero_loss() if self.adapters is not None and training else whole
 
     def _loss_of_part(self, model: Any, part: dict[str, Tensor], mode: str) -> Tensor:
@@ -321,60 +246,24 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, ResumableTrainer, GRPOTrainer):
             metrics.add("kl", divergence, mask)
         assert scores.entropy is not None
         metrics.add("entropy", scores.entropy, mask)
-        if self._rewards_entropy:
-            metrics.add("policy_loss", losses, mask)
-            if mode == "train" and self.use_adaptive_entropy:
-                self._entropy_of_step.add("entropy", scores.entropy, mask)
-            gated = self.use_adaptive_entropy and self.last_entropy > self.args.entropy_target
-            losses = losses - (0.0 if gated else self.entropy_coef) * scores.entropy
+        if self.entropy is not None:
+            losses = self.entropy.added(losses, scores.entropy, mask, metrics, training=mode == "train")
         metrics.add_clipping(terms, mask, self.loss_type)
         return (losses * mask).sum() + beside
 
-    def _steer_entropy(self) -> None:
-        """Sets the weight of the entropy bonus for the next optimizer step."""
-        taken = self._entropy_of_step.taken(self.accelerator) if self.use_adaptive_entropy else {}
-        if "entropy" in taken:  # a step without tokens has none
-            args = self.args
-            self.last_entropy = taken["entropy"]
-            self.entropy_coef = next_entropy_coefficient(
-                self.entropy_coef,
-                self.last_entropy,
-                args.entropy_target,
-                args.entropy_coef_delta,
-                args.entropy_coef_min,
-                args.entropy_coef_max,
-            )
-        self.log_metric("entropy_coef", self.entropy_coef)
-
-    def continuing_replies(self) -> ContinuingReplies | None:
-        """Generation that reuses keys and values of earlier turns; `None` if the set-up does not allow it."""
-        if (
-            not self.args.reuse_prefixes
-            or self.use_vllm
-            or self.use_transformers_continuous_batching
-            or getattr(self.model.config, "vision_config", None) is not None
-            or shards_weights(self.accelerator)
-            or not can_continue(self.generation_config)
-        ):
-            return None
-        return ContinuingReplies(
-            lambda: unwrap_model_for_generation(
-                self.model_wrapped,
-                self.accelerator,
-                generation_kwargs=self.generation_kwargs,
-                **_checkpointing(self.args),
-            ),
-            self.generation_config,
-            self.tells_logprobs,
-        )
-
-    def generate_replies(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
-        """Samples the policy's replies to the contexts of this process."""
-        if self._continuing is not None:
-            return self._continuing(contexts)
+    def sampled(self, contexts: list[list[int]]) -> tuple[Any, Any]:
         # One completion for each context: vLLM's server would answer a whole group from its first context.
-        ids, logprobs = self._generate_single_turn([list(context) for context in contexts], None, {}, 1)
-        return generations(ids, logprobs)
+        return self._generate_single_turn(contexts, None, {}, 1)
+
+    def new_client(self, url: str) -> Any:
+        return vllm_generation.VLLMClient(base_url=url)
+
+    def unwrapped(self) -> Any:
+        settings: dict[str, Any] = {"generation_kwargs": self.generation_kwargs}
+        name = "gradient_checkpointing_kwargs"  # an argument that TRL 1.15 does not have
+        if name in inspect.signature(unwrap_model_for_generation).parameters:
+            settings[name] = getattr(self.args, name)
+        return unwrap_model_for_generation(self.model_wrapped, self.accelerator, **settings)
 
     def _add_logprobs(self, batch: dict[str, Tensor]) -> None:
         """Adds the log-probabilities of the old and the reference policy, under TRL's names and conditions."""
@@ -387,18 +276,9 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, ResumableTrainer, GRPOTrainer):
         if correct or projection is not None or self.args.gradient_accumulation_steps % generate_every != 0:
             batch["old_per_token_logps"] = self.logprobs_of_rows(self.model, batch)
         if correct:
-            batch["importance_sampling_ratio"] = sampling_ratio(
-                batch["old_per_token_logps"],
-                batch["sampling_per_token_logps"],
-                batch["tool_mask"],
-                self.vllm_importance_sampling_mode,
-                self.vllm_importance_sampling_clip_min,
-                self.vllm_importance_sampling_clip_max,
-            )
-            drift = largest_difference(
-                batch["old_per_token_logps"], batch["sampling_per_token_logps"], batch["tool_mask"]
-            )
-            self.log_metric("sampler/logprob_difference_max", self.accelerator.gather(drift).max().item())
+            from hf_credit.trainers.vllm import correct_sampling
+
+            correct_sampling(self, batch)
         if self.beta != 0.0:
             batch["ref_per_token_logps"] = self._reference_logprobs(batch)
 
@@ -420,37 +300,24 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, ResumableTrainer, GRPOTrainer):
         with torch.no_grad(), evaluating(self.model), unchecked:
             yield
 
-    def max_context_tokens(self) -> int | None:
-        """The maximum length of a context before the longest reply, in tokens; `None` if the model has no limit."""
-        reply = cast(int, self.max_completion_length)
-        if self.vllm is None:
-            return max_context_tokens(self.model, reply)
-        # vLLM's limit may be lower than the model's.
-        return context_positions(reply, self.ranks.all_max(context_length(self.vllm)))
-
     def played_batches(self) -> list[dict[str, Tensor]]:
         """The batches of the last generation of episodes, in the slices of training."""
         return self._buffered_inputs or []
 
+    @property
+    def in_generation(self) -> bool:
+        """Whether a later update may still train on the last generation of episodes."""
+        return self._step % (self.args.steps_per_generation * self.num_iterations) != 0
+
     def checkpoint_state(self) -> dict[str, Any]:
-        # A later update may still train on this generation of episodes.
-        unfinished = self._step % (self.args.steps_per_generation * self.num_iterations) != 0
-        return {
-            "step": self._step,
-            "rollouts": self._buffered_inputs if unfinished else None,
-            "old_tops": self.projection.tops if self.projection is not None and unfinished else {},
-            "ledger": self.ledger.to_dict(),
-            "last_entropy": self.last_entropy,
-        }
+        rollouts = self._buffered_inputs if self.in_generation else None
+        own = {"step": self._step, "rollouts": rollouts, "ledger": self.ledger.to_dict()}
+        return {**super().checkpoint_state(), **own}
 
-    def load_checkpoint_state(self, state: dict[str, Any]) -> None:
-        self._step, self._buffered_inputs = state["step"], state["rollouts"]
-        if self.projection is not None:
-            self.projection.tops = state["old_tops"]
-        super().load_checkpoint_state(state)
-
-    def load_shared_state(self, state: dict[str, Any]) -> None:
-        self.ledger, self.last_entropy = Ledger(**state["ledger"]), state.get("last_entropy", math.inf)
+    def load_checkpoint_state(self, state: dict[str, Any], same: bool) -> None:
+        if same:
+            self._step, self._buffered_inputs = state["step"], state["rollouts"]
+        self.ledger = Ledger(**state["ledger"])
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         self.save_complete(self._get_output_dir(trial), functools.partial(super()._save_checkpoint, model, trial))
@@ -458,9 +325,9 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, ResumableTrainer, GRPOTrainer):
     def _get_train_sampler(self, dataset: Dataset | None = None) -> Any:
         return self.from_this_pass(super()._get_train_sampler(dataset))
 
-    def show_completions(self, rows: Sequence[Mapping[str, Any]]) -> None:
+    def show_completions(self, columns: dict[str, Any]) -> None:
         """Replaces the completions in the table that TRL stores and sends to trackers by decisions."""
-        self._logs = completion_columns(rows)
+        self._logs = columns
 
 
 @contextmanager
@@ -475,18 +342,6 @@ def making_engine(**settings: Any) -> Iterator[None]:
         yield
     finally:
         vllm_generation.LLM = engine
-
-
-def new_client(url: str) -> Any:
-    """Makes a client of a vLLM server; TRL makes one on the main process only."""
-    return vllm_generation.VLLMClient(base_url=url)
-
-
-def _checkpointing(args: Any) -> dict[str, Any]:
-    """The settings of gradient checkpointing after a generation, an argument that TRL 1.15 does not have."""
-    name = "gradient_checkpointing_kwargs"
-    known = inspect.signature(unwrap_model_for_generation).parameters
-    return {name: getattr(args, name)} if name in known else {}
 
 
 def _no_reward(completions: list[Any], **columns: Any) -> list[float | None]:

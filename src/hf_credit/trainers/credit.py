@@ -5,38 +5,29 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-import torch
-from accelerate.utils import DistributedType
 from datasets import Dataset, IterableDataset
 from peft import LoraConfig
-from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from hf_credit import methods
 from hf_credit.collectors import RolloutBatch
-from hf_credit.files import replaced
 from hf_credit.methods import DecisionCredit, Method
 from hf_credit.methods.base import credit_in_loss, trained
 from hf_credit.methods.memory import from_plain, to_plain
-from hf_credit.policies.frozen import FrozenCopy
 from hf_credit.rollouts import Decision, Interaction, Row
 from hf_credit.rollouts.batches import pad_rows, padding_row
 from hf_credit.tasks import TaskSpec
 from hf_credit.trainers import arguments
 from hf_credit.trainers.base import EpisodeTrainer
-from hf_credit.trainers.callbacks import CheckpointCallback, CreditCallback
+from hf_credit.trainers.callbacks import CreditCallback
 from hf_credit.trainers.config import CreditConfig
-from hf_credit.trainers.critics import CriticTrainer
 from hf_credit.trainers.method_context import TrainerContext
 from hf_credit.trainers.saving import task_spec
 
-FROZEN_FILE = "frozen_policy.safetensors"
 
-
-class CreditTrainer(CriticTrainer, EpisodeTrainer):
+class CreditTrainer(EpisodeTrainer):
     """Trains language agents with a method of credit assignment.
 
     In each update the method's collector plays episodes of the Interaction, its estimator credits their decisions, the
@@ -99,18 +90,18 @@ class CreditTrainer(CriticTrainer, EpisodeTrainer):
         self.evaluation_context = self.context
         if self.evaluation_interaction is not interaction:
             self.evaluation_context = TrainerContext(self, self.engine.of(self.evaluation_interaction))
-        self.make_critics(critic)
-        self.frozen: FrozenCopy | None = None
+        self.critics: Any = {}
+        self.frozen: Any = None
+        if self.method.critics:
+            from hf_credit.trainers.critics import Critics
+
+            self.critics = Critics(self, self.method, critic)
+            self.add_callback(self.critics)
         if self.method.refresh_frozen_every is not None:
-            if self.accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED):
-                raise ValueError(
-                    f"the method {self.method.name!r} keeps a frozen copy of the policy, got "
-                    f"{self.accelerator.distributed_type.value}, which shards one policy; train on several GPUs "
-                    "without it."
-                )
-            dtype = None if self.method.frozen_decay is None else torch.float32
-            self.frozen = FrozenCopy(self.accelerator.unwrap_model(self.model), dtype)
-            self.add_callback(_SaveFrozen(self.frozen))
+            from hf_credit.trainers.frozen import FrozenPolicy
+
+            self.frozen = FrozenPolicy(self, self.method)
+            self.add_callback(self.frozen)
 
     # An update ----------------------------------------------------------------------------------------------------
 
@@ -118,12 +109,8 @@ class CreditTrainer(CriticTrainer, EpisodeTrainer):
         if not self.model.training:
             self.evaluation_context.update = self.updates_collected
             return self.method.evaluation(rows, self.evaluation_context, self.memory)
-        every = self.method.refresh_frozen_every
-        if self.frozen is not None and every is not None:
-            if self.method.frozen_decay is not None:
-                self.frozen.follow(self.method.frozen_decay)
-            elif self.updates_collected % every == 0:
-                self.frozen.refresh()
+        if self.frozen is not None:
+            self.frozen.before_update(self.updates_collected)
         self.updates_collected += 1
         self.context.update = self.updates_collected
         return self.method.collector(rows, self.context, self.memory)
@@ -139,7 +126,8 @@ class CreditTrainer(CriticTrainer, EpisodeTrainer):
             if isinstance(callback, CreditCallback):
                 callback.on_credit(self, collected, credit)
         self.memory = credit.memory
-        self.train_critics(credit.critic_targets)
+        if credit.critic_targets:
+            self.critics.learn(credit.critic_targets)
         if self.critics and self.updates_collected <= self.args.critic_first_updates:
             self.log_metric("critics/alone", 1.0)
             return {}
@@ -191,28 +179,11 @@ class CreditTrainer(CriticTrainer, EpisodeTrainer):
             "memory": to_plain(self.memory),
         }
 
-    def load_shared_state(self, state: dict[str, Any]) -> None:
-        super().load_shared_state(state)
+    def load_checkpoint_state(self, state: dict[str, Any], same: bool) -> None:
+        super().load_checkpoint_state(state, same)
         self.updates_collected = state["updates_collected"]
         self.memory = from_plain(state["memory"], self.method.memory)
-
-    def _restore(self, folder: Path) -> None:
-        super()._restore(folder)
-        if self.frozen is not None:
-            self.frozen.load_state(load_file(folder / FROZEN_FILE, device=str(self.accelerator.device)))
 
     def task_spec(self) -> TaskSpec:
         """The task and the method, as `hf_credit.trainers.saving.task_spec` describes them."""
         return task_spec(self.evaluation_interaction, self.method, self.args)
-
-
-class _SaveFrozen(CheckpointCallback):
-    """Saves the weights of a frozen copy in every checkpoint."""
-
-    def __init__(self, frozen: FrozenCopy) -> None:
-        self.frozen = frozen
-
-    def on_checkpoint(self, folder: Path) -> None:
-        weights = {name: weight.contiguous() for name, weight in self.frozen.state().items()}
-        with replaced(folder / FROZEN_FILE) as path:
-            save_file(weights, path)

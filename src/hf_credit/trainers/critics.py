@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,82 +14,63 @@ from hf_credit.critics.critic import Critic
 from hf_credit.critics.inputs import CriticSpec
 from hf_credit.critics.saved import make_critic
 from hf_credit.methods import CriticTargets, Method
-from hf_credit.rollouts import Interaction
 from hf_credit.trainers.callbacks import WarnOfIdleCritics
-from hf_credit.trainers.resumption import ResumableTrainer
-from hf_credit.trainers.saving import save_task
+from hf_credit.trainers.component import Component, Seam
 
 
-class CriticTrainer(ResumableTrainer):
-    """The part of a trainer that has the critics of its method, each replicated on every process.
+class Critics(WarnOfIdleCritics, Component, dict[str, Critic | BeliefHead]):
+    """The critics of a method by name, each replicated on every process.
 
-    Attributes:
-        critics: by name; empty for a method without critics.
+    Args:
+        trainer: of the policy.
+        method: has critics.
+        backbone: in place of `args.critic_model`. If both are `None`, an adapter beside the policy's or, if the whole
+            policy is trained, the model that it started from.
     """
 
-    method: Method
-    interaction: Interaction[Any]
-    evaluation_interaction: Interaction[Any]
-    critics: dict[str, Critic | BeliefHead]
-
-    def make_critics(self, backbone: str | PreTrainedModel | LoraConfig | None) -> None:
-        """Makes the critics of the method.
-
-        Args:
-            backbone: in place of `args.critic_model`. If both are `None`, an adapter beside the policy's or, if the
-                whole policy is trained, the model that it started from.
-        """
-        policy: Any = self.accelerator.unwrap_model(self.model)
-        backbone = self.args.critic_model if backbone is None else backbone
+    def __init__(
+        self, trainer: Seam, method: Method, backbone: str | PreTrainedModel | LoraConfig | None = None
+    ) -> None:
+        super().__init__()
+        self.trainer, args = trainer, trainer.args
+        policy: Any = trainer.accelerator.unwrap_model(trainer.model)
+        backbone = args.critic_model if backbone is None else backbone
         if backbone is None and isinstance(policy, PeftModel):
             backbone = cast(LoraConfig, policy.peft_config[policy.active_adapter])
-        self.critics = {
-            name: make_critic(
-                self.method.critic_specs.get(name, CriticSpec()),
+        for name in method.critics:
+            self[name] = make_critic(
+                method.critic_specs.get(name, CriticSpec()),
                 name,
                 policy.config._name_or_path if backbone is None else backbone,
                 policy,
-                self.chat.tokenizer,
-                self.args.critic_config(),
+                trainer.chat.tokenizer,
+                args.critic_config(),
                 getattr(policy.config.get_text_config(), "max_position_embeddings", None),
-                self.accelerator,
-                self.args.model_init_kwargs,
+                trainer.accelerator,
+                args.model_init_kwargs,
             )
-            for name in self.method.critics
-        }
-        if self.critics:
-            self.add_callback(WarnOfIdleCritics())
 
-    def train_critics(self, targets: Sequence[CriticTargets]) -> None:
+    def learn(self, targets: Sequence[CriticTargets]) -> None:
         """Trains critics, and logs their metrics. Called on every process at the same time.
 
         Args:
             targets: those of this process, for the same critics on every process.
         """
         for batch in targets:
-            metrics = self.critics[batch.critic].learn(batch.inputs, batch.targets, batch.values)
+            metrics = self[batch.critic].learn(batch.inputs, batch.targets, batch.values)
             for name, value in metrics.items():
-                self.log_metric(f"{batch.critic}/{name}", value)
+                self.trainer.log_metric(f"{batch.critic}/{name}", value)
 
     def checkpoint_state(self) -> dict[str, Any]:
-        critics = {name: critic.state() for name, critic in self.critics.items()}
-        return {**super().checkpoint_state(), "critics": critics}
+        return {"critics": {name: critic.state() for name, critic in self.items()}}
 
-    def load_checkpoint_state(self, state: dict[str, Any]) -> None:
-        super().load_checkpoint_state(state)
-        for name, critic in self.critics.items():
-            critic.load_state(state["critics"][name])
+    def load(self, folder: Path, state: Mapping[str, Any], same: bool) -> None:
+        for name, critic in self.items():
+            if same:
+                critic.load_state(state["critics"][name])
+            else:
+                critic.load(folder, name)
 
-    def load_from_other_processes(self, folder: Path) -> None:
-        super().load_from_other_processes(folder)
-        for name, critic in self.critics.items():
-            critic.load(folder, name)
-
-    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        folder = output_dir or self.args.output_dir
-        if self.args.should_save:  # before TRL saves, which may push the folder
-            save_task(Path(folder), self.evaluation_interaction, self.method, self.args)
-        super().save_model(output_dir, _internal_call)
-        if self.is_world_process_zero():
-            for name, critic in self.critics.items():
-                critic.save(folder, name)
+    def save(self, folder: Path) -> None:
+        for name, critic in self.items():
+            critic.save(folder, name)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from transformers import Trainer
 
+from hf_credit.collectors import RolloutBatch
 from hf_credit.credit.surrogate import TokenLosses
 from hf_credit.methods import DecisionCredit, DecisionCredits
 from hf_credit.methods.base import one_number
@@ -23,7 +24,7 @@ from hf_credit.rollouts import Chat, Ending, Episode, Interaction, Ledger
 from hf_credit.rollouts.capabilities import Metered
 from hf_credit.rollouts.pulse import PULSE
 from hf_credit.rollouts.reply_ends import was_cut
-from hf_credit.trainers.callbacks import watched
+from hf_credit.trainers.callbacks import EpisodeCallback, watched
 from hf_credit.trainers.ranks import Ranks
 
 
@@ -301,8 +302,13 @@ class EpisodeLog(Trainer):
         self.metrics[mode].clear()
         super().log(logs, start_time)
 
-    def log_episodes(self, episodes: list[Episode], advantages: DecisionCredits) -> None:
-        pairs = zip(episodes, advantages, strict=True)
+    def log_episodes(self, collected: RolloutBatch, advantages: DecisionCredits) -> None:
+        """Logs the counted episodes, and passes all on to callbacks. Called on every process."""
+        pairs = [
+            (rollout.episode, values)
+            for rollout, values in zip(collected.trained, advantages, strict=True)
+            if rollout.counted
+        ]
         summaries = self.ranks.gather([summarise(*pair, self.chat.end_tokens) for pair in pairs])
         for name, value in update_metrics(summaries).items():
             if self.model.training or "advantages/" not in name:  # an evaluation has no credit
@@ -314,6 +320,9 @@ class EpisodeLog(Trainer):
                 gathered = self.ranks.gather([costs])
                 for name in costs:
                     self.metrics["train"][f"world/{name}"] = [sum(process[name] for process in gathered)]
+        for callback in self.callback_handler.callbacks:
+            if isinstance(callback, EpisodeCallback):
+                callback.on_episodes(self, collected, advantages)
 
 
 def mean(values: Sequence[float]) -> float:

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import gather_object
+from accelerate.utils import DistributedType, gather_object
+from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from hf_credit.rollouts import GenerateFn, Generation, Row, SeededGenerateFn
@@ -32,6 +33,12 @@ def accumulating(model: Any, accelerator: Accelerator) -> Iterator[None]:
             yield
         finally:
             state._set_sync_gradients(before)
+
+
+def backward(loss: Tensor, accelerator: Accelerator) -> None:
+    """The backward pass of a loss that is already divided by the tokens of an update."""
+    deepspeed = accelerator.distributed_type == DistributedType.DEEPSPEED
+    accelerator.backward(loss, **({"scale_wrt_gas": False} if deepspeed else {}))
 
 
 class Ranks:

@@ -181,7 +181,7 @@ class CompletionsTable(EpisodeCallback):
                 del row["rewards"]["verdict"]
             if not events:
                 del row["extra"]["event"]
-        trainer.show_completions(rows)
+        trainer.show_completions(completion_columns(rows))
         if trainer.model.training:
             pairs = reversed(list(zip(collected.trained, advantages, strict=True)))
             first = {sample.instance: (sample.episode, credit) for sample, credit in pairs}

@@ -6,7 +6,7 @@ import functools
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +30,14 @@ from hf_credit.checkpoints import (
 )
 from hf_credit.files import replaced
 from hf_credit.loading import ADAPTER_CONFIG, require_whole
+from hf_credit.methods import Method
 from hf_credit.redaction import redacted
 from hf_credit.rollouts import Chat, Interaction
 from hf_credit.rollouts.capabilities import fingerprint
 from hf_credit.rollouts.pulse import PULSE
 from hf_credit.trainers.callbacks import CheckpointCallback, IntervalsOfThisRun, watched
-from hf_credit.trainers.role_adapters import TRLS_OWN, RoleAdapters
-from hf_credit.trainers.saving import correct_card
+from hf_credit.trainers.component import Component
+from hf_credit.trainers.saving import correct_card, save_task
 
 logger = logging.getLogger(__name__)
 
@@ -61,11 +62,10 @@ def run_facts(trainer: Any) -> dict[str, Any]:
     shape = {name: getattr(config, name, None) for name in ("model_type", "hidden_size", "num_hidden_layers")}
     adapters = getattr(trainer.model, "peft_config", {}).values()
     dataset = trainer.train_dataset
-    method = trainer.method.fingerprint() if hasattr(trainer, "method") else trainer._name
     facts = {
         **settings,
         "processes": trainer.accelerator.num_processes,
-        "method": method,
+        "method": trainer.method.fingerprint(),
         "task": fingerprint(trainer.interaction),
         "samplers": {role: _named(sampler) for role, sampler in getattr(trainer, "samplers", {}).items()},
         "model": {**shape, "vocab_size": getattr(config, "vocab_size", None)},
@@ -94,7 +94,8 @@ class ResumableTrainer(Trainer):
     interaction: Interaction[Any]
     evaluation_interaction: Interaction[Any]
     chat: Chat
-    adapters: RoleAdapters | None = None
+    method: Method
+    roles: Sequence[str] = ()  # with an adapter of their own
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -108,26 +109,44 @@ class ResumableTrainer(Trainer):
         """Records a metric of this update."""
         raise NotImplementedError
 
+    @property
+    def components(self) -> list[Component]:
+        """The parts of this trainer, in the order in which they were added."""
+        return [one for one in self.callback_handler.callbacks if isinstance(one, Component)]
+
     def checkpoint_state(self) -> dict[str, Any]:
         """What this process needs to resume in addition to what transformers saves: tensors and plain values."""
-        return {}
+        return {name: value for one in self.components for name, value in one.checkpoint_state().items()}
+
+    def load_checkpoint_state(self, state: dict[str, Any], same: bool) -> None:
+        """Restores what `checkpoint_state` returned.
+
+        Args:
+            same: whether `state` is of this process; else only what is the same on every process holds.
+        """
+
+    def load_checkpoint(self, folder: Path, same: bool) -> None:
+        """Restores the trainer and its components from a checkpoint, of the `same` number of processes or another."""
+        state = self.state_of_process(folder, self.accelerator.process_index if same else 0)
+        self.load_checkpoint_state(state, same)
+        for one in self.components:
+            one.load(folder, state, same)
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """As in transformers, with the task and the method, and what components save beside the policy."""
+        folder = Path(output_dir or self.args.output_dir)
+        if self.args.should_save:  # before TRL saves, which may push the folder
+            save_task(folder, self.evaluation_interaction, self.method, self.args)
+        super().save_model(output_dir, _internal_call)
+        if self.is_world_process_zero():
+            for one in self.components:
+                one.save(folder)
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         # Tied weights are in no file, and are not missing.
         tied = set(getattr(self.model, "all_tied_weights_keys", None) or ())
         missing = [name for name in load_result.missing_keys if name not in tied]
         require_whole(self._complete or "a checkpoint", missing, load_result.unexpected_keys)
-
-    def load_checkpoint_state(self, state: dict[str, Any]) -> None:
-        """Restores what `checkpoint_state` returned."""
-        self.load_shared_state(state)
-
-    def load_shared_state(self, state: dict[str, Any]) -> None:
-        """Restores what is the same on every process."""
-
-    def load_from_other_processes(self, folder: Path) -> None:
-        """Restores what does not depend on the number of processes, if that differs from the checkpoint's."""
-        self.load_shared_state(self.state_of_process(folder, 0))
 
     def train(
         self,
@@ -292,21 +311,22 @@ class ResumableTrainer(Trainer):
 
     def _load_best_model(self) -> None:
         best = self.state.best_model_checkpoint
-        if self.adapters is not None and best is not None:
+        if self.roles and best is not None:
             self._load_from_checkpoint(best)  # transformers would load one adapter only
         else:
             super()._load_best_model()
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         super()._load_from_checkpoint(resume_from_checkpoint, model)
-        if self.adapters is not None:
-            self.adapters.unfreeze()  # transformers loads all adapters and freezes all but one
+        for one in self.components:
+            one.policy_loaded()
+        if self.roles:
             return
         policy: Any = self.model if model is None else model
         whole = isinstance(policy, PeftModel) and not self.is_fsdp_enabled
         if whole and len(policy.peft_config) > 1 and Path(resume_from_checkpoint, ADAPTER_CONFIG).is_file():
             # transformers before 5.23 does not load the policy's adapter if the model also has a critic's.
-            policy.load_adapter(resume_from_checkpoint, TRLS_OWN, is_trainable=True)
+            policy.load_adapter(resume_from_checkpoint, "default", is_trainable=True)
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         super().create_model_card(*args, **kwargs)
@@ -321,10 +341,7 @@ class ResumableTrainer(Trainer):
                 logger.warning("resumed %s in a later pass over a stream, which starts with its first task", folder)
         else:
             self._passes = passes
-        if recorded_run(folder)["processes"] == self.accelerator.num_processes:
-            self.load_checkpoint_state(self.state_of_process(folder, self.accelerator.process_index))
-        else:
-            self.load_from_other_processes(folder)
+        self.load_checkpoint(folder, recorded_run(folder)["processes"] == self.accelerator.num_processes)
 
     def state_of_process(self, folder: Path, process: int) -> dict[str, Any]:
         """The `checkpoint_state` of one process in a checkpoint."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -13,15 +13,13 @@ from accelerate.utils import DistributedType
 from peft import LoraConfig, PeftModel
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
-from transformers import TrainerCallback
 
 from hf_credit.environments.randomness import derive
 from hf_credit.methods import DecisionCredit
 from hf_credit.policies.generation import ContinuingReplies
 from hf_credit.policies.role_policies import MixedRoles, RoleSampler, can_mix, use_adapter
 from hf_credit.rollouts import Episode, GenerateFn, Interaction
-from hf_credit.trainers.role_requests import RoleRequests, adapter_rank, engine_settings, refuse_requests
-from hf_credit.validators import one_of, whole_number
+from hf_credit.trainers.component import Component
 
 TRLS_OWN = "default"
 """The name of the adapter that TRL creates from a `peft_config`."""
@@ -33,11 +31,10 @@ _TAKEN = {
 }
 # The other initialisations change the base model to fit one adapter, or need data.
 _STARTS = (True, False, "gaussian", "orthogonal")
-SCHEDULES = ("synchronous", "alternating")
 _SHARDED = (DistributedType.DEEPSPEED, DistributedType.FSDP, DistributedType.MEGATRON_LM)
 
 
-class RoleAdapters(TrainerCallback):
+class RoleAdapters(Component):
     """One trained adapter for each role, with the role's name.
 
     A role's adapter generates the replies of the role and learns only from them: in every update, or in alternation
@@ -72,11 +69,13 @@ class RoleAdapters(TrainerCallback):
         self.model.set_adapter(self.roles[0])
         self.unfreeze()
         self.caches: list[ContinuingReplies] = []
-        self.requests: RoleRequests | None = None
+        self.requests: Any = None
         self.samplers: Mapping[str, GenerateFn] = {}
         if new_client is None:
             return
         if trainer.vllm is not None:
+            from hf_credit.trainers.role_requests import RoleRequests
+
             self.requests = RoleRequests(self, new_client)
         self.samplers = self.requests or self._own_samplers()
 
@@ -99,6 +98,19 @@ class RoleAdapters(TrainerCallback):
         self.trainer.log_metric("role/learning", float(self.roles.index(learning[0])))
         role_of = {decision.id: decision.role for episode in episodes for decision in episode.decisions}
         return {name: value for name, value in credit.items() if role_of[name] in learning}
+
+    @contextmanager
+    def fresh(self) -> Iterator[None]:
+        """Gives vLLM the current adapters on entry, and drops all cached keys and values on exit."""
+        if self.requests is not None:
+            self.requests.refresh()
+        with ExitStack() as stack:
+            for cache in self.caches:
+                stack.enter_context(cache.forgotten())
+            yield
+
+    def policy_loaded(self) -> None:
+        self.unfreeze()  # transformers loads all adapters and freezes all but one
 
     def use(self, part: dict[str, Tensor]) -> None:
         """Activates the adapter of the rows' role, for a forward pass over them and its backward pass."""
@@ -201,16 +213,13 @@ def prepare_roles(args: Any, interaction: Interaction[Any], model: Any, peft_con
     """Checks roles, adapters and settings against each other, and returns the arguments of vLLM's engine.
 
     Args:
-        args: the trainer's settings; if roles have adapters, DDP's search for unused weights is turned off.
+        args: the trainer's settings, with `role_adapters`; DDP's search for unused weights is turned off.
         interaction, model, peft_config: the trainer's.
 
     Raises:
         ValueError: adapters and roles do not match, a role's name cannot name an adapter, or a setting generates with
             one policy for all roles.
     """
-    refuse_schedule(args)
-    if args.role_adapters is None:
-        return {}
     refuse_roles(args.role_adapters, getattr(interaction, "roles", None))
     refuse_adapters(args.role_adapters, model, peft_config)
     refuse_settings(args)
@@ -219,24 +228,11 @@ def prepare_roles(args: Any, interaction: Interaction[Any], model: Any, peft_con
     args.ddp_find_unused_parameters = False
     if not getattr(args, "use_vllm", False):
         return {}
+    from hf_credit.trainers.role_requests import adapter_rank, engine_settings, refuse_requests
+
     configs = model.peft_config if peft_config is None else {"": peft_config}
     refuse_requests(args, configs.values())
     return engine_settings(len(args.role_adapters), adapter_rank(configs))
-
-
-@contextmanager
-def without_reference(args: Any, model: Any) -> Iterator[None]:
-    """Sets `args.beta` to 0 while a trainer is built with an adapter for each role.
-
-    TRL would otherwise copy an adapter named `default` as the reference, which here is the base model.
-    """
-    beta = args.beta
-    if args.role_adapters is not None and isinstance(model, PeftModel):
-        args.beta = 0.0
-    try:
-        yield
-    finally:
-        args.beta = beta
 
 
 def _renamed(name: str, role: str) -> str:
@@ -292,23 +288,3 @@ def refuse_settings(args: Any) -> None:
             raise ValueError(
                 f"role_adapters must go with {name}=False, got True, which supports only one policy; leave it out."
             )
-
-
-def refuse_schedule(args: Any) -> None:
-    """Refuses a schedule of roles that cannot be followed."""
-    one_of("role_schedule", args.role_schedule, SCHEDULES)
-    whole_number("switch_every", args.switch_every, 1)
-    if args.role_schedule == "synchronous":
-        return
-    if args.role_adapters is None:
-        raise ValueError(
-            "role_schedule='alternating' must go with role_adapters, got None, with which all roles share one policy; "
-            "name the roles, or use 'synchronous'."
-        )
-    generated = getattr(args, "steps_per_generation", 1) * getattr(args, "num_iterations", 1)
-    updates = max(1, generated // args.gradient_accumulation_steps)
-    if args.switch_every % updates:
-        raise ValueError(
-            f"switch_every must be a multiple of the updates for each generation ({updates} here), got "
-            f"{args.switch_every}; change one of them."
-        )

@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from hf_credit.rollouts import Chat, Row, sequence_mean
+from hf_credit.rollouts import Row, sequence_mean
 from hf_credit.rollouts.batches import map_micro_batches, micro_batches, pad_rows, padding_row
 from hf_credit.trainers.arguments import refuse_several_rows
 from hf_credit.trainers.ranks import Ranks
+from hf_credit.trainers.resumption import ResumableTrainer
 from hf_credit.trainers.scores import Scores, obstacle, packed_log_probs, separate_log_probs
 
 logger = logging.getLogger(__name__)
 
 
-class RowTrainer:
+class RowTrainer(ResumableTrainer):
     """The part of a trainer that lays out rows and reads them with its policy, in parts of one role each."""
 
-    accelerator: Any
     adapters: Any
-    args: Any
-    chat: Chat
+    beta: float
+    entropy: Any
     model: Any
     pad_to_multiple_of: int | None
     projection: Any
     ranks: Ranks
-    roles: Sequence[str] = ()  # with an adapter of their own
     use_vllm: bool
     _said: frozenset[str] = frozenset()  # why rows are not packed
 
@@ -47,6 +45,13 @@ class RowTrainer:
             counts = self.ranks.gather([count for count in tokens if count])
             rows_of = [sequence_mean(rows, sum(counts), len(counts)) for rows in rows_of]
         return [row for rows in rows_of for row in rows]
+
+    def to_read(self, rows: list[Row]) -> list[Row]:
+        """The rows; only one a slice, for its entropy, if no row of any process has a gradient other than 0."""
+        more_terms = self.beta != 0.0 or self.entropy is not None or self.projection is not None
+        learns = more_terms or self.ranks.all_max(any(any(row.advantages) for row in rows)) > 0
+        self.log_metric("passes/skipped", float(not learns))
+        return rows if learns else rows[: self.args.steps_per_generation]
 
     def lay_out(self, rows: list[Row]) -> dict[str, Tensor]:
         """The rows as a batch, filled up with rows without loss so that slices and processes have equally many."""

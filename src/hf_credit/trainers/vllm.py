@@ -10,11 +10,14 @@ from typing import Any
 
 import requests
 from requests.adapters import HTTPAdapter
+from torch import Tensor
 from urllib3.exceptions import ReadTimeoutError
 from urllib3.util.retry import Retry
 
+from hf_credit.credit import sampling_ratio
 from hf_credit.rollouts import GenerateFn, Generation
 from hf_credit.trainers.config import CreditConfig
+from hf_credit.trainers.metrics import largest_difference
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +77,17 @@ def through_vllm(generate: GenerateFn, vllm: Any | None, args: CreditConfig) -> 
             return generate(contexts)
 
     return named
+
+
+def correct_sampling(trainer: Any, batch: dict[str, Tensor]) -> None:
+    """Adds to a batch the ratio by which the loss corrects vLLM's sampling, and logs the largest difference."""
+    own, theirs, mask = batch["old_per_token_logps"], batch["sampling_per_token_logps"], batch["tool_mask"]
+    bounds = (trainer.vllm_importance_sampling_clip_min, trainer.vllm_importance_sampling_clip_max)
+    batch["importance_sampling_ratio"] = sampling_ratio(
+        own, theirs, mask, trainer.vllm_importance_sampling_mode, *bounds
+    )
+    drift = trainer.accelerator.gather(largest_difference(own, theirs, mask)).max().item()
+    trainer.log_metric("sampler/logprob_difference_max", drift)
 
 
 def context_length(vllm: Any) -> int:

@@ -125,7 +125,8 @@ class Updates(TrainerCallback):
             raise RuntimeError(f"the main process stopped with {refusal}")
         if shown:
             self.trainer.before_update(credited or CreditedRollouts())
-        self.trainer.train_critics(targets)
+        if targets:
+            self.trainer.critics.learn(targets)
         return passes
 
     def _scattered(self, answers: list[Any] | None) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,17 +32,15 @@ from hf_credit.trainers.callbacks import (
     WarnWithoutSignal,
     show_headlines,
 )
-from hf_credit.trainers.critics import CriticTrainer
 from hf_credit.trainers.metrics import summarise, update_metrics
 from hf_credit.trainers.ranks import Ranks
 from hf_credit.trainers.recording import CompletionsTable, EpisodeRecorder
-from hf_credit.trainers.role_adapters import prepare_roles
 
 _PROBE = 'Which decision deserves the credit? 3.14159, 2.71828: the answer is on page 42, line 7, "in the end".'
 _POLL_SECONDS = 2.0
 
 
-class AsyncCreditTrainer(CriticTrainer, UpdateTrainer):
+class AsyncCreditTrainer(UpdateTrainer):
     """Trains language agents with a method of credit assignment, while a vLLM server plays the next episodes.
 
     A worker on the main process plays several collections in parallel, with replies of the server, and credits them.
@@ -108,7 +106,7 @@ class AsyncCreditTrainer(CriticTrainer, UpdateTrainer):
                 "it and pass the folder."
             )
         self.roles = tuple(args.role_adapters or ())
-        prepare_roles(args, interaction, model, peft_config)
+        arguments.prepare_roles(args, interaction, model, peft_config)
         if self.roles and (weight_transfer is not None or args.weight_transfer != "trl"):
             transfer = repr(args.weight_transfer) if weight_transfer is None else type(weight_transfer).__name__
             raise ValueError(
@@ -200,7 +198,12 @@ class AsyncCreditTrainer(CriticTrainer, UpdateTrainer):
                 self.server.adapter = self.name_adapter(f"policy-{secrets.token_hex(4)}")
                 self.server.restore = self._restore_adapters
         show_headlines(self)
-        self.make_critics(critic)
+        self.critics: Mapping[str, Any] = {}
+        if self.method.critics:
+            from hf_credit.trainers.critics import Critics
+
+            self.critics = Critics(self, self.method, critic)
+            self.add_callback(self.critics)
         own = set(self.model.modules())
         for one in self.critics.values():
             if one.backbone.model in own:  # whose attention reads packed rows
@@ -329,7 +332,7 @@ class AsyncCreditTrainer(CriticTrainer, UpdateTrainer):
             "worker": self.updates.supply.state(),
         }
 
-    def load_shared_state(self, state: dict[str, Any]) -> None:
+    def load_checkpoint_state(self, state: dict[str, Any], same: bool) -> None:
         if self.updates.supply is None:
             return
         self.model_version = state["version"] - 1  # which the first transfer counts up

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,7 @@ from hf_credit.policies.role_policies import use_adapter
 from hf_credit.trainers.asynchronous.attention import segment_attention
 from hf_credit.trainers.asynchronous.collection import CreditedRollouts
 from hf_credit.trainers.asynchronous.loader import Updates
-from hf_credit.trainers.recording import completion_columns
 from hf_credit.trainers.resumption import ResumableTrainer
-from hf_credit.trainers.role_adapters import RoleAdapters
 from hf_credit.trust import imported, installed
 
 __all__ = ["AsyncGRPOConfig", "UpdateTrainer", "kernel_at_hand"]
@@ -47,7 +45,6 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
     vllm_client: Any
     rollout_worker: Any
     _rollout_dataset: Any
-    roles: Sequence[str] = ()  # with an adapter of their own
 
     def __init__(self, *, args: Any, **named: Any) -> None:
         # Transformers would require a dataset of its own format.
@@ -57,7 +54,10 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
         args.eval_strategy = evaluated
         if not kernel_at_hand():
             AttentionInterface.register(packing.TREE_ATTENTION, segment_attention)
+        self.adapters: Any = None
         if self.roles:
+            from hf_credit.trainers.role_adapters import RoleAdapters
+
             self.adapters = RoleAdapters(self)
             self.add_callback(self.adapters)
         self.updates = Updates(self)
@@ -105,10 +105,10 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
         """Records a metric of this update, on the main process."""
         self._metrics["train"][name].append(value)
 
-    def show_completions(self, rows: Sequence[Mapping[str, Any]]) -> None:
+    def show_completions(self, columns: dict[str, Any]) -> None:
         """As `CreditTrainer.show_completions`."""
         if self.model.training:  # those of an evaluation would replace the file of the update before it
-            self._shown = completion_columns(rows)
+            self._shown = columns
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         super().log(logs, start_time)

@@ -1,0 +1,54 @@
+"""Parts of a trainer, and the protocol by which they know it. A trainer without a part does not import its module."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, Protocol
+
+from hf_credit.rollouts import Chat
+from hf_credit.trainers.callbacks import CheckpointCallback
+from hf_credit.trainers.ranks import Ranks
+
+
+class Seam(Protocol):
+    """What a component may know of its trainer."""
+
+    accelerator: Any
+    args: Any
+    chat: Chat
+    model: Any
+    ranks: Ranks
+    roles: Sequence[str]
+    state: Any
+
+    def log_metric(self, name: str, value: float) -> None:
+        """Records a metric of this update."""
+
+
+class Component(CheckpointCallback):
+    """A part that a trainer has if its settings ask for it, added as a callback. By default its members do nothing."""
+
+    def fresh(self) -> AbstractContextManager[object]:
+        """Context in which an update is played and credited; it may keep nothing that depends on the weights."""
+        return nullcontext()
+
+    def checkpoint_state(self) -> dict[str, Any]:
+        """What it needs of this process to resume: tensors and plain values, by names that no other part has."""
+        return {}
+
+    def load(self, folder: Path, state: Mapping[str, Any], same: bool) -> None:
+        """Resumes from a checkpoint.
+
+        Args:
+            folder: the checkpoint.
+            state: what the trainer and its components returned as `checkpoint_state`.
+            same: whether `state` is of this process; else it is of the first one of another number of processes.
+        """
+
+    def policy_loaded(self) -> None:
+        """Called after the policy's weights were read from a checkpoint."""
+
+    def save(self, folder: Path) -> None:
+        """Saves what belongs to the policy beside it, on the main process."""

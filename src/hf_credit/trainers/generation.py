@@ -1,0 +1,117 @@
+"""What plays the episodes of a trainer: replies of its policy, by transformers or vLLM, for all processes together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any, cast
+
+from hf_credit.policies.generation import (
+    ContinuingReplies,
+    can_continue,
+    context_positions,
+    generations,
+    max_context_tokens,
+)
+from hf_credit.rollouts import Chat, Engine, GenerateFn, Generation
+from hf_credit.rollouts.capabilities import ReadsTokens
+from hf_credit.trainers.ranks import Ranks, SynchronizedSampler, shards_weights
+from hf_credit.trainers.resumption import ResumableTrainer
+
+
+class GeneratingTrainer(ResumableTrainer):
+    """The part of a trainer that has an `engine`.
+
+    Attributes:
+        ranks: the processes, whose sampler it is.
+        vllm: TRL's `VLLMGeneration`; `None` if the policy itself generates.
+        adapters: of the roles; `None` if they share one policy.
+    """
+
+    chat: Chat
+    eos_token_ids: list[int]
+    generation_config: Any
+    max_completion_length: Any
+    model: Any
+    ranks: Ranks
+    samplers: Mapping[str, GenerateFn]
+    use_transformers_continuous_batching: bool
+    use_vllm: bool
+
+    def sampled(self, contexts: list[list[int]]) -> tuple[Any, Any]:
+        """The tokens of one reply to each context, and their log-probabilities, by TRL."""
+        raise NotImplementedError
+
+    def unwrapped(self) -> AbstractContextManager[Any]:
+        """Context that gives the policy without wrappers, for generation."""
+        raise NotImplementedError
+
+    def new_client(self, url: str) -> Any:
+        """Makes a client of a vLLM server; TRL makes one on the main process only."""
+        raise NotImplementedError
+
+    def set_up_replies(self) -> None:
+        """Makes what plays: vLLM or the policy itself, for all processes together, with the adapters of roles."""
+        args, roles, generate = self.args, self.interaction.roles, cast(GenerateFn, self.generate_replies)
+        self._continuing = self.continuing_replies()
+        self.vllm = getattr(self, "vllm_generation", None)
+        if self.vllm is None:
+            self.generation_config.eos_token_id = self.eos_token_ids
+        else:
+            from hf_credit.trainers.vllm import context_length, through_vllm
+
+            self.vllm.generation_kwargs = {"stop_token_ids": self.eos_token_ids, **self.vllm.generation_kwargs}
+            generate = through_vllm(generate, self.vllm, args)
+        together = self.use_vllm or shards_weights(self.accelerator)
+        seeded = self._continuing.seeded if self._continuing else None
+        ranks = self.ranks = SynchronizedSampler(generate, self.accelerator, together, seeded)
+        most = cast(int, self.max_completion_length)
+        if self.vllm is None:
+            limit = max_context_tokens(self.model, most)
+        else:  # whose limit may be lower than the model's
+            limit = context_positions(most, ranks.all_max(context_length(self.vllm)))
+        self.engine: Engine[Any] = Engine(
+            self.interaction,
+            self.chat,
+            {role: self.samplers.get(role, ranks) for role in roles} if self.samplers else ranks,
+            max_concurrent=args.max_concurrent_episodes,
+            max_context_tokens=args.max_context_tokens or limit,
+        )
+        self.adapters: Any = None
+        if self.roles:
+            from hf_credit.trainers.role_adapters import RoleAdapters
+
+            self.adapters = RoleAdapters(self, self.new_client)
+            self.engine.generate = self.adapters.samplers
+            self.add_callback(self.adapters)
+
+    @contextmanager
+    def forgetting(self) -> Iterator[None]:
+        """What components need of the present weights holds inside; all cached keys and values are dropped on exit."""
+        with ExitStack() as stack:
+            for one in self.components:
+                stack.enter_context(one.fresh())
+            if self._continuing is not None:
+                stack.enter_context(self._continuing.forgotten())
+            yield
+
+    def continuing_replies(self) -> ContinuingReplies | None:
+        """Generation that reuses keys and values of earlier turns; `None` if the set-up does not allow it."""
+        if (
+            not self.args.reuse_prefixes
+            or self.use_vllm
+            or self.use_transformers_continuous_batching
+            or getattr(self.model.config, "vision_config", None) is not None
+            or shards_weights(self.accelerator)
+            or not can_continue(self.generation_config)
+        ):
+            return None
+        return ContinuingReplies(
+            self.unwrapped, self.generation_config, logprobs=ReadsTokens(self.interaction).reads_tokens
+        )
+
+    def generate_replies(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
+        """Samples the policy's replies to the contexts of this process."""
+        if self._continuing is not None:
+            return self._continuing(contexts)
+        return generations(*self.sampled([list(context) for context in contexts]))
