@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from hf_credit import make, methods
-from hf_credit.methods.draco import Rubric, redistributed
+from hf_credit.credit import redistributed_advantages
+from hf_credit.methods.draco import Rubric
 from hf_credit.rollouts import Ending, EnvironmentInteraction, LocalContext
 
 NAN = float("nan")
@@ -24,17 +25,15 @@ QUALITY, TOKENS = torch.tensor([[1.0, 0.5, NAN]]), torch.tensor([[2, 1, 1]])
     ],
 )
 def test_an_advantage_goes_to_good_steps_and_blame_to_bad_ones(advantage, expected):
-    found = redistributed(torch.tensor([advantage]), QUALITY, TOKENS, torch.ones(1, 3, dtype=torch.bool))
+    found = redistributed_advantages(torch.tensor([advantage]), QUALITY, TOKENS, torch.ones(1, 3, dtype=torch.bool))
     assert found[0].tolist() == pytest.approx(expected)
     assert (found * TOKENS).sum().item() == pytest.approx(4 * advantage)
 
 
 @pytest.mark.parametrize("quality", [[NAN, NAN], [0.0, 0.0]])
 def test_without_a_step_to_credit_all_have_the_advantage(quality):
-    active = torch.tensor([[True, True], [True, False]])
-    found = redistributed(
-        torch.tensor([1.0, 2.0]), torch.tensor([quality] * 2), torch.tensor([[3, 1], [2, 0]]), active
-    )
+    active, tokens = torch.tensor([[True, True], [True, False]]), torch.tensor([[3, 1], [2, 0]])
+    found = redistributed_advantages(torch.tensor([1.0, 2.0]), torch.tensor([quality] * 2), tokens, active)
     assert found.tolist() == [[1.0, 1.0], [2.0, 0.0]]
 
 

@@ -13,6 +13,7 @@ import torch
 from hf_credit import make, methods
 from hf_credit.bench import make_problem
 from hf_credit.collaborations import Collaboration, Event
+from hf_credit.collectors import Ratings, Single
 from hf_credit.collectors.ratings import RATING, SHARES
 from hf_credit.credit import rated_rewards
 from hf_credit.methods.sepo import RatedShares
@@ -55,7 +56,7 @@ def test_each_role_is_normalised_in_its_group(hand: Any) -> None:
     shares = [TILTED, EVEN, EVEN]
     rollouts = [replace(one, extras={SHARES: own}) for one, own in zip(played.rollouts, shares, strict=True)]
     estimator = RatedShares(roles=("thinker", "solver"), credit_weight=1.0, blame_weight=1.0)
-    found = estimator(replace(played, rollouts=tuple(rollouts)), LocalContext(), None).decisions
+    found: Any = estimator(replace(played, rollouts=tuple(rollouts)), LocalContext(), None).decisions
     # Thinkers' shares less their mean, .609, .5 and .5 less .5362: 1.0725, .9638 and -.9638, deviation 1.1455
     assert [round(value, 3) for value in found.values()][::2] == [0.624, 0.529, -1.153]
 
@@ -70,7 +71,7 @@ class Team:
         return [Generation(ids=self.chat.reply_ids(self._reply(context))) for context in contexts]
 
     def _reply(self, context: Sequence[int]) -> str:
-        shown = self.chat.tokenizer.decode(list(context))
+        shown = str(self.chat.tokenizer.decode(list(context)))
         if "JSON" not in shown:
             return "3"
         self.shown.append(shown)
@@ -102,8 +103,7 @@ def rating(thinker: Any, outcome: str = "correct", **more: Any) -> str:
 def test_a_rating_that_cannot_be_read_counts_as_equal_shares(chat: Chat, written: str, read: Any) -> None:
     player = Team(chat, [written, rating(0.25)])
     context = LocalContext(Engine(team(), chat, player))
-    method = methods.make("sepo", group_size=2).bind(team())
-    collector = replace(method.collector, inner=methods.make("reinforce_plus_plus").collector)
+    collector = Ratings(inner=Single()).bind(team())
     (rollout,) = collector([{"problem": "4"}], context, None).rollouts
     assert rollout.extras[SHARES] == (read or (0.5, 0.5), (0.25, 0.75))
     assert context.metrics["ratings/valid"] == [0.5 + 0.5 * (read is not None)]
@@ -113,8 +113,7 @@ def test_a_rating_that_cannot_be_read_counts_as_equal_shares(chat: Chat, written
 
 def test_a_rater_is_shown_the_task_the_replies_and_the_result(chat: Chat) -> None:
     player = Team(chat, [rating(0.5)] * 2)
-    method = methods.make("sepo").bind(team())
-    collector = replace(method.collector, inner=methods.make("reinforce_plus_plus").collector)
+    collector = Ratings(inner=Single()).bind(team())
     collector([{"problem": "4"}], LocalContext(Engine(team(), chat, player)), None)
     for shown, role in zip(player.shown, ("thinker", "solver"), strict=True):
         for part in ("Problem: 4", "thinker: 3", "solver: 3", "The result is correct", f"You are {role}."):

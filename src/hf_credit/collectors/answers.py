@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
-from hf_credit.collectors.base import Collector, Group, Rollout, RolloutBatch, TaskRow, bound, gives_of
+from hf_credit.collectors.base import Around, Rollout, RolloutBatch, TaskRow
 from hf_credit.rollouts import Decision, Ending, Interaction
 from hf_credit.rollouts.capabilities import Answered
 from hf_credit.rollouts.method_context import MethodContext
@@ -17,7 +17,7 @@ ANSWER = "answer"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answers:
+class Answers(Around):
     """The episodes of another collector, with the mean log-probability of the right answer before each decision.
 
     It is that of the answer's tokens, in nats, in a reply to the decision's context that begins as
@@ -28,20 +28,11 @@ class Answers:
         policy: whose log-probability it is: that of the policy that plays, `"current"`, or of its `"frozen"` copy.
     """
 
-    inner: Collector = field(default_factory=Group)
+    adds: ClassVar[frozenset[str]] = frozenset({"answers"})
+
     policy: Literal["current", "frozen"] = "current"
 
-    @property
-    def replaying(self) -> bool:
-        """Whether `inner` replays recorded states."""
-        return bool(getattr(self.inner, "replaying", False))
-
-    @property
-    def gives(self) -> frozenset[str]:
-        """What `inner` gives, and answers."""
-        return gives_of(self.inner) | {"answers"}
-
-    def bind(self, interaction: Interaction[Any]) -> Answers:
+    def bind(self, interaction: Interaction[Any]) -> Self:
         """Returns the collector for one Interaction.
 
         Raises:
@@ -52,7 +43,7 @@ class Answers:
                 f"the right answer's probability needs a task that knows the answer, got {interaction.name!r}, which "
                 "does not; implement its method gold_answer."
             )
-        return replace(self, inner=bound(self.inner, interaction))
+        return super().bind(interaction)
 
     def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
         collected = self.inner(rows, context, memory)

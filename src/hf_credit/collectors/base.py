@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 from hf_credit.options import Count, GroupSize, Options
 from hf_credit.oracles import OracleLike, resolve
@@ -214,7 +214,34 @@ def refuse_over_budget(collected: RolloutBatch, budget: int | None) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verified:
+class Around:
+    """A collector around another; a subclass says in `adds` what it gives beside the other.
+
+    Args:
+        inner: the collector of the episodes.
+    """
+
+    adds: ClassVar[frozenset[str]] = frozenset()
+
+    inner: Collector = field(default_factory=Single)
+
+    @property
+    def replaying(self) -> bool:
+        """Whether `inner` replays recorded states."""
+        return bool(getattr(self.inner, "replaying", False))
+
+    @property
+    def gives(self) -> frozenset[str]:
+        """What `inner` gives, and what it adds."""
+        return gives_of(self.inner) | self.adds
+
+    def bind(self, interaction: Interaction[Any]) -> Self:
+        """Returns the collector with `inner` for one Interaction."""
+        return replace(self, inner=bound(self.inner, interaction))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verified(Around):
     """The episodes of another collector, with verdicts.
 
     Args:
@@ -224,7 +251,6 @@ class Verified:
             metrics, and its failures have no effect.
     """
 
-    inner: Collector = field(default_factory=Single)
     oracle: OracleLike | None = None
     required: bool = True
 
@@ -232,16 +258,11 @@ class Verified:
         object.__setattr__(self, "oracle", resolve(self.oracle))
 
     @property
-    def replaying(self) -> bool:
-        """Whether `inner` replays recorded states."""
-        return bool(getattr(self.inner, "replaying", False))
+    def adds(self) -> frozenset[str]:  # type: ignore[override]
+        """Verdicts, if it has an oracle."""
+        return frozenset({"verdicts"} if self.oracle is not None else ())
 
-    @property
-    def gives(self) -> frozenset[str]:
-        """What `inner` gives, and verdicts if it has an oracle."""
-        return gives_of(self.inner) | ({"verdicts"} if self.oracle is not None else set())
-
-    def bind(self, interaction: Interaction[Any]) -> Verified:
+    def bind(self, interaction: Interaction[Any]) -> Self:
         """Returns the collector with its oracle, or else the default oracle of an Interaction's environment.
 
         Raises:
@@ -252,7 +273,7 @@ class Verified:
             raise ValueError(
                 f"this method needs an oracle, got none and {interaction.name!r} has no default; pass oracle=."
             )
-        return replace(self, oracle=oracle, inner=bound(self.inner, interaction))
+        return replace(super().bind(interaction), oracle=oracle)
 
     def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
         collected = self.inner(rows, context, memory)

@@ -10,28 +10,25 @@ from typing import Annotated, Any, ClassVar
 
 from hf_credit.boundary import Range
 from hf_credit.collectors.base import (
-    Collector,
+    Around,
     Group,
     Rollout,
     RolloutBatch,
-    Single,
     TaskRow,
-    bound,
-    gives_of,
     played,
     refuse_over_budget,
     say_whether_shared,
     single_or_group,
 )
 from hf_credit.options import Count, GroupSize, Options
-from hf_credit.rollouts import Decision, Ending, Episode, Interaction, RolloutRequest, replay_from
+from hf_credit.rollouts import Decision, Ending, Episode, RolloutRequest, replay_from
 from hf_credit.rollouts.method_context import MethodContext
 
 CONTINUATION = "continuation"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Continuations(Options):
+class Continuations(Options, Around):
     """The episodes of another collector, and rollouts of the same policy from the state before each decision.
 
     The rollouts serve only for comparison. A failed episode has none.
@@ -43,19 +40,11 @@ class Continuations(Options):
             mode of the policy. `None` continues the recorded tokens instead.
     """
 
+    adds: ClassVar[frozenset[str]] = frozenset({"continuations"})
+
     rollouts: Count
-    inner: Collector = field(default_factory=Single)
     template_kwargs: Mapping[str, Any] | None = None
     replaying: ClassVar[bool] = True
-
-    @property
-    def gives(self) -> frozenset[str]:
-        """What `inner` gives, and continuations."""
-        return gives_of(self.inner) | {"continuations"}
-
-    def bind(self, interaction: Interaction[Any]) -> Continuations:
-        """Binds `inner` to one Interaction."""
-        return replace(self, inner=bound(self.inner, interaction))
 
     def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
         collected = self.inner(rows, context, memory)

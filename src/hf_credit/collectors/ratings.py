@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, TypedDict
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Self, TypedDict
 
 from hf_credit.boundary import Range, read
-from hf_credit.collectors.base import Collector, Group, Rollout, RolloutBatch, TaskRow, bound, gives_of
+from hf_credit.collectors.base import Around, Rollout, RolloutBatch, TaskRow
 from hf_credit.options import Count
 from hf_credit.replies import spoken
 from hf_credit.rollouts import Ending, Episode, Interaction, Request, RolloutRequest
@@ -66,7 +66,7 @@ class Questions(Interaction[Asked]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ratings:
+class Ratings(Around):
     """The episodes of another collector, each with ratings: every role says the share of each role in the result.
 
     A rating is JSON in the reply to a question that shows the task, all replies and whether the result is correct. One
@@ -79,21 +79,12 @@ class Ratings:
         roles: of the team, in order; filled in by `bind`.
     """
 
-    inner: Collector = field(default_factory=Group)
+    adds: ClassVar[frozenset[str]] = frozenset({"ratings"})
+
     max_tokens: Count = 512
     roles: tuple[str, ...] = ()
 
-    @property
-    def replaying(self) -> bool:
-        """Whether `inner` replays recorded states."""
-        return bool(getattr(self.inner, "replaying", False))
-
-    @property
-    def gives(self) -> frozenset[str]:
-        """What `inner` gives, and ratings."""
-        return gives_of(self.inner) | {"ratings"}
-
-    def bind(self, interaction: Interaction[Any]) -> Ratings:
+    def bind(self, interaction: Interaction[Any]) -> Self:
         """Returns the collector for the roles of one Interaction.
 
         Raises:
@@ -105,7 +96,7 @@ class Ratings:
                 f"ratings need two or more roles that can be asked in words, got {interaction.name!r} with "
                 f"{', '.join(roles) or 'none'}; use a collaboration, or method: grpo."
             )
-        return replace(self, inner=bound(self.inner, interaction), roles=roles)
+        return replace(super().bind(interaction), roles=roles)
 
     def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
         collected = self.inner(rows, context, memory)

@@ -49,7 +49,7 @@ from hf_credit.credit.surrogate import (
     reference_divergence,
     sampling_ratio,
 )
-from hf_credit.credit.tokens import token_advantages, token_returns, whitened
+from hf_credit.credit.tokens import redistributed_advantages, token_advantages, token_returns, whitened
 from hf_credit.credit.trust_region import divergence, projected_logprobs, top_tokens
 from hf_credit.credit.turns import (
     alive_advantages,
@@ -70,8 +70,9 @@ __all__ = [
     "group_in_group_advantages", "group_scaled", "group_spread", "harmonic_mean", "inclusion_probabilities",
     "information_gain_advantages", "interpolated_logprobs", "leave_one_out", "log_ratio_advantages",
     "multi_turn_advantages", "nested_group_advantages", "next_entropy_coefficient", "optimal_baseline", "pooled",
-    "projected_logprobs", "rated_rewards", "reference_divergence", "replay_blocks", "replay_branches", "replay_ratio",
-    "sampling_ratio", "score_deltas", "sequential_values", "shaped_contributions", "standardised", "systematic_sample",
-    "token_advantages", "token_returns", "top_tokens", "trajectory_advantages", "tree_group_advantages", "trust",
-    "turn_credit", "turn_group_advantages", "turn_values", "value_assisted", "value_differences", "whitened",
+    "projected_logprobs", "rated_rewards", "redistributed_advantages", "reference_divergence", "replay_blocks",
+    "replay_branches", "replay_ratio", "sampling_ratio", "score_deltas", "sequential_values", "shaped_contributions",
+    "standardised", "systematic_sample", "token_advantages", "token_returns", "top_tokens", "trajectory_advantages",
+    "tree_group_advantages", "trust", "turn_credit", "turn_group_advantages", "turn_values", "value_assisted",
+    "value_differences", "whitened",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Credit of tokens: that of their decision, their reward-to-go, and values standardised over them (REINFORCE++)."""
+"""Credit of tokens: of their decision, their reward-to-go, standardised (REINFORCE++), and of cited steps (DRACO)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from hf_credit.credit.inputs import require, result_dtype
-from hf_credit.credit.shapes import Float, Int, Real, Shaped
+from hf_credit.credit.shapes import Bool, Float, Int, Real, Shaped
 from hf_credit.validators import finite_number
 
 
@@ -73,6 +73,37 @@ def token_returns(
     left = ends.repeat_interleave(lengths) - 1 - torch.arange(int(lengths.sum()))
     returns = outcomes.double().repeat_interleave(lengths) * torch.tensor(gamma, dtype=torch.float64) ** left
     return returns.to(result_dtype(outcomes))
+
+
+def redistributed_advantages(
+    advantages: Float[Tensor, " rollouts"],
+    quality: Float[Tensor, "rollouts steps"],
+    tokens: Real[Tensor, "rollouts steps"],
+    active: Bool[Tensor, "rollouts steps"],
+) -> Float[Tensor, "rollouts steps"]:
+    """The advantage of each step, whose sum over tokens is that of the episode (DRACO, arXiv:2609.04094).
+
+        a[j] = A N w[j] / (n[j] sum_k w[k]),    w[j] = Q[j] if A >= 0, else 1 - Q[j]        (eqs. 5 and 6)
+
+    with n the tokens of a step and N their sum. If no step is cited, or all weights are 0, every step has A.
+
+    Args:
+        advantages: A of each rollout.
+        quality: Q, the share of met criteria among those that cite the step, in [0, 1]; NaN if none does, and the step
+            then has the mean of those cited.
+        tokens: n, at least 1 where active.
+        active: whether rollout i had a step j.
+    """
+    cited = active & ~quality.isnan()
+    known = torch.where(cited, quality.double(), 0)
+    mean = known.sum(dim=1, keepdim=True) / cited.sum(dim=1, keepdim=True).clamp(min=1)
+    quality = torch.where(cited, known, mean)
+    level = advantages.double()[:, None]
+    weights = torch.where(active, torch.where(level >= 0, quality, 1 - quality), 0)
+    total, count = weights.sum(dim=1, keepdim=True), torch.where(active, tokens.double(), 0)
+    shares = count.sum(dim=1, keepdim=True) * weights / (count * total).clamp(min=torch.finfo(torch.float64).tiny)
+    uniform = (total <= 0) | ~cited.any(dim=1, keepdim=True)
+    return torch.where(active, level * torch.where(uniform, 1, shares), 0)
 
 
 def whitened(

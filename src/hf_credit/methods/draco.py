@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from hf_credit.collectors import RolloutBatch
-from hf_credit.credit import group_advantages
-from hf_credit.credit.shapes import Bool, Float, Real
+from hf_credit.credit import group_advantages, redistributed_advantages
 from hf_credit.methods.base import Credit, Method, outcomes_of, paper, without_errors
 from hf_credit.methods.turns import pad_to_matrix, scored_group, scores, step_tokens, turn_to_decision_credit
 from hf_credit.options import GroupSize, Options, Positive, with_parts
@@ -25,40 +24,9 @@ PAPER = paper(
 )
 
 
-def redistributed(
-    advantages: Float[Tensor, " rollouts"],
-    quality: Float[Tensor, "rollouts steps"],
-    tokens: Real[Tensor, "rollouts steps"],
-    active: Bool[Tensor, "rollouts steps"],
-) -> Float[Tensor, "rollouts steps"]:
-    """Returns the advantage of each step, whose sum over tokens is that of the episode's (DRACO, arXiv:2609.04094).
-
-        a[j] = A N w[j] / (n[j] sum_k w[k]),    w[j] = Q[j] if A >= 0, else 1 - Q[j]        (eqs. 5 and 6)
-
-    with n the tokens of a step and N their sum. If no step is cited, or all weights are 0, every step has A.
-
-    Args:
-        advantages: A of each rollout.
-        quality: Q, the share of met criteria among those that cite the step, in [0, 1]; NaN if none does, and the step
-            then has the mean of those cited.
-        tokens: n, at least 1 where active.
-        active: whether rollout i had a step j.
-    """
-    cited = active & ~quality.isnan()
-    known = torch.where(cited, quality.double(), 0)
-    mean = known.sum(dim=1, keepdim=True) / cited.sum(dim=1, keepdim=True).clamp(min=1)
-    quality = torch.where(cited, known, mean)
-    level = advantages.double()[:, None]
-    weights = torch.where(active, torch.where(level >= 0, quality, 1 - quality), 0)
-    total, count = weights.sum(dim=1, keepdim=True), torch.where(active, tokens.double(), 0)
-    shares = count.sum(dim=1, keepdim=True) * weights / (count * total).clamp(min=torch.finfo(torch.float64).tiny)
-    uniform = (total <= 0) | ~cited.any(dim=1, keepdim=True)
-    return torch.where(active, level * torch.where(uniform, 1, shares), 0)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Rubric(Options):
-    """`redistributed` of the group's z-score (`group_advantages`) of R = (met - unmet) / (met + unmet) criteria.
+    """`redistributed_advantages` of the z-score in the group of R = (met - unmet) / (met + unmet) criteria.
 
     Failed episodes get no credit.
 
@@ -107,9 +75,8 @@ class Rubric(Options):
             rewards = [_rate([float(met) for met, _ in one.values()]) for one in kept]
         quality = pad_to_matrix([[sum(own) / len(own) if own else math.nan for own in steps] for steps in cited])[0]
         advantages = group_advantages(torch.tensor(rewards, dtype=torch.float64), groups, eps=self.eps)
-        return Credit(
-            decisions=turn_to_decision_credit(collected, rows, redistributed(advantages, quality, tokens, active))
-        )
+        of_steps = redistributed_advantages(advantages, quality, tokens, active)
+        return Credit(decisions=turn_to_decision_credit(collected, rows, of_steps))
 
 
 def _rate(met: Sequence[float]) -> float:

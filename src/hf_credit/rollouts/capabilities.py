@@ -24,8 +24,12 @@ class Capability:
     defines members of these names, some or all, overrides them; it needs no base class.
     """
 
+    _shown_by: tuple[str, str] | None = None  # a flag, and the member whose definition sets it
+
     def __init__(self, interaction: Interaction[Any]) -> None:
         self.interaction = interaction
+        if self._shown_by is not None:
+            setattr(self, self._shown_by[0], hasattr(interaction, self._shown_by[1]))
         for name in vars(type(self)):
             if not name.startswith("_") and hasattr(interaction, name):
                 setattr(self, name, getattr(interaction, name))
@@ -129,10 +133,7 @@ class Interruptible(Capability):
     """
 
     asks_for_answers: bool = False
-
-    def __init__(self, interaction: Interaction[Any]) -> None:
-        self.asks_for_answers = hasattr(interaction, "answer_prompt")
-        super().__init__(interaction)
+    _shown_by = "asks_for_answers", "answer_prompt"
 
     def answer_prompt(self, state: Any) -> str | None:
         """Returns the prompt that requests the final answer in `state`; `None` if the task has none."""
@@ -155,10 +156,7 @@ class Answered(Capability):
     """
 
     knows_answers: bool = False
-
-    def __init__(self, interaction: Interaction[Any]) -> None:
-        self.knows_answers = hasattr(interaction, "gold_answer")
-        super().__init__(interaction)
+    _shown_by = "knows_answers", "gold_answer"
 
     def gold_answer(self, state: Any) -> tuple[str, str] | None:
         """Returns a right reply in `state` up to its answer, such as `"<answer>"`, and the answer; `None` without one.
@@ -265,10 +263,7 @@ class Judged(Capability):
     """
 
     judges: bool = False
-
-    def __init__(self, interaction: Interaction[Any]) -> None:
-        self.judges = hasattr(interaction, "criteria")
-        super().__init__(interaction)
+    _shown_by = "judges", "criteria"
 
     def criteria(self, state: Any) -> Criteria:
         """Returns the criteria that apply to an episode that ended in `state`.
