@@ -177,10 +177,6 @@ EXCEPTIONS = {
     "hf_credit/hub/leaderboard/confined.py": ("subprocess", "this Python, for a script of this library, confined"),
     "hf_credit/parquet.py": ("subprocess", "this Python, for a script of this library, with limits"),
     "hf_credit/hub_client.py": ("exec_module find_spec importlib", "the client of the Hub, by its name, to guard it"),
-    "hf_credit/metrics/spaces/app.py": (
-        "exec_module importlib module_from_spec spec_from_file_location",
-        "the examples in the app's own folder, on the Hub",
-    ),
     "hf_credit/trainers/resumption.py": ("torch.load", "tensors and plain values only"),
     "code_sandbox/algebra_process.py": ("import_module importlib", "modules of sympy that a list names"),
     "code_sandbox/fork_server.py": ("Popen subprocess", "this Python, for the supervisor"),

@@ -260,7 +260,7 @@ def test_a_run_resumed_from_the_hub_ends_bitwise_as_one_undisturbed(
 
 # A client in an environment of its own: with the libraries that everybody has, and without this one.
 CLIENT = """
-import importlib.util, json, runpy, sys
+import doctest, importlib.util, json, sys
 
 assert importlib.util.find_spec("hf_credit") is None
 from datasets import load_dataset
@@ -299,12 +299,11 @@ for method, base in bases.items():
     }
 space = snapshot_download("me/cvt-environment", repo_type="space")
 told["space"] = open(f"{space}/openenv.yaml").read().splitlines()[1]
-import evaluate
-
 for name in metrics:
-    case = dict(runpy.run_path(hf_hub_download(f"me/{name}", "tests.py", repo_type="space"))["test_cases"][0])
-    expected = case.pop("result")
-    told[name] = [evaluate.load(f"me/{name}").compute(**case), expected]
+    card = open(hf_hub_download(f"me/{name}", "README.md", repo_type="space")).read()
+    of_the_hub = card.replace(f'"./{name}"', f'"me/{name}"')
+    examples = doctest.DocTestParser().get_doctest(of_the_hub, {}, name, None, 0)
+    told[name] = doctest.DocTestRunner().run(examples)
 print(json.dumps(told))
 """
 
@@ -356,8 +355,9 @@ def test_stock_clients_load_every_kind_of_artifact_of_every_method(
     assert done.returncode == 0, done.stderr[-3000:]
     told = json.loads(done.stdout.splitlines()[-1])
     for name in METRIC_OF.values():
-        found, worked_out = map(rounded, told.pop(name))
-        assert {key: found[key] for key in worked_out} == worked_out, name
+        failed, attempted = told.pop(name)
+        assert attempted
+        assert not failed, done.stdout
     assert told.pop("space") == "name: evidence"
     assert told == expected
 
@@ -378,10 +378,6 @@ def sizes(trainer: Any) -> dict[str, float]:
         role: sum(value for name, value in adapters.items() if f".{role}." in name)
         for role in trainer.args.role_adapters
     }
-
-
-def rounded(value: Any) -> Any:
-    return json.loads(json.dumps(value), parse_float=lambda text: round(float(text), 9), parse_constant=str)
 
 
 def listed(credits: Any) -> Any:

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,46 +26,109 @@ from hf_credit.cli.progress import Progress, be_quiet
 
 if TYPE_CHECKING:
     from hf_credit.policies.scripted import Demonstration, Walk
-    from hf_credit.rollouts import Interaction, RolloutRequest
+    from hf_credit.rollouts import Chat, Interaction, RolloutRequest
     from hf_credit.rollouts.scripts import Script
 
 _EPISODES = 512  # of tasks that the task makes itself
 
 
-@with_options("prompted", Prompted)
+@dataclass(frozen=True, kw_only=True)
+class Taught(Prompted):
+    """Options of `hf-credit warm-up` for who is learned from, and on what."""
+
+    recipe: Annotated[
+        str | None, typer.Option(help="Take the task, its rows and all settings of prompts from this recipe.")
+    ] = None
+    traces: Annotated[
+        list[Path] | None,
+        typer.Option(help="Learn from these: episodes.jsonl of a run, or chat logs as for `credit`; repeatable."),
+    ] = None
+    script: Annotated[
+        str | None,
+        typer.Option(help="Learn from module:function(state, request, random), or module:Class made with --quality."),
+    ] = None
+    oracle: Annotated[
+        str | None, typer.Option(help="Learn from the play of this oracle; by default of the task's own player.")
+    ] = None
+    oracle_option: OracleOptions = None
+    quality: Annotated[float, typer.Option(help="Probability that the player plays well.")] = 1.0
+    episodes: Annotated[
+        int | None, typer.Option(help=f"Episodes to play; by default {_EPISODES}, or the rows of a dataset.", min=1)
+    ] = None
+    dataset: DatasetOption = None
+    split: SplitOption = "train"
+    min_success: Annotated[
+        float, typer.Option(help="Learn from episodes with at least this success (outcome without one); -1 for all.")
+    ] = 1.0
+    held_out: Annotated[
+        float, typer.Option(help="Share of tasks that are not learned, for a held-out loss.", min=0, max=0.9)
+    ] = 0.1
+
+    def __post_init__(self) -> None:
+        if self.traces and (self.script or self.oracle or self.dataset or self.episodes):
+            raise ValueError("--traces are learned as they are, got a player or tasks beside them; leave these out.")
+        if self.script and self.oracle:
+            raise ValueError(
+                f"one player plays, got --script {self.script!r} and --oracle {self.oracle!r}; leave one of them out."
+            )
+        if self.recipe and (self.task or self.dataset):
+            raise ValueError(f"a recipe names its task and rows, got {self.recipe!r} beside others; leave these out.")
+
+    def demonstrations(
+        self, interaction: Interaction[Any] | None, job: Any, chat: Chat, dropped: Counter[str], progress: Progress
+    ) -> Iterable[Demonstration]:
+        """Returns what is learned, recorded or played; counts in `dropped` what cannot be used."""
+        from hf_credit.evaluation.recorded_play import recorded_demonstrations
+        from hf_credit.policies.scripted import demonstrations
+
+        if interaction is None or self.traces:
+            read = [recorded_demonstrations(path, chat, interaction) for path in self.traces or ()]
+            say_skipped(failures := [failure for _, some in read for failure in some])
+            dropped.update({"on lines that cannot be used": len(failures)} if failures else {})
+            return (one for some, _ in read for one in some)
+        player, starts = self._player(interaction), progress.over(self._starts(interaction, job), "scripted play")
+        return demonstrations(interaction, chat, player, _walks(interaction, player, starts, dropped))
+
+    def _player(self, interaction: Interaction[Any]) -> Script:
+        from hf_credit.registry import find
+        from hf_credit.rollouts.capabilities import Oracled, Scripted
+        from hf_credit.rollouts.scripts import OraclePlayer
+
+        if self.script is not None:
+            named: Any = find("script", {}, self.script)
+            return named(self.quality) if isinstance(named, type) else named  # type: ignore[no-any-return]
+        if (oracle := named_oracle(self.oracle, self.oracle_option)) is not None:
+            judge = Oracled(interaction).check_oracle(oracle)
+            return OraclePlayer(interaction.environment, judge, self.quality)  # type: ignore[attr-defined, arg-type]
+        if (player := Scripted(interaction).scripted_player(self.quality)) is None:
+            raise ValueError(
+                f"a warm-up needs someone to learn from, got {interaction.name!r} without an oracle or a scripted "
+                "player; add --script or --traces."
+            )
+        return player
+
+    def _starts(self, interaction: Interaction[Any], job: Any) -> list[RolloutRequest[Any]]:
+        """The tasks to play: rows of a dataset, or the first of the task's own training tasks."""
+        from hf_credit.rollouts import RolloutRequest
+        from hf_credit.rollouts.capabilities import TaskSource
+        from hf_credit.tasks.rows import evaluation_starts, starts_of
+        from hf_credit.trainers.training import load_rows
+
+        if self.dataset is not None:
+            return evaluation_starts(interaction, self.episodes, 0, self.dataset, self.split)
+        if job is not None and (job.game.dataset_name or job.game.problem_sets):
+            rows = itertools.islice(load_rows(job).train, self.episodes)
+            return [RolloutRequest(task=row, seed=row.get("seed", place)) for place, row in enumerate(rows)]
+        return starts_of(TaskSource(interaction).tasks("train", self.episodes or _EPISODES), "train")
+
+
+@with_options("taught", Taught)
 def warm_up(
     context: typer.Context,
     model: ModelArgument,
     output: Annotated[Path, typer.Option(help="Output folder, from which `train` and `evaluate` go on.")],
     *,
-    prompted: Prompted,
-    recipe: Annotated[
-        str | None, typer.Option(help="Take the task, its rows and all settings of prompts from this recipe.")
-    ] = None,
-    traces: Annotated[
-        list[Path] | None,
-        typer.Option(help="Learn from these: episodes.jsonl of a run, or chat logs as for `credit`; repeatable."),
-    ] = None,
-    script: Annotated[
-        str | None,
-        typer.Option(help="Learn from module:function(state, request, random), or module:Class made with --quality."),
-    ] = None,
-    oracle: Annotated[
-        str | None, typer.Option(help="Learn from the play of this oracle; by default of the task's own player.")
-    ] = None,
-    oracle_option: OracleOptions = None,
-    quality: Annotated[float, typer.Option(help="Probability that the player plays well.")] = 1.0,
-    episodes: Annotated[
-        int | None, typer.Option(help=f"Episodes to play; by default {_EPISODES}, or the rows of a dataset.", min=1)
-    ] = None,
-    dataset: DatasetOption = None,
-    split: SplitOption = "train",
-    min_success: Annotated[
-        float, typer.Option(help="Learn from episodes with at least this success (outcome without one); -1 for all.")
-    ] = 1.0,
-    held_out: Annotated[
-        float, typer.Option(help="Share of tasks that are not learned, for a held-out loss.", min=0, max=0.9)
-    ] = 0.1,
+    taught: Taught,
 ) -> None:
     """Trains a model on the replies of an oracle, a script or recorded episodes, with TRL's SFTTrainer.
 
@@ -80,44 +144,29 @@ def warm_up(
       hf-credit warm-up Qwen/Qwen3-0.6B --traces logs.jsonl --output runs/from_logs
     """
     be_quiet()
-    if traces and (script or oracle or dataset or episodes):
-        raise ValueError("--traces are learned as they are, got a player or tasks beside them; leave these out.")
-    if script and oracle:
-        raise ValueError(f"one player plays, got --script {script!r} and --oracle {oracle!r}; leave one of them out.")
-    if recipe and (prompted.task or dataset):
-        raise ValueError(f"a recipe names its task and rows, got {recipe!r} beside others; leave these out.")
     from transformers import PrinterCallback, ProgressCallback
 
     from hf_credit.cli.training_progress import ShowProgress
-    from hf_credit.evaluation.recorded_play import recorded_demonstrations
-    from hf_credit.policies.scripted import demonstrations, hold_out, select
+    from hf_credit.policies.scripted import hold_out, select
     from hf_credit.recipes import find
     from hf_credit.tasks import TaskSpec
     from hf_credit.trainers.recipes import read_job
     from hf_credit.trainers.training import resumption
     from hf_credit.trainers.warm_up import read_settings, save, trainer_of
 
-    job = read_job(["--config", str(find(recipe)), "--model_name_or_path", model]) if recipe else None
+    job = read_job(["--config", str(find(taught.recipe)), "--model_name_or_path", model]) if taught.recipe else None
     spec = job.spec() if job is not None else None
-    if job is None and not (traces and prompted.task is None and TaskSpec.load(model) is None):
-        spec = prompted.spec(model).complete()
+    if job is None and not (taught.traces and taught.task is None and TaskSpec.load(model) is None):
+        spec = taught.spec(model).complete()
     interaction = None if spec is None else spec.build()
-    args, config, chat, limits = read_settings(model, context.args, output, spec, prompted.trust_remote_code)
+    args, config, chat, limits = read_settings(model, context.args, output, spec, taught.trust_remote_code)
     dropped: Counter[str] = Counter()
     with Progress() as progress:
-        if interaction is None or traces:
-            read = [recorded_demonstrations(path, chat, interaction) for path in traces or ()]
-            found: Iterable[Demonstration] = (one for some, _ in read for one in some)
-            say_skipped(failures := [failure for _, some in read for failure in some])
-            dropped.update({"on lines that cannot be used": len(failures)} if failures else {})
-        else:
-            player = _player(interaction, script, named_oracle(oracle, oracle_option), quality)
-            starts = progress.over(_starts(interaction, job, dataset, split, episodes), "scripted play")
-            found = demonstrations(interaction, chat, player, _walks(interaction, player, starts, dropped))
-        kept, others = select(found, -math.inf if min_success < 0 else min_success, **limits)
+        found = taught.demonstrations(interaction, job, chat, dropped, progress)
+        kept, others = select(found, -math.inf if taught.min_success < 0 else taught.min_success, **limits)
         _say(kept, dropped + others)
-        learned, unseen = hold_out(kept, held_out, args.seed)
-        if held_out and not unseen:
+        learned, unseen = hold_out(kept, taught.held_out, args.seed)
+        if taught.held_out and not unseen:
             typer.echo("No held-out loss: all episodes are of one task.")
         trainer = trainer_of(config, args, chat, learned, unseen, dropped + others)
         for shown in (ProgressCallback, PrinterCallback):
@@ -128,42 +177,6 @@ def warm_up(
             trainer.evaluate()
         save(trainer, spec)
     typer.echo(f"Wrote {output}. Try: hf-credit evaluate {output}{'' if spec else ' --task ...'}")
-
-
-def _player(interaction: Interaction[Any], script: str | None, oracle: Any, quality: float) -> Script:
-    from hf_credit.registry import find
-    from hf_credit.rollouts.capabilities import Oracled, Scripted
-    from hf_credit.rollouts.scripts import OraclePlayer
-
-    if script is not None:
-        named: Any = find("script", {}, script)
-        return named(quality) if isinstance(named, type) else named  # type: ignore[no-any-return]
-    if oracle is not None:
-        environment: Any = interaction
-        return OraclePlayer(environment.environment, Oracled(interaction).check_oracle(oracle), quality)  # type: ignore[arg-type]
-    if (player := Scripted(interaction).scripted_player(quality)) is None:
-        raise ValueError(
-            f"a warm-up needs someone to learn from, got {interaction.name!r} without an oracle or a scripted player; "
-            "add --script or --traces."
-        )
-    return player
-
-
-def _starts(
-    interaction: Interaction[Any], job: Any, dataset: str | None, split: str, episodes: int | None
-) -> list[RolloutRequest[Any]]:
-    """The tasks to play: rows of a dataset, or the first of the task's own training tasks."""
-    from hf_credit.rollouts import RolloutRequest
-    from hf_credit.rollouts.capabilities import TaskSource
-    from hf_credit.tasks.rows import evaluation_starts, starts_of
-    from hf_credit.trainers.training import load_rows
-
-    if dataset is not None:
-        return evaluation_starts(interaction, episodes, 0, dataset, split)
-    if job is not None and (job.game.dataset_name or job.game.problem_sets):
-        rows = itertools.islice(load_rows(job).train, episodes)
-        return [RolloutRequest(task=row, seed=row.get("seed", place)) for place, row in enumerate(rows)]
-    return starts_of(TaskSource(interaction).tasks("train", episodes or _EPISODES), "train")
 
 
 def _walks(

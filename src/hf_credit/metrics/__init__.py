@@ -10,7 +10,7 @@ from hf_credit.metrics.standalone import COMPUTATION, metric_computation
 from hf_credit.registry import did_you_mean
 
 _SPACES = Path(__file__).parent / "spaces"
-FILES = ("README.md", "requirements.txt", "tests.py")
+FILES = ("README.md", "requirements.txt")
 """The files of every metric beside its `<name>.py`."""
 
 PAGE = _SPACES / "app.py"

@@ -6,7 +6,8 @@
 All metrics share this file: each built Space contains a copy, which serves its own folder.
 """
 
-import importlib.util
+import ast
+import doctest
 import json
 import math
 from pathlib import Path
@@ -18,12 +19,15 @@ FOLDER = Path(__file__).resolve().parent
 _MOST_CHARACTERS = 200_000
 
 
-def own_examples():
-    """Returns the examples in the tests of this metric."""
-    spec = importlib.util.spec_from_file_location("examples", FOLDER / "tests.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return [{name: value for name, value in case.items() if name != "result"} for case in module.test_cases]
+def own_examples(card):
+    """Returns the inputs of the examples in the card, which are plain values."""
+    sources = [example.source for example in doctest.DocTestParser().get_examples(card)]
+    calls = [node for source in sources for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    return [
+        {one.arg: ast.literal_eval(one.value) for one in call.keywords}
+        for call in calls
+        if getattr(call.func, "attr", None) == "compute"
+    ]
 
 
 def compute(text):
@@ -43,8 +47,8 @@ def compute(text):
 
 def build():
     """Builds the page."""
-    examples = [json.dumps(case, ensure_ascii=False) for case in own_examples()]
     card = (FOLDER / "README.md").read_text(encoding="utf-8").split("---\n", 2)[2]
+    examples = [json.dumps(case, ensure_ascii=False) for case in own_examples(card)]
     with gr.Blocks(title=FOLDER.name) as page:
         inputs = gr.Textbox(value=examples[0], label="Inputs (JSON)", lines=6)
         button = gr.Button("Compute", variant="primary")
