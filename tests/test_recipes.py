@@ -61,5 +61,5 @@ def test_a_wheel_holds_every_recipe_and_metric(root: Path, tmp_path: Path) -> No
     (wheel,) = tmp_path.glob("*.whl")
     held = zipfile.ZipFile(wheel).namelist()
     assert {f"hf_credit/recipes/{'/'.join(path.parts[-2:])}" for path in RECIPES.values()} <= set(held)
-    metrics = {f"{name}/{file}" for name in METRICS for file in (*FILES, f"{name}.py")}
+    metrics = {f"{name}/{file}" for name in METRICS for file in FILES}
     assert {one.removeprefix("hf_credit/metrics/spaces/") for one in held if "/spaces/" in one} == {*metrics, "app.py"}

@@ -27,7 +27,7 @@ def test_metrics_are_listed_with_a_sentence_each_and_built(command: Callable[...
     assert dict(re.findall(r"^(\w+)\n      (.{20,}\.)$", out, re.MULTILINE)).keys() == METRICS.keys()
     assert "\n# pass@k\n" in command("metrics", "pass_at_k")[1]
     assert command("metrics", "pass_at_k", "--output", str(tmp_path))[0] == 0
-    assert (tmp_path / "pass_at_k" / "computation.py").is_file()
+    assert (tmp_path / "pass_at_k" / "pass_at_k.py").is_file()
 
 
 def test_methods_are_listed_with_a_sentence_each(command: Callable[..., Any]) -> None:

@@ -24,7 +24,6 @@ import pytest
 import yaml
 
 from hf_credit.metrics import FILES, METRICS, build, find, summary
-from hf_credit.metrics.standalone import COMPUTATION
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = list(METRICS)
@@ -92,7 +91,6 @@ def test_a_folder_is_a_space(name: str) -> None:
         *FILES,
         f"{name}.py",
         "app.py",
-        COMPUTATION,
     }
     _, front, card = Path(name, "README.md").read_text(encoding="utf-8").split("---\n", 2)
     about = yaml.safe_load(front)
@@ -105,7 +103,7 @@ def test_a_folder_is_a_space(name: str) -> None:
     for heading in ("## How to use", "### Inputs", "### Output", "## Citation"):
         assert heading in card
     wanted = Path(name, "requirements.txt").read_text().split()
-    imported = imports_of(Path(name, f"{name}.py")) | imports_of(Path(name, COMPUTATION))
+    imported = imports_of(Path(name, f"{name}.py"))
     others = imported - set(sys.stdlib_module_names) - {"datasets"}  # evaluate brings datasets
     assert {re.split(r"[\[>=]", line)[0] for line in wanted} == {*others, "gradio"}
 
@@ -128,7 +126,7 @@ def built(python: str, seed: str) -> str:
 
 def test_each_python_on_this_machine_builds_the_same_bytes() -> None:
     expected = built(sys.executable, "1")
-    assert len(expected.splitlines()) == 5 * len(METRICS)
+    assert len(expected.splitlines()) == 4 * len(METRICS)
     others = [shutil.which(f"python3.{minor}") for minor in (11, 12, 13)]
     runs = [
         built(python, "2")

@@ -4,8 +4,6 @@ one commit, with consent."""
 from __future__ import annotations
 
 import functools
-import hashlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +11,9 @@ from hf_credit.files import OwnFolder, copy
 from hf_credit.hub import safety
 from hf_credit.hub.loading import fetch
 from hf_credit.hub.publishing import Published, publish
-from hf_credit.metrics import FILES, METRICS, PAGE, build
-from hf_credit.metrics.standalone import COMPUTATION
+from hf_credit.metrics import FILES, METRICS, PAGE, build, module
 
-
-def code_digest(files: Mapping[str, Path], name: str) -> str | None:
-    """Returns the SHA-256 of the digests of `<name>.py` and `computation.py`, which run; `None` without both."""
-    if not {f"{name}.py", COMPUTATION} <= files.keys():
-        return None
-    parts = [hashlib.sha256(files[file].read_bytes()).digest() for file in (f"{name}.py", COMPUTATION)]
-    return hashlib.sha256(b"".join(parts)).hexdigest()
-
-
-@functools.cache
-def own_digest(name: str) -> str | None:
-    """Returns the `code_digest` of one of this library's metrics."""
-    with OwnFolder() as folder:
-        return code_digest({file.name: file for file in build(name, folder).iterdir()}, name)
+_own = functools.cache(module)
 
 
 def publish_metric(metric: str | Path, repo: str, **where: Any) -> Published:
@@ -94,8 +78,8 @@ def load_metric(
     if f"{name}.py" not in fetched.files:
         raise ValueError(f"{repo} must hold {name}.py to be a metric, got none; name another repository.")
     code = {path: file for path, file in fetched.files.items() if path.endswith(".py") and "/" not in path}
-    if name in METRICS and code_digest(code, name) == own_digest(name):
-        code = {path: code[path] for path in (f"{name}.py", COMPUTATION)}
+    if name in METRICS and code[f"{name}.py"].read_bytes() == _own(name).encode():
+        code = {f"{name}.py": code[f"{name}.py"]}
     elif not trust_remote_code:
         raise ValueError(
             f"code that is not hf-credit's must have consent to run, got {repo}@{fetched.commit}; read it, then load "

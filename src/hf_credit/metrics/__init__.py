@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from hf_credit.files import copy, filled, write
-from hf_credit.metrics.standalone import COMPUTATION, metric_computation
+from hf_credit.metrics.standalone import standalone
 from hf_credit.registry import did_you_mean
 
 _SPACES = Path(__file__).parent / "spaces"
@@ -33,7 +33,7 @@ def find(name: str) -> Path:
 
 
 def build(name: str, folder: str | Path) -> Path:
-    """Writes a metric as a Space: its own files, the page, and the definitions of this library that it needs.
+    """Writes a metric as a Space: its card, its requirements, the page, and its `module`.
 
     The bytes depend only on the version of the library.
 
@@ -51,10 +51,25 @@ def build(name: str, folder: str | Path) -> Path:
     if made.exists():
         raise ValueError(f"a metric is built in a new folder, got {str(made)!r}; remove it or name another place.")
     with filled(made) as new:
-        for file in (source / f"{name}.py", *(source / one for one in FILES), PAGE):
+        for file in (*(source / one for one in FILES), PAGE):
             copy(file, new / file.name)
-        write(new / COMPUTATION, metric_computation(source))
+        write(new / f"{name}.py", module(name))
     return made
+
+
+def module(name: str) -> str:
+    """Returns the text of a metric's `<name>.py`: its class in `hf_credit.metrics.measures` with all that it needs.
+
+    Raises:
+        ValueError: there is no such metric.
+    """
+    card = (find(name) / "README.md").read_text(encoding="utf-8").split("---\n", 2)[2].replace("\\", "\\\\")
+    kind = "".join(word.capitalize() for word in name.split("_"))
+    code = standalone({f"{kind}Metric": "hf_credit.metrics.measures"})
+    code = code.replace('CARD = ""', f'CARD = """{card}"""', 1)
+    return (
+        f'"""The metric {name} with the definitions of hf-credit that it needs, so that it runs without."""\n\n{code}'
+    )
 
 
 def summary(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The base class of metrics, which `hf_credit.metrics.build` writes into the `computation.py` of each."""
+"""The base class of metrics, which `hf_credit.metrics.build` writes into each."""
 
 from __future__ import annotations
 

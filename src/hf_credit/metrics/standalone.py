@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import ast
-import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-COMPUTATION = "computation.py"
-
 _PACKAGE = "hf_credit"
 _SOURCES = Path(__file__).parents[2]
-_WANTED = re.compile(r"^from \.computation import (.+)$", re.MULTILINE)
-_HOMES: Mapping[str, str] = {  # all others: hf_credit.diagnostics
-    "token_f1": "hf_credit.verifiers.text_overlap",
-    "Measure": "hf_credit.metrics.measure",
-}
 
 
 def standalone(wanted: Mapping[str, str]) -> str:
@@ -37,24 +29,6 @@ def standalone(wanted: Mapping[str, str]) -> str:
         if not gathered.add(module, name):
             raise ValueError(f"a name must be defined to be gathered, got {name!r}, which {module} lacks; name one.")
     return gathered.text() + "\n"
-
-
-def metric_computation(folder: str | Path) -> str:
-    """Returns the text of a metric's `computation.py`, with the names that its `<folder>.py` imports from it, and its
-    card.
-
-    Raises:
-        ValueError: `<folder>.py` imports no such names; and as for `standalone`.
-    """
-    folder = Path(folder)
-    found = _WANTED.search((folder / f"{folder.name}.py").read_text(encoding="utf-8"))
-    if found is None:
-        raise ValueError(f"a metric must import names `from .computation`, got {str(folder)!r}; add the line.")
-    names = [one.strip() for one in found.group(1).split(",")]
-    code = standalone({name: _HOMES.get(name, f"{_PACKAGE}.diagnostics") for name in names})
-    card = (folder / "README.md").read_text(encoding="utf-8").split("---\n", 2)[2].replace("\\", "\\\\")
-    code = code.replace('CARD = ""', f'CARD = """{card}"""', 1)
-    return f'"""What `{folder.name}.py` computes with: definitions of hf-credit, so that it runs without."""\n\n{code}'
 
 
 @dataclass
