@@ -153,7 +153,7 @@ def diagnose(
     protocol = diagnosed.made()
     from hf_credit.diagnostics.diagnosis_report import numbers
 
-    found = []
+    found: list[Any] = []
     with Progress() as progress:
         for name, setup in setups.items():
             with progress.playing(f"replies of {name}", protocol.replies(setup)):
