@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -55,7 +56,7 @@ class Judge:
 
 
 def test_criteria_of_the_task_that_no_member_of_the_group_fails_do_not_count(hand):
-    context = LocalContext()
+    context: Any = LocalContext()
     context.interaction = Judge()
     both = [
         {"polite": (True, [1]), "found": (True, [0]), "wrote": (True, [0, 1])},
@@ -65,7 +66,7 @@ def test_criteria_of_the_task_that_no_member_of_the_group_fails_do_not_count(han
     judged = [replace(one, final_state=own) for one, own in zip(episodes, both, strict=True)]
     lone = replace(hand.episode(hand.decision()), final_state={"polite": (False, [0])})
     played = hand.collected(*judged, lone, instances=(0, 0, 1))
-    found = Rubric(criteria="task", eps=1e-9)(played, context, None).decisions
+    found: Any = Rubric(criteria="task", eps=1e-9)(played, context, None).decisions
     # Only `wrote` is left: R 1 and -1, +-.707. It cites both steps of the first, and the second of the other.
     assert [round(value, 3) for value in found.values()] == [0.707, 0.707, -0.707, -0.707, 0.0]
 
