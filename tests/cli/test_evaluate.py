@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -31,6 +33,27 @@ def test_a_trained_policy_is_evaluated_on_its_task(
     assert "episodes: 8/8" in err
     kept = EvalResults.load(output)
     assert kept.summary()["completion"].mean == numbers["metrics"]["completion"]["mean"]
+
+
+def test_the_name_of_a_model_passes_few_modules(command: Callable[..., Any], micro_policy: Path) -> None:
+    passed: list[str] = []
+
+    def watch(frame: FrameType, event: str, _: object) -> None:
+        code, module = frame.f_code, str(frame.f_globals.get("__name__"))
+        if event == "call" and module.startswith("hf_credit."):
+            values = [
+                frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+            ]
+            if any(isinstance(one, str | Path) and str(one) == str(micro_policy) for one in values):
+                passed.append(module)
+
+    sys.setprofile(watch)
+    try:
+        command("evaluate", micro_policy, "--task", "sudoku", "-o", "size=4", "-o", "blanks=4", "--episodes", 2)
+    finally:
+        sys.setprofile(None)
+    assert {"hf_credit.cli.evaluate", "hf_credit.loading", "hf_credit.policies.saved"} <= set(passed)
+    assert len(set(passed)) <= 10
 
 
 def test_results_are_shown_as_a_table(command: Callable[..., Any], trained_run: Path) -> None:
