@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_credit.collaborations.exact_coalitions import answer_probabilities, vote_contributions, vote_values
+from hf_credit.collaborations.exact_coalitions import answer_probabilities, vote_values
 from hf_credit.collaborations.exact_values import exact_values
 from hf_credit.collaborations.hinted_relay import hinted_relay, hinted_relay_task
 from hf_credit.collaborations.sum_vote import sum_task, sum_vote
@@ -33,13 +33,6 @@ def test_the_value_of_the_right_majority_is_the_binomial():
     assert vote_values(answers, SCORES).value == pytest.approx(0.7**3 + 3 * 0.7**2 * 0.3)
 
 
-def test_the_contribution_of_an_answer_is_its_gain_over_the_others():
-    found = vote_contributions(HALVES, SCORES)
-    # With a right answer the vote is right unless both others are wrong.
-    assert found["x"] == {"a": pytest.approx(0.75 - 0.5), "b": pytest.approx(0.25 - 0.5)}
-    assert vote_contributions({**HALVES, "x": {None: 1.0}}, SCORES)["x"] == {None: 0.0}
-
-
 @given(st.lists(st.lists(st.floats(0.01, 1), min_size=3, max_size=3), min_size=2, max_size=4))
 def test_shapley_values_sum_to_the_value_of_the_team(weights):
     answers = {
@@ -48,12 +41,6 @@ def test_shapley_values_sum_to_the_value_of_the_team(weights):
     }
     found = vote_values(answers, SCORES)
     assert sum(found.shapley(role) for role in answers) == pytest.approx(found.value)
-    by_hand = sum(
-        answers[role][key] * value
-        for role, own in vote_contributions(answers, SCORES).items()
-        for key, value in own.items()
-    )
-    assert by_hand == pytest.approx(sum(found.contribution(role) for role in answers))
 
 
 def untrained(texts):

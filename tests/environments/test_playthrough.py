@@ -2,13 +2,15 @@
 
 import json
 import re
+import runpy
+import sys
 from pathlib import Path
 
 import pytest
 
 import hf_credit
 from hf_credit.environments import ENVIRONMENTS
-from hf_credit.environments.playthrough import main, playthrough
+from hf_credit.environments.playthrough import playthrough
 from hf_credit.environments.sudoku import Sudoku
 
 COMMITTED = Path(__file__).parent / "playthroughs"
@@ -53,6 +55,8 @@ def test_a_short_episode_in_full():
     assert lines[-3] == "status: finished"
 
 
-def test_the_command_prints_it(capsys):
-    main(["sudoku", "--seed", "5"])
-    assert capsys.readouterr().out == playthrough(Sudoku(), seed=5)
+def test_the_command_prints_it(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["playthrough", "sudoku"])
+    monkeypatch.delitem(sys.modules, "hf_credit.environments.playthrough")
+    runpy.run_module("hf_credit.environments.playthrough", run_name="__main__")
+    assert capsys.readouterr().out == playthrough(Sudoku())

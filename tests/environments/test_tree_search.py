@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_credit.environments.tree_search import MoveStatistics, best_moves, check_options, search
+from hf_credit.environments.tree_search import MoveStatistics, best_moves, search
 
 
 class Nim:
@@ -110,19 +110,3 @@ def test_a_proven_value_replaces_the_mean_and_ties_are_within_the_tolerance():
     assert best_moves(found) == ("proven",)
     assert best_moves(found, tolerance=0.1) == ("proven", "near")
     assert best_moves({}) == ()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ((0, 1.0, 1, False), "opponent_simulations must be at least 1, got 0"),
-        ((2.5, 1.0, 1, False), "opponent_simulations must be a whole number, got 2.5"),
-        ((1, -1.0, 1, False), "opponent_exploration must be at least 0, got -1.0"),
-        ((1, float("nan"), 1, False), "opponent_exploration must be a finite number, got nan"),
-        ((1, 1.0, 0, False), "opponent_rollouts must be at least 1, got 0"),
-        ((1, 1.0, 1, "no"), "opponent_solve must be True or False, got 'no'"),
-    ],
-)
-def test_options_outside_of_their_ranges_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        check_options(*options, prefix="opponent_")

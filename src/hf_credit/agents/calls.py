@@ -87,7 +87,8 @@ def canonical_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, 
             raise RefusedCallError(str(error)) from None
         role = {"developer": "system", "function": "tool"}.get(role, role)
         one: dict[str, Any] = {"role": role, "content": content}
-        if calls := [_tool_call(call["function"]) for call in message.get("tool_calls") or []]:
+        functions = [call["function"] for call in message.get("tool_calls") or []]
+        if calls := [{"name": it["name"], "arguments": arguments_of(it.get("arguments"))} for it in functions]:
             one["tool_calls"] = calls
         last = merged[-1] if merged else None
         if last is not None and role == "assistant" == last["role"]:
@@ -148,10 +149,6 @@ def _tool(given: Mapping[str, Any]) -> dict[str, Any]:
     parameters = tool.get("parameters") or {"type": "object", "properties": {}}
     kept = {"name": tool["name"], "description": tool.get("description") or "", "parameters": parameters}
     return {"type": "function", "function": kept}
-
-
-def _tool_call(function: _Function) -> dict[str, Any]:
-    return {"name": function["name"], "arguments": arguments_of(function.get("arguments"))}
 
 
 def arguments_of(written: Any) -> Mapping[str, Any]:

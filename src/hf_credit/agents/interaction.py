@@ -391,11 +391,6 @@ class AgentInteraction(Interaction[AgentState]):
         )
 
 
-def agent_task(agent: Any, sessions: int = 64, **settings: Any) -> AgentInteraction:
-    """The collaboration `agent`: a program that calls a model, as `AgentInteraction`."""
-    return AgentInteraction(agent, sessions, **settings)
-
-
 _MOST_KINDS = 20  # of exceptions that are logged: a program may make up their names
 _COSTS = (
     *("runs", "replies", "forced_replies", "lost", "diverged", "refused_calls", "ignored_settings"),

@@ -13,7 +13,7 @@ from hf_credit.rollouts import Interaction
 __all__ = ["COLLABORATIONS", "Collaboration", "CollaborationState", "Event", "Loop", "Scorer", "known", "make"]
 
 COLLABORATIONS = {
-    "agent": "hf_credit.agents.interaction:agent_task",
+    "agent": "hf_credit.agents.interaction:AgentInteraction",
     "graph": "hf_credit.collaborations.base:graph",
     "judged_puzzles": "hf_credit.collaborations.judged_puzzles:judged_puzzles",
     "hinted_relay": "hf_credit.collaborations.hinted_relay:hinted_relay",

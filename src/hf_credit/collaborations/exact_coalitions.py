@@ -73,26 +73,6 @@ def vote_values(answers: Answers, scores: Mapping[str, float], ties: str = "expe
     return CoalitionValues(roles=roles, values=values)
 
 
-def vote_contributions(
-    answers: Answers, scores: Mapping[str, float], ties: str = "expected"
-) -> dict[str, dict[str | None, float]]:
-    """Returns the contribution of each answer of each voter: c_i(m) = E[R | i says m] - E[R without i].
-
-    Args:
-        answers, scores, ties: as in `vote_values`.
-    """
-    team = vote_values(answers, scores, ties)
-    return {
-        role: {
-            answer: vote_values({**answers, role: {answer: 1.0}}, scores, ties).value
-            - team.value
-            + team.contribution(role)
-            for answer in probabilities
-        }
-        for role, probabilities in answers.items()
-    }
-
-
 def answer_probabilities(
     voting: Voting, chat: Chat, model: Policies, state: VotingState, **limits: Any
 ) -> tuple[dict[str, dict[str | None, float]], dict[str, float]]:

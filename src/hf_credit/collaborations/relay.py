@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar
-
-from hf_credit.environments.randomness import stream
-from hf_credit.environments.tasks import Split, task_seed
-from hf_credit.validators import whole_number
-
-if TYPE_CHECKING:
-    from datasets import Dataset
 import itertools
 import random
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from hf_credit.collaborations.base import Collaboration, CollaborationState
 from hf_credit.collaborations.graph import Event
+from hf_credit.environments.randomness import stream
+from hf_credit.environments.tasks import Split, task_seed
 from hf_credit.registry import remembers_its_call
 from hf_credit.rollouts import Request
 from hf_credit.rollouts.scripts import Script
-from hf_credit.validators import finite_number
+from hf_credit.validators import finite_number, whole_number
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 _HELD_OUT_EVERY = 5
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
+from hf_credit.boundary import Range
 from hf_credit.environments.preference_estimation import (
     RULES,
     TASKS,
@@ -18,9 +19,10 @@ from hf_credit.environments.preference_estimation import (
 from hf_credit.environments.queries import ANSWER
 from hf_credit.environments.randomness import stream
 from hf_credit.environments.tasks import split_of
-from hf_credit.validators import whole_number
+from hf_credit.options import Count
 
 
+@dataclass(eq=False, repr=False)
 class MovieRecommendation(PreferenceEstimation):
     """As PreferenceEstimation, but the agent uses its last turn to recommend one of several unseen movies.
 
@@ -42,18 +44,8 @@ class MovieRecommendation(PreferenceEstimation):
         "worth most. No earlier answer counts."
     )
 
-    def __init__(
-        self,
-        attributes: int = 8,
-        movies: int = 10,
-        levels: int = 10,
-        sampling: Literal["uniform", "min_max", "max"] = "uniform",
-        unseen: int = 10,
-        turns: int = 5,
-        wording: Literal["paper", "brief"] = "paper",
-    ) -> None:
-        super().__init__(attributes, movies, levels, sampling, turns, wording)
-        self.unseen = whole_number("unseen", unseen, 2, 26)
+    turns: Count = 5
+    unseen: Annotated[int, Range(2, 26)] = 10
 
     def sample_task(self, seed: int) -> dict[str, Any]:
         """Draws a task from the split of the seed. Unseen movies are redrawn if two share the highest utility."""

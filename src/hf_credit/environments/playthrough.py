@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import json
-from collections.abc import Sequence
+import sys
 from typing import Any
 
-from hf_credit.environments import ENVIRONMENTS, make
+from hf_credit.environments import make
 from hf_credit.environments.base import Environment, State
 from hf_credit.environments.randomness import stream
 
@@ -52,14 +51,5 @@ def _shown(environment: Environment[Any], state: State) -> list[str]:
     return [f"state: {state.to_json()}", "observation:", environment.observe(state)]
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Prints the playthrough of an environment with its default options."""
-    parser = argparse.ArgumentParser(prog="python -m hf_credit.environments.playthrough", description=main.__doc__)
-    parser.add_argument("name", choices=sorted(ENVIRONMENTS))
-    parser.add_argument("--seed", type=int, default=0)
-    parsed = parser.parse_args(arguments)
-    print(playthrough(make(parsed.name), parsed.seed), end="")
-
-
 if __name__ == "__main__":
-    main()
+    print(playthrough(make(*sys.argv[1:])), end="")

@@ -178,6 +178,16 @@ class PreferenceEstimation(QueryEnvironment[PreferenceState]):
         return float(guess is not None and cosine_exceeds(guess, state.weights, THRESHOLD))
 
 
+def cosine_exceeds(first: Sequence[int], second: Sequence[int], threshold: Fraction) -> bool:
+    """Whether the cosine of two vectors exceeds a threshold of at least 0, without rounding; false for a zero vector.
+
+    `<a, b> / (|a| |b|) > t` is `<a, b> > 0` and `<a, b>^2 > t^2 |a|^2 |b|^2`.
+    """
+    dot = sum(map(int.__mul__, first, second))
+    norms = sum(a * a for a in first) * sum(b * b for b in second)
+    return dot > 0 and Fraction(dot * dot) > threshold * threshold * norms
+
+
 def utility(weights: Sequence[int], scores: Sequence[int]) -> int:
     """The utility of a movie for a user: sum_i w_i s_i, in units of 1/levels^2."""
     return sum(map(int.__mul__, weights, scores))
@@ -281,26 +291,3 @@ The user replies with one of: "Yes" (prefer option_1), "No" (prefer option_2), o
 Once you are confident about the user preference after several turns, output your final preference vector as:
 <answer>{asked}</answer>
 Please Start with your first <interact> block."""
-
-
-def cosine_exceeds(first: Sequence[int], second: Sequence[int], threshold: Fraction) -> bool:
-    """Returns whether the cosine of two vectors is strictly greater than a threshold, without rounding.
-
-    `<a, b> / (|a| |b|) > t` for t >= 0 is `<a, b> > 0` and `<a, b>^2 > t^2 |a|^2 |b|^2`. It is false for a zero
-    vector.
-
-    Args:
-        first: whole numbers, of any scale.
-        second: whole numbers, as many.
-        threshold: at least 0.
-
-    Raises:
-        ValueError: the lengths differ, or the threshold is negative.
-    """
-    if len(first) != len(second):
-        raise ValueError(f"two vectors must have the same length, got {len(first)} and {len(second)}; correct one.")
-    if threshold < 0:
-        raise ValueError(f"threshold must be at least 0, got {threshold}; raise it.")
-    dot = sum(a * b for a, b in zip(first, second, strict=True))
-    norms = sum(a * a for a in first) * sum(b * b for b in second)
-    return dot > 0 and Fraction(dot * dot) > threshold * threshold * norms

@@ -193,8 +193,10 @@ class ReplayedEnvironment(Environment[ReplayedState]):
         plain = self.read_action(action) or action.strip()
         if state.status != "active":
             return self._transition(state, 0.0, plain)
-        if not _is_passable(plain, self.longest_action) or not self.understands(state, plain):
-            unread = replace(state, unread=True, why=self._why_unread(action))
+        # What any world can receive: text that is not too long, without NUL and lone surrogates.
+        passable = 0 < len(plain) <= self.longest_action and "\x00" not in plain and encodable(plain) == plain
+        if not passable or not self.understands(state, plain):
+            unread = replace(state, unread=True, why=self._why_unread(action) if self.tools else "")
             unread = unread if self.forgiving else replace(unread, status="invalid")
             return self._transition(unread, 0.0, None)
         try:
@@ -214,7 +216,7 @@ class ReplayedEnvironment(Environment[ReplayedState]):
     def _why_unread(self, action: str) -> str:
         said = read_reply(action, self.tools)
         why = "one call a turn" if len(said.calls) > 1 or not said.made else said.bad_calls[0].why
-        return why.rstrip(".") if self.tools else ""
+        return why.rstrip(".")
 
     # Live worlds
 
@@ -330,11 +332,6 @@ class ReplayedEnvironment(Environment[ReplayedState]):
 
 def _snapshot(world: Any) -> str:
     return world.snapshot() if hasattr(world, "snapshot") else ""
-
-
-def _is_passable(action: str, longest: int) -> bool:
-    """Whether an action is text that any world can receive: not too long, without NUL and lone surrogates."""
-    return 0 < len(action) <= longest and "\x00" not in action and encodable(action) == action
 
 
 def _text(observation: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from hf_credit.environments.actions import numbers, plain_action, tag
 from hf_credit.environments.base import Environment, State, Transition
 from hf_credit.environments.randomness import derive, stream
-from hf_credit.environments.tree_search import best_moves, check_options, search
+from hf_credit.environments.tree_search import best_moves, check_playouts, search
 from hf_credit.options import Count, NotNegative, Options, Share
 from hf_credit.validators import one_of
 
@@ -107,7 +107,7 @@ class TicTacToe(Options, Environment[TicTacToeState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_options(*self._search, prefix="opponent_")
+        check_playouts(self.opponent_simulations, self.opponent_rollouts, "opponent_")
 
     def sample_task(self, seed: int) -> dict[str, Any]:
         """A row with `agent`, `"first"` or `"second"`, and `opponent`, `"random"` or `"mcts"`."""

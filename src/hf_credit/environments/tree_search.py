@@ -12,7 +12,6 @@ from random import Random
 from typing import Generic, Protocol, TypeVar
 
 from hf_credit.environments.randomness import stream
-from hf_credit.validators import finite_number, whole_number
 
 P = TypeVar("P", bound=Hashable)
 M = TypeVar("M", bound=Hashable)
@@ -60,22 +59,13 @@ def best_moves(statistics: dict[M, MoveStatistics], tolerance: float = 0.0) -> t
     return tuple(move for move, value in known.items() if value >= best - tolerance)
 
 
-def check_options(simulations: int, exploration: float, rollouts: int, solve: bool, prefix: str = "") -> None:
-    """Checks options of `search`; errors name each option with `prefix`.
-
-    Raises:
-        ValueError: an option is out of range.
-    """
-    for option, count in (("simulations", simulations), ("rollouts", rollouts)):
-        whole_number(f"{prefix}{option}", count, 1)
+def check_playouts(simulations: int, rollouts: int, prefix: str = "") -> None:
+    """Raises `ValueError`, which names both options with `prefix`, for a search that takes too long."""
     if simulations * rollouts > _MAX_PLAYOUTS:
         raise ValueError(
             f"{prefix}simulations x {prefix}rollouts must be at most {_MAX_PLAYOUTS}, got {simulations} x "
             f"{rollouts}; lower one."
         )
-    finite_number(f"{prefix}exploration", exploration, least=0)
-    if not isinstance(solve, bool):
-        raise ValueError(f"{prefix}solve must be True or False, got {solve!r}; use one of these.")
 
 
 def search(

@@ -6,17 +6,7 @@ import math
 from collections.abc import Iterable
 
 from hf_credit.environments import evidence as game
-from hf_credit.environments.evidence import (
-    FORGED,
-    GENUINE,
-    HACKS,
-    OFF,
-    ON,
-    UNSUPPORTED,
-    Evidence,
-    EvidenceState,
-    on_key,
-)
+from hf_credit.environments.evidence import FORGED, GENUINE, HACKS, OFF, ON, UNSUPPORTED, Evidence, EvidenceState
 from hf_credit.oracles.base import ValidSetOracle
 
 
@@ -113,7 +103,7 @@ def genuine_shares(state: EvidenceState) -> tuple[float, ...]:
     report excludes are equally likely, or all of them if none remains.
     """
     documents = range(len(state.reads))
-    forged = sum(on_key(state, number + 1) for number in documents) - 1
+    forged = sum(game.on_key(state, number + 1) for number in documents) - 1
     weights = [_arrangements(state, candidate, forged) for candidate in documents]
     if not any(weights):
         weights = [int(state.reads[n] != OFF and state.checks[n] != FORGED) for n in documents]

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from hf_credit.environments.randomness import derive
 from hf_credit.environments.tic_tac_toe import GAME, TicTacToe, TicTacToeState, action_of
-from hf_credit.environments.tree_search import best_moves, check_options, search
+from hf_credit.environments.tree_search import best_moves, check_playouts, search
 from hf_credit.options import Count, NotNegative, Options
 from hf_credit.oracles.base import ValidSetOracle
 
@@ -50,7 +50,7 @@ class MCTSOracle(Options, ValidSetOracle[TicTacToeState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_options(self.simulations, self.exploration, self.rollouts, self.solve)
+        check_playouts(self.simulations, self.rollouts)
 
     def valid_actions(self, state: TicTacToeState) -> frozenset[str]:
         """Returns every move tied for the best value; moves that the search never tried are not valid."""

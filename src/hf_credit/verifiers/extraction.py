@@ -77,7 +77,8 @@ def final_answer(reply: str) -> Found:
         return Found(None, "the answer is empty")
     if len(answer) > MAX_ANSWER:
         return Found(None, f"the answer has more than {MAX_ANSWER:,} characters")
-    if _depth(answer) > MAX_DEPTH:
+    depths = accumulate(((sign in "([{") - (sign in ")]}") for sign in answer), initial=0)
+    if max(depths) > MAX_DEPTH:
         return Found(None, f"the answer's brackets are nested deeper than {MAX_DEPTH}")
     return Found(answer)
 
@@ -215,7 +216,3 @@ def _last_expression(text: str) -> Found:
 def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
     matches = deque(pattern.finditer(text), maxlen=1)
     return matches[0] if matches else None
-
-
-def _depth(text: str) -> int:
-    return max(accumulate(((sign in "([{") - (sign in ")]}") for sign in text), initial=0))

@@ -37,7 +37,8 @@ def resolve(call: Call) -> Response:
     headers = _headers(commit, path, f'"{blob.etag}"')
     if blob.pointer_size is not None:
         headers |= {"X-Linked-Size": str(blob.size), "X-Linked-ETag": f'"{blob.sha256}"'}
-    if _has_already(call, headers["ETag"]):
+    held = [one.strip() for one in call.request.headers.get("if-none-match", "").split(",")]
+    if headers["ETag"] in held or "*" in held:
         return Response(status_code=304, headers=headers)
     return ObjectResponse(call.hub.objects.path(blob.sha256), headers=headers, media_type=_media_type(path))
 
@@ -69,11 +70,6 @@ def _headers(commit: history.Commit, path: str, etag: str) -> dict[str, str]:
 def _media_type(path: str) -> str:
     kind = mimetypes.guess_type(path)[0] or "application/octet-stream"
     return "text/plain" if kind.startswith("text/") or kind.endswith(("xml", "javascript")) else kind
-
-
-def _has_already(call: Call, etag: str) -> bool:
-    named = [one.strip() for one in call.request.headers.get("if-none-match", "").split(",")]
-    return etag in named or "*" in named
 
 
 def tree(call: Call) -> Response:

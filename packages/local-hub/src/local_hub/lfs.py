@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.responses import FileResponse, Response
 
-from local_hub.calls import Call, Repo, answer_json
+from local_hub.calls import Admit, Call, Repo, answer_json
 from local_hub.errors import HubError, bad_request
 from local_hub.objects import SHA256
 
@@ -171,18 +171,11 @@ def verify(call: Call) -> Response:
     return answer_json({"success": True}, headers=_HEADERS)
 
 
-def admit_object(call: Call) -> int:
-    """Admits a caller with a signed link for an object."""
-    return _signed(call, "PUT")[2]
+def admits(use: str) -> Admit:
+    """Returns what admits a caller with a signed link: to `PUT` an object or a `PART` of one, or to `JOIN` parts."""
 
+    def admit(call: Call) -> int:
+        _, _, size = _signed(call, use)
+        return {"PUT": size, "PART": call.hub.limits.part_bytes, "JOIN": call.hub.limits.body_bytes}[use]
 
-def admit_complete(call: Call) -> int:
-    """Admits a caller with a signed link to join parts."""
-    _signed(call, "JOIN")
-    return call.hub.limits.body_bytes
-
-
-def admit_part(call: Call) -> int:
-    """Admits a caller with a signed link for a part."""
-    _signed(call, "PART")
-    return call.hub.limits.part_bytes
+    return admit

@@ -12,7 +12,7 @@ object again, which may take part in further operators and in == with other obje
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from code_sandbox.inside import protocol
@@ -146,12 +146,8 @@ def _asked_for(name: str, read: Callable[[Any], Any]) -> Callable[..., Any]:
     return lambda self, *operands: read(self._Remote__link.ask(name, self, *operands))
 
 
-def _walker(answer: Any) -> Iterator[Any]:
-    return answer if isinstance(answer, Remote) else iter(answer)
-
-
 _READ: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(("iter", "reversed"), _walker),
+    **dict.fromkeys(("iter", "reversed"), lambda answer: answer if isinstance(answer, Remote) else iter(answer)),
     **dict.fromkeys(("contains", "bool"), bool),
     **dict.fromkeys(("str", "repr"), str),
     **dict.fromkeys(("len",), int),
