@@ -463,8 +463,8 @@ MUTANTS = [
     Mutant(
         "a simultaneous decision's thread leaks into replay",
         "src/hf_credit/rollouts/replay.py",
-        "if not earlier.in_step_of(decision):",
-        "if True:",
+        " if not one.in_step_of(decision)",
+        "",
         ["tests/rollouts/test_replay.py::test_simultaneous_decisions_are_not_in_the_past_of_a_replay"],
     ),
     Mutant(
