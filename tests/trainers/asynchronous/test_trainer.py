@@ -56,6 +56,21 @@ def test_a_collection_without_credit_takes_no_step(policy: Path, tmp_path: Path)
     assert trainer.state.global_step == 1
 
 
+def test_an_update_without_signal_steps_as_one_whose_rows_are_read_but_reads_one_token(
+    policy: Path, tmp_path: Path
+) -> None:
+    silent = [row([1], [2, 3], advantages=(0.0, 0.0)), row([1, 2, 3], [4] * 9, advantages=(0.0,) * 9)]
+    settings = {"max_steps": 2, "weight_decay": 0.1}  # momentum and decay move weights whose gradient is 0
+    trainer = small_trainer(policy, tmp_path, [collection(ROWS, 0), collection(silent, 1)], **settings)
+    trainer.train()
+    first, second = trainer.state.log_history[:2]
+    assert (first["passes/skipped"], second["passes/skipped"]) == (0, 1)
+    assert (first["batch/rows"], second["batch/rows"], second["batch/row_tokens_max"]) == (2, 1, 1)
+    assert trainer.kept[1].keys() == trainer.kept[0].keys()
+    assert not any(value.any() for value in trainer.kept[1].values())
+    assert second["entropy"] > 0
+
+
 def test_a_method_that_credits_nothing_is_stopped_with_the_likely_cause(policy: Path, tmp_path: Path) -> None:
     trainer = small_trainer(policy, tmp_path, [collection(NO_CREDIT, number) for number in range(20)])
     with pytest.raises(

@@ -203,7 +203,8 @@ class Updates(TrainerCallback):
             learning: tuple[str, ...] = () if self.trainer.adapters is None else self.trainer.adapters.learning()
             rows = [row for row in collection.rows if not self.roles or row.role in learning]
             samples = [one for one in map(Sample.of, rows) if one is not None]
-            if alone and samples:  # a step without a gradient, as in the synchronous trainer
+            learns = not alone and any(one.advantages.any() for one in samples)
+            if samples and not learns:  # a step without a gradient, as in the synchronous trainer
                 samples = [min(samples, key=lambda one: one.targets[0]).silenced()]
             fitting = [one for one in samples if one.read <= self.token_budget]
             if left_out := len(samples) - len(fitting):
@@ -224,6 +225,7 @@ class Updates(TrainerCallback):
                     logger.warning("collection %d is not trained on: %s", collection.number, refusal)
                 else:
                     self.number = collection.number
+                    self._log({"passes/skipped": float(not learns)})
                     if len(learning) < len(self.roles):
                         self._log({"role/learning": float(self.roles.index(learning[0]))})
                     return collection, update
