@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +13,13 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # that its environments are experimental
 
@@ -32,42 +39,53 @@ MAX_REPLY = 16
 """The most tokens of a reply; an action with its tags and end token takes 10."""
 SCRATCH = tempfile.TemporaryDirectory(prefix="hf-credit-benchmarks-")  # of this process: others may train beside it
 
-# The micro policy's template, in which the answer of a tool reads like any other observation, so that TRL's contexts
-# are the same tokens. It never renders a call, as TRL keeps the tokens of those; it must look as if it could.
-_CHAT_TEMPLATE = (
-    "{% for message in messages %}<|{{ 'user' if message['role'] == 'tool' else message['role'] }}|>"
-    "{{ message['content'] }}{% for call in message['tool_calls'] or [] %}{{ call['function']['name'] }}"
-    "{{ call['function']['arguments'] }}{% endfor %}<|end|>{% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
-)
-# To TRL an action in its tags is a call of `play`.
-_RESPONSE_TEMPLATE = {
-    "defaults": {"role": "assistant"},
-    "start_anchor": "<|assistant|>",
-    "fields": {
-        "tool_calls": {
-            "open": "<action>",
-            "close": "</action>",
-            "repeats": True,
-            "content": "text",
-            "transform": {"type": "function", "function": {"name": "play", "arguments": {"action": "{content}"}}},
-        },
-        "content": {"close_pattern": r"<\|end\|>\s*", "content": "text"},
-    },
-}
+# Of each end token, the marks around a message. In the template the answer of a tool reads like any other observation,
+# so that TRL's contexts are the same tokens. It never renders a call, as TRL keeps their tokens; it must look as
+# if it could.
+_MARKS = {"<|end|>": ("<|", "|>", "<|end|>"), "<|im_end|>": ("<|im_start|>", "\n", "<|im_end|>\n")}
+
+
+def _chat_template(end_token: str) -> str:
+    before, after, end = _MARKS[end_token]
+    return (
+        f"{{% for message in messages %}}{before}"
+        f"{{{{ 'user' if message['role'] == 'tool' else message['role'] }}}}{after}"
+        "{{ message['content'] }}{% for call in message['tool_calls'] or [] %}{{ call['function']['name'] }}"
+        f"{{{{ call['function']['arguments'] }}}}{{% endfor %}}{end}{{% endfor %}}"
+        f"{{% if add_generation_prompt %}}{before}assistant{after}{{% endif %}}"
+    )
+
+
+def _response_template(end_token: str) -> dict[str, Any]:
+    """To TRL an action in its tags is a call of `play`."""
+    before, after, _ = _MARKS[end_token]
+    call = {"type": "function", "function": {"name": "play", "arguments": {"action": "{content}"}}}
+    tags = {"open": "<action>", "close": "</action>", "repeats": True, "content": "text", "transform": call}
+    end = {"close_pattern": rf"{re.escape(end_token)}\s*", "content": "text"}
+    return {
+        "defaults": {"role": "assistant"},
+        "start_anchor": f"{before}assistant{after}",
+        "fields": {"tool_calls": tags, "content": end},
+    }
 
 
 def memorised_policy(
-    environment: Environment[Any], history: str, games: int, epochs: int
-) -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
-    """A micro policy that knows the oracle's play of the first `games` training tasks by heart.
+    environment: Environment[Any], history: str, games: int, epochs: int, pretrained: Path | None = None
+) -> tuple[Any, PreTrainedTokenizerFast]:
+    """A policy that knows the oracle's play of the first `games` training tasks by heart.
 
-    With `"append"` it has also learnt to answer the observation after the last action with an empty reply. That is
-    how a policy ends an episode in TRL's loop.
+    It is a micro policy, or a pretrained one, whose template is then that of the micro policy with its own marks. With
+    `"append"` it has also learnt to answer the observation after the last action with an empty reply. That is how a
+    policy ends an episode in TRL's loop.
     """
-    tokenizer = build_tokenizer(environment)
-    config = MicroConfig(epochs=epochs, batch_rows=games, learning_rate=3e-3)
-    model = build_model(tokenizer, config)
+    config = MicroConfig(epochs=epochs, batch_rows=games, learning_rate=3e-3 if pretrained is None else 1e-4)
+    if pretrained is None:
+        tokenizer = build_tokenizer(environment)
+        model: Any = build_model(tokenizer, config)
+    else:
+        tokenizer = AutoTokenizer.from_pretrained(pretrained)
+        tokenizer.chat_template = _chat_template(tokenizer.eos_token)
+        model = AutoModelForCausalLM.from_pretrained(pretrained, dtype=torch.float32)
     interaction = EnvironmentInteraction(environment, history, instructions=False)
     shown = [_scripted(interaction, Chat(tokenizer), seed) for seed in range(games)]
     settings = settings_of(Path(SCRATCH.name), config, quiet=True)
@@ -166,7 +184,7 @@ def game_rows(environment: Environment[Any], games: int, plays: int) -> list[dic
 
 def trl_trainer(
     environment: Environment[Any],
-    policy: tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast],
+    policy: tuple[Any, PreTrainedTokenizerFast],
     rows: Sequence[dict[str, Any]],
     plays: int,
     **changed: Any,
@@ -202,8 +220,8 @@ def trl_trainer(
             return environment.outcome(self._state)
 
     model, tokenizer = copy.deepcopy(policy)
-    tokenizer.chat_template = _CHAT_TEMPLATE
-    tokenizer.response_template = _RESPONSE_TEMPLATE
+    tokenizer.chat_template = _chat_template(tokenizer.eos_token)
+    tokenizer.response_template = _response_template(tokenizer.eos_token)
     args = GRPOConfig(
         **{
             **settings(len(rows)),
@@ -230,7 +248,7 @@ def trl_row(row: dict[str, Any]) -> dict[str, Any]:
 
 def credit_trainer(
     environment: Environment[Any],
-    policy: tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast],
+    policy: tuple[Any, PreTrainedTokenizerFast],
     rows: Sequence[dict[str, Any]],
     plays: int,
     **changed: Any,

@@ -3,7 +3,8 @@
 All loops play the same 4x4 Sudokus with the same policy: same weights, same sampling, single precision, one thread,
 at most 16 tokens a reply. The contexts are the same tokens on both sides, since an action in its tags is a tool call
 to TRL and a tool's answer is rendered like an observation. Only tokens that the model generated count. Both sides
-play all episodes side by side. The larger policy computes the function of the smaller one.
+play all episodes side by side. The larger policy computes the function of the smaller one. A pretrained model
+(`--model`) takes the place of both, after it has learnt the same games by heart.
 
 What differs:
 
@@ -23,6 +24,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -132,10 +134,12 @@ def loops(environment: Any, policy: Any, games: int, plays: int, **sampling: Any
 
 def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
     environment = make("sudoku", size=4, blanks=options.blanks)
-    small, tokenizer = memorised_policy(environment, "append", options.games, options.epochs)
-    large = enlarged(small, options.hidden_size, options.layers)
+    small, tokenizer = memorised_policy(environment, "append", options.games, options.epochs, options.model)
+    policies = [(small, options.plays)]
+    if options.model is None:
+        policies.append((enlarged(small, options.hidden_size, options.layers), options.large_plays))
     table = []
-    for model, plays in ((small, options.plays), (large, options.large_plays)):
+    for model, plays in policies:
         torch.manual_seed(0)
         results = take_turns(loops(environment, (model, tokenizer), options.games, plays), options.repeats)
         reference = next(iter(results.values()))
@@ -167,6 +171,7 @@ def main(arguments_given: list[str] | None = None) -> None:
     parser = arguments(
         __doc__, blanks=8, games=16, epochs=200, plays=8, large_plays=2, hidden_size=256, layers=4, repeats=5
     )
+    parser.add_argument("--model", type=Path, help="the folder of a pretrained chat model with SmolLM2's marks")
     report_of_one_thread(parser, arguments_given, "rollouts", compare, TEXT)
 
 
