@@ -18,6 +18,10 @@ VLLM_PIP := $(VLLM_VENV)/bin/python -m pip $(PIP_OPTIONS)
 AGENTS_VENV := .venv-agents
 AGENTS_STAMP := $(AGENTS_VENV)/.installed
 AGENTS_PIP := $(AGENTS_VENV)/bin/python -m pip $(PIP_OPTIONS)
+# So do the trainers of others; verl wants another transformers, too.
+TRAINERS_VENV := .venv-trainers
+TRAINERS_STAMP := $(TRAINERS_VENV)/.installed
+TRAINERS_PIP := $(TRAINERS_VENV)/bin/python -m pip $(PIP_OPTIONS) --constraint constraints-trainers.txt
 
 # Threads beyond the cores spin against each other; two is what the time limits of the tests are meant for.
 export OMP_NUM_THREADS ?= 2
@@ -27,7 +31,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help docs venv test suite test-lowest test-highest test-trl test-vllm test-agents test-pretrained test-wheel browser soak mutants lint format demo leaderboard playthroughs spaces benchmarks benchmarks-pretrained clean
+.PHONY: help docs venv test suite test-lowest test-highest test-trl test-vllm test-agents test-trainers test-pretrained test-wheel browser soak mutants lint format demo leaderboard playthroughs spaces benchmarks benchmarks-pretrained clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf 'make %-13s %s\n' "$$name" "$$text"; done
@@ -102,6 +106,19 @@ $(AGENTS_STAMP): $(PROJECTS) constraints-agents.txt tests/frameworks/requirement
 	@$(AGENTS_PIP) install $(PACKAGES:%=--editable %) --editable ".[agents]" --requirement tests/frameworks/requirements.txt --constraint constraints-agents.txt
 	@cp tests/frameworks/package.json tests/frameworks/package-lock.json $(AGENTS_VENV)
 	@if command -v npm > /dev/null; then npm ci --prefix $(AGENTS_VENV) --ignore-scripts --no-audit --no-fund --silent; fi
+	@touch $@
+
+test-trainers: $(TRAINERS_STAMP) ## test credit in the trainers of others, unmodified, in .venv-trainers
+	OMP_NUM_THREADS=1 $(TRAINERS_VENV)/bin/python -m pytest -W default -m trainers --junitxml $(TRAINERS_VENV)/results.xml tests/methods/test_other_trainers.py
+	@$(TRAINERS_VENV)/bin/python tests/compatibility.py $(TRAINERS_VENV)/results.xml "make test-trainers"
+
+# Without its dependencies verl runs beside the transformers of TRL; what its trainer imports is in the list.
+$(TRAINERS_STAMP): $(PROJECTS) constraints-trainers.txt tests/methods/other_trainers.txt
+	@echo "Setting up $(TRAINERS_VENV) (a few minutes the first time)"
+	@$(PYTHON) -m venv $(TRAINERS_VENV)
+	@$(TRAINERS_PIP) install "$$(grep '^torch==' constraints-trainers.txt)"
+	@$(TRAINERS_PIP) install $(PACKAGES:%=--editable %) --editable . --requirement tests/methods/other_trainers.txt
+	@$(TRAINERS_PIP) install --no-deps verl
 	@touch $@
 
 test-pretrained: $(STAMP) ## test all that a user does with a pretrained chat model of 135M parameters, which is fetched once

@@ -66,6 +66,8 @@ OWN = "|".join(["hf_credit", *(package.name.replace("-", "_") for package in PAC
 
 COMMANDS: Any = get_command(app)
 
+# The README is run below, after its first command; other trainers in tests/methods/test_other_trainers.py.
+RUN_ELSEWHERE = ["README.md", "docs/other-trainers.md"]
 # What these tests make smaller in a document's script, so that it runs in seconds.
 SMALLER = {
     "README.md": [('"max_steps": 20', '"max_steps": 1')],
@@ -182,7 +184,7 @@ def slug(heading: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "document", [name for name in DOCUMENTS if blocks(name, "python") and name != "README.md"] + NOTEBOOKS
+    "document", [name for name in DOCUMENTS if blocks(name, "python") and name not in RUN_ELSEWHERE] + NOTEBOOKS
 )
 def test_the_code_of_a_document_runs_as_one_script(document: str, tmp_path: Path) -> None:
     run(script(document), tmp_path)

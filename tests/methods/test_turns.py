@@ -7,7 +7,8 @@ from dataclasses import replace
 import torch
 
 from hf_credit.collectors import Group, Single, Verified
-from hf_credit.methods.turns import pad_to_matrix, scored_group, scores, step_rewards, turn_to_decision_credit
+from hf_credit.credit import pad_to_matrix
+from hf_credit.methods.turns import scored_group, scores, step_rewards, turn_to_decision_credit
 from hf_credit.rollouts import Ending
 
 

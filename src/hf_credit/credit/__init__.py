@@ -34,7 +34,13 @@ from hf_credit.credit.group_advantages import (
 from hf_credit.credit.interpolation import interpolated_logprobs
 from hf_credit.credit.leave_one_out import full_mean, group_scaled, group_spread, leave_one_out, value_assisted
 from hf_credit.credit.replay_allocation import replay_blocks, replay_branches, replay_ratio
-from hf_credit.credit.returns import discounted_returns, generalized_advantages, value_differences
+from hf_credit.credit.returns import (
+    discounted_returns,
+    generalized_advantages,
+    pad_to_matrix,
+    turn_rewards,
+    value_differences,
+)
 from hf_credit.credit.rewards_and_costs import (
     Multipliers,
     RewardWeights,
@@ -49,7 +55,13 @@ from hf_credit.credit.surrogate import (
     reference_divergence,
     sampling_ratio,
 )
-from hf_credit.credit.tokens import redistributed_advantages, token_advantages, token_returns, whitened
+from hf_credit.credit.tokens import (
+    redistributed_advantages,
+    token_advantages,
+    token_returns,
+    turns_of_tokens,
+    whitened,
+)
 from hf_credit.credit.trust_region import divergence, projected_logprobs, top_tokens
 from hf_credit.credit.turns import (
     alive_advantages,
@@ -63,16 +75,17 @@ from hf_credit.credit.turns import (
 
 __all__ = [
     "Moment", "Moments", "Multipliers", "RewardWeights", "StepSelector", "alive_advantages", "all_turns_advantages",
-    "allocated_advantages", "balance_log_odds", "belief_reward", "bonus_rewards", "branch_advantages", "class_weights",
-    "clipped_surrogate", "clipped_value_errors", "clipped_value_loss", "continuation_ratio", "contributions",
-    "cost_advantages", "decoupled_advantages", "discounted_returns", "divergence", "doubly_robust_values",
-    "family_mean", "full_mean", "fused_scores", "generalized_advantages", "gradient_variance", "group_advantages",
-    "group_in_group_advantages", "group_scaled", "group_spread", "harmonic_mean", "inclusion_probabilities",
-    "information_gain_advantages", "interpolated_logprobs", "leave_one_out", "log_ratio_advantages",
-    "multi_turn_advantages", "nested_group_advantages", "next_entropy_coefficient", "optimal_baseline", "pooled",
-    "projected_logprobs", "rated_rewards", "redistributed_advantages", "reference_divergence", "replay_blocks",
-    "replay_branches", "replay_ratio", "sampling_ratio", "score_deltas", "sequential_values", "shaped_contributions",
-    "standardised", "systematic_sample", "token_advantages", "token_returns", "top_tokens", "trajectory_advantages",
-    "tree_group_advantages", "trust", "turn_credit", "turn_group_advantages", "turn_values", "value_assisted",
-    "value_differences", "whitened",
+    "allocated_advantages", "balance_log_odds", "belief_reward", "bonus_rewards", "branch_advantages",
+    "class_weights", "clipped_surrogate", "clipped_value_errors", "clipped_value_loss", "continuation_ratio",
+    "contributions", "cost_advantages", "decoupled_advantages", "discounted_returns", "divergence",
+    "doubly_robust_values", "family_mean", "full_mean", "fused_scores", "generalized_advantages",
+    "gradient_variance", "group_advantages", "group_in_group_advantages", "group_scaled", "group_spread",
+    "harmonic_mean", "inclusion_probabilities", "information_gain_advantages", "interpolated_logprobs",
+    "leave_one_out", "log_ratio_advantages", "multi_turn_advantages", "nested_group_advantages",
+    "next_entropy_coefficient", "optimal_baseline", "pad_to_matrix", "pooled", "projected_logprobs",
+    "rated_rewards", "redistributed_advantages", "reference_divergence", "replay_blocks", "replay_branches",
+    "replay_ratio", "sampling_ratio", "score_deltas", "sequential_values", "shaped_contributions", "standardised",
+    "systematic_sample", "token_advantages", "token_returns", "top_tokens", "trajectory_advantages",
+    "tree_group_advantages", "trust", "turn_credit", "turn_group_advantages", "turn_rewards", "turn_values",
+    "turns_of_tokens", "value_assisted", "value_differences", "whitened",
 ]  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -137,3 +139,28 @@ def generalized_advantages(
 def _shift(values: Tensor, by: int) -> Tensor:
     """The entry `by` positions later; 0 after the end."""
     return torch.nn.functional.pad(values, (0, by))[:, by:]
+
+
+def turn_rewards(scores: Sequence[float | int | None], outcome: float | int, turns: int | None = None) -> list[float]:
+    """The rewards of the turns of a rollout, which sum to its outcome: the last one includes what is missing.
+
+    Args:
+        scores: the reward of each turn; `None` is 0, as are missing ones, and those after the last turn are left out.
+        outcome: of the rollout, in the unit of the reward.
+        turns: the number of turns; that of scores if `None`.
+    """
+    turns = len(scores) if turns is None else turns
+    rewards = [0.0 if score is None else float(score) for score in (*scores, *[None] * turns)][:turns]
+    return [*rewards[:-1], rewards[-1] + (outcome - sum(rewards))] if rewards else []
+
+
+def pad_to_matrix(rows: Sequence[Sequence[float | int | None]]) -> tuple[Tensor, Tensor]:
+    """Ragged rows as a float64 matrix of shape (rows, longest row), and the mask of its values.
+
+    Padding and `None` are 0 in the matrix and false in the mask; NaN, a value that is unknown, is NaN and true.
+    """
+    width = max([len(row) for row in rows] + [1])
+    padded = [value for row in rows for value in (*row, *[None] * (width - len(row)))]
+    values = torch.tensor([0.0 if value is None else value for value in padded], dtype=torch.float64)
+    mask = torch.tensor([value is not None for value in padded], dtype=torch.bool)
+    return values.view(len(rows), width), mask.view(len(rows), width)

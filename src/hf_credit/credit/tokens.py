@@ -1,13 +1,29 @@
-"""Credit of tokens: of their decision, their reward-to-go, standardised (REINFORCE++), and of cited steps (DRACO)."""
+"""Credit of tokens: of their turn, their reward-to-go, standardised (REINFORCE++), and of cited steps (DRACO)."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from hf_credit.credit.inputs import require, result_dtype
+from hf_credit.credit.inputs import as_mask, require, result_dtype
 from hf_credit.credit.shapes import Bool, Float, Int, Real, Shaped
 from hf_credit.validators import finite_number
+
+
+def turns_of_tokens(
+    sampled: Bool[Tensor, "batch tokens"] | Real[Tensor, "batch tokens"],
+) -> Int[Tensor, "batch tokens"]:
+    """The turn of each token, numbered from 0 in each row, for `token_advantages`; -1 for a token that is not sampled.
+
+    A turn is a run of sampled tokens. Two replies without a token between them are one turn.
+
+    Args:
+        sampled: whether the policy sampled a token, as in verl's `response_mask`.
+    """
+    sampled = as_mask(sampled, "sampled")
+    first = sampled.clone()
+    first[:, 1:] &= ~sampled[:, :-1]
+    return torch.where(sampled, first.cumsum(dim=1) - 1, -1)
 
 
 def token_advantages(

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from hf_credit.collectors import RolloutBatch
+from hf_credit.credit import pad_to_matrix
 from hf_credit.credit.shapes import Float, Shaped
 from hf_credit.methods.base import Credit, Method, paper, without_errors
 from hf_credit.methods.grpo import GroupScore
-from hf_credit.methods.turns import pad_to_matrix, scored_group, scores, turn_to_decision_credit
+from hf_credit.methods.turns import scored_group, scores, turn_to_decision_credit
 from hf_credit.options import GroupSize, NotNegative, with_parts
 from hf_credit.rollouts.method_context import MethodContext
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from hf_credit.collectors import RolloutBatch
-from hf_credit.credit import group_advantages, redistributed_advantages
+from hf_credit.credit import group_advantages, pad_to_matrix, redistributed_advantages
 from hf_credit.methods.base import Credit, Method, outcomes_of, paper, without_errors
-from hf_credit.methods.turns import pad_to_matrix, scored_group, scores, step_tokens, turn_to_decision_credit
+from hf_credit.methods.turns import scored_group, scores, step_tokens, turn_to_decision_credit
 from hf_credit.options import GroupSize, Options, Positive, with_parts
 from hf_credit.rollouts import Interaction
 from hf_credit.rollouts.capabilities import Criteria, Judged

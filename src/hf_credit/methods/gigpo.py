@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Literal
 import torch
 
 from hf_credit.collectors import Group, RolloutBatch
-from hf_credit.credit import discounted_returns, group_in_group_advantages
+from hf_credit.credit import discounted_returns, group_in_group_advantages, pad_to_matrix
 from hf_credit.methods.base import Credit, Method, outcomes_of, paper, without_errors
-from hf_credit.methods.turns import pad_to_matrix, state_numbers, step_rewards, turn_to_decision_credit
+from hf_credit.methods.turns import state_numbers, step_rewards, turn_to_decision_credit
 from hf_credit.options import GroupSize, NotNegative, Options, Positive, Share, with_parts
 from hf_credit.rollouts.method_context import MethodContext
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hf_credit.collectors import RolloutBatch
-from hf_credit.credit import multi_turn_advantages
+from hf_credit.credit import multi_turn_advantages, pad_to_matrix
 from hf_credit.methods.base import Credit, Method, outcomes_of, paper, without_errors
-from hf_credit.methods.turns import pad_to_matrix, scored_group, scores, turn_to_decision_credit
+from hf_credit.methods.turns import scored_group, scores, turn_to_decision_credit
 from hf_credit.options import GroupSize, NotNegative, Options, Positive, Share, with_parts
 from hf_credit.rollouts.method_context import MethodContext
 

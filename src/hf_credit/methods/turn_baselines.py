@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hf_credit.collectors import Group, RolloutBatch
-from hf_credit.credit import alive_advantages, all_turns_advantages
+from hf_credit.credit import alive_advantages, all_turns_advantages, pad_to_matrix
 from hf_credit.methods.base import Credit, Method, outcomes_of, with_others
-from hf_credit.methods.turns import pad_to_matrix, step_rewards, turn_to_decision_credit
+from hf_credit.methods.turns import step_rewards, turn_to_decision_credit
 from hf_credit.options import GroupSize, with_parts
 from hf_credit.rollouts.method_context import MethodContext
 

@@ -8,7 +8,7 @@ from typing import Literal
 from hf_credit import credit
 from hf_credit.collectors import RolloutBatch
 from hf_credit.methods.base import Credit, Method, outcomes_of, without_errors
-from hf_credit.methods.turns import pad_to_matrix, scored_group, scores, step_tokens, turn_to_decision_credit
+from hf_credit.methods.turns import scored_group, scores, step_tokens, turn_to_decision_credit
 from hf_credit.options import GroupSize, NotNegative, Options, Share, with_parts
 from hf_credit.rollouts.method_context import MethodContext
 
@@ -37,7 +37,7 @@ class SpreadDeltas(Options):
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         rows = without_errors(collected)
         outcomes, groups = outcomes_of(collected, rows)
-        turn_scores, scored = pad_to_matrix([scores(collected.episodes[row], self.turn_scores) for row in rows])
+        turn_scores, scored = credit.pad_to_matrix([scores(collected.episodes[row], self.turn_scores) for row in rows])
         tokens, active = step_tokens(collected, rows)
         deltas = credit.score_deltas(turn_scores, scored)
         advantages = credit.turn_credit(deltas, outcomes, active, tokens, groups, self.gamma, self.beta)

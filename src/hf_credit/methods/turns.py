@@ -6,12 +6,11 @@ import math
 from collections.abc import Hashable, Sequence
 from statistics import fmean
 
-import torch
 from torch import Tensor
 
 from hf_credit.collectors import Collector, Group, RolloutBatch, Single, Verified, continuation_values
 from hf_credit.collectors.answers import ANSWER
-from hf_credit.credit import generalized_advantages
+from hf_credit.credit import generalized_advantages, pad_to_matrix, turn_rewards
 from hf_credit.methods.base import DecisionCredit, mean_by_decision
 from hf_credit.rollouts import Decision, Episode
 from hf_credit.rollouts.method_context import MethodContext
@@ -20,12 +19,8 @@ Step = Sequence[Decision]
 
 
 def step_rewards(episode: Episode) -> list[float]:
-    """Returns the reward of each step; the last one includes the outcome minus the sum of all rewards.
-
-    So the rewards sum to the outcome.
-    """
-    rewards = [step[0].reward for step in episode.steps]
-    return [*rewards[:-1], rewards[-1] + (episode.outcome - sum(rewards))] if rewards else []
+    """Returns the `turn_rewards` of an episode: they sum to its outcome."""
+    return turn_rewards([step[0].reward for step in episode.steps], episode.outcome)
 
 
 def scores(episode: Episode, source: str) -> list[float | None]:
@@ -44,18 +39,6 @@ def step_tokens(collected: RolloutBatch, rows: Sequence[int]) -> tuple[Tensor, T
     """Returns the number of tokens of the replies in each step of some trained rollouts, as `pad_to_matrix`."""
     episodes = [collected.episodes[row].steps for row in rows]
     return pad_to_matrix([[sum(len(one.action_ids) for one in step) for step in steps] for steps in episodes])
-
-
-def pad_to_matrix(rows: Sequence[Sequence[float | None]]) -> tuple[Tensor, Tensor]:
-    """Returns ragged rows as a float64 matrix of shape (rows, longest row), and the mask of its values.
-
-    Padding and `None` are 0 in the matrix and false in the mask; NaN, a value that is unknown, is NaN and true.
-    """
-    width = max([len(row) for row in rows] + [1])
-    padded = [value for row in rows for value in (*row, *[None] * (width - len(row)))]
-    values = torch.tensor([0.0 if value is None else value for value in padded], dtype=torch.float64)
-    mask = torch.tensor([value is not None for value in padded], dtype=torch.bool)
-    return values.view(len(rows), width), mask.view(len(rows), width)
 
 
 def ragged_advantages(

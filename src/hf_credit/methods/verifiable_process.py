@@ -18,13 +18,14 @@ from hf_credit.collectors.base import TaskRow
 from hf_credit.credit import (
     discounted_returns,
     full_mean,
+    pad_to_matrix,
     trajectory_advantages,
     turn_group_advantages,
     value_differences,
 )
 from hf_credit.methods import base
 from hf_credit.methods.base import Credit, Method, paper
-from hf_credit.methods.turns import pad_to_matrix, step_values, turn_to_decision_credit
+from hf_credit.methods.turns import step_values, turn_to_decision_credit
 from hf_credit.options import Count, NotNegative, Options, Share, filled_by_factory, with_parts
 from hf_credit.oracles import OracleLike
 from hf_credit.rollouts import Decision, Ending, Episode, Interaction, RolloutRequest, continued

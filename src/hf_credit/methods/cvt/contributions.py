@@ -10,11 +10,17 @@ import torch
 from torch import Tensor
 
 from hf_credit.collectors import Rollout, RolloutBatch
-from hf_credit.credit import continuation_ratio, contributions, doubly_robust_values, family_mean, sequential_values
+from hf_credit.credit import (
+    continuation_ratio,
+    contributions,
+    doubly_robust_values,
+    family_mean,
+    pad_to_matrix,
+    sequential_values,
+)
 from hf_credit.methods.base import CriticTargets
 from hf_credit.methods.cvt.audited_steps import counterfactual, replacement_of
 from hf_credit.methods.cvt.drawn_steps import PARAPHRASE, DrawnStep, OutcomePredictions, audited_branches, numbers
-from hf_credit.methods.turns import pad_to_matrix
 from hf_credit.rollouts import Episode
 from hf_credit.rollouts.method_context import MethodContext
 

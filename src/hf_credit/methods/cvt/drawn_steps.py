@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from hf_credit.collectors import Rollout
+from hf_credit.credit import pad_to_matrix
 from hf_credit.methods.base import CriticTargets
 from hf_credit.methods.cvt.audited_steps import counterfactual, replacement_of
 from hf_credit.methods.cvt.audits import verified_success
-from hf_credit.methods.turns import pad_to_matrix
 from hf_credit.rollouts import Decision, Ending, Episode
 from hf_credit.rollouts.method_context import CriticInput, MethodContext
 

@@ -16,14 +16,13 @@ from torch import Tensor
 from hf_credit import credit
 from hf_credit.boundary import Range
 from hf_credit.collectors import RolloutBatch, single_or_group
-from hf_credit.credit import Multipliers, RewardWeights, StepSelector
+from hf_credit.credit import Multipliers, RewardWeights, StepSelector, pad_to_matrix
 from hf_credit.critics.inputs import CriticSpec
 from hf_credit.methods.base import Credit, CriticTargets, Method, all_gather_with_slice, mean_over_shared, paper
 from hf_credit.methods.cvt.audited_steps import AuditedSteps, context_values, decision_inputs, replacement_of
 from hf_credit.methods.cvt.audits import audit_of, verified_success
 from hf_credit.methods.cvt.contributions import StepContributions
 from hf_credit.methods.cvt.drawn_steps import DrawnStep, is_audited
-from hf_credit.methods.turns import pad_to_matrix
 from hf_credit.options import (
     Count,
     NotNegative,
