@@ -25,6 +25,7 @@ OPTIONS = {
     "preference_estimation": [{}, MICRO_PREFERENCES, {"sampling": "min_max"}, {"sampling": "max", "movies": 3}],
     "situation_puzzles": [{}, {"slots": 5, "values": 3, "reward": "character", "wording": "brief"}],
     "minesweeper": [{}, {"rows": 3, "columns": 4, "mines": 2}],
+    "sokoban": [{}, {"rows": 5, "columns": 6, "boxes": 1}],
     "sudoku": [
         {},
         {"size": 4},

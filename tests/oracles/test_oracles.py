@@ -11,6 +11,7 @@ from hf_credit.oracles import default_oracle, require_fit
 from hf_credit.oracles.hypotheses import HypothesesOracle
 from hf_credit.oracles.mcts import MCTSOracle
 from hf_credit.oracles.minesweeper_posterior import MinesweeperPosteriorOracle
+from hf_credit.oracles.sokoban_search import SokobanSearchOracle
 from hf_credit.oracles.sudoku_constraints import SudokuConstraintsOracle
 
 SUDOKU = make("sudoku", size=4, blanks=4)
@@ -38,6 +39,7 @@ class Judge:
         ("preference_estimation", HypothesesOracle),
         ("situation_puzzles", HypothesesOracle),
         ("minesweeper", MinesweeperPosteriorOracle),
+        ("sokoban", SokobanSearchOracle),
         ("sudoku", SudokuConstraintsOracle),
         ("tic_tac_toe", MCTSOracle),
     ],

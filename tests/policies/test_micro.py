@@ -37,6 +37,7 @@ WORLDS = {
     "sudoku 9x9": make("sudoku"),
     "tic_tac_toe": make("tic_tac_toe", opponent_simulations=20),
     "minesweeper": make("minesweeper"),
+    "sokoban": make("sokoban"),
     "minesweeper 11x12": make("minesweeper", rows=11, columns=12, mines=60),
 }
 

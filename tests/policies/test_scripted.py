@@ -86,9 +86,14 @@ def test_replies_that_a_player_never_gives_have_no_probability():
 
 
 @pytest.mark.parametrize("history", ["append", "current"])
-@pytest.mark.parametrize("name", ["sudoku", "tic_tac_toe", "minesweeper"])
+@pytest.mark.parametrize("name", ["sudoku", "sokoban", "tic_tac_toe", "minesweeper"])
 def test_a_scripted_episode_equals_an_engines_with_the_same_replies(name, history):
-    options = {"sudoku": {"size": 4}, "tic_tac_toe": {"opponent": "random"}, "minesweeper": {"rows": 3, "columns": 3}}
+    options = {
+        "sokoban": {},
+        "sudoku": {"size": 4},
+        "tic_tac_toe": {"opponent": "random"},
+        "minesweeper": {"rows": 3, "columns": 3},
+    }
     environment = make(name, **options[name])
     chat = Chat(build_tokenizer(environment))
     interaction = EnvironmentInteraction(environment, history=history)

@@ -18,6 +18,7 @@ ENVIRONMENTS = {
     "movie_recommendation": "hf_credit.environments.movie_recommendation:MovieRecommendation",
     "preference_estimation": "hf_credit.environments.preference_estimation:PreferenceEstimation",
     "situation_puzzles": "hf_credit.environments.situation_puzzles:SituationPuzzles",
+    "sokoban": "hf_credit.environments.sokoban:Sokoban",
     "sudoku": "hf_credit.environments.sudoku:Sudoku",
     "tic_tac_toe": "hf_credit.environments.tic_tac_toe:TicTacToe",
 }

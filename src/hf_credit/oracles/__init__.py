@@ -23,6 +23,7 @@ ORACLES = {
     "hypotheses": "hf_credit.oracles.hypotheses:HypothesesOracle",
     "mcts": "hf_credit.oracles.mcts:MCTSOracle",
     "minesweeper_posterior": "hf_credit.oracles.minesweeper_posterior:MinesweeperPosteriorOracle",
+    "sokoban_search": "hf_credit.oracles.sokoban_search:SokobanSearchOracle",
     "sudoku_constraints": "hf_credit.oracles.sudoku_constraints:SudokuConstraintsOracle",
 }
 
@@ -32,6 +33,7 @@ _DEFAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     **dict.fromkeys(("movie_recommendation", "preference_estimation"), ("hypotheses", {})),
     "evidence": ("evidence", {}),
     "minesweeper": ("minesweeper_posterior", {}),
+    "sokoban": ("sokoban_search", {}),
     "sudoku": ("sudoku_constraints", {}),
     "tic_tac_toe": ("mcts", {"simulations": 10_000, "solve": True}),
 }
