@@ -159,11 +159,11 @@ class StateGroups:
         for number in itertools.count():
             if not any(context.gather([bool(live)])):
                 break
-            instances, groups = [*live], [[] for _ in live]  # type: tuple[list[int], list[list[Episode]]]
+            instances, groups = [*live], {instance: list[Episode]() for instance in live}
             for one in self.judge.verified(context.play([*live.values()]), context):
-                groups[one.start].append(one)
+                groups[instances[one.start]].append(one)
             live = {}
-            for instance, replies in zip(instances, groups, strict=True):
+            for instance, replies in groups.items():
                 chosen = self._chosen(replies, context.draws("commit", instance, number))
                 before = episodes[instance].decisions if instance in episodes else ()
                 for one in replies:
