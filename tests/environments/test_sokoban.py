@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass, replace
 
 import pytest
 
 import hf_credit.environments as environments
+from hf_credit.environments import State
 from hf_credit.environments.sokoban import Sokoban, after, left
 
 CORRIDOR = ["#######", "#-----#", "#@$-.-#", "#-----#", "#######"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FakeState(State):
+    """A state that says anything."""
+
+    board: tuple
+    shortest: int
 
 
 def start(board, **options):
@@ -143,6 +153,15 @@ def test_a_board_that_is_no_room_or_cannot_be_solved_is_refused(board):
     environment = Sokoban(rows=5, columns=7, boxes=1)
     with pytest.raises(ValueError, match=r"a Sokoban board must be 5 rows of 7 characters .*, got "):
         environment.initial_state({"board": board}, 0)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"board": ("-" * 90,) * 90}, {"board": ("#@$.-",) * 5}, {"board": ()}, {"shortest": 0}], ids=str
+)
+def test_a_state_of_others_whose_search_would_not_end_is_refused(changed):
+    _, state = start(CORRIDOR)
+    with pytest.raises(ValueError, match=r"a state of Sokoban must have a room .*; use states of the environment"):
+        type(state).from_json(replace(FakeState(**vars(state)), **changed).to_json())
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from hf_credit.validators import whole_number
 _MARKS = WALL, FLOOR, TARGET, BOX, STORED, PLAYER, PLAYER_ON_TARGET = "#-.$*@+"
 MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 _WALL_SHARE = 0.25
+_SIZES, _MOST_BOXES = range(5, 9), 3
 
 Position = tuple[int, int]
 """The player's cell, and the cells of the boxes as bits; cells are counted row by row from 0."""
@@ -73,6 +74,14 @@ class SokobanState(State):
     board: tuple[str, ...]
     shortest: int
 
+    def __post_init__(self) -> None:
+        # A board of another form could take a search for ever.
+        if not is_room(self.board) or self.shortest < 1:
+            raise ValueError(
+                "a state of Sokoban must have a room of a possible form and a solution of at least 1 move, got "
+                f"{self.board!r:.200} and {self.shortest}; use states of the environment."
+            )
+
 
 class Sokoban(Environment[SokobanState]):
     """Sokoban: reward 1 for having every box on a target, 0 for anything else.
@@ -100,9 +109,9 @@ class Sokoban(Environment[SokobanState]):
     def __init__(
         self, rows: int = 7, columns: int = 7, boxes: int = 3, longest: int = 25, turns: int | None = None
     ) -> None:
-        self.rows = whole_number("rows", rows, 5, 8)
-        self.columns = whole_number("columns", columns, 5, 8)
-        self.boxes = whole_number("boxes", boxes, 1, min(3, (rows - 2) * (columns - 2) // 4))
+        self.rows = whole_number("rows", rows, _SIZES[0], _SIZES[-1])
+        self.columns = whole_number("columns", columns, _SIZES[0], _SIZES[-1])
+        self.boxes = whole_number("boxes", boxes, 1, min(_MOST_BOXES, (rows - 2) * (columns - 2) // 4))
         self.longest = whole_number("longest", longest, 1)
         self.turns = whole_number("turns", max(36, longest) if turns is None else turns, longest)
 
@@ -160,7 +169,8 @@ class Sokoban(Environment[SokobanState]):
         """
         value = task.get("board")
         board = tuple(value) if isinstance(value, Sequence) else ()
-        moves = left(board) if self._is_room(board) else None
+        fits = is_room(board) and (len(board), len(board[0])) == (self.rows, self.columns)
+        moves = left(board) if fits and _count(board, "$*") == self.boxes else None
         if not moves or moves > self.turns:
             raise ValueError(
                 f"a Sokoban board must be {self.rows} rows of {self.columns} characters out of '#-.$*@+', walls "
@@ -168,13 +178,6 @@ class Sokoban(Environment[SokobanState]):
                 f"got {value!r:.400}; sample the task with the options of this environment."
             )
         return SokobanState(seed=seed, board=board, shortest=moves)
-
-    def _is_room(self, board: tuple[Any, ...]) -> bool:
-        if len(board) != self.rows or not all(isinstance(row, str) and len(row) == self.columns for row in board):
-            return False
-        text, edges = "".join(board), board[0] + board[-1] + "".join(row[0] + row[-1] for row in board)
-        numbers = [sum(map(text.count, marks)) for marks in ("@+", "$*", ".*+")]
-        return {*edges} == {WALL} and {*text} <= {*_MARKS} and numbers == [1, self.boxes, self.boxes]
 
     def observe(self, state: SokobanState) -> str:
         return "\n".join(" ".join(row) for row in state.board)
@@ -219,6 +222,20 @@ def distances(room: Room) -> Mapping[Position, int]:
                 known[earlier] = moves
                 queue.append(earlier)
     return known
+
+
+def is_room(board: Sequence[Any]) -> bool:
+    """Returns whether a board has a possible size, walls around it, one player, and as many boxes as targets."""
+    if not all(isinstance(row, str) and len(row) in _SIZES for row in board) or len(board) not in _SIZES:
+        return False
+    edges = {*board[0], *board[-1], *(row[0] for row in board), *(row[-1] for row in board)}
+    boxes = _count(board, "$*")
+    sound = edges == {WALL} and {*"".join(board)} <= {*_MARKS} and len({*map(len, board)}) == 1
+    return sound and _count(board, "@+") == 1 and 1 <= boxes == _count(board, ".*+") <= _MOST_BOXES
+
+
+def _count(board: Sequence[str], marks: str) -> int:
+    return sum(row.count(mark) for row in board for mark in marks)
 
 
 def left(board: tuple[str, ...]) -> int | None:
