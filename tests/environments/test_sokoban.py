@@ -34,6 +34,7 @@ def played(environment, state, *moves):
 
 def test_the_default_room_is_that_of_the_public_code():
     environment = environments.make("sokoban")
+    assert isinstance(environment, Sokoban)
     assert (environment.rows, environment.columns, environment.boxes) == (7, 7, 3)
     assert (environment.longest, environment.max_turns) == (25, 36)
 

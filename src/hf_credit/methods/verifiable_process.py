@@ -178,11 +178,13 @@ class StateGroups:
         return RolloutBatch(rollouts=(*committed, *others), rows=len(rows))
 
     def _chosen(self, replies: Sequence[Episode], draws: Random) -> Episode:
-        rewards = [sum(_rewards(one, self.bonus)) for one in replies]
-        known = [place for place, one in enumerate(replies) if one.ending != Ending.ERROR] or [0]
-        most = max(rewards[place] for place in known)
-        best = [place for place in known if self.commit == "random" or rewards[place] == most] or known
-        return replies[draws.choices(best)[0]]
+        sound = [one for one in replies if one.ending != Ending.ERROR]
+        if not sound:
+            return replies[0]
+        rewards = [sum(_rewards(one, self.bonus)) for one in sound]
+        best = [one for one, reward in zip(sound, rewards, strict=True) if reward == max(rewards)]
+        chosen: Episode = draws.choices(best if self.commit == "best" else sound)[0]
+        return chosen
 
 
 @dataclass(frozen=True, kw_only=True)

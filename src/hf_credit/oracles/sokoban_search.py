@@ -32,7 +32,8 @@ class SokobanSearchOracle(ValidSetOracle[SokobanState]):
         return frozenset(move for move, score in self._scores(state).items() if score == 1.0)
 
     def score(self, state: SokobanState, action: str) -> float:
-        return self._scores(state).get(plain_action(action), 0.0)
+        plain = plain_action(action)
+        return float(sum(score for move, score in self._scores(state).items() if move == plain))
 
     def _scores(self, state: SokobanState) -> dict[str, float]:
         moves = left(state.board) if state.status == "active" else None
