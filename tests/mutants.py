@@ -434,14 +434,14 @@ MUTANTS = [
     ),
     Mutant(
         "a conversation goes on whatever tools its head shows",
-        "src/hf_credit/rollouts/chat.py",
+        "src/hf_credit/rollouts/threads.py",
         "thread is not None and thread.tools == tuple(tools)",
         "thread is not None",
         ["tests/rollouts/test_chat.py::test_a_conversation_is_continued_only_with_equal_tools"],
     ),
     Mutant(
         "a rendered history goes on from the tokens of the reply",
-        "src/hf_credit/rollouts/chat.py",
+        "src/hf_credit/rollouts/threads.py",
         "thread is None or thread.rendered or",
         "thread is None or",
         ["tests/rollouts/test_families.py::test_a_rendered_history_has_the_arguments_of_the_template"],

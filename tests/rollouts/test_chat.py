@@ -14,8 +14,8 @@ from hf_credit.policies.micro import RESPONSE_TEMPLATE
 from hf_credit.replies import spoken
 from hf_credit.rollouts import Chat, Request
 from hf_credit.rollouts import chat as rendering
-from hf_credit.rollouts.chat import Thread
 from hf_credit.rollouts.templates import SAID, ChatTemplateError
+from hf_credit.rollouts.threads import Thread
 
 # Closes a turn with the end token, which the model writes itself, and a line break, which it does not; takes the
 # thoughts out of earlier replies, and puts an empty thought before a reply that no user message follows.

@@ -14,8 +14,8 @@ import pytest
 from hf_credit import make
 from hf_credit.replies import read_reply
 from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, Generation, Request, RolloutRequest
-from hf_credit.rollouts.chat import Thread
 from hf_credit.rollouts.templates import ChatTemplateError
+from hf_credit.rollouts.threads import Thread
 
 FOUND = importlib.util.find_spec("trl")
 FOLDER = Path(str(FOUND.origin)).parent / "chat_templates" if FOUND else Path("nowhere")

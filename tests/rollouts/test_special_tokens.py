@@ -14,8 +14,8 @@ from transformers import PreTrainedTokenizerFast
 
 from hf_credit.policies.micro import tokenizer_of
 from hf_credit.rollouts import Chat
-from hf_credit.rollouts.chat import Thread
 from hf_credit.rollouts.special_tokens import plain_role
+from hf_credit.rollouts.threads import Thread
 
 LETTERS = sorted(set(string.printable) - set("\t\r\x0b\x0c"))
 CHATML = (

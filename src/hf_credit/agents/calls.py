@@ -10,8 +10,8 @@ from typing import Annotated, Any, NotRequired, TypedDict
 
 from hf_credit.agents.white_lists import RefusedCallError
 from hf_credit.boundary import Range, encodable, read
-from hf_credit.rollouts.chat import joined_parts
 from hf_credit.rollouts.special_tokens import plain_role
+from hf_credit.rollouts.threads import joined_parts
 from hf_credit.safe_io import parse_json
 
 

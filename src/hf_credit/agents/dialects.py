@@ -10,7 +10,7 @@ from typing import Any
 from hf_credit.agents.calls import arguments_of
 from hf_credit.agents.white_lists import CHAT, MESSAGES, RESPONSES, RefusedCallError, unheeded
 from hf_credit.boundary import encodable
-from hf_credit.rollouts.chat import joined_parts
+from hf_credit.rollouts.threads import joined_parts
 
 CREATED = 0
 """The time of every reply, in seconds since 1970: with the real one, no run would repeat."""

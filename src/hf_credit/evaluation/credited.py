@@ -22,7 +22,8 @@ from hf_credit.methods.base import one_number
 from hf_credit.rollouts import Decision, Episode, Interaction, Request
 from hf_credit.rollouts.buckets import alternatives
 from hf_credit.rollouts.capabilities import Replayable
-from hf_credit.rollouts.chat import joined_parts, read_tokens
+from hf_credit.rollouts.chat import read_tokens
+from hf_credit.rollouts.threads import joined_parts
 from hf_credit.safe_io import parse_json, read_text
 
 EPISODES_FILE = "episodes.jsonl"

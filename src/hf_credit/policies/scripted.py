@@ -14,8 +14,8 @@ from typing import Any
 from hf_credit.environments.randomness import stream
 from hf_credit.rollouts import Chat, Decision, Ending, Episode, Interaction, Request, RolloutRequest, decision_rows
 from hf_credit.rollouts.capabilities import Learned
-from hf_credit.rollouts.chat import Thread
 from hf_credit.rollouts.scripts import LikelyScript, Script
+from hf_credit.rollouts.threads import Thread
 
 Step = tuple[Any, Sequence[Request], list[str]]
 """A state, its pending requests, and the replies to them."""

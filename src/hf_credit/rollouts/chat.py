@@ -6,7 +6,6 @@ import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, cast
 
 from jinja2 import TemplateError
@@ -17,6 +16,7 @@ from hf_credit.rollouts import templates
 from hf_credit.rollouts.interaction import Message, Reply, Request
 from hf_credit.rollouts.special_tokens import Hidden, SpecialTokens
 from hf_credit.rollouts.templates import REPLY, SAID, USER, ChatTemplateError
+from hf_credit.rollouts.threads import Thread, continuation, if_same_tools, of_text
 from hf_credit.safe_io import TookTooLong, at_most
 
 RENDERING_SECONDS = 60.0
@@ -26,30 +26,6 @@ _MOST_TOOL_LISTS = 64  # size of the cache; a program may generate any number of
 _ANCHOR_TOKENS = 256  # at the end of a context, enough to show how the template opens the reply
 _MOST_ENDS = 4096  # size of another
 _MARK_TOKENS = 8  # at the end of a context, enough for a mark that opens a thought
-
-
-@dataclass(frozen=True, kw_only=True)
-class Thread:
-    """The conversation of one role, in tokens.
-
-    Attributes:
-        messages: the rendered messages, including the last reply.
-        ids: the tokens of the last reply's context and of the reply, as the model read and generated them.
-        tools: the tools at its beginning.
-        rendered: as in `Request`: the next context does not continue its tokens.
-    """
-
-    messages: tuple[Message, ...]
-    ids: tuple[int, ...]
-    tools: tuple[Mapping[str, Any], ...] = ()
-    rendered: bool = False
-
-    @classmethod
-    def after(cls, request: Request, text: str, ids: tuple[int, ...]) -> Thread:
-        """Returns the thread after the reply `text` to `request`, with all tokens up to its end."""
-        reply = {"role": "assistant", "content": text}
-        messages = (*request.messages, reply)
-        return cls(messages=messages, ids=ids, tools=tuple(request.tools), rendered=request.rendered)
 
 
 class Chat:
@@ -209,8 +185,8 @@ class Chat:
 
         Text parts of a message are joined by line breaks.
         """
-        chat, thread = self.telling_of(tools), _if_same_tools(thread, tools)
-        added = _continuation(messages, thread)
+        chat, thread = self.telling_of(tools), if_same_tools(thread, tools)
+        added = continuation(messages, thread)
         if thread is None or added is None:
             return chat._encode(chat._whole(messages), chat._render)
         return _join(thread.ids, chat._encode(chat._turn(added, thread.messages[-1]["content"]), chat._added_text))
@@ -231,7 +207,7 @@ class Chat:
             contexts: dict[int, tuple[int, ...]] = {}
             for chat, indices in batches.items():
                 of_chat = [
-                    (request.messages, _if_same_tools(thread, request.tools))
+                    (request.messages, if_same_tools(thread, request.tools))
                     for request, thread in (requests[index] for index in indices)
                 ]
                 contexts.update(zip(indices, chat._contexts(of_chat), strict=True))
@@ -251,7 +227,7 @@ class Chat:
         index_of: dict[Any, int] = {}
         parts: list[tuple[tuple[int, ...] | None, int]] = []  # the prefix, and the index of the conversation
         for messages, thread in threads:
-            added = _continuation(messages, thread)
+            added = continuation(messages, thread)
             if thread is None or added is None:
                 new = self._whole(messages)
             else:
@@ -392,11 +368,11 @@ class Chat:
 
     def _whole(self, messages: Sequence[Message]) -> Sequence[Message]:
         """A conversation from its beginning, in the form of the template."""
-        return templates.as_served(_joined(messages), self.tools, self._most_calls)
+        return templates.as_served(of_text(messages), self.tools, self._most_calls)
 
     def _turn(self, added: Sequence[Message], said: str) -> list[Message]:
         """A placeholder of a reply with the text `said`, and the messages behind it, in the form of the template."""
-        added = list(_joined(added))
+        added = list(of_text(added))
         answers = list(itertools.takewhile(lambda message: message["role"] == "tool", added))
         if not answers or not self._calls_end:
             return [SAID, *added]
@@ -444,17 +420,6 @@ def _key(messages: Sequence[Message]) -> tuple[Any, ...]:
     )
 
 
-def _joined(messages: Sequence[Message]) -> Sequence[Message]:
-    """The messages with text as content: parts are joined by line breaks, and missing content is empty text.
-
-    Raises:
-        ValueError: a part is not text.
-    """
-    if all(isinstance(message.get("content"), str) for message in messages):
-        return messages
-    return [{**message, "content": joined_parts(message.get("content"))} for message in messages]
-
-
 def read_tokens(
     tokenizer: PreTrainedTokenizerBase | None,
     text: str,
@@ -481,32 +446,6 @@ def read_tokens(
     made, thoughts = listed_calls(parsed.get("tool_calls")), parsed.get("reasoning_content") or parsed.get("thinking")
     content = str(parsed.get("content") or "").removesuffix(str(tokenizer.eos_token)).strip()
     return Said(thoughts=str(thoughts or ""), spoken=content, content=content, made=made) if made or thoughts else said
-
-
-def joined_parts(content: Any) -> str:
-    """Returns the text of a message's content, which is text, parts of text or `None`.
-
-    Raises:
-        ValueError: a part is not text.
-    """
-    parts = [] if content is None else content if isinstance(content, list | tuple) else [content]
-    texts: list[Any] = [part.get("text") if isinstance(part, Mapping) else part for part in parts]
-    if not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"a message must be text or parts of text, got {str(content)[:100]!r}; remove other parts.")
-    return "\n".join(texts)
-
-
-def _if_same_tools(thread: Thread | None, tools: Sequence[Mapping[str, Any]]) -> Thread | None:
-    """The thread if it has these tools at its beginning, otherwise `None`."""
-    return thread if thread is not None and thread.tools == tuple(tools) else None
-
-
-def _continuation(messages: Sequence[Message], thread: Thread | None) -> Sequence[Message] | None:
-    """The messages that `messages` adds to `thread`, or `None` if it does not continue it."""
-    if thread is None or thread.rendered or len(messages) <= len(thread.messages):
-        return None
-    length = len(thread.messages)
-    return messages[length:] if tuple(messages[:length]) == thread.messages else None
 
 
 def _join(prefix: tuple[int, ...], added: tuple[int, ...]) -> tuple[int, ...]:

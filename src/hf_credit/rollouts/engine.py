@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from hf_credit.environments.randomness import derive
 from hf_credit.rollouts.arrivals import Arrivals, in_thread, released
 from hf_credit.rollouts.capabilities import Batched, Interruptible, Learned, Metered, ReadsTokens, require_replayable
-from hf_credit.rollouts.chat import Chat, Thread
+from hf_credit.rollouts.chat import Chat
 from hf_credit.rollouts.episode import Decision, Ending, Episode
 from hf_credit.rollouts.failures import FailureLog, in_one_line, unknown_where_diverged
 from hf_credit.rollouts.interaction import Interaction, Request
@@ -29,6 +29,7 @@ from hf_credit.rollouts.samplers import (
     submits,
 )
 from hf_credit.rollouts.shared_states import SharedStateError, SharedStates, require_value
+from hf_credit.rollouts.threads import Thread
 from hf_credit.rollouts.walk import RolloutRequest, Walk
 from hf_credit.validators import whole_number
 

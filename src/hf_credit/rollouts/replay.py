@@ -6,10 +6,11 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from hf_credit.rollouts.chat import Chat, Thread
+from hf_credit.rollouts.chat import Chat
 from hf_credit.rollouts.episode import Decision, Episode
 from hf_credit.rollouts.interaction import Interaction, Request
 from hf_credit.rollouts.samplers import Generation
+from hf_credit.rollouts.threads import Thread
 from hf_credit.rollouts.walk import RolloutRequest
 
 S = TypeVar("S")

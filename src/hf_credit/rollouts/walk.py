@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from hf_credit.environments.randomness import derive
-from hf_credit.rollouts.chat import Thread
 from hf_credit.rollouts.episode import Decision, Ending, Episode
 from hf_credit.rollouts.interaction import Request
 from hf_credit.rollouts.samplers import BadReplyError, Generation
 from hf_credit.rollouts.shared_states import SharedStates
+from hf_credit.rollouts.threads import Thread
 
 S = TypeVar("S")
 

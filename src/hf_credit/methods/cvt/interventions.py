@@ -14,10 +14,11 @@ from hf_credit.boundary import Range
 from hf_credit.options import Options, Share
 from hf_credit.oracles.auditing import Interventions, Proposal
 from hf_credit.rollouts.capabilities import Acting
-from hf_credit.rollouts.chat import Chat, Thread
+from hf_credit.rollouts.chat import Chat
 from hf_credit.rollouts.episode import Decision, Ending
 from hf_credit.rollouts.failures import FailureLog
 from hf_credit.rollouts.interaction import Interaction, Request
+from hf_credit.rollouts.threads import Thread
 from hf_credit.rollouts.walk import RolloutRequest
 from hf_credit.validators import one_of, whole_number
 
