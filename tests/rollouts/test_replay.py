@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 from dataclasses import dataclass, replace
 
@@ -15,6 +16,7 @@ from hf_credit.rollouts import (
     Chat,
     ContextCollisionError,
     ContextKeys,
+    Ending,
     Engine,
     EnvironmentInteraction,
     Generation,
@@ -22,6 +24,7 @@ from hf_credit.rollouts import (
     Request,
     RolloutRequest,
     context_key,
+    continued,
     replay_from,
 )
 
@@ -148,6 +151,22 @@ def test_replaying_the_recorded_reply_gives_the_rest_of_the_episode_again(name, 
             step = [other.state for other in episode.decisions].index(decision.state)
             assert again.decisions == episode.decisions[step:]
             assert (again.outcome, again.ending) == (episode.outcome, episode.ending)
+
+
+@pytest.mark.parametrize("name", INTERACTIONS)
+def test_an_episode_that_is_stopped_after_each_step_and_continued_is_the_whole_one(name, chat):
+    interaction, tasks = INTERACTIONS[name]
+    engine = Engine(interaction, chat, players(interaction, chat))
+    for whole in engine.run([RolloutRequest(task=task) for task in tasks]):
+        (part,) = engine.run([RolloutRequest(task=tasks[whole.start], most_steps=1)])
+        decisions = part.decisions
+        while math.isnan(part.outcome):
+            assert (part.ending, part.scored) == (Ending.TRUNCATED, 0)
+            (part,) = engine.run([continued(interaction, replace(part, decisions=decisions), most_steps=1)])
+            decisions += part.decisions
+        assert decisions == whole.decisions
+        assert [one.step for one in decisions] == [one.step for one in whole.decisions]
+        assert (part.outcome, part.ending) == (whole.outcome, whole.ending)
 
 
 def test_a_forced_reply_replaces_the_sample(chat):
