@@ -21,7 +21,7 @@ AGENTS_PIP := $(AGENTS_VENV)/bin/python -m pip $(PIP_OPTIONS)
 # So do the trainers of others; verl wants another transformers, too.
 TRAINERS_VENV := .venv-trainers
 TRAINERS_STAMP := $(TRAINERS_VENV)/.installed
-TRAINERS_PIP := $(TRAINERS_VENV)/bin/python -m pip $(PIP_OPTIONS) --constraint constraints-trainers.txt
+TRAINERS_PIP := $(TRAINERS_VENV)/bin/python -m pip $(PIP_OPTIONS) install --constraint constraints-trainers.txt
 
 # Threads beyond the cores spin against each other; two is what the time limits of the tests are meant for.
 export OMP_NUM_THREADS ?= 2
@@ -116,9 +116,9 @@ test-trainers: $(TRAINERS_STAMP) ## test credit in the trainers of others, unmod
 $(TRAINERS_STAMP): $(PROJECTS) constraints-trainers.txt tests/methods/other_trainers.txt
 	@echo "Setting up $(TRAINERS_VENV) (a few minutes the first time)"
 	@$(PYTHON) -m venv $(TRAINERS_VENV)
-	@$(TRAINERS_PIP) install "$$(grep '^torch==' constraints-trainers.txt)"
-	@$(TRAINERS_PIP) install $(PACKAGES:%=--editable %) --editable . --requirement tests/methods/other_trainers.txt
-	@$(TRAINERS_PIP) install --no-deps verl
+	@$(TRAINERS_PIP) "$$(grep '^torch==' constraints-trainers.txt)"
+	@$(TRAINERS_PIP) $(PACKAGES:%=--editable %) --editable . --requirement tests/methods/other_trainers.txt
+	@$(TRAINERS_PIP) --no-deps verl
 	@touch $@
 
 test-pretrained: $(STAMP) ## test all that a user does with a pretrained chat model of 135M parameters, which is fetched once
