@@ -29,7 +29,7 @@ from hf_credit.options import options_of
 from hf_credit.parquet import read_rows
 from hf_credit.processes import end_with
 from hf_credit.safe_io import parse_json
-from hf_credit.trust import search_here
+from hf_credit.trust import is_code, search_here
 
 Cells = Sequence[Mapping[str, Any]]
 
@@ -56,6 +56,8 @@ class Job:
         problem: a name, or `"module:factory"`.
         options: of the method, beside `SETTINGS`.
         policy: for the score.
+        critic: the predictions of critics, for a method that has any.
+        oracle_error: the probability of a wrong verdict, for a method that is credited by verdicts.
         seeds: the number of seeds of learning; 0 for no learning.
         updates: the number of updates for the score.
     """
@@ -66,6 +68,7 @@ class Job:
     options: Mapping[str, Any] = field(default_factory=dict)
     policy: str = "start"
     critic: Critic = "exact"
+    oracle_error: float = 0.0
     seeds: int = 10
     updates: int = 100
 
@@ -73,6 +76,8 @@ class Job:
     def key(self) -> str:
         """The cell's identity in a file: all fields, and the budget of learning."""
         fields = {**dataclasses.asdict(self), "learning": [EPISODES, UPDATES, *STEPS]}
+        if not self.oracle_error:
+            del fields["oracle_error"]
         return json.dumps({**fields, "played": repr(make_problem(self.problem, **self.dials))}, sort_keys=True)
 
 
@@ -81,6 +86,8 @@ def jobs(
     problems: Sequence[str] | None = None,
     dials: Mapping[str, Any] | None = None,
     policies: Sequence[str] = ("start", "solved"),
+    critic: Critic = "exact",
+    oracle_error: float = 0.0,
     **settings: Any,
 ) -> list[Job]:
     """Returns the cells of every method in every problem: a score at each policy, and learning from the start.
@@ -89,6 +96,7 @@ def jobs(
         names: of methods; all and the references if `None`.
         problems: all but `NAMED_ALONE` if `None`.
         policies: from `POLICIES`.
+        critic, oracle_error: as in `Job`; `"exact"` and 0 where a method would not notice.
         settings: further fields of `Job`.
     """
     every = [*REFERENCES, *methods.METHODS] if names is None else names
@@ -100,11 +108,37 @@ def jobs(
             dials=dials or {},
             policy=policy,
             seeds=seeds if policy == "start" and name != "constant" else 0,
+            **conditions(name, critic, oracle_error),
             **settings,
         )
         for problem in problems or [name for name in PROBLEMS if name not in NAMED_ALONE]
         for policy in policies
         for name in every
+    ]
+
+
+@lru_cache(maxsize=256)
+def conditions(method: str, critic: str, oracle_error: float) -> Mapping[str, Any]:
+    """Returns the critic and the error of oracles in a method's cells: exact ones where the method asks for none."""
+    if is_code(method):
+        return {"critic": critic, "oracle_error": oracle_error}
+    judged = "verdicts" in getattr(make_method(method).estimator, "needs", ())
+    return {"critic": critic if uses_critic(method) else "exact", "oracle_error": oracle_error * judged}
+
+
+def uses_critic(method: str) -> bool:
+    """Returns whether a method of the library, or a reference, asks a critic."""
+    made = make_method(method)
+    return bool(made.critics or made.critic_specs)
+
+
+def under(cells: Cells, critic: str, oracle_error: float) -> list[Mapping[str, Any]]:
+    """Returns the cells that were measured with a kind of critic and an error of oracles, where a method has them."""
+    return [
+        cell
+        for cell in cells
+        if {"critic": cell["critic"], "oracle_error": cell.get("oracle_error") or 0.0}
+        == conditions(cell["method"], critic, oracle_error)
     ]
 
 
@@ -141,10 +175,16 @@ DRAWN = (
 """The methods of the cost plot."""
 
 
-def along_dials(**settings: Any) -> list[Job]:
+def along_dials(critic: Critic = "exact", oracle_error: float = 0.0, **settings: Any) -> list[Job]:
     """Returns cells of `DRAWN` at every value of `DIALS` but the default, with a score at the start."""
     return [
-        Job(method=name, problem=problem, dials={dial: value}, **{**settings, "seeds": 0})
+        Job(
+            method=name,
+            problem=problem,
+            dials={dial: value},
+            **conditions(name, critic, oracle_error),
+            **{**settings, "seeds": 0},
+        )
         for problem, (dial, values) in DIALS.items()
         for value in values
         if value != getattr(make_problem(problem), dial)
@@ -280,17 +320,16 @@ def take_up(folder: Path) -> None:
 
 
 def with_earlier(measured: Cells, known: Cells) -> list[Mapping[str, Any]]:
-    """Returns the cells of a run and those that it did not measure, of earlier runs with its critics, for its pages.
+    """Returns the cells of a run and those that it did not measure, of earlier runs, for its pages.
 
     Args:
         measured: the cells of the run. Those without learning do not take the place of earlier ones with it.
-        known: all cells of the folder.
+        known: the cells of the folder `under` the run's conditions.
     """
     shown = {_measures(cell): cell for cell in measured}
-    critics = {cell["critic"] for cell in measured}
     for cell in reversed(known):  # the latest first
         before = shown.get(_measures(cell))
-        if cell["critic"] in critics and (before is None or (cell.get("areas") and not before.get("areas"))):
+        if before is None or (cell.get("areas") and not before.get("areas")):
             shown[_measures(cell)] = cell
     return list(shown.values())
 
@@ -339,6 +378,8 @@ def _method(job: Job) -> Any:
         return make_method(job.method)
     known = options_of(methods.find(job.method))
     settings = {name: value for name, value in SETTINGS.items() if name in known}
+    if job.oracle_error and "oracle" in known:
+        settings["oracle"] = _problem(job).judge(job.oracle_error)
     return make_method(job.method, **{**settings, **OWN_SETTINGS.get(job.method, {}), **job.options})
 
 

@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 
 from hf_credit import methods
-from hf_credit.bench.cells import Cells, by_dial, grouped, of_defaults, to_rows
-from hf_credit.bench.measures import make_problem
+from hf_credit.bench.cells import Cells, by_dial, grouped, of_defaults, to_rows, uses_critic
+from hf_credit.bench.measures import STEPS, make_problem
 from hf_credit.bench.play import REFERENCES
 from hf_credit.bench.problems import PROBLEMS
 from hf_credit.evaluation.markdown import Markup, code, escaped, table
-from hf_credit.evaluation.statistics import mean_with_interval
+from hf_credit.evaluation.statistics import Interval, mean_with_interval
 from hf_credit.files import replaced
 
 KINDS: Mapping[str, tuple[str, str]] = {
     "outcome": ("only an outcome, or intermediate rewards", "only an outcome"),
-    "critic": ("a critic that predicts well", "with a critic"),
+    "critic": ("a critic", "with a critic"),
     "replays": ("replays from any state", "with replays"),
-    "both": ("replays, and a critic that predicts well", "with both"),
+    "both": ("replays, and a critic", "with both"),
     "team": ("a team that can play without a member", "without a member"),
     "oracle": ("a program that judges every move", "with an oracle"),
     "answers": ("a task that knows its right answers", "with right answers"),
@@ -34,6 +34,16 @@ KINDS: Mapping[str, tuple[str, str]] = {
 
 _NEEDS = {"audits": "auditor", "verdicts": "oracle", "removals": "team", "answers": "answers"}
 
+BASE = "outcome_reward"
+"""The method that a recommended one has to beat: the simplest, which needs nothing but an outcome."""
+
+_CRITICS: Mapping[str, str] = {
+    "exact": "return the exact value, which nobody has",
+    "noisy": "are off by a quarter of the spread of values",
+    "taught": "learn from earlier updates",
+    "untaught": "predict 0",
+}
+
 _PAGE = """\
 # Which method?
 
@@ -41,10 +51,12 @@ Find the row of what you have. If several rows apply, the tables below compare t
 
 {kinds}
 
-The table names the method that was most often the best among those with the same requirements. It is ahead or behind
-on a problem if the 95 % intervals of the areas do not overlap, and among the best if its interval overlaps that of the
-best method. Measure on a problem like yours: `hf-credit bench --method rloo --method ppo --problem chain`. A
-name is the `method` of `CreditTrainer` or of a recipe, and `hf-credit methods NAME` describes it with its options.
+A method is named only if it learned more than `outcome_reward`: if the 95 % intervals of their areas, means over the
+problems that both play, do not overlap. Of several it is the one that gained most. Otherwise **no method was better**,
+and the row shows the one that gained most. It is ahead or behind in a problem if the two intervals there are disjoint.
+The intervals are over seeds, on which the method was chosen too. Measure on a problem like yours:
+`hf-credit bench --method outcome_reward --method ppo --problem chain`. A name is the `method` of `CreditTrainer` or of
+a recipe, and `hf-credit methods NAME` describes it with its options.
 
 {pictures}## For a task like yours
 
@@ -52,16 +64,17 @@ name is the `method` of `CreditTrainer` or of a recipe, and `hf-credit methods N
 
 The table shows the best method of each kind, with the area under its learning curve: the mean true value of its policy
 over a fixed budget of tokens, including replays and comparison episodes. 0 is the start, 1 the optimum; below 0 the
-policy became worse. **Bold** marks the largest area, and those whose 95 % intervals overlap its interval. Each has
-{seeds} seeds, and a step size chosen on other seeds. The last column is the exact advantage, which no method knows.
+policy became worse. A dash: no method of the kind was better than `outcome_reward` there. **Bold** marks the largest
+area, and those whose 95 % intervals overlap its interval. Each has {seeds} seeds. The last column is the exact
+advantage, which no method knows.
 
-Critics are {critic} here. With `exact` critics, which return the exact value, `ppo` and `mappo` are at their best;
-with `noisy`, `taught` or `untaught` ones (`--critic`) they are not. The oracle makes errors only in `verdict` and
-`hack`, and judges actions, not their consequences. Policies are tables, which do not generalise between states as
-networks do.
-All numbers are in `tables.md` beside the cells.
+{conditions}
 
-## Does a cheaper signal learn faster?
+{steps}
+Policies are tables, which do not generalise between states as networks do. All numbers are in `tables.md` beside the
+cells.
+
+{exact}## Does a cheaper signal learn faster?
 
 This is the rank correlation, over methods, of the signal per token at the start (along the true gradient) with the
 area under the learning curve. Near 1 the cost of signal predicts the best method, near 0 it does not.
@@ -69,6 +82,18 @@ area under the learning curve. Near 1 the cost of signal predicts the best metho
 {agreement}
 
 {command} writes this page from the cells.
+"""
+
+_EXACT = """\
+## With exact critics and oracles
+
+The same methods with critics that return the exact value, and oracles that err only where dials say so: what better
+ones could gain.
+
+{kinds}
+
+{tasks}
+
 """
 
 _COLUMNS = [
@@ -194,8 +219,8 @@ def kind_of(method: str) -> str:
     needs = [kind for name, kind in _NEEDS.items() if name in getattr(made.estimator, "needs", ())]
     if needs:
         return needs[0]
-    replays, critic = getattr(made.collector, "replaying", False), bool(made.critics or made.critic_specs)
-    return {(0, 0): "outcome", (0, 1): "critic", (1, 0): "replays", (1, 1): "both"}[bool(replays), critic]
+    replays = bool(getattr(made.collector, "replaying", False))
+    return {(0, 0): "outcome", (0, 1): "critic", (1, 0): "replays", (1, 1): "both"}[replays, uses_critic(method)]
 
 
 _PICTURE = """\
@@ -225,77 +250,125 @@ PICTURES = {
 """Title and caption of each plot of `hf_credit.bench.plots`, by the name of its file."""
 
 
-def which_method(cells: Cells, command: str, place: str = "", pictures: Sequence[str] = ()) -> str:
-    """Returns the guide: for each requirement the methods that learned most, and those that overlap the best one.
+def which_method(cells: Cells, command: str, place: str = "", pictures: Sequence[str] = (), exact: Cells = ()) -> str:
+    """Returns the guide: for each requirement the method that gained most on `BASE`, if one learned more at all.
 
     Args:
         cells: with learning.
         command: that wrote them and this page.
         place: the folder of the pictures relative to the page: empty, or a path that ends in /.
         pictures: the existing ones of `PICTURES`.
+        exact: cells with exact critics and oracles, where the others are not.
     """
-    groups = {
-        key: order
-        for key, group in grouped(of_defaults(cells)).items()
-        if key[2] == "start" and (order := ranked(group))
-    }
-    kinds = {cell["method"]: kind_of(cell["method"]) for order in groups.values() for cell, *_ in order}
-    present = [kind for kind in KINDS if kind in kinds.values()]
-    limits = {key: limit(group) for key, group in grouped(of_defaults(cells)).items()}
-    tasks = [
-        [
-            _isolates(problem) or problem,
-            Markup(code(problem) + escaped(dials)),
-            *(_best_of(order, [one for one in order if kinds[one[0]["method"]] == kind]) for kind in present),
-            "" if (most := limits[problem, dials, policy]) is None else f"{most:.2f}",
-        ]
-        for (problem, dials, policy), order in groups.items()
-    ]
-    kinds_table = [_of_kind(kind, kinds, list(groups.values())) for kind in present]
+    kinds, tasks = _compared(cells)
     agreement = [[name, str(n), f"{r:.2f}"] for name, n, r in prediction(of_defaults(cells))]
     return _PAGE.format(
-        kinds=table(["You have", "use", "compared with only an outcome", "among the best in"], kinds_table),
+        kinds=kinds,
         pictures="".join(
             _PICTURE.format(place=place, name=name, title=title, caption=textwrap.fill(caption, 119)) + "\n"
             for name, (title, caption) in PICTURES.items()
             if name in pictures
         ),
-        tasks=table(["Your task", "problem", *(KINDS[kind][1] for kind in present), "exact"], tasks),
+        tasks=tasks,
         seeds=max(len(cell.get("areas") or ()) for cell in cells),
-        critic=cells[0]["critic"],
+        conditions=textwrap.fill(_conditions(cells), 119),
+        steps=textwrap.fill(_steps(cells), 119),
+        exact="" if not exact else _EXACT.format(**dict(zip(("kinds", "tasks"), _compared(exact), strict=True))),
         agreement=table(["problem", "methods", "rank correlation"], agreement),
         command=code(command),
     )
 
 
-def _chosen(kind: str, kinds: Mapping[str, str], groups: Sequence[Sequence[Ranked]]) -> str:
-    """Returns the method that most often is the best of its kind or overlaps it; among equals, that with most area."""
-    wins: dict[str, int] = {}
-    areas: dict[str, list[float]] = {}
-    for order in groups:
-        of_kind = [one for one in order if kinds[one[0]["method"]] == kind]
-        for cell, mean, _, high in of_kind:
-            areas.setdefault(cell["method"], []).append(mean)
-            wins[cell["method"]] = wins.get(cell["method"], 0) + (high >= of_kind[0][2])
-    return max(areas, key=lambda name: (wins[name], float(np.mean(areas[name]))))
+def _compared(cells: Cells) -> tuple[str, str]:
+    """Returns the table of requirements, and that of problems."""
+    groups = {
+        key: (order, limit(group))
+        for key, group in grouped(of_defaults(cells)).items()
+        if key[2] == "start" and (order := ranked(group))
+    }
+    orders = [order for order, _ in groups.values()]
+    kinds = {one[0]["method"]: kind_of(one[0]["method"]) for order in orders for one in order}
+    present = [kind for kind in KINDS if kind in kinds.values()]
+    requirements = [
+        _of_kind(kind, [name for name, own in kinds.items() if own == kind and name != BASE], orders)
+        for kind in present
+    ]
+    tasks = [
+        [
+            _isolates(problem) or problem,
+            Markup(code(problem) + escaped(dials)),
+            *(_best_of(order, [one for one in order if kinds[one[0]["method"]] == kind]) for kind in present),
+            "" if most is None else f"{most:.2f}",
+        ]
+        for (problem, dials, _), (order, most) in groups.items()
+    ]
+    header = ["You have", "use", "area", f"`{BASE}`", "ahead, behind, of problems"]
+    columns = ["Your task", "problem", *(KINDS[kind][1] for kind in present), "exact"]
+    return table(header, requirements), table(columns, tasks)
 
 
-def _of_kind(kind: str, kinds: Mapping[str, str], groups: Sequence[Sequence[Ranked]]) -> list[str]:
-    """Returns a row of the first table: the method of a kind, compared with the outcome-only method and with all."""
-    name, base = _chosen(kind, kinds, groups), _chosen("outcome", kinds, groups) if "outcome" in kinds.values() else ""
-    by_name = [{one[0]["method"]: one for one in order} for order in groups]
-    played = [(order[0], ranks) for order, ranks in zip(groups, by_name, strict=True) if name in ranks]
-    most = sum(ranks[name][3] >= best[2] for best, ranks in played)
-    both = [(ranks[name], ranks[base]) for _, ranks in played if base in ranks]
+def _of_kind(kind: str, names: Sequence[str], orders: Sequence[Sequence[Ranked]]) -> list[str]:
+    """Returns a row of the table of requirements: the method that gained most on `BASE`, or none that did."""
+    found = {name: _beside(name, orders) for name in names}
+    known = {name: pair for name, pair in found.items() if pair is not None}
+    if not known:
+        return [KINDS[kind][0], f"nothing to compare with `{BASE}`" if names else code(BASE), "", "", ""]
+    better = {name: pair for name, pair in known.items() if pair[0].low > pair[1].high}
+    name, (own, base) = max((better or known).items(), key=lambda one: one[1][0].mean - one[1][1].mean)
+    ranks = [{one[0]["method"]: one for one in order} for order in orders]
+    both = [(one[name], one[BASE]) for one in ranks if name in one and BASE in one]
     ahead, behind = (sum(one[2] > other[3] for one, other in pairs) for pairs in (both, [(b, a) for a, b in both]))
-    beside = "" if name == base or not both else f"ahead in {ahead}, behind in {behind} of {len(both)}"
-    return [KINDS[kind][0], code(name), beside, f"{most} of {len(played)}"]
+    use = code(name) if better else Markup("**no method was better**")
+    shown = f"{own.mean:.3f} [{own.low:.3f}, {own.high:.3f}]"
+    return [
+        KINDS[kind][0],
+        use,
+        shown if better else Markup(f"{code(name)} {shown}"),
+        f"{base.mean:.3f} [{base.low:.3f}, {base.high:.3f}]",
+        f"{ahead}, {behind}, of {len(both)}",
+    ]
+
+
+def _beside(name: str, orders: Sequence[Sequence[Ranked]]) -> tuple[Interval, Interval] | None:
+    """Returns the mean areas of a method and of `BASE` over the problems that both play, with intervals over seeds."""
+    areas = [{one[0]["method"]: one[0]["areas"] for one in order} for order in orders]
+    pairs = [(one[name], one[BASE]) for one in areas if name in one and BASE in one]
+    if not pairs:
+        return None
+    seeds = min(len(one) for pair in pairs for one in pair)
+    own, base = np.array([[list(one[:seeds]) for one in pair] for pair in pairs], dtype=float).mean(axis=0)
+    return mean_with_interval(own.tolist()), mean_with_interval(base.tolist())
 
 
 def _best_of(order: Sequence[Ranked], of_kind: Sequence[Ranked]) -> str:
-    """Returns the best method of a kind, bold if its interval overlaps that of the best of all."""
+    """Returns the best method of a kind that beats `BASE`, bold if its interval overlaps that of the best of all."""
     if not of_kind:
         return ""
-    cell, mean, _, high = of_kind[0]
+    base = next((high for cell, _, _, high in order if cell["method"] == BASE), -math.inf)
+    found = [one for one in of_kind if one[2] > base or one[0]["method"] == BASE]
+    if not found:
+        return "-"
+    cell, mean, _, high = found[0]
     text = f"{code(cell['method'])} {mean:.2f}"
     return Markup(f"**{text}**" if high >= order[0][2] else text)
+
+
+def _conditions(cells: Cells) -> str:
+    critics = {cell["critic"] for cell in cells if cell["method"] in methods.METHODS and uses_critic(cell["method"])}
+    error = max((cell.get("oracle_error") or 0.0 for cell in cells), default=0.0)
+    wrong = f"An oracle's verdict is wrong with probability {error:g}, except" if error else "An oracle errs only"
+    return (
+        "".join(f"Critics {_CRITICS[critic]} (`--critic {critic}`). " for critic in sorted(critics))
+        + f"{wrong} in `verdict` and `hack`, whose dials say how often (`--oracle-error {error:g}`); it judges "
+        "actions, not their consequences. An auditor makes no errors."
+    )
+
+
+def _steps(cells: Cells) -> str:
+    chosen = [cell["step"] for cell in cells if cell.get("areas") and cell.get("step")]
+    return (
+        f"Step sizes follow one rule for all: of {', '.join(f'{step:g}' for step in STEPS)} (the norm of an update of "
+        "the logits) a method takes in each problem the one with the largest area on two other seeds. "
+        + ", ".join(f"{chosen.count(step)} took {step:g}" for step in STEPS)
+        + "."
+    )

@@ -90,6 +90,7 @@ class Problem(Interaction[Position]):
         first: the first node, where there is one.
         chance: draws the transitions; an enumeration replaces it.
         hackable: whether rewards differ from true values.
+        own_errors: whether dials say how often the oracle errs.
         lag: by how many updates old copies of the policy lag, those of methods and the one that plays `stale` updates.
         pace: the change of the policy's logits in each update before the first.
         stale: the fraction of updates with episodes of the old copy.
@@ -101,6 +102,7 @@ class Problem(Interaction[Position]):
     seeded = True
     words = False
     hackable: bool = False
+    own_errors: bool = False
     lag: int = 0
     pace: float = 0.0
     stale: float = 0.0
@@ -222,7 +224,15 @@ class Problem(Interaction[Position]):
 
     def check_oracle(self, oracle: Any) -> Any:
         """Returns the oracle, by default the problem's own, if it has one."""
-        return oracle or (_Oracle(self) if self._implements(self.right) else None)
+        return oracle or self.judge()
+
+    def judge(self, error: float = 0.0) -> Any:
+        """Returns the problem's oracle, if it has one.
+
+        Args:
+            error: the probability of the opposite verdict, in [0, 0.5]; without effect where a dial says it.
+        """
+        return _Oracle(self, 0.0 if self.own_errors else error) if self._implements(self.right) else None
 
     def check_auditor(self, auditor: Any) -> Any:
         """Returns the auditor, by default the problem's own, if it has one."""
@@ -270,13 +280,15 @@ def _choices(problem: Problem, state: Position) -> range:
 @dataclass(frozen=True)
 class _Oracle:
     problem: Problem
+    error: float = 0.0
 
     def valid_actions(self, state: Position) -> frozenset[str]:
         scores = {str(action): self.problem.right(state.node, action) for action in _choices(self.problem, state)}
         return frozenset(action for action, score in scores.items() if score == max(scores.values()))
 
     def score(self, state: Position, action: str) -> float:
-        probability = self.problem.right(state.node, int(action))
+        right = self.problem.right(state.node, int(action))
+        probability = right + self.error * (1 - 2 * right)
         if probability in (0.0, 1.0):
             return probability
         seed = derive(state.seed, "oracle", action)

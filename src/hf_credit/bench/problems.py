@@ -407,6 +407,7 @@ class Verdict(_Alone):
     bias: float = 0.0
 
     isolates = "an oracle judges every decision"
+    own_errors = True
 
     def logits(self, view: Any) -> Sequence[float]:
         return [0.0, logit(0.4)]
@@ -444,7 +445,7 @@ class Hack(Problem):
     price: float = 0.2
 
     isolates = "the check can be passed without the task"
-    hackable = True
+    hackable = own_errors = True
     first = (0, 1, 1)
 
     def speakers(self, node: Any) -> Sequence[str]:

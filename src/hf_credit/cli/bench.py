@@ -33,7 +33,11 @@ def bench(
     ] = None,
     critic: Annotated[
         str, typer.Option(help="Predictions of critics: exact, noisy, taught (learned) or untaught (0).")
-    ] = "exact",
+    ] = "taught",
+    oracle_error: Annotated[
+        float,
+        typer.Option(min=0, max=0.5, help="The probability of an oracle's wrong verdict, unless a dial says it."),
+    ] = 0.1,
     seeds: Annotated[int, typer.Option(min=0, help="Number of training runs, one per seed; 0 only scores.")] = 10,
     updates: Annotated[int, typer.Option(min=8, help="Number of updates per score.")] = 100,
     processes: Annotated[int | None, typer.Option(min=1, help="Parallel processes; by default one per core.")] = None,
@@ -86,7 +90,10 @@ def bench(
     if seeds > 1:  # a missing library is an error before the work
         require_matplotlib()
         mean_with_interval([0.0, 1.0])
-    policies, settings = tuple(policy or ("start", "solved")), {"critic": critic, "updates": updates}
+    policies, settings = (
+        tuple(policy or ("start", "solved")),
+        {"critic": critic, "oracle_error": oracle_error, "updates": updates},
+    )
     todo = cells.jobs(method or None, problem or None, dials, policies, seeds=seeds, **settings)
     if along_dials is None:
         along_dials = not (method or problem or dials)
@@ -108,11 +115,12 @@ def bench(
     for cell in failed:
         typer.echo(f"{cell['method']} in {cell['problem']} failed:\n{cell['failed']}", err=True)
     if filled:
-        shown = cells.with_earlier(filled, list(known.values()))
+        shown = cells.with_earlier(filled, cells.under(list(known.values()), critic, oracle_error))
         pages.write_parquet(list(known.values()), output / "cells.parquet")
         write(output / "tables.md", pages.tables(shown))
         if seeds > 1 or along_dials:
-            _write_pages(output, guide, shown)
+            exact = cells.under(list(known.values()), "exact", 0.0) if (critic, oracle_error) != ("exact", 0.0) else []
+            _write_pages(output, guide, shown, cells.with_earlier([], exact))
         listed = f"{len(filled)} cells are in {output}; read {output / 'tables.md'}."
         typer.echo(pages.tables(filled) if len(filled) <= 8 else listed)
         if push_to_hub is not None:
@@ -126,12 +134,12 @@ def bench(
         )
 
 
-def _write_pages(output: Path, guide: Path | None, cells: list[Any]) -> None:
+def _write_pages(output: Path, guide: Path | None, cells: list[Any], exact: list[Any]) -> None:
     from hf_credit.bench import plots
     from hf_credit.bench.guide import which_method
 
     drawn = [file.stem for file in plots.draw(cells, output)]
     command = f"hf-credit {shlex.join(sys.argv[1:])}"
-    write(output / "index.md", which_method(cells, command, "", drawn))
+    write(output / "index.md", which_method(cells, command, "", drawn, exact))
     if guide is not None:
-        write(guide, which_method(cells, command, f"{os.path.relpath(output, guide.parent)}/", drawn))
+        write(guide, which_method(cells, command, f"{os.path.relpath(output, guide.parent)}/", drawn, exact))

@@ -21,6 +21,7 @@ _STRING, _WHOLE, _NUMBER = Value("string"), Value("int64"), Value("float64")
 CELLS = Features(
     {
         **dict.fromkeys(("key", "method", "problem", "dials", "options", "policy", "critic"), _STRING),
+        "oracle_error": _NUMBER,
         **dict.fromkeys(("seeds", "updates"), _WHOLE),
         "refused": _STRING,
         "instances": _WHOLE,
