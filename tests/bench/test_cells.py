@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import resource
@@ -187,9 +188,35 @@ def test_the_pages_show_the_latest_cell_of_each_kind_and_learning_that_was_not_m
         *numbered("ppo", critic="noisy"),
         *numbered("ppo"),
     ]
-    assert cells.with_earlier(numbered("rloo"), known) == [known[1], known[4]]
+    exact = cells.under(known, "exact", 0.0)
+    assert exact == [*known[:3], known[4]]
+    assert cells.with_earlier(numbered("rloo"), exact) == [known[1], known[4]]
     new = numbered("rloo", areas=[0.9, 0.9])
-    assert cells.with_earlier(new, known) == [*new, known[4]]
+    assert cells.with_earlier(new, exact) == [*new, known[4]]
+
+
+def test_only_methods_that_would_notice_have_cells_with_other_critics_and_oracles() -> None:
+    asked = {"problems": ["chain"], "policies": ("start",), "critic": "taught", "oracle_error": 0.1}
+    names = ["rloo", "ppo", "verifiable_process", "outcome_reward", "exact_advantage"]
+    found = {job.method: (job.critic, job.oracle_error) for job in cells.jobs(names, **asked)}
+    assert found.pop("ppo") == ("taught", 0.0)
+    assert found.pop("verifiable_process") == ("exact", 0.1)
+    assert set(found.values()) == {("exact", 0.0)}
+    (own,) = cells.jobs(["my:method"], **asked)
+    assert (own.critic, own.oracle_error) == ("taught", 0.1)
+    measured = numbered("rloo", "ppo", "verifiable_process")
+    new = [*numbered("ppo", critic="taught"), *numbered("verifiable_process", oracle_error=0.1)]
+    assert cells.under([*measured, *new], "taught", 0.1) == [measured[0], *new]
+    assert cells.under([*measured, *new], "exact", 0.0) == measured
+
+
+def test_an_oracle_with_errors_teaches_less() -> None:
+    job = cells.Job(method="verifiable_process", problem="key", dials={"horizon": 4}, seeds=0, updates=60)
+    exact, wrong = (cells.fill(dataclasses.replace(job, oracle_error=error)) for error in (0.0, 0.4))
+    assert wrong["refused"] is wrong["failed"] is exact["failed"] is None
+    assert wrong["trace"] > 5 * exact["trace"]
+    assert "oracle_error" in wrong["key"]
+    assert "oracle_error" not in exact["key"]
 
 
 def test_names_of_cells_are_no_markup() -> None:
@@ -206,28 +233,65 @@ def cell(method: str, areas: list[float], problem: str = "chain", **asked: Any) 
     numbers = dict.fromkeys(
         ("angle", "angle_error", "scale", "credit_error", "along", "along_error", "trace_error", "seconds"), 1.0
     )
-    known = {"method": method, "problem": problem, "dials": {}, "policy": "start", "refused": None, "critic": "noisy"}
+    known = {"method": method, "problem": problem, "dials": {}, "policy": "start", "refused": None, "critic": "exact"}
     return {**known, **numbers, "trace": 4.0, "areas": areas, "tokens_to_90": [None] * len(areas), **asked}
 
 
-def test_the_guide_names_the_best_method_of_each_requirement_and_marks_those_that_overlap_the_best() -> None:
+def test_the_guide_names_a_method_only_where_its_interval_beats_that_of_outcome_reward() -> None:
     found = [
-        cell("ppo", [0.8, 0.82, 0.81]),
-        cell("mappo", [0.1, 0.11, 0.12]),
-        cell("rloo", [0.79, 0.81, 0.8]),
+        cell("outcome_reward", [0.4, 0.42, 0.41]),
+        cell("ppo", [0.8, 0.82, 0.81], critic="noisy"),
+        cell("mappo", [0.1, 0.11, 0.12], critic="noisy"),
+        cell("rloo", [0.41, 0.42, 0.43]),
         cell("grpo", [0.2, 0.21, 0.22]),
-        cell("carl", [0.5, 0.51, 0.52]),
+        cell("carl", [0.6, 0.2, 0.9]),
         cell("exact_advantage", [0.9, 0.9, 0.9]),
     ]
     page = guide.which_method(found, "a command")
-    assert "| a critic that predicts well | `ppo` | ahead in 0, behind in 0 of 1 | 1 of 1 |" in page
-    assert "| only an outcome, or intermediate rewards | `rloo` |  | 1 of 1 |" in page
-    assert "| replays from any state | `carl` | ahead in 0, behind in 1 of 1 | 0 of 1 |" in page
-    assert "| `chain` | **`rloo` 0.80** | **`ppo` 0.81** | `carl` 0.51 | 0.90 |" in page
-    assert "3 seeds" in page.replace("\n", " ")
-    assert "Critics are noisy" in page
+    base = "0.410 [0.385, 0.435]"
+    assert f"| a critic | `ppo` | 0.810 [0.785, 0.835] | {base} | 1, 0, of 1 |" in page
+    none = "**no method was better** | `{}` {} | " + base
+    assert none.format("rloo", "0.420 [0.395, 0.445]") + " | 0, 0, of 1 |" in page
+    assert none.format("carl", "0.567 [-0.306, 1.439]") in page
+    assert "| `chain` | `outcome_reward` 0.41 | **`ppo` 0.81** | - | 0.90 |" in page
+    flat = page.replace("\n", " ")
+    assert "3 seeds" in flat
+    assert "Critics are off by a quarter of the spread of values (`--critic noisy`). An oracle errs only in" in flat
     assert "<picture>" not in page
+    assert "With exact critics" not in page
     assert 'srcset="there/cost_narrow.png"' in guide.which_method(found, "a command", "there/", ["cost"])
+
+
+def test_a_method_is_compared_over_the_problems_that_it_plays() -> None:
+    found = [
+        *(cell("outcome_reward", [0.4, 0.41, 0.42], problem=name) for name in ("chain", "vote")),
+        cell("counterfactual_grpo", [0.5, 0.51, 0.52], problem="vote"),
+        *(cell("rloo", [0.5, 0.52, 0.51], problem=name) for name in ("chain", "vote")),
+    ]
+    page = guide.which_method(found, "a command")
+    assert "| `counterfactual_grpo` | 0.510 [0.485, 0.535] | 0.410 [0.385, 0.435] | 1, 0, of 1 |" in page
+    assert "| `rloo` | 0.510 [0.485, 0.535] | 0.410 [0.385, 0.435] | 2, 0, of 2 |" in page
+    assert "nothing to compare with `outcome_reward`" in guide.which_method(found[-1:], "a command")
+
+
+def test_the_page_shows_cells_with_exact_critics_and_oracles_behind_the_others() -> None:
+    base, exact = cell("outcome_reward", [0.4, 0.41, 0.42]), cell("ppo", [0.8, 0.81, 0.82])
+    shown = [
+        base,
+        cell("ppo", [0.4, 0.42, 0.41], critic="taught"),
+        cell("verifiable_process", [0.5] * 3, oracle_error=0.1),
+    ]
+    page = guide.which_method(shown, "a command", exact=[base, exact])
+    before, _, behind = page.partition("## With exact critics and oracles")
+    assert "| a critic | **no method was better** |" in before
+    assert "(`--critic taught`). An oracle's verdict is wrong with probability 0.1" in before.replace("\n", " ")
+    assert "| a critic | `ppo` |" in behind
+
+
+def test_the_page_says_the_rule_of_step_sizes_and_what_it_chose() -> None:
+    found = [cell(name, [0.1, 0.2], step=0.5) for name in ("rloo", "ppo")]
+    page = guide.which_method([*found, cell("carl", [0.1, 0.2], step=0.05)], "a command").replace("\n", " ")
+    assert "1 took 0.05, 0 took 0.15, 2 took 0.5." in page
 
 
 def test_requirements_of_methods_are_those_that_they_declare() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hf_credit import methods
 from hf_credit.bench import Problem, TablePolicy, Truth, enumerated, make_method, score
 from hf_credit.bench.play import Player, bound, exact_advantage
-from hf_credit.bench.problems import Chain, Drift, Hack, Verdict, Vote
+from hf_credit.bench.problems import Chain, Drift, Hack, Stop, Verdict, Vote
 from hf_credit.collectors import Single
 from hf_credit.methods import Credit, Method
 from hf_credit.methods.cvt import audit_of, audited, verified_success
@@ -129,6 +129,16 @@ def test_an_oracle_errs_by_chance_and_always_the_same_for_a_state() -> None:
     assert 0.66 < sum(scores) / 1000 < 0.74  # of 1,000 fixed seeds; 1 - error, four standard errors wide
     assert scores == [oracle.score(state, "1") for state in states]
     assert oracle.valid_actions(states[0]) == {"1"}
+
+
+def test_an_oracle_errs_as_asked_unless_a_dial_says_how_often() -> None:
+    states = [Chain().start({}, seed) for seed in range(1000)]
+    for action, right in (("1", 1.0), ("0", 0.0)):
+        wrong = [Chain().judge(0.1).score(state, action) != right for state in states]
+        assert 0.06 < sum(wrong) / 1000 < 0.14  # of 1,000 fixed seeds; four standard errors wide
+        assert all(Chain().judge().score(state, action) == right for state in states)
+    assert Verdict(error=0.0).judge(0.5).score(Verdict().start({}, 0), "1") == 1.0
+    assert Stop().judge(0.1) is None
 
 
 def test_a_reply_that_is_no_action_is_the_first() -> None:

@@ -302,7 +302,7 @@ def _compared(cells: Cells) -> tuple[str, str]:
         ]
         for (problem, dials, _), (order, most) in groups.items()
     ]
-    header = ["You have", "use", "area", f"`{BASE}`", "ahead, behind, of problems"]
+    header = ["You have", "use", "area", code(BASE), "ahead, behind, of problems"]
     columns = ["Your task", "problem", *(KINDS[kind][1] for kind in present), "exact"]
     return table(header, requirements), table(columns, tasks)
 
@@ -312,7 +312,7 @@ def _of_kind(kind: str, names: Sequence[str], orders: Sequence[Sequence[Ranked]]
     found = {name: _beside(name, orders) for name in names}
     known = {name: pair for name, pair in found.items() if pair is not None}
     if not known:
-        return [KINDS[kind][0], f"nothing to compare with `{BASE}`" if names else code(BASE), "", "", ""]
+        return [KINDS[kind][0], Markup(f"nothing to compare with {code(BASE)}") if names else code(BASE), "", "", ""]
     better = {name: pair for name, pair in known.items() if pair[0].low > pair[1].high}
     name, (own, base) = max((better or known).items(), key=lambda one: one[1][0].mean - one[1][1].mean)
     ranks = [{one[0]["method"]: one for one in order} for order in orders]
