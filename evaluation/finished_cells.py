@@ -18,21 +18,30 @@ EQUAL = 0.02
 """Differences that a deciding test finds count as none within this, from it on as one (registered beforehand)."""
 
 
+def load(paths: Iterable[Path]) -> list[Cell]:
+    """The cells in some files, each with one cell or a list of them."""
+    values = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(paths)]
+    return [cell for value in values for cell in (value if isinstance(value, list) else [value])]
+
+
+def save(cells: Iterable[Cell], folder: Path) -> None:
+    """Writes `cells.json`, from which all else follows, a cell a line."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = ",\n".join(json.dumps(cell, separators=(",", ":")) for cell in cells)
+    (folder / CELLS_FILE).write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+
+
 def read(paths: Iterable[Path], key: Callable[[Cell], K]) -> dict[K, dict[int, Cell]]:
-    """The cells in some files, each with one cell or a list of them, by what they are a seed of, and by seed."""
+    """The cells in some files, by what they are a seed of, and by seed."""
     found: dict[K, dict[int, Cell]] = {}
-    for path in sorted(paths):
-        value = json.loads(path.read_text(encoding="utf-8"))
-        for cell in value if isinstance(value, list) else [value]:
-            found.setdefault(key(cell), {})[cell["seed"]] = cell
+    for cell in load(paths):
+        found.setdefault(key(cell), {})[cell["seed"]] = cell
     return found
 
 
 def write(cells: Mapping[Any, Mapping[int, Cell]], folder: Path, markdown: str) -> None:
-    """Writes `cells.json`, from which all else follows, a cell a line, and `results.md`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lines = ",\n".join(json.dumps(cells[key][seed]) for key in sorted(cells) for seed in sorted(cells[key]))
-    (folder / CELLS_FILE).write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+    """Writes `cells.json` and `results.md`."""
+    save((cells[key][seed] for key in sorted(cells) for seed in sorted(cells[key])), folder)
     (folder / "results.md").write_text(markdown, encoding="utf-8")
 
 

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from drawing import legend, tidy
-from finished_cells import CELLS_FILE, write_again
+from finished_cells import Cell, load, save, write_again
 from matplotlib.figure import Figure
 from table import compare, corrected, curve_mean
 
@@ -61,11 +61,9 @@ def arms_of(speakers: int) -> tuple[str, ...]:
     return (CRITIC, MAGRPO, C3, TREE) if speakers < 4 else (CRITIC, MAGRPO, C3)
 
 
-def read_cells(paths: Iterable[Path]) -> list[dict[str, Any]]:
-    """The cells in some files, each with one cell or a list of them."""
-    values = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-    cells = [cell for value in values for cell in (value if isinstance(value, list) else [value])]
-    return sorted(cells, key=lambda c: (c["kind"], c["speakers"], c["noise"], c["arm"], c["seed"]))
+def read_cells(paths: Iterable[Path]) -> list[Cell]:
+    """The cells in some files, in the order of the tables."""
+    return sorted(load(paths), key=lambda c: (c["kind"], c["speakers"], c["noise"], c["arm"], c["seed"]))
 
 
 def best_score(size: int, speakers: int, noise: float) -> float:
@@ -139,9 +137,7 @@ def write(cells: Sequence[Mapping[str, Any]], folder: Path) -> None:
     seeds, numbers = numbers_of(cells)
     if len(seeds) < 2:
         raise ValueError(f"a comparison needs two seeds of which every cell is finished, got {seeds}; run more.")
-    folder.mkdir(parents=True, exist_ok=True)
-    lines = [json.dumps(cell, separators=(",", ":")) for cell in cells]
-    (folder / CELLS_FILE).write_text("[\n" + ",\n".join(lines) + "\n]\n", encoding="utf-8")
+    save(cells, folder)
     results = {
         "seeds": seeds,
         "size": cells[0]["size"],

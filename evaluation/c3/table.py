@@ -22,13 +22,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import figures
 from experiment import ARMS, C3, ESTIMATOR_OF, EVENTS, METHODS
-from finished_cells import CELLS_FILE, write_again
+from finished_cells import Cell, read, save, write_again
 from report import markdown
 
 from hf_credit.diagnostics import pass_at_k_by_instance, seed_averaged_difference
 from hf_credit.evaluation.statistics import Interval, holm, mean_interval, paired_difference, permutation_test
 
-Cell = Mapping[str, Any]
 Cells = Mapping[str, Mapping[int, Cell]]
 """Finished cells by arm and seed."""
 
@@ -48,13 +47,8 @@ CURVES: Mapping[str, tuple[str, str]] = {
 
 
 def read_cells(paths: Iterable[Path]) -> Cells:
-    """The cells in some files, each with one cell or a list of them."""
-    found: dict[str, dict[int, Cell]] = {arm: {} for arm in ARMS}
-    for path in sorted(paths):
-        value = json.loads(path.read_text(encoding="utf-8"))
-        for cell in value if isinstance(value, list) else [value]:
-            found[cell["arm"]][cell["seed"]] = cell
-    return found
+    """The cells in some files, of every arm."""
+    return {**{arm: {} for arm in ARMS}, **read(paths, lambda cell: str(cell["arm"]))}
 
 
 def seeds_of(cells: Cells) -> list[int]:
@@ -115,12 +109,10 @@ def write(cells: Cells, folder: Path) -> None:
     Raises:
         ValueError: fewer than two seeds of which every arm is finished.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     seeds = seeds_of(cells)
     if len(seeds) < 2:
         raise ValueError(f"a comparison needs two seeds of which every arm is finished, got {seeds}; run more.")
-    lines = [json.dumps(cells[arm][seed], separators=(",", ":")) for arm in ARMS for seed in sorted(cells[arm])]
-    (folder / CELLS_FILE).write_text("[\n" + ",\n".join(lines) + "\n]\n", encoding="utf-8")
+    save((cells[arm][seed] for arm in ARMS for seed in sorted(cells[arm])), folder)
 
     scores = {arm: {name: _scores(cells, arm, seeds, get) for name, (_, get) in TASK_COLUMNS.items()} for arm in ARMS}
     speed = {arm: {name: _speeds(cells, arm, seeds, axis) for name, (_, axis) in CURVES.items()} for arm in METHODS}

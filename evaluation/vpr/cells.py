@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from finished_cells import load
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,8 @@ class Cells:
 
 
 def read_cells(paths: Iterable[Path]) -> Cells:
-    """The cells in some files, each with one cell or a list of them."""
-    values = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(paths)]
-    return Cells(tuple(cell for value in values for cell in (value if isinstance(value, list) else [value])))
+    """The cells in some files."""
+    return Cells(tuple(load(paths)))
 
 
 def mean(values: Sequence[float | None]) -> float:

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import figures
 from cells import Cells, mean, read_cells
 from experiment import BASE, EXPERIMENT, METHODS, Experiment, Game, ablation_arm
-from finished_cells import CELLS_FILE, write_again
+from finished_cells import save, write_again
 
 from hf_credit.evaluation.results import LABELS
 from hf_credit.evaluation.statistics import (
@@ -95,10 +95,7 @@ def write(experiment: Experiment, cells: Cells, folder: Path) -> None:
     Raises:
         ValueError: a game has fewer than two seeds of which every method is finished.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    lines = [json.dumps(cell, separators=(",", ":")) for cell in cells.cells]
-    (folder / CELLS_FILE).write_text("[\n" + ",\n".join(lines) + "\n]\n", encoding="utf-8")
-
+    save(cells.cells, folder)
     arms = [BASE, *METHODS]
     seeds = {game.name: cells.seeds(game.name, arms) for game in experiment.games}
     for name, found in seeds.items():
