@@ -63,6 +63,17 @@ def test_every_primary_claim_has_a_registered_file(scripts: dict[str, ModuleType
             )
 
 
+@pytest.mark.parametrize("family", ["papers", "cvt"])
+def test_the_committed_results_are_those_of_the_committed_lines(
+    scripts: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str
+) -> None:
+    claims = scripts["claims"]
+    committed = claims._file(family, "_results").read_text(encoding="utf-8")
+    monkeypatch.setattr(claims, "HERE", tmp_path)
+    claims.report(family)
+    assert claims._file(family, "_results").read_text(encoding="utf-8") == committed
+
+
 def test_half_way_is_where_half_of_the_gain_is_made(scripts: dict[str, ModuleType]) -> None:
     half_way = scripts["micro"].half_way
     assert half_way([(0, 0.2), (10, 0.5), (20, 0.7)], start=0.2, end=1.0, budget=100) == 20

@@ -23,13 +23,15 @@ import numpy as np
 from scipy import stats
 
 from hf_credit.bench import cells
-from hf_credit.evaluation.markdown import table
+from hf_credit.evaluation.markdown import Markup, table
 from hf_credit.evaluation.statistics import holm, mean_interval, permutation_test
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "claims.jsonl"
 SEEDS = range(10_000, 10_064)
 PILOT = range(2_000, 2_012)
+STEPS = (0.05, 0.15, 0.5)
+"""The step sizes to choose from, of all that was registered; the bench has larger ones since."""
 FIRST_UPDATES = 15
 """Learning at equal updates is the mean of J over so many."""
 
@@ -196,7 +198,14 @@ CLAIMS = [
 
 def _job(arm: Arm, problem: str, dials: Mapping[str, Any]) -> cells.Job:
     asked = {"method": arm.method, "options": arm.options, "critic": arm.critic, "problem": problem, "dials": dials}
-    return cells.Job(**asked, updates=200)  # of scores, which are no part of it; their number is in the key
+    # Scores are no part of it, but the number of their updates is in the key.
+    return cells.Job(**asked, updates=200, steps=STEPS)
+
+
+def read(path: Path) -> dict[str, dict[str, Any]]:
+    """The finished lines of a file, by their keys; none if it is missing."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return {one["key"]: one for one in map(json.loads, lines)}
 
 
 def _key(job: cells.Job, rows: cells.Job, seeds: Iterable[int]) -> str:
@@ -239,7 +248,7 @@ def _fill(job: cells.Job, rows: cells.Job, seeds: Sequence[int]) -> dict[str, An
 
 def fill(claims: Sequence[Claim], seeds: Sequence[int], path: Path, processes: int | None = None) -> None:
     """Plays what a file lacks."""
-    done = cells.read(path)
+    done = read(path)
     waiting = [run for run in _runs(claims).values() if _key(*run, seeds) not in done]
     count = min(processes or os.cpu_count() or 1, max(len(waiting), 1))
     with path.open("a") as file, ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
@@ -280,7 +289,7 @@ def register(family: str, processes: int | None) -> None:
     primaries = [claim for claim in CLAIMS if claim.primary and claim.family == family]
     path = HERE / "claims_pilot.jsonl"
     fill(primaries, PILOT, path, processes)
-    filled = cells.read(path)
+    filled = read(path)
     rows = []
     for claim in primaries:
         values = statistics(claim, PILOT, filled)
@@ -290,8 +299,8 @@ def register(family: str, processes: int | None) -> None:
             [
                 claim.name,
                 claim.says,
-                f"{claim.arm} less {claim.other}",
-                f"`{claim.problem}`: {', '.join(str(dict(one)) for one in claim.points)}".replace("{}", "as it is"),
+                Markup(f"{claim.arm} less {claim.other}"),
+                Markup(f"`{claim.problem}`: {', '.join(map(str, claim.points))}".replace("{}", "as it is")),
                 f"{'slope' if claim.turned else 'difference'}, {claim.over}",
                 "> 0" if claim.sign > 0 else "< 0",
                 f"{deviation:.3f}",
@@ -305,7 +314,7 @@ Written by `python evaluation/bench/claims.py register{_option(family)}` before 
 
 - **Measure**: area under the exact J, 0 at the start and 1 at the best there is. *tokens*: over the bench's budget of
   tokens, replays and comparison episodes included. *updates*: the mean of J over the first {FIRST_UPDATES} updates of
-  equal task rows. Each arm has the step size, of {len(cells.STEPS)}, that did best on seeds 1000 and 1001.
+  equal task rows. Each arm has the step size, of {len(STEPS)}, that did best on seeds 1000 and 1001.
 - **Statistic**: one number a seed: the difference of the two arms, or its slope over the dial by least squares
   (horizons by their logarithm to base 2).
 - **Test**: the paired sign-flip test, two-sided, over seeds {SEEDS[0]} to {SEEDS[-1]} ({len(SEEDS)}); Holm over the
@@ -326,7 +335,7 @@ def _option(family: str) -> str:
 
 def report(family: str) -> None:
     """Writes what came out."""
-    filled = cells.read(RESULTS)
+    filled = read(RESULTS)
     claims = [claim for claim in CLAIMS if claim.family == family]
     primaries = [claim for claim in claims if claim.primary]
     numbers = {claim.name: statistics(claim, SEEDS, filled) for claim in claims}
@@ -337,9 +346,11 @@ def report(family: str) -> None:
         found = adjusted < 0.05
         verdict = ("supported" if interval.mean * claim.sign > 0 else "refuted") if found else "not decided"
         shown = f"{interval.mean:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}]"
-        rows.append([claim.name, claim.says, shown, f"{test.p_value:.4f}", f"{adjusted:.4f}", f"**{verdict}**"])
+        rows.append(
+            [claim.name, claim.says, shown, f"{test.p_value:.4f}", f"{adjusted:.4f}", Markup(f"**{verdict}**")]
+        )
     others = [
-        [claim.name, claim.over, f"{one.mean:+.3f} [{one.low:+.3f}, {one.high:+.3f}]"]
+        [Markup(claim.name), claim.over, f"{one.mean:+.3f} [{one.low:+.3f}, {one.high:+.3f}]"]
         for claim in claims
         if not claim.primary
         for one in [mean_interval(numbers[claim.name])]

@@ -16,6 +16,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from claims import STEPS
+
 from hf_credit.bench import cells
 from hf_credit.evaluation.markdown import table
 from hf_credit.evaluation.statistics import holm, paired_difference, permutation_test
@@ -31,8 +33,9 @@ def main() -> None:
     given = parser.parse_args()
     given.work.mkdir(parents=True, exist_ok=True)
     path = given.work / "cells.jsonl"
-    todo = [job for critic in CRITICS for job in cells.jobs(["ppo"], policies=("start",), critic=critic)]
-    todo += cells.jobs(["rloo"], policies=("start",))
+    asked = {"policies": ("start",), "steps": STEPS}
+    todo = [job for critic in CRITICS for job in cells.jobs(["ppo"], critic=critic, **asked)]
+    todo += cells.jobs(["rloo"], **asked)
     for _ in cells.run(todo, path, given.processes):
         pass
     (HERE / "kinds_of_critic.md").write_text(page(cells.read(path), todo), encoding="utf-8")

@@ -24,13 +24,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 import torch
+from claims import STEPS, read
 from datasets import Dataset
 from running import ON_A_PROCESSOR
 from transformers import AutoTokenizer, PrinterCallback, TrainerCallback, logging
 
 from hf_credit import CreditConfig, CreditTrainer
 from hf_credit.bench import make_problem
-from hf_credit.bench.cells import SETTINGS, Job, instances_of, learned, read
+from hf_credit.bench.cells import SETTINGS, Job, instances_of, learned
 from hf_credit.bench.problem import Problem
 from hf_credit.bench.table import TablePolicy
 from hf_credit.bench.truth import Truth, best
@@ -156,7 +157,7 @@ def _predictions() -> list[list[Any]]:
     for problem, ahead, behind in POINTS:
         spent = []
         for method in (ahead, behind):
-            result = learned(Job(method=method, problem=problem), SEEDS)
+            result = learned(Job(method=method, problem=problem, steps=STEPS), SEEDS)
             spent.append(
                 statistics.mean(half_way(one, result.start, result.end, result.budget) for one in result.curves)
             )

@@ -60,6 +60,7 @@ class Job:
         oracle_error: the probability of a wrong verdict, for a method that is credited by verdicts.
         seeds: the number of seeds of learning; 0 for no learning.
         updates: the number of updates for the score.
+        steps: the step sizes to choose from.
     """
 
     method: str
@@ -71,14 +72,20 @@ class Job:
     oracle_error: float = 0.0
     seeds: int = 10
     updates: int = 100
+    steps: Sequence[float] = STEPS
 
     @property
     def key(self) -> str:
         """The cell's identity in a file: all fields, and the budget of learning."""
-        fields = {**dataclasses.asdict(self), "learning": [EPISODES, UPDATES, *STEPS]}
+        fields = {**self.named, "learning": [EPISODES, UPDATES, *self.steps]}
         if not self.oracle_error:
             del fields["oracle_error"]
         return json.dumps({**fields, "played": repr(make_problem(self.problem, **self.dials))}, sort_keys=True)
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """The fields of its cell."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if name != "steps"}
 
 
 def jobs(
@@ -341,7 +348,7 @@ def _measures(cell: Mapping[str, Any]) -> str:
 
 def fill(job: Job) -> dict[str, Any]:
     """Returns a job's cell: its results, or `refused`, why the method does not fit, or `failed`, a traceback."""
-    cell: dict[str, Any] = {"key": job.key, **dataclasses.asdict(job), "refused": None, "failed": None}
+    cell: dict[str, Any] = {"key": job.key, **job.named, "refused": None, "failed": None}
     try:
         method, problem = _method(job), _problem(job)
         try:
@@ -417,7 +424,7 @@ class Learned:
     Attributes:
         budget: the tokens of each seed.
         start, end: J at the start and its maximum.
-        step: from `STEPS`, chosen on other seeds.
+        step: from the job's `steps`, chosen on other seeds.
         curves: from `learning`, one per seed.
     """
 
@@ -449,5 +456,5 @@ def learned(job: Job, seeds: Iterable[int], instances: int | None = None) -> Lea
         curves = [learning(_method(job), world, seed=seed, **settings) for seed in seeds]
         return Learned(budget=budget, start=start, end=end, step=step, curves=curves)
 
-    step = max(STEPS, key=lambda one: sum(with_step(one, (1000, 1001)).areas()))
+    step = max(job.steps, key=lambda one: sum(with_step(one, (1000, 1001)).areas()))
     return with_step(step, seeds)

@@ -26,8 +26,9 @@ from hf_credit.validators import one_of, whole_number
 POLICIES = {"start": None, "half": 0.5, "solved": 0.95, "adversarial": -0.9}
 """The fraction of the possible gain in J that each policy has made, or of the possible loss."""
 
-STEPS = (0.05, 0.15, 0.5)
-"""The norms of an update of the logits; each method uses the one that was best on other seeds."""
+STEPS = (0.15, 0.5, 1.5, 5.0)
+"""The norms of an update of the logits; each method uses the one that was best on other seeds. Above the last one the
+bound of a logit's change decides alone."""
 
 
 @dataclass(frozen=True, kw_only=True)

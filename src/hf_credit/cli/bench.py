@@ -120,7 +120,7 @@ def bench(
         write(output / "tables.md", pages.tables(shown))
         if seeds > 1 or along_dials:
             exact = cells.under(list(known.values()), "exact", 0.0) if (critic, oracle_error) != ("exact", 0.0) else []
-            _write_pages(output, guide, shown, cells.with_earlier([], exact))
+            _write_pages(output, guide, shown, cells.with_earlier([], exact)[::-1])
         listed = f"{len(filled)} cells are in {output}; read {output / 'tables.md'}."
         typer.echo(pages.tables(filled) if len(filled) <= 8 else listed)
         if push_to_hub is not None:
