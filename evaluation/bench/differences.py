@@ -1,4 +1,4 @@
-"""Differences in the area under the learning curve, from the cells.
+"""Differences in the area under the learning curve, from the cells with exact critics and oracles.
 
     python evaluation/bench/differences.py
 
@@ -26,7 +26,8 @@ PAIRS = [
 
 def main() -> None:
     cells = pd.read_parquet(HERE / "cells.parquet")
-    learned = cells[(cells["policy"] == "start") & cells["areas"].notna()]
+    exact = (cells["critic"] == "exact") & (cells["oracle_error"] == 0)
+    learned = cells[exact & (cells["policy"] == "start") & cells["areas"].notna()]
     areas = {(one.method, one.problem): list(one.areas) for one in learned.itertuples()}
     rows = []
     for method, other, problems in PAIRS:
@@ -34,7 +35,7 @@ def main() -> None:
             difference = paired_difference(areas[method, problem], areas[other, problem])
             interval = f"{difference.mean:+.3f} [{difference.low:.3f}, {difference.high:.3f}]"
             rows.append([method, other, problem, interval])
-    text = "# Differences in learning\n\nArea under the learning curve, 95 % intervals over seeds.\n\n"
+    text = "# Differences in learning\n\nArea under the learning curve, exact critics, 95 % intervals over seeds.\n\n"
     (HERE / "differences.md").write_text(
         text + table(["method", "less", "problem", "difference"], rows) + "\n", encoding="utf-8"
     )

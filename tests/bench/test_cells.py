@@ -290,8 +290,8 @@ def test_the_page_shows_cells_with_exact_critics_and_oracles_behind_the_others()
 
 def test_the_page_says_the_rule_of_step_sizes_and_what_it_chose() -> None:
     found = [cell(name, [0.1, 0.2], step=0.5) for name in ("rloo", "ppo")]
-    page = guide.which_method([*found, cell("carl", [0.1, 0.2], step=0.05)], "a command").replace("\n", " ")
-    assert "1 took 0.05, 0 took 0.15, 2 took 0.5." in page
+    page = guide.which_method([*found, cell("carl", [0.1, 0.2], step=0.15)], "a command").replace("\n", " ")
+    assert "1 took 0.15, 2 took 0.5, 0 took 1.5, 0 took 5." in page
 
 
 def test_requirements_of_methods_are_those_that_they_declare() -> None:
@@ -299,6 +299,7 @@ def test_requirements_of_methods_are_those_that_they_declare() -> None:
     assert kinds == {"rloo": "outcome", "ppo": "critic", "carl": "replays", "active_replay": "both"}
     kinds = {name: guide.kind_of(name) for name in ("counterfactual_grpo", "verifiable_process")}
     assert kinds == {"counterfactual_grpo": "team", "verifiable_process": "oracle"}
+    assert guide.kind_of("igpo") == "answers"
     assert guide.kind_of("constrained_counterfactual") == "auditor"
 
 

@@ -71,8 +71,8 @@ advantage, which no method knows.
 {conditions}
 
 {steps}
-Policies are tables, which do not generalise between states as networks do. All numbers are in `tables.md` beside the
-cells.
+Policies are tables, which do not generalise between states as networks do, and most problems have one task, where one
+baseline for the whole update, as in `outcome_reward`, serves best. All numbers are in `tables.md` beside the cells.
 
 {exact}## Does a cheaper signal learn faster?
 
