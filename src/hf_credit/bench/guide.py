@@ -237,8 +237,8 @@ _PICTURE = """\
 PICTURES = {
     "learning": (
         "How much each method learned",
-        "One line per problem, one mark per method, with the 95 % interval over seeds. The black bar is the exact "
-        "advantage.",
+        "One line per problem, one mark per method, with the 95 % interval over seeds. The hollow mark is the plain "
+        "outcome, the black bar the exact advantage.",
     ),
     "cost": (
         "What a signal costs",

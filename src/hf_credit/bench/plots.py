@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_credit.bench.cells import DRAWN, Cells, by_dial, grouped, of_defaults
-from hf_credit.bench.guide import LIMIT, limit, ranked
+from hf_credit.bench.guide import BASE, LIMIT, limit, ranked
 from hf_credit.bench.play import REFERENCES
 from hf_credit.evaluation.plots import require_matplotlib, save
 
@@ -115,8 +115,9 @@ def _coloured(methods: set[str]) -> dict[str, dict[str, Any]]:
     styles = [{"color": colour, "marker": marker} for colour, marker in zip(_COLOURS, _MARKERS, strict=True)]
     featured = {name: style for name, style in zip(FEATURED, styles, strict=True) if name in methods}
     free = [style for style in styles if style not in featured.values()]
-    others = sorted(methods - set(featured)) if len(methods) <= len(styles) else []
-    return featured | dict(zip(others, free, strict=False))
+    others = sorted(methods - {*featured, BASE}) if len(methods) <= len(styles) else []
+    hollow = {BASE: {"color": "black", "marker": "o", "markerfacecolor": "white"}} if BASE in methods else {}
+    return hollow | featured | dict(zip(others, free, strict=False))
 
 
 def _figure(width: int, height: float) -> Any:
