@@ -163,7 +163,7 @@ docs: $(STAMP) ## build the documentation into site/<version>; a broken link or 
 
 benchmarks: $(STAMP) ## measure speed and memory beside other libraries (half an hour)
 	@$(PIP) install --editable ".[benchmarks]" --constraint constraints.txt
-	@for name in rollouts credit_cost diagnostics answers slow_worlds remote_worlds sandbox step_time processes oracles hub trust_region memory multi_turn_ppo asynchronous tree_update; do \
+	@for name in rollouts diagnostics answers slow_worlds remote_worlds sandbox step_time processes oracles hub trust_region memory multi_turn_ppo asynchronous tree_update; do \
 		$(BIN)/python benchmarks/$$name.py --output benchmarks/results || exit 1; \
 	done
 

@@ -22,9 +22,9 @@ from typing import Any
 
 import torch
 from common import arguments, cpu_seconds, report_of_one_thread, take_turns
-from credit_cost import chain
 from transformers import GenerationConfig
 
+from hf_credit.collaborations import Collaboration, Event
 from hf_credit.collaborations.relay import relay, relay_pairs, relay_task
 from hf_credit.diagnostics.bucket_sampling import BucketPlan, diagnostic_buckets
 from hf_credit.diagnostics.buckets import Bucket
@@ -48,6 +48,19 @@ class Case:
 
     engine: Callable[[type[Engine[Any]]], Engine[Any]]
     starts: Sequence[RolloutRequest[Any]]
+
+
+def chain(roles: Sequence[str]) -> Collaboration:
+    """Roles that speak one after the other and hear all before them; the score is of no interest here."""
+    return Collaboration(
+        roles={role: f"You are the {role}." for role in roles},
+        events=[
+            Event(role, role=role, after=roles[place - 1] if place else (), sees=tuple(roles[:place]))
+            for place, role in enumerate(roles)
+        ],
+        final=roles[-1],
+        scorer=lambda task, text: 0.0,
+    )
 
 
 def cases(options: argparse.Namespace) -> dict[str, Case]:

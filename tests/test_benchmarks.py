@@ -219,14 +219,6 @@ def test_a_table_is_printed_and_written_only_where_asked(capsys: pytest.CaptureF
     assert list(tmp_path.iterdir()) == []
 
 
-def test_credit_cost(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    sizes = ("--message=3", "--problem=4", "--tasks=2", "--hidden-size=32", "--layers=1", "--repeats=1")
-    rows = run("credit_cost", capsys, tmp_path, *sizes)
-    # Two roles: 2 + 8 messages in place of 16. Three: 2 + 4 + 8 in place of 24. Every message has 3 tokens.
-    assert [float(row["generated, ratio"]) for row in rows] == pytest.approx([10 / 16, 1, 14 / 24, 1], abs=1e-3)
-    assert [float(row["generated tokens a score"]) for row in rows] == pytest.approx([3.75, 6, 5.25, 9], abs=0.01)
-
-
 def test_slow_worlds(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     rows = run("slow_worlds", capsys, tmp_path, "--episodes=2", "--repeats=1")
     # One step and two: serial is three waits, side by side at least two.

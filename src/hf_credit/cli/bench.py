@@ -90,10 +90,8 @@ def bench(
     if seeds > 1:  # a missing library is an error before the work
         require_matplotlib()
         mean_with_interval([0.0, 1.0])
-    policies, settings = (
-        tuple(policy or ("start", "solved")),
-        {"critic": critic, "oracle_error": oracle_error, "updates": updates},
-    )
+    policies = tuple(policy or ("start", "solved"))
+    settings: dict[str, Any] = {"critic": critic, "oracle_error": oracle_error, "updates": updates}
     todo = cells.jobs(method or None, problem or None, dials, policies, seeds=seeds, **settings)
     if along_dials is None:
         along_dials = not (method or problem or dials)
