@@ -210,11 +210,12 @@ def test_only_methods_that_would_notice_have_cells_with_other_critics_and_oracle
     assert cells.under([*measured, *new], "exact", 0.0) == measured
 
 
-def test_an_oracle_with_errors_teaches_less() -> None:
-    job = cells.Job(method="verifiable_process", problem="key", dials={"horizon": 4}, seeds=0, updates=60)
+@pytest.mark.parametrize("method", ["verifiable_process", "arew", "draco"])
+def test_an_oracle_with_errors_teaches_less(method: str) -> None:
+    job = cells.Job(method=method, problem="key", dials={"horizon": 4}, seeds=0, updates=60)
     exact, wrong = (cells.fill(dataclasses.replace(job, oracle_error=error)) for error in (0.0, 0.4))
     assert wrong["refused"] is wrong["failed"] is exact["failed"] is None
-    assert wrong["trace"] > 5 * exact["trace"]
+    assert wrong["trace"] > exact["trace"]
     assert "oracle_error" in wrong["key"]
     assert "oracle_error" not in exact["key"]
 

@@ -24,6 +24,7 @@ from hf_credit.bench.problems import PROBLEMS
 from hf_credit.bench.truth import Truth, best
 from hf_credit.boundary import check
 from hf_credit.boundary import read as read_shape
+from hf_credit.collectors import Verified
 from hf_credit.files import append
 from hf_credit.options import options_of
 from hf_credit.parquet import read_rows
@@ -385,9 +386,11 @@ def _method(job: Job) -> Any:
         return make_method(job.method)
     known = options_of(methods.find(job.method))
     settings = {name: value for name, value in SETTINGS.items() if name in known}
-    if job.oracle_error and "oracle" in known:
-        settings["oracle"] = _problem(job).judge(job.oracle_error)
-    return make_method(job.method, **{**settings, **OWN_SETTINGS.get(job.method, {}), **job.options})
+    made = make_method(job.method, **{**settings, **OWN_SETTINGS.get(job.method, {}), **job.options})
+    if job.oracle_error and isinstance(made.collector, Verified):
+        oracle = _problem(job).judge(job.oracle_error)
+        return dataclasses.replace(made, collector=dataclasses.replace(made.collector, oracle=oracle))
+    return made
 
 
 def _problem(job: Job) -> Problem:

@@ -117,8 +117,10 @@ def bench(
         pages.write_parquet(list(known.values()), output / "cells.parquet")
         write(output / "tables.md", pages.tables(shown))
         if seeds > 1 or along_dials:
-            exact = cells.under(list(known.values()), "exact", 0.0) if (critic, oracle_error) != ("exact", 0.0) else []
-            _write_pages(output, guide, shown, cells.with_earlier([], exact)[::-1])
+            asked: dict[str, Any] = {"critic": "exact", "oracle_error": 0.0, "updates": updates}
+            perfect = cells.jobs(method or None, problem or None, dials, ("start",), seeds=seeds, **asked)
+            exact = [] if asked == settings else [known[job.key] for job in perfect if job.key in known]
+            _write_pages(output, guide, shown, exact)
         listed = f"{len(filled)} cells are in {output}; read {output / 'tables.md'}."
         typer.echo(pages.tables(filled) if len(filled) <= 8 else listed)
         if push_to_hub is not None:
