@@ -259,6 +259,10 @@ def test_imports_run_one_way() -> None:
     assert [problem for path in modules() for problem in wrong_imports(path, read(path))] == []
 
 
+def test_no_module_has_more_than_500_lines() -> None:
+    assert [path for path in modules() if read(path).count("\n") > 500] == []
+
+
 def test_no_modules_import_each_other() -> None:
     assert circles(modules_it_needs({path: read(path) for path in modules()})) == []
 

@@ -1,4 +1,4 @@
-"""The problems of CreditBench: each isolates one property of a task, and has dials."""
+"""The problems of CreditBench: each isolates one property of a task. Dials have ranges, as problems are enumerated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ AGENT = ("agent",)
 
 Steps = Annotated[int, Range(0, 256)]
 Agents = Annotated[int, Range(0, 7)]
-"""Dials have ranges, since a problem is enumerated: in the number of agents, exponentially."""
 
 
 class _Alone(Problem):
@@ -24,7 +23,7 @@ class _Alone(Problem):
     horizon: int
 
     def speakers(self, node: Any) -> Sequence[str]:
-        return AGENT if node[0] < self.horizon else ()
+        return AGENT if 0 <= node[0] < self.horizon else ()
 
 
 @dataclass(frozen=True)
@@ -172,7 +171,7 @@ class Paid(_Alone):
 
 
 @dataclass(frozen=True)
-class Stop(Problem):
+class Stop(_Alone):
     """The policy decides when to end: to continue may find something better, and has a price.
 
     Args:
@@ -186,9 +185,6 @@ class Stop(Problem):
     found: float = 0.5
 
     isolates = "the policy decides when to end"
-
-    def speakers(self, node: Any) -> Sequence[str]:
-        return AGENT if 0 <= node[0] < self.horizon else ()
 
     def ways(self, node: Any, actions: Sequence[int]) -> Sequence[Way]:
         step, level = node
