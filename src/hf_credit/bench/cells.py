@@ -140,12 +140,17 @@ def uses_critic(method: str) -> bool:
     return bool(made.critics or made.critic_specs)
 
 
+def error_of(cell: Mapping[str, Any]) -> float:
+    """Returns the probability of a wrong verdict; a cell without it has oracles that err only where dials say so."""
+    return cell.get("oracle_error") or 0.0
+
+
 def under(cells: Cells, critic: str, oracle_error: float) -> list[Mapping[str, Any]]:
     """Returns the cells that were measured with a kind of critic and an error of oracles, where a method has them."""
     return [
         cell
         for cell in cells
-        if {"critic": cell["critic"], "oracle_error": cell.get("oracle_error") or 0.0}
+        if {"critic": cell["critic"], "oracle_error": error_of(cell)}
         == conditions(cell["method"], critic, oracle_error)
     ]
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hf_credit import methods
-from hf_credit.bench.cells import Cells, by_dial, grouped, of_defaults, to_rows, uses_critic
+from hf_credit.bench.cells import Cells, by_dial, error_of, grouped, of_defaults, to_rows, uses_critic
 from hf_credit.bench.measures import STEPS, make_problem
 from hf_credit.bench.play import REFERENCES
 from hf_credit.bench.problems import PROBLEMS
@@ -355,7 +355,7 @@ def _best_of(order: Sequence[Ranked], of_kind: Sequence[Ranked]) -> str:
 
 def _conditions(cells: Cells) -> str:
     critics = {cell["critic"] for cell in cells if cell["method"] in methods.METHODS and uses_critic(cell["method"])}
-    error = max((cell.get("oracle_error") or 0.0 for cell in cells), default=0.0)
+    error = max([0.0, *map(error_of, cells)])
     wrong = f"An oracle's verdict is wrong with probability {error:g}, except" if error else "An oracle errs only"
     return (
         "".join(f"Critics {_CRITICS[critic]} (`--critic {critic}`). " for critic in sorted(critics))
