@@ -23,6 +23,9 @@ TRAINERS_VENV := .venv-trainers
 TRAINERS_STAMP := $(TRAINERS_VENV)/.installed
 TRAINERS_PIP := $(TRAINERS_VENV)/bin/python -m pip $(PIP_OPTIONS) install --constraint constraints-trainers.txt
 
+# The chat model of 135M parameters that tests, benchmarks and a demo use.
+PRETRAINED := $(VENV)/pretrained/smollm2-135m-instruct
+
 # Threads beyond the cores spin against each other; two is what the time limits of the tests are meant for.
 export OMP_NUM_THREADS ?= 2
 export TOKENIZERS_PARALLELISM ?= false
@@ -31,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help docs venv test suite test-lowest test-highest test-trl test-vllm test-agents test-trainers test-pretrained test-wheel browser soak mutants lint format demo leaderboard playthroughs spaces benchmarks benchmarks-pretrained clean
+.PHONY: help docs venv test suite test-lowest test-highest test-trl test-vllm test-agents test-trainers test-pretrained test-wheel browser soak mutants lint format demo demo-real leaderboard playthroughs spaces benchmarks benchmarks-pretrained clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf 'make %-13s %s\n' "$$name" "$$text"; done
@@ -143,6 +146,12 @@ format: $(STAMP) ## fix what the linter can fix
 demo: $(STAMP) ## train a small policy and compare it, on a CPU, within minutes
 	$(BIN)/hf-credit demo --output runs/demo
 
+demo-real: $(PRETRAINED) ## train a pretrained chat model of 135M parameters on a program, and compare it, on two cores with bfloat16
+	cd examples/sql_agent && $(abspath $(BIN))/python demo_real.py $(abspath $(PRETRAINED))
+
+$(PRETRAINED): | $(STAMP)
+	$(BIN)/python tests/pretrained/convert.py $@
+
 leaderboard: $(STAMP) ## serve a leaderboard with its own Hub, entries and verifier, on this machine
 	$(BIN)/hf-credit leaderboard demo --output runs/leaderboard
 
@@ -167,10 +176,10 @@ benchmarks: $(STAMP) ## measure speed and memory beside other libraries (half an
 		$(BIN)/python benchmarks/$$name.py --output benchmarks/results || exit 1; \
 	done
 
-benchmarks-pretrained: $(STAMP) ## measure memory and seconds of a step with a pretrained chat model beside TRL's (ten minutes)
+benchmarks-pretrained: $(PRETRAINED) ## measure rollouts, memory and seconds of a step with a pretrained chat model beside TRL's (a quarter of an hour)
 	@$(PIP) install --editable ".[benchmarks]" --constraint constraints.txt
-	@test -d $(VENV)/pretrained/smollm2-135m-instruct || $(BIN)/python tests/pretrained/convert.py $(VENV)/pretrained/smollm2-135m-instruct
-	$(BIN)/python benchmarks/memory.py --model $(VENV)/pretrained/smollm2-135m-instruct --episodes 4 --turns 4 --rows-at-once 4 --steps 2 --repeats 3 --output benchmarks/results/pretrained
+	$(BIN)/python benchmarks/rollouts.py --model $(PRETRAINED) --blanks 3 --games 2 --plays 4 --epochs 12 --repeats 3 --output benchmarks/results/pretrained
+	$(BIN)/python benchmarks/memory.py --model $(PRETRAINED) --episodes 4 --turns 4 --rows-at-once 4 --steps 2 --repeats 3 --output benchmarks/results/pretrained
 
 clean: ## remove the virtual environment, caches and builds (not runs/)
 	rm -rf $(VENV) $(VENV)-* build dist src/*.egg-info packages/*/build packages/*/dist packages/*/src/*.egg-info tests/vllm/version/build tests/vllm/version/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

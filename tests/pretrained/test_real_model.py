@@ -214,3 +214,13 @@ def test_the_credit_of_its_decisions_is_diagnosed(
     size = ["--buckets", 1, "--replays", 2, "--attempts", 0, "--episodes", 1, "--max-new-tokens", 12]
     hf_credit("diagnose", chat_model, *task, *size, "--output", tmp_path / "found")
     assert (tmp_path / "found").is_dir()
+
+
+def test_the_demo_warms_up_trains_and_compares(chat_model: Path, tmp_path: Path) -> None:
+    example = Path(__file__).resolve().parents[2] / "examples" / "sql_agent"
+    sizes = ["--warm-up", "1", "--updates", "1", "--episodes", "4", "--output", str(tmp_path)]
+    command = [sys.executable, "demo_real.py", str(chat_model), *sizes]
+    done = subprocess.run(command, cwd=example, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [steps(tmp_path / name) for name in ("start", "trained")] == [[1], [1]]
+    assert all((tmp_path / name / "evaluation.json").is_file() for name in ("start", "trained"))
