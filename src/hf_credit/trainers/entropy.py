@@ -53,4 +53,5 @@ class EntropyBonus(Component):
         return {"last_entropy": self.last, "entropy_coef": self.weight}
 
     def load(self, folder: Path, state: Mapping[str, Any], same: bool) -> None:
-        self.last, self.weight = state["last_entropy"], state.get("entropy_coef", self.weight)
+        self.last = state.get("last_entropy", self.last)  # a run without the bonus has none
+        self.weight = state.get("entropy_coef", self.weight)

@@ -51,7 +51,7 @@ class Projection(Component):
 
     def load(self, folder: Path, state: Mapping[str, Any], same: bool) -> None:
         if same:
-            self.tops = state["old_tops"]
+            self.tops = state.get("old_tops", {})  # a run without a trust region has none
 
     def marks(self, episode: Episode) -> list[tuple[int, ...]]:
         """For each decision, 1 on those of its tokens that are part of an action."""
