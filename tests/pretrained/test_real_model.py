@@ -222,5 +222,5 @@ def test_the_demo_warms_up_trains_and_compares(chat_model: Path, tmp_path: Path)
     command = [sys.executable, "demo_real.py", str(chat_model), *sizes]
     done = subprocess.run(command, cwd=example, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert [steps(tmp_path / name) for name in ("start", "trained")] == [[1], [1]]
+    assert steps(tmp_path / "trained") == [1]
     assert all((tmp_path / name / "evaluation.json").is_file() for name in ("start", "trained"))
