@@ -32,10 +32,9 @@ METHODS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "active_replay": {"group_size": 8},
     },
 }
-"""Of each task the methods, with the options with which an update takes about as many tokens as of the others; the
-first is the one that the others are compared with."""
+"""Of each task the methods and their options; the first is the one that the others are compared with."""
 LAST = ("turn_credit",)
-"""Methods whose seeds are run once those of all others are finished."""
+"""Methods whose seeds are run once those of all others are finished, and which are tested by themselves."""
 START = "start"
 SEEDS = range(10)
 EXPERIMENT: Mapping[str, Any] = {
@@ -49,11 +48,12 @@ EXPERIMENT: Mapping[str, Any] = {
             "held_out": 512,  # episodes that measure a policy, one of each task
         },
         "sql_agent": {
-            "training": {"instances_per_update": 4, "per_device_train_batch_size": 4, "max_completion_length": 48},
-            "episodes": 240,
-            "quality": 0.5,
-            "budget": 16_000,  # where the pilot was halfway up
-            "held_out": 232,
+            "training": {"instances_per_update": 2, "per_device_train_batch_size": 2, "max_completion_length": 48},
+            # Of its shorter replays, so that an update takes as many tokens as of the others.
+            "replay_loo": {"instances_per_update": 6, "per_device_train_batch_size": 6},
+            "warm_up": 16,  # updates, by `make_start` of the example
+            "budget": 8_000,  # some six updates
+            "held_out": 116,
         },
     },
     "training": {
@@ -69,7 +69,7 @@ EXPERIMENT: Mapping[str, Any] = {
         "critic_first_updates": 2,
         "critic_learning_rate": 1e-5,
     },
-    "warm_up": {
+    "warm_up": {  # on Sudoku
         "rows": 32,  # of an update
         "rate": 1e-4,
         "updates": 600,  # at most
@@ -125,10 +125,11 @@ def run_cell(experiment: Mapping[str, Any], task: str, method: str, seed: int, w
     interaction, train, held_out = opened(task, one)
     cell: dict[str, Any] = {"task": task, "method": method, "seed": seed}
     if method == START:
-        model, tokenizer, cell["warm_up"] = warmed_up(experiment, task, interaction, train, start)
+        make = warmed_up_agent if task == "sql_agent" else warmed_up
+        model, tokenizer, cell["warm_up"] = make(experiment, task, interaction, train, start)
     else:
         tokenizer = AutoTokenizer.from_pretrained(start, padding_side="left")
-        settings = {**on_this_machine(), **experiment["training"], **one["training"]}
+        settings = {**on_this_machine(), **experiment["training"], **one["training"], **one.get(method, {})}
         trainer = CreditTrainer(
             str(start),
             interaction,
@@ -158,6 +159,9 @@ def run_cell(experiment: Mapping[str, Any], task: str, method: str, seed: int, w
         }
     set_seed(seed)
     cell["success"] = success(model, tokenizer, interaction, held_out, one["training"]["max_completion_length"])
+    low, high = experiment["warm_up"]["accepted"]
+    if method == START and not low <= cell["success"] <= high:
+        raise ValueError(f"a start must succeed in {low} to {high} of its episodes, got {cell['success']}; change it.")
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "processor"
     getattr(interaction, "close", lambda: None)()
     write_whole(cell_file(work, task, method, seed), {**cell, "made_with": {"device": device, **versions()}})
@@ -180,8 +184,7 @@ def opened(task: str, one: Mapping[str, Any]) -> tuple[Any, Any, list[Any]]:
         [json.loads(line) for line in (EXAMPLE / f"{split}.jsonl").read_text().splitlines()]
         for split in ("train", "held_out")
     )
-    questions = (held_out * 2)[: one["held_out"]]
-    starts = [RolloutRequest[Any](task=row, seed=place) for place, row in enumerate(questions)]
+    starts = [RolloutRequest[Any](task=row, seed=place) for place, row in enumerate(held_out[: one["held_out"]])]
     return AgentInteraction("sql_agent:sql_agent"), Dataset.from_list(train), starts
 
 
@@ -201,11 +204,7 @@ def warmed_up(
 
     Returns:
         The model, its tokenizer, and the updates and success at every look.
-
-    Raises:
-        ValueError: the success at the end is not accepted.
     """
-    import trl
     from transformers import AutoTokenizer, PrinterCallback, TrainerCallback, set_seed
     from trl import SFTConfig
 
@@ -216,14 +215,7 @@ def warmed_up(
 
     how, one = experiment["warm_up"], experiment["tasks"][task]
     tokenizer = AutoTokenizer.from_pretrained(experiment["model"], padding_side="left")
-    if task == "sql_agent":  # the model's own template has no tools; this one has the same tokens
-        template = Path(trl.__file__).parent / "chat_templates" / "qwen2_5.jinja"
-        tokenizer.chat_template = template.read_text(encoding="utf-8")
-        from warm_up import Player
-
-        player = Player(one["quality"])
-    else:
-        player = interaction.scripted_player(one["quality"])
+    player = interaction.scripted_player(one["quality"])
     rows = [dict(train[place % len(train)]) for place in range(one["episodes"])]
     starts = [RolloutRequest[Any](task=row, seed=row.get("seed", place)) for place, row in enumerate(rows)]
     walks = ((start, walk(interaction, player, start)) for start in starts)
@@ -254,15 +246,24 @@ def warmed_up(
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(Look())
     trainer.train()
-    low, high = how["accepted"]
-    if not low <= looks[-1][1] <= high:
-        raise ValueError(f"a start must succeed in {low} to {high} of its episodes, got {looks}; change the warm-up.")
     model: Any = trainer.model
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     sampling = Sampling(max_new_tokens=one["training"]["max_completion_length"], temperature=1.0, top_p=1.0, top_k=0)
     TaskSpec.of(interaction, sampling=sampling).save(folder)  # for `hf-credit diagnose`
     return model, tokenizer, looks
+
+
+def warmed_up_agent(
+    experiment: Mapping[str, Any], task: str, interaction: Any, train: Any, folder: Path
+) -> tuple[Any, Any, list[list[float]]]:
+    """The start of `make demo-real`, as `warmed_up` returns one."""
+    from demo_real import make_start
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    updates = experiment["tasks"][task]["warm_up"]
+    make_start(Path(experiment["model"]).resolve(), folder.resolve(), updates)
+    return AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder), [[updates]]
 
 
 def success(model: Any, tokenizer: Any, interaction: Any, starts: Sequence[Any], most: int) -> float:

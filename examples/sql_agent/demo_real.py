@@ -7,6 +7,7 @@ import argparse
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import torch
 import trl
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+HERE = Path(__file__).resolve().parent
 HELD_OUT = ["--dataset", "held_out.jsonl", "--option", "agent=sql_agent:sql_agent"]
 
 
@@ -35,8 +37,23 @@ def run(*words):
     """A command of `hf-credit`, whose output is shown."""
     begun = time.monotonic()
     print("hf-credit", *words, flush=True)
-    subprocess.run([sys.executable, "-m", "hf_credit.cli", *map(str, words)], check=True)
+    subprocess.run([sys.executable, "-m", "hf_credit.cli", *map(str, words)], check=True, cwd=HERE)
     print(f"{time.monotonic() - begun:.0f} seconds.\n", flush=True)
+
+
+def machine():
+    """Options that say what computes."""
+    return ["--use_cpu", json.dumps(not torch.cuda.is_available()), "--bf16", json.dumps(bfloat16())]
+
+
+def make_start(model, folder, updates=16):
+    """Trains a model on play that is right in nine of ten questions, which leaves it much to learn."""
+    play = ["--recipe", "real.yaml", "--script", "warm_up:Player", "--quality", 0.9, "--held-out", 0]
+    learn = ["--learning_rate", 2e-4, "--lr_scheduler_type", "constant", "--per_device_train_batch_size", 16]
+    learn += ["--max_steps", updates, "--gradient_checkpointing", "false"]
+    with tempfile.TemporaryDirectory() as copy:
+        with_tools(model, copy)
+        run("warm-up", copy, *play, *learn, *machine(), "--output", folder)
 
 
 def main():
@@ -47,18 +64,13 @@ def main():
     parser.add_argument("--episodes", type=int, default=40, help="held-out questions to answer before and after")
     parser.add_argument("--output", type=Path, default=Path("runs/real"))
     options = parser.parse_args()
-    machine = ["--use_cpu", json.dumps(not torch.cuda.is_available()), "--bf16", json.dumps(bfloat16())]
     if not bfloat16():
         print("This processor has no bfloat16: all is computed in float32, which takes longer.")
-    model, start, trained = (options.output / name for name in ("model", "start", "trained"))
-    with_tools(options.model, model)
-    play = ["--recipe", "real.yaml", "--script", "warm_up:Player", "--quality", 0.9, "--held-out", 0]
-    learn = ["--learning_rate", 2e-4, "--lr_scheduler_type", "constant", "--per_device_train_batch_size", 16]
-    learn += ["--max_steps", options.warm_up, "--gradient_checkpointing", "false"]
-    run("warm-up", model, *play, *learn, *machine, "--output", start)
+    start, trained = (options.output.resolve() / name for name in ("start", "trained"))
+    make_start(options.model, start, options.warm_up)
     asked = [*HELD_OUT, "--episodes", options.episodes]
     run("evaluate", start, *asked, "--output", start / "evaluation.json")
-    learn = ["--max_steps", options.updates, *machine]
+    learn = ["--max_steps", options.updates, *machine()]
     run("train", "real.yaml", "--model_name_or_path", start, "--output_dir", trained, *learn)
     run("evaluate", trained, *asked, "--output", trained / "evaluation.json")
 

@@ -134,7 +134,7 @@ class _Inference(PrefixSampler):
 
     def mixed(self, *args: Any, **kwargs: Any) -> Sequence[Generation]:
         self.model.eval()
-        with torch.inference_mode():
+        with torch.no_grad():  # in inference mode autocast would cast all weights again for each token
             return super().mixed(*args, **kwargs)
 
 

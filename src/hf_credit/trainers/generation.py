@@ -107,8 +107,14 @@ class GeneratingTrainer(ResumableTrainer):
         ):
             return None
         return ContinuingReplies(
-            self.unwrapped, self.generation_config, logprobs=ReadsTokens(self.interaction).reads_tokens
+            self._opened, self.generation_config, logprobs=ReadsTokens(self.interaction).reads_tokens
         )
+
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
+        """`unwrapped`, where a call casts the weights to the precision of training once and not for each token."""
+        with self.accelerator.autocast(), self.unwrapped() as model:
+            yield model
 
     def generate_replies(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
         """Samples the policy's replies to the contexts of this process."""
