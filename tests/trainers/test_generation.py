@@ -1,15 +1,33 @@
-"""A generation call reuses the cache of the last one until it is dropped."""
+"""A generation call reuses the cache of the last one until it is dropped, and casts each weight once."""
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import contextmanager
 
 import pytest
 import torch
 from small_teams import sudoku_policy
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import GenerationConfig
 
-from hf_credit.policies.generation import ContinuingReplies
+from hf_credit import CreditConfig, CreditTrainer, make
+from hf_credit.policies.generation import ContinuingReplies, sampler
+from hf_credit.rollouts import EnvironmentInteraction
+
+
+class Casts(TorchDispatchMode):
+    """How often each weight of two dimensions was cast, by its address."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.weights = {one.data_ptr() for one in model.parameters() if one.ndim == 2}
+        self.counted = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten._to_copy.default and args[0].data_ptr() in self.weights:
+            self.counted[args[0].data_ptr()] += 1
+        return func(*args, **(kwargs or {}))
 
 
 @pytest.fixture
@@ -81,3 +99,23 @@ def test_the_policy_is_opened_for_one_call_and_no_graph_is_kept(replies, policy,
     assert policy[0].training
     assert not any(layer.keys.requires_grad for layer in replies.sampler._cache._last.cache.layers)
     assert not torch.is_inference(replies.sampler._cache._last.cache.layers[0].keys)
+
+
+def test_a_sampler_under_autocast_casts_each_weight_once_in_a_call():
+    model, tokenizer = sudoku_policy()
+    model.float()
+    with torch.autocast("cpu", torch.bfloat16), Casts(model) as casts:
+        sampler(model, tokenizer, max_new_tokens=4, temperature=0)([list(range(6, 26))])
+    assert set(casts.counted.values()) == {1}
+
+
+def test_a_trainer_in_bfloat16_casts_each_weight_once_in_a_call(tmp_path):
+    model, tokenizer = sudoku_policy()
+    sudoku = EnvironmentInteraction(make("sudoku", size=4, blanks=4), "current")
+    args = CreditConfig(output_dir=str(tmp_path), use_cpu=True, bf16=True, report_to="none", max_completion_length=4)
+    trainer = CreditTrainer(
+        model.float(), sudoku, args, sudoku.tasks("train", 8), method="outcome_reward", processing_class=tokenizer
+    )
+    with Casts(trainer.model) as casts:
+        trainer.generate_replies([list(range(6, 26))])
+    assert set(casts.counted.values()) == {1}
