@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -223,15 +224,16 @@ def names(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
 
 
-@pytest.fixture
-def small_disk() -> Iterator[None]:
-    """No file of this process may grow beyond 100 bytes, as at a full disk."""
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """No file may grow beyond 100 bytes, nor what the tests print where that goes to a file: hence only within."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    signal.signal(signal.SIGXFSZ, before)
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 # Files
@@ -267,10 +269,9 @@ def test_a_folder_of_any_depth_takes_too_much_and_goes_whole(tmp_path: Path) -> 
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "kept"]
 
 
-@pytest.mark.usefixtures("small_disk")
 def test_a_full_disk_leaves_the_old_file_and_nothing_beside(tmp_path: Path) -> None:
     path = write(tmp_path / "report.md", "old")
-    with pytest.raises(OSError, match="File too large"):
+    with full_disk():
         write(path, "new" * 100)
     assert path.read_text() == "old"
     assert names(tmp_path) == ["report.md"]
@@ -389,11 +390,10 @@ def test_two_processes_that_replace_a_file_leave_one_of_both_whole(tmp_path: Pat
     assert names(tmp_path) == ["file.json"]
 
 
-@pytest.mark.usefixtures("small_disk")
 def test_a_log_has_whole_lines_only_at_a_full_disk_too(tmp_path: Path) -> None:
     log = tmp_path / "metrics.jsonl"
     append(log, "1" * 59 + "\n")
-    with pytest.raises(OSError, match="File too large"):
+    with full_disk():
         append(log, "2" * 59 + "\n")
     append(log, "3\n")
     assert log.read_text().split() == ["1" * 59, "3"]
