@@ -136,7 +136,11 @@ def test_committing_the_best_reply_weights_states_by_how_often_the_best_of_the_g
     np.testing.assert_allclose(gradient, formula(problem, TablePolicy(problem), 2, commit), atol=1e-9)
 
 
-def test_the_gradient_of_state_groups_is_that_of_the_page_where_places_recur(scripts: dict[str, ModuleType]) -> None:
-    problem = Revisit(length=1, horizon=2)
-    formula = scripts["state_groups"].expected_gradient(problem, TablePolicy(problem), 3, "best")
-    np.testing.assert_allclose(enumerated_gradient(problem, 3, "best"), 2 * formula, atol=1e-9)
+@pytest.mark.parametrize(
+    ("problem", "size"), [(Revisit(length=1, horizon=2), 2), (Chain(length=2, start_right=0.3), 3)]
+)
+def test_the_gradient_of_state_groups_is_that_of_the_page_where_places_recur_and_in_groups_of_any_size(
+    problem: Problem, size: int, scripts: dict[str, ModuleType]
+) -> None:
+    formula = scripts["state_groups"].expected_gradient(problem, TablePolicy(problem), size, "best")
+    np.testing.assert_allclose(enumerated_gradient(problem, size, "best"), (size - 1) * formula, atol=1e-9)
