@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
+import pytest
 import torch
 
+from hf_credit import methods
 from hf_credit.collectors import Group, Single, Verified
 from hf_credit.credit import pad_to_matrix
-from hf_credit.methods.turns import scored_group, scores, step_rewards, turn_to_decision_credit
+from hf_credit.methods.turns import Turns, score, step_rewards
 from hf_credit.rollouts import Ending
 
 
@@ -33,7 +36,8 @@ def test_simultaneous_decisions_are_one_turn_with_one_reward(hand):
     both = at_once(hand, 0.5, 0.5)
     later = hand.decision(reward=0.25)
     assert step_rewards(hand.episode(*both, later, outcome=1.0)) == [0.5, 0.5]
-    assert scores(hand.episode(*at_once(hand, 1.0, 0.5), hand.decision()), "verdict") == [0.75, None]
+    judged = hand.episode(*at_once(hand, 1.0, 0.5), hand.decision())
+    assert [score(step, "verdict") for step in judged.steps] == pytest.approx([0.75, math.nan], nan_ok=True)
 
 
 def test_the_mask_of_a_padded_matrix():
@@ -47,9 +51,11 @@ def test_the_credit_of_a_turn_is_that_of_all_its_decisions(hand):
     played = hand.collected(
         hand.episode(*at_once(hand, 0.0, 0.0), hand.decision()), hand.episode(hand.decision(), ending=Ending.ERROR)
     )
-    assert list(turn_to_decision_credit(played, [0], torch.tensor([[1.0, 2.0, 9.0]])).values()) == [1.0, 1.0, 2.0]
+    assert list(Turns(played, [0]).credit(torch.tensor([[1.0, 2.0, 9.0]])).values()) == [1.0, 1.0, 2.0]
 
 
-def test_scores_are_rewards_or_verdicts():
-    assert scored_group(4, "reward") == (Group(size=4), Single())
-    assert scored_group(4, "verdict") == (Verified(inner=Group(size=4)), Verified(required=False))
+@pytest.mark.parametrize("name", ["arew", "mt_grpo", "turn_credit"])
+def test_scores_are_rewards_or_verdicts(name):
+    plain, judged = (methods.make(name, group_size=4, turn_scores=source) for source in ("reward", "verdict"))
+    assert (plain.collector, plain.evaluation) == (Group(size=4), Single())
+    assert (judged.collector, judged.evaluation) == (Verified(inner=Group(size=4)), Verified(required=False))

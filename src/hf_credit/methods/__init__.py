@@ -135,8 +135,9 @@ def summary(name: str) -> str:
         ValueError: the name is unknown.
     """
     factory = find(name)
-    alone = sum(path.startswith(f"{factory.__module__}:") for path in METHODS.values()) == 1
-    return (inspect.getdoc(sys.modules[factory.__module__] if alone else factory) or "").partition("\n")[0]
+    module = METHODS.get(name, name).partition(":")[0]
+    alone = sum(path.startswith(f"{module}:") for path in METHODS.values()) == 1
+    return (inspect.getdoc(sys.modules[module] if alone else factory) or "").partition("\n")[0]
 
 
 def known() -> list[str]:

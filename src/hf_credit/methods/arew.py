@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from hf_credit.collectors import RolloutBatch
-from hf_credit.credit import pad_to_matrix
 from hf_credit.credit.shapes import Float, Shaped
-from hf_credit.methods.base import Credit, Method, paper, without_errors
+from hf_credit.methods.base import Credit, paper, without_errors
+from hf_credit.methods.groups import of_groups
 from hf_credit.methods.grpo import GroupScore
-from hf_credit.methods.turns import scored_group, scores, turn_to_decision_credit
-from hf_credit.options import GroupSize, NotNegative, with_parts
+from hf_credit.methods.turns import Turns, score
+from hf_credit.options import NotNegative
 from hf_credit.rollouts.method_context import MethodContext
 
 PAPER = paper(
@@ -67,17 +67,13 @@ class Critiqued(GroupScore):
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         credit = super().__call__(collected, context, memory)
-        rows = without_errors(collected)
-        found, known = pad_to_matrix([scores(collected.episodes[row], self.turn_scores) for row in rows])
+        played = Turns(collected, without_errors(collected))
+        found, there = played.table(lambda step: score(step, self.turn_scores))
         judged = torch.where(found > 0.5, 1, -1) if self.turn_scores == "verdict" else found
-        signs = torch.where(known, judged, 0)
-        shifts = turn_to_decision_credit(collected, rows, self.strength * critique_shifts(signs, self.minority))
+        signs = torch.where(there & ~found.isnan(), judged, 0)
+        shifts = played.credit(self.strength * critique_shifts(signs, self.minority))
         decisions = {name: value + shifts[name] for name, value in credit.decisions.items()}  # type: ignore[operator]
         return replace(credit, decisions=decisions)
 
 
-@with_parts
-def arew(group_size: GroupSize = 8, estimator: Critiqued = Critiqued()) -> Method:
-    """Returns the AREW method."""
-    collector, evaluation = scored_group(group_size, estimator.turn_scores)
-    return Method(name="arew", collector=collector, estimator=estimator, evaluation=evaluation, paper=PAPER)
+arew = of_groups("arew", Critiqued(), PAPER)

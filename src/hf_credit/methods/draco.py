@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from hf_credit.collectors import RolloutBatch
 from hf_credit.credit import group_advantages, pad_to_matrix, redistributed_advantages
-from hf_credit.methods.base import Credit, Method, outcomes_of, paper, without_errors
-from hf_credit.methods.turns import scored_group, scores, step_tokens, turn_to_decision_credit
-from hf_credit.options import GroupSize, Options, Positive, with_parts
+from hf_credit.methods.base import paper
+from hf_credit.methods.groups import OfTurns, of_groups
+from hf_credit.methods.turns import Turns, score
+from hf_credit.options import Positive
 from hf_credit.rollouts import Interaction
 from hf_credit.rollouts.capabilities import Criteria, Judged
 from hf_credit.rollouts.method_context import MethodContext
@@ -25,7 +26,7 @@ PAPER = paper(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rubric(Options):
+class Rubric(OfTurns):
     """`redistributed_advantages` of the z-score in the group of R = (met - unmet) / (met + unmet) criteria.
 
     Failed episodes get no credit.
@@ -41,7 +42,7 @@ class Rubric(Options):
     eps: Positive = 1e-4
 
     @property
-    def needs(self) -> frozenset[str]:
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
         """What the collector must give."""
         return frozenset({"groups", "verdicts"} if self.criteria == "verdict" else {"groups"})
 
@@ -58,25 +59,21 @@ class Rubric(Options):
             )
         return self
 
-    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
-        rows = without_errors(collected)
-        _, groups = outcomes_of(collected, rows)
-        tokens, active = step_tokens(collected, rows)
-        acting = [[float(not all(d.observed for d in step)) for step in collected.episodes[row].steps] for row in rows]
-        active &= pad_to_matrix(acting)[0] > 0
+    def advantages(self, played: Turns, context: MethodContext) -> Tensor:
+        groups = played.groups
+        tokens, active = played.tokens()
+        active &= played.table(lambda step: float(not all(one.observed for one in step)))[0] > 0
         if self.criteria == "verdict":
-            found = [scores(collected.episodes[row], "verdict") for row in rows]
-            cited = [[[one] if one is not None else [] for one in of_episode] for of_episode in found]
-            rewards = [_rate([one for one in of_episode if one is not None]) for of_episode in found]
+            quality, there = played.table(lambda step: score(step, "verdict"))
+            known = zip(quality, there & ~quality.isnan(), strict=True)
+            rewards = [_rate(own[mask].tolist()) for own, mask in known]
         else:
-            judged = [Judged(context.interaction).criteria(collected.episodes[row].final_state) for row in rows]
+            judged = [Judged(context.interaction).criteria(one.final_state) for one in played.episodes]
             kept = [_kept(one, judged, groups == group) for one, group in zip(judged, groups, strict=True)]
-            cited = [_by_step(one, length) for one, length in zip(kept, map(len, acting), strict=True)]
+            quality, _ = pad_to_matrix([_by_step(one, len(own)) for one, own in zip(kept, played.steps, strict=True)])
             rewards = [_rate([float(met) for met, _ in one.values()]) for one in kept]
-        quality = pad_to_matrix([[sum(own) / len(own) if own else math.nan for own in steps] for steps in cited])[0]
         advantages = group_advantages(torch.tensor(rewards, dtype=torch.float64), groups, eps=self.eps)
-        of_steps = redistributed_advantages(advantages, quality, tokens, active)
-        return Credit(decisions=turn_to_decision_credit(collected, rows, of_steps))
+        return redistributed_advantages(advantages, quality, tokens, active)
 
 
 def _rate(met: Sequence[float]) -> float:
@@ -96,13 +93,10 @@ def _kept(own: Criteria, judged: Sequence[Criteria], group: Tensor) -> Criteria:
     return {name: one for name, one in own.items() if name in unmet}
 
 
-def _by_step(criteria: Criteria, length: int) -> list[list[float]]:
-    """For each step, how far the criteria that cite it are met."""
-    return [[float(met) for met, steps in criteria.values() if step in steps] for step in range(length)]
+def _by_step(criteria: Criteria, length: int) -> list[float]:
+    """For each step, the share of met criteria among those that cite it; NaN without any."""
+    cited = ([float(met) for met, steps in criteria.values() if step in steps] for step in range(length))
+    return [fmean(own or [math.nan]) for own in cited]
 
 
-@with_parts
-def draco(group_size: GroupSize = 8, estimator: Rubric = Rubric()) -> Method:
-    """Returns the DRACO method."""
-    collector, evaluation = scored_group(group_size, "verdict" if estimator.criteria == "verdict" else "reward")
-    return Method(name="draco", collector=collector, estimator=estimator, evaluation=evaluation, paper=PAPER)
+draco = of_groups("draco", Rubric(), PAPER)

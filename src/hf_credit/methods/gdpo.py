@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import torch
 
-from hf_credit.collectors import Group, RolloutBatch
+from hf_credit.collectors import RolloutBatch
 from hf_credit.credit import decoupled_advantages
 from hf_credit.methods import base
-from hf_credit.methods.base import Credit, Method, paper
-from hf_credit.options import GroupSize, Options, Positive, with_parts
+from hf_credit.methods.base import Credit, paper
+from hf_credit.methods.groups import OfGroups, of_groups
+from hf_credit.options import Positive
 from hf_credit.rollouts import Episode
 from hf_credit.rollouts.method_context import MethodContext
 
@@ -23,7 +23,7 @@ PAPER = paper(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decoupled(Options):
+class Decoupled(OfGroups):
     """`decoupled_advantages` of the outcome and metrics of episodes, over all processes. Failed episodes get none.
 
     Args:
@@ -34,8 +34,6 @@ class Decoupled(Options):
     Raises:
         ValueError: an option is out of range, or no reward is named.
     """
-
-    needs: ClassVar[frozenset[str]] = frozenset({"groups"})
 
     rewards: Mapping[str, float] = field(default_factory=lambda: {"outcome": 1.0})
     eps: Positive = 1e-4
@@ -65,7 +63,4 @@ class Decoupled(Options):
         return [{**episode.metrics, "outcome": episode.outcome}.get(name, math.nan) for name in self.rewards]
 
 
-@with_parts
-def gdpo(group_size: GroupSize = 8, estimator: Decoupled = Decoupled()) -> Method:
-    """Returns the GDPO method."""
-    return Method(name="gdpo", collector=Group(size=group_size), estimator=estimator, paper=PAPER)
+gdpo = of_groups("gdpo", Decoupled(), PAPER)

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
-from hf_credit.collectors import Group, RolloutBatch
-from hf_credit.credit import discounted_returns, group_in_group_advantages, pad_to_matrix
-from hf_credit.methods.base import Credit, Method, outcomes_of, paper, without_errors
-from hf_credit.methods.turns import state_numbers, step_rewards, turn_to_decision_credit
-from hf_credit.options import GroupSize, NotNegative, Options, Positive, Share, with_parts
+from hf_credit.credit import discounted_returns, group_in_group_advantages
+from hf_credit.methods.base import paper
+from hf_credit.methods.groups import OfTurns, of_groups
+from hf_credit.methods.turns import Turns, state_numbers
+from hf_credit.options import NotNegative, Positive, Share
 from hf_credit.rollouts.method_context import MethodContext
 
 PAPER = paper("Group-in-Group Policy Optimization for LLM Agent Training", arxiv="2505.10978")
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupInGroup(Options):
+class GroupInGroup(OfTurns):
     """`group_in_group_advantages`; the steps of an instance with equal anchors are a group.
 
     Failed episodes get no credit.
@@ -34,8 +35,6 @@ class GroupInGroup(Options):
         eps: added to standard deviations.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"groups"})
-
     anchor: Literal["observation", "context", "state"] = "observation"
     gamma: Share = 0.95
     weight: NotNegative = 1.0
@@ -43,21 +42,17 @@ class GroupInGroup(Options):
     by_steps: bool = False
     eps: Positive = 1e-6
 
-    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
-        rows = without_errors(collected)
-        outcomes, groups = outcomes_of(collected, rows)
-        rewards, active = pad_to_matrix([step_rewards(collected.episodes[row]) for row in rows])
-        states = state_numbers(collected, rows, self.anchor, context)
+    def advantages(self, played: Turns, context: MethodContext) -> Tensor:
+        rewards, active = played.rewards()
         rollouts, _ = active.nonzero(as_tuple=True)
-        advantages = torch.zeros_like(rewards)
         returns = discounted_returns(rewards, active, self.gamma)[active]
-        anchors = torch.tensor(states, dtype=torch.long)
+        anchors = torch.tensor(state_numbers(played, self.anchor, context), dtype=torch.long)
         settings: Any = (self.weight, self.normalise, self.by_steps, self.eps)
-        advantages[active] = group_in_group_advantages(outcomes, groups, returns, anchors, rollouts, *settings)
-        return Credit(decisions=turn_to_decision_credit(collected, rows, advantages))
+        advantages = torch.zeros_like(rewards)
+        advantages[active] = group_in_group_advantages(
+            played.outcomes, played.groups, returns, anchors, rollouts, *settings
+        )
+        return advantages
 
 
-@with_parts
-def gigpo(group_size: GroupSize = 8, estimator: GroupInGroup = GroupInGroup()) -> Method:
-    """Returns the GiGPO method."""
-    return Method(name="gigpo", collector=Group(size=group_size), estimator=estimator, paper=PAPER)
+gigpo = of_groups("gigpo", GroupInGroup(), PAPER)

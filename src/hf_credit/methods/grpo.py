@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 
-from hf_credit.collectors import Group, RolloutBatch
+from hf_credit.collectors import RolloutBatch
 from hf_credit.credit import group_advantages
 from hf_credit.methods import base
-from hf_credit.methods.base import Credit, Method, paper
-from hf_credit.options import GroupSize, Options, Positive, with_parts
+from hf_credit.methods.base import Credit, paper
+from hf_credit.methods.groups import OfGroups, of_groups
+from hf_credit.options import Positive
 from hf_credit.rollouts.method_context import MethodContext
 
 PAPER = paper("DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models", arxiv="2402.03300")
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupScore(Options):
+class GroupScore(OfGroups):
     """`group_advantages` of the outcomes of each instance. Failed episodes get no credit.
 
     Args:
@@ -26,8 +27,6 @@ class GroupScore(Options):
             all processes, or not divided (`"none"`); TRL's `scale_rewards`.
         eps: added to the standard deviation; 1e-4 in TRL.
     """
-
-    needs: ClassVar[frozenset[str]] = frozenset({"groups"})
 
     scale: Literal["group", "batch", "none"] = "group"
     eps: Positive = 1e-4
@@ -43,7 +42,4 @@ class GroupScore(Options):
         return Credit(decisions=base.broadcast_to_decisions(collected, base.scatter_rows(collected, rows, advantages)))
 
 
-@with_parts
-def grpo(group_size: GroupSize = 8, estimator: GroupScore = GroupScore()) -> Method:
-    """Returns the GRPO method."""
-    return Method(name="grpo", collector=Group(size=group_size), estimator=estimator, paper=PAPER)
+grpo = of_groups("grpo", GroupScore(), PAPER)

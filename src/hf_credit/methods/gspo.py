@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from hf_credit.collectors import Group
-from hf_credit.methods.base import Method, paper
+from hf_credit.methods.base import paper
+from hf_credit.methods.groups import of_groups
 from hf_credit.methods.grpo import GroupScore
-from hf_credit.options import GroupSize, with_parts
 
 PAPER = paper("Group Sequence Policy Optimization", arxiv="2507.18071")
 
-
-@with_parts
-def gspo(group_size: GroupSize = 8, estimator: GroupScore = GroupScore(eps=1e-6)) -> Method:
-    """Returns the GSPO method, whose loss has `importance_sampling_level="sequence"`."""
-    return Method(name="gspo", collector=Group(size=group_size), estimator=estimator, sequence_ratio=True, paper=PAPER)
+gspo = of_groups("gspo", GroupScore(eps=1e-6), PAPER, sequence_ratio=True)

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import torch
+from torch import Tensor
 
 from hf_credit.boundary import Range
-from hf_credit.collectors import Group, RolloutBatch
-from hf_credit.credit import discounted_returns, nested_group_advantages, pad_to_matrix
-from hf_credit.methods.base import Credit, Method, paper, without_errors
-from hf_credit.methods.turns import state_numbers, step_rewards, turn_to_decision_credit
-from hf_credit.options import GroupSize, NotNegative, Options, Positive, Share, with_parts
+from hf_credit.credit import discounted_returns, nested_group_advantages
+from hf_credit.methods.base import paper
+from hf_credit.methods.groups import OfTurns, of_groups
+from hf_credit.methods.turns import Turns, state_numbers
+from hf_credit.options import NotNegative, Positive, Share
 from hf_credit.rollouts.method_context import MethodContext
 
 PAPER = paper("Hierarchy-of-Groups Policy Optimization for Long-Horizon Agentic Tasks", arxiv="2602.22817")
 
 
 @dataclass(frozen=True, kw_only=True)
-class NestedGroups(Options):
+class NestedGroups(OfTurns):
     """`nested_group_advantages`; the steps of an instance with equal anchors, and equal ones before them, are groups.
 
     Failed episodes get no credit. There is no advantage of the whole episode beside that of the step.
@@ -35,8 +36,6 @@ class NestedGroups(Options):
         eps: added to standard deviations.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"groups"})
-
     anchor: Literal["observation", "context", "state"] = "observation"
     history: Annotated[int, Range(0)] = 2
     gamma: Share = 0.95
@@ -45,10 +44,9 @@ class NestedGroups(Options):
     normalise: bool = True
     eps: Positive = 1e-6
 
-    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
-        rows = without_errors(collected)
-        rewards, active = pad_to_matrix([step_rewards(collected.episodes[row]) for row in rows])
-        states = iter(state_numbers(collected, rows, self.anchor, context))
+    def advantages(self, played: Turns, context: MethodContext) -> Tensor:
+        rewards, active = played.rewards()
+        states = iter(state_numbers(played, self.anchor, context))
         numbers: dict[tuple[int, ...], int] = {}
         anchors = []
         for turns in active.sum(dim=1).tolist():
@@ -62,10 +60,7 @@ class NestedGroups(Options):
         advantages = torch.zeros_like(rewards)
         settings = self.alpha, self.offset, self.normalise, self.eps
         advantages[active] = nested_group_advantages(returns, table, *settings)
-        return Credit(decisions=turn_to_decision_credit(collected, rows, advantages))
+        return advantages
 
 
-@with_parts
-def hgpo(group_size: GroupSize = 8, estimator: NestedGroups = NestedGroups()) -> Method:
-    """Returns the HGPO method."""
-    return Method(name="hgpo", collector=Group(size=group_size), estimator=estimator, paper=PAPER)
+hgpo = of_groups("hgpo", NestedGroups(), PAPER)

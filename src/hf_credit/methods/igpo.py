@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from hf_credit.collectors import Answers, Group, RolloutBatch
+from torch import Tensor
+
 from hf_credit.credit import information_gain_advantages
-from hf_credit.methods.base import Credit, Method, outcomes_of, paper, without_errors
-from hf_credit.methods.turns import answer_logprobs, credit_of_steps
-from hf_credit.options import GroupSize, Options, Positive, Share, with_parts
+from hf_credit.methods.base import paper
+from hf_credit.methods.groups import OfTurns, of_groups
+from hf_credit.methods.turns import AnsweredTurns
+from hf_credit.options import Positive, Share
 from hf_credit.rollouts.method_context import MethodContext
 
 PAPER = paper(
@@ -19,7 +21,7 @@ PAPER = paper(
 
 
 @dataclass(frozen=True, kw_only=True)
-class InformationGains(Options):
+class InformationGains(OfTurns):
     """`information_gain_advantages` of each instance. Failed episodes get no credit.
 
     Args:
@@ -30,22 +32,16 @@ class InformationGains(Options):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"groups", "answers"})
+    turns = AnsweredTurns
 
     normalise: Literal["joint", "separate"] = "joint"
     gamma: Share = 1.0
     eps: Positive = 1e-6
 
-    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
-        rows = without_errors(collected)
-        steps, logprobs, active = answer_logprobs(collected, rows)
+    def advantages(self, played: AnsweredTurns, context: MethodContext) -> Tensor:
+        logprobs, active = played.logprobs()
         settings = self.gamma, self.normalise == "joint", self.eps
-        outcomes, groups = outcomes_of(collected, rows)
-        advantages = information_gain_advantages(logprobs, outcomes, active, groups, *settings)
-        return Credit(decisions=credit_of_steps(steps, advantages))
+        return information_gain_advantages(logprobs, played.outcomes, active, played.groups, *settings)
 
 
-@with_parts
-def igpo(group_size: GroupSize = 8, estimator: InformationGains = InformationGains()) -> Method:
-    """Returns the IGPO method."""
-    collector = Answers(inner=Group(size=group_size))
-    return Method(name="igpo", collector=collector, estimator=estimator, paper=PAPER)
+igpo = of_groups("igpo", InformationGains(), PAPER)

@@ -6,11 +6,12 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hf_credit.collectors import Group, RolloutBatch
+from hf_credit.collectors import RolloutBatch
 from hf_credit.critics.inputs import context_inputs, joint_histories
-from hf_credit.methods.base import Credit, CriticTargets, Method, mean_by_decision, without_errors
+from hf_credit.methods.base import Credit, CriticTargets, mean_by_decision, without_errors
+from hf_credit.methods.groups import of_groups
 from hf_credit.methods.turns import ragged_advantages
-from hf_credit.options import GroupSize, Options, Positive, Share, with_parts
+from hf_credit.options import Options, Positive, Share
 from hf_credit.rollouts.method_context import MethodContext
 
 
@@ -64,7 +65,4 @@ def decision_advantages(
     return ragged_advantages(rewards, values, gamma, lam)
 
 
-@with_parts
-def mappo(group_size: GroupSize = 8, estimator: DecisionAdvantages = DecisionAdvantages()) -> Method:
-    """Returns the MAPPO method."""
-    return Method(name="mappo", collector=Group(size=group_size), estimator=estimator, critics=("critic",))
+mappo = of_groups("mappo", DecisionAdvantages(), critics=("critic",))

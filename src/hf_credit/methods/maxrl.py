@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from hf_credit.collectors import Group, RolloutBatch
+from hf_credit.collectors import RolloutBatch
 from hf_credit.credit import full_mean
 from hf_credit.credit.shapes import Float, Int
-from hf_credit.methods.base import Credit, Method, compare_outcomes, paper
-from hf_credit.options import GroupSize, with_parts
+from hf_credit.methods.base import Credit, compare_outcomes, paper
+from hf_credit.methods.groups import OfGroups, of_groups
 from hf_credit.rollouts import Interaction
 from hf_credit.rollouts.capabilities import Bounded
 from hf_credit.rollouts.method_context import MethodContext
@@ -47,10 +47,8 @@ def _below_zero(outcome: float) -> ValueError:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeanScaled:
+class MeanScaled(OfGroups):
     """`mean_scaled` of the outcomes of each instance. Failed episodes get no credit."""
-
-    needs: ClassVar[frozenset[str]] = frozenset({"groups"})
 
     def bind(self, interaction: Interaction[Any]) -> MeanScaled:
         """Returns the estimator unchanged.
@@ -67,7 +65,4 @@ class MeanScaled:
         return Credit(decisions=compare_outcomes(collected, mean_scaled))
 
 
-@with_parts
-def maxrl(group_size: GroupSize = 8) -> Method:
-    """Returns the MaxRL method."""
-    return Method(name="maxrl", collector=Group(size=group_size), estimator=MeanScaled(), paper=PAPER)
+maxrl = of_groups("maxrl", MeanScaled(), PAPER)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
-from hf_credit.collectors import RolloutBatch
-from hf_credit.credit import multi_turn_advantages, pad_to_matrix
-from hf_credit.methods.base import Credit, Method, outcomes_of, paper, without_errors
-from hf_credit.methods.turns import scored_group, scores, turn_to_decision_credit
-from hf_credit.options import GroupSize, NotNegative, Options, Positive, Share, with_parts
+from torch import Tensor
+
+from hf_credit.credit import multi_turn_advantages
+from hf_credit.methods.base import paper
+from hf_credit.methods.groups import OfTurns, of_groups
+from hf_credit.methods.turns import Turns, score
+from hf_credit.options import NotNegative, Positive, Share
 from hf_credit.rollouts.method_context import MethodContext
 
 PAPER = paper("Reinforcing Multi-Turn Reasoning in LLM Agents via Turn-Level Reward Design", arxiv="2505.11821")
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultiTurn(Options):
+class MultiTurn(OfTurns):
     """`multi_turn_advantages` of each instance. Failed episodes get no credit.
 
     Args:
@@ -36,25 +37,14 @@ class MultiTurn(Options):
     eps: Positive = 1e-4
 
     @property
-    def needs(self) -> frozenset[str]:
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
         """What the collector must give."""
         return frozenset({"groups", "verdicts"} if self.turn_scores == "verdict" else {"groups"})
 
-    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
-        rows = without_errors(collected)
-        outcomes, groups = outcomes_of(collected, rows)
-        turns = [scores(collected.episodes[row], self.turn_scores) for row in rows]
-        rewards, active = pad_to_matrix(
-            [[math.nan if score is None else score for score in episode] for episode in turns]
-        )
-        advantages = multi_turn_advantages(
-            rewards, outcomes, active, groups, self.turn_weight, self.gamma, self.all_turns, self.eps
-        )
-        return Credit(decisions=turn_to_decision_credit(collected, rows, advantages))
+    def advantages(self, played: Turns, context: MethodContext) -> Tensor:
+        rewards, active = played.table(lambda step: score(step, self.turn_scores))
+        settings = self.turn_weight, self.gamma, self.all_turns, self.eps
+        return multi_turn_advantages(rewards, played.outcomes, active, played.groups, *settings)
 
 
-@with_parts
-def mt_grpo(group_size: GroupSize = 8, estimator: MultiTurn = MultiTurn()) -> Method:
-    """Returns the MT-GRPO method."""
-    collector, evaluation = scored_group(group_size, estimator.turn_scores)
-    return Method(name="mt_grpo", collector=collector, estimator=estimator, evaluation=evaluation, paper=PAPER)
+mt_grpo = of_groups("mt_grpo", MultiTurn(), PAPER)

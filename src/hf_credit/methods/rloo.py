@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-from hf_credit.collectors import Group, RolloutBatch
+from hf_credit.collectors import RolloutBatch
 from hf_credit.credit import leave_one_out
-from hf_credit.methods.base import Credit, Method, compare_outcomes, paper
-from hf_credit.options import GroupSize, with_parts
+from hf_credit.methods.base import Credit, compare_outcomes, paper
+from hf_credit.methods.groups import OfGroups, of_groups
 from hf_credit.rollouts.method_context import MethodContext
 
 PAPER = paper(
@@ -18,16 +17,11 @@ PAPER = paper(
 
 
 @dataclass(frozen=True, kw_only=True)
-class OthersMean:
+class OthersMean(OfGroups):
     """`leave_one_out` of the outcomes of each instance. Failed episodes get no credit."""
-
-    needs: ClassVar[frozenset[str]] = frozenset({"groups"})
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         return Credit(decisions=compare_outcomes(collected, leave_one_out))
 
 
-@with_parts
-def rloo(group_size: GroupSize = 8) -> Method:
-    """Returns the RLOO method."""
-    return Method(name="rloo", collector=Group(size=group_size), estimator=OthersMean(), paper=PAPER)
+rloo = of_groups("rloo", OthersMean(), PAPER)

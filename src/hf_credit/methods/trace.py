@@ -5,18 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hf_credit.collectors import Answers, Group, RolloutBatch
+from torch import Tensor
+
+from hf_credit.collectors import Answers, Group
 from hf_credit.credit import log_ratio_advantages
-from hf_credit.methods.base import Credit, Method, outcomes_of, paper, without_errors
-from hf_credit.methods.turns import answer_logprobs, credit_of_steps
-from hf_credit.options import Count, GroupSize, NotNegative, Options, Positive, Share, with_parts
+from hf_credit.methods.base import Method, paper
+from hf_credit.methods.groups import OfTurns
+from hf_credit.methods.turns import AnsweredTurns
+from hf_credit.options import Count, GroupSize, NotNegative, Positive, Share, with_parts
 from hf_credit.rollouts.method_context import MethodContext
 
 PAPER = paper("TRACE: Turn-level Reward Assignment via Credit Estimation for Long-Horizon Agents", arxiv="2607.13988")
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogRatios(Options):
+class LogRatios(OfTurns):
     """`log_ratio_advantages` of each instance. Failed episodes get no credit.
 
     Args:
@@ -29,6 +32,7 @@ class LogRatios(Options):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"groups", "answers"})
+    turns = AnsweredTurns
 
     turn_weight: NotNegative = 0.2
     horizon: Count = 3
@@ -37,13 +41,10 @@ class LogRatios(Options):
     gap: Positive = 0.1
     eps: Positive = 1e-6
 
-    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
-        rows = without_errors(collected)
-        steps, logprobs, active = answer_logprobs(collected, rows)
+    def advantages(self, played: AnsweredTurns, context: MethodContext) -> Tensor:
+        logprobs, active = played.logprobs()
         settings = self.turn_weight, self.horizon, self.gamma, self.terminal, self.gap, self.eps
-        outcomes, groups = outcomes_of(collected, rows)
-        advantages = log_ratio_advantages(logprobs, outcomes, active, groups, *settings)
-        return Credit(decisions=credit_of_steps(steps, advantages))
+        return log_ratio_advantages(logprobs, played.outcomes, active, played.groups, *settings)
 
 
 @with_parts

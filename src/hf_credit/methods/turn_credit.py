@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from torch import Tensor
+
 from hf_credit import credit
-from hf_credit.collectors import RolloutBatch
-from hf_credit.methods.base import Credit, Method, outcomes_of, without_errors
-from hf_credit.methods.turns import scored_group, scores, step_tokens, turn_to_decision_credit
-from hf_credit.options import GroupSize, NotNegative, Options, Share, with_parts
+from hf_credit.methods.groups import OfTurns, of_groups
+from hf_credit.methods.turns import Turns, score
+from hf_credit.options import NotNegative, Share
 from hf_credit.rollouts.method_context import MethodContext
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpreadDeltas(Options):
+class SpreadDeltas(OfTurns):
     """`hf_credit.credit.turn_credit` of each instance. Failed episodes get no credit.
 
     Args:
@@ -30,22 +31,16 @@ class SpreadDeltas(Options):
     beta: NotNegative = 1.0
 
     @property
-    def needs(self) -> frozenset[str]:
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
         """What the collector must give."""
         return frozenset({"groups", "verdicts"} if self.turn_scores == "verdict" else {"groups"})
 
-    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
-        rows = without_errors(collected)
-        outcomes, groups = outcomes_of(collected, rows)
-        turn_scores, scored = credit.pad_to_matrix([scores(collected.episodes[row], self.turn_scores) for row in rows])
-        tokens, active = step_tokens(collected, rows)
-        deltas = credit.score_deltas(turn_scores, scored)
-        advantages = credit.turn_credit(deltas, outcomes, active, tokens, groups, self.gamma, self.beta)
-        return Credit(decisions=turn_to_decision_credit(collected, rows, advantages))
+    def advantages(self, played: Turns, context: MethodContext) -> Tensor:
+        scores, _ = played.table(lambda step: score(step, self.turn_scores))
+        tokens, active = played.tokens()
+        deltas = credit.score_deltas(scores, active & ~scores.isnan())
+        settings = self.gamma, self.beta
+        return credit.turn_credit(deltas, played.outcomes, active, tokens, played.groups, *settings)
 
 
-@with_parts
-def turn_credit(group_size: GroupSize = 8, estimator: SpreadDeltas = SpreadDeltas()) -> Method:
-    """Returns the turn-credit method."""
-    collector, evaluation = scored_group(group_size, estimator.turn_scores)
-    return Method(name="turn_credit", collector=collector, estimator=estimator, evaluation=evaluation)
+turn_credit = of_groups("turn_credit", SpreadDeltas())

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from itertools import islice
 from statistics import fmean
 
 from torch import Tensor
 
-from hf_credit.collectors import Collector, Group, RolloutBatch, Single, Verified, continuation_values
+from hf_credit.collectors import RolloutBatch, continuation_values
 from hf_credit.collectors.answers import ANSWER
 from hf_credit.credit import generalized_advantages, pad_to_matrix, turn_rewards
-from hf_credit.methods.base import DecisionCredit, mean_by_decision
+from hf_credit.methods.base import DecisionCredit, mean_by_decision, outcomes_of
 from hf_credit.rollouts import Decision, Episode
 from hf_credit.rollouts.method_context import MethodContext
 
@@ -23,22 +24,15 @@ def step_rewards(episode: Episode) -> list[float]:
     return turn_rewards([step[0].reward for step in episode.steps], episode.outcome)
 
 
-def scores(episode: Episode, source: str) -> list[float | None]:
-    """Returns the score of each step; the mean over simultaneous decisions, `None` without a verdict.
+def score(step: Step, source: str) -> float:
+    """Returns the score of a step; the mean over simultaneous decisions, NaN without a verdict.
 
     Args:
-        source: `"reward"`, the Interaction's reward for a step, or `"verdict"`, the score of an oracle.
+        source: `"reward"`, the Interaction's reward for the step, or `"verdict"`, the score of an oracle.
     """
     if source == "reward":
-        return [step[0].reward for step in episode.steps]
-    verdicts = [[one.verdict.score for one in step if one.verdict is not None] for step in episode.steps]
-    return [sum(of_step) / len(of_step) if of_step else None for of_step in verdicts]
-
-
-def step_tokens(collected: RolloutBatch, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Returns the number of tokens of the replies in each step of some trained rollouts, as `pad_to_matrix`."""
-    episodes = [collected.episodes[row].steps for row in rows]
-    return pad_to_matrix([[sum(len(one.action_ids) for one in step) for step in steps] for steps in episodes])
+        return step[0].reward
+    return fmean([one.verdict.score for one in step if one.verdict is not None] or [math.nan])
 
 
 def ragged_advantages(
@@ -50,70 +44,77 @@ def ragged_advantages(
     return [row[: len(own)] for row, own in zip(advantages, values, strict=True)]
 
 
-def step_values(collected: RolloutBatch, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Returns the Monte Carlo value before each step of some trained rollouts, and its mask, as `pad_to_matrix`.
+class Turns:
+    """Some trained rollouts, in matrices with a row for each and a column for each of its turns, as `pad_to_matrix`.
 
-    Simultaneous decisions share one state, so their values are averaged, as far as they are known. A value is NaN if
-    all continuations from its state failed.
-
-    Args:
-        rows: indices of trained rollouts that did not fail.
-    """
-    decision_values = continuation_values(collected)
-    rest = [iter(decision_values[row] or []) for row in rows]
-    return pad_to_matrix(
-        [
-            [
-                fmean([value for value in own if not math.isnan(value)] or [math.nan])
-                for own in ([next(values) for _ in step] for step in collected.episodes[row].steps)
-            ]
-            for row, values in zip(rows, rest, strict=True)
-        ]
-    )
-
-
-def turn_to_decision_credit(
-    collected: RolloutBatch, rows: Sequence[int], advantages: Tensor
-) -> dict[str, DecisionCredit]:
-    """Returns the credit of decisions, by id: the advantage of their turn.
+    Simultaneous decisions share one turn.
 
     Args:
-        rows: indices of trained rollouts; the others get no credit.
-        advantages: of shape (rows, turns); NaN where unknown, which is no credit.
+        rows: the indices of the rollouts among the trained ones.
+
+    Attributes:
+        episodes, outcomes, groups: the episode, the outcome and the instance of each row.
+        steps: the turns of each row.
     """
-    return credit_of_steps([collected.episodes[row].steps for row in rows], advantages)
+
+    def __init__(self, collected: RolloutBatch, rows: Sequence[int]) -> None:
+        self.collected, self.rows = collected, rows
+        self.episodes = [collected.episodes[row] for row in rows]
+        self.outcomes, self.groups = outcomes_of(collected, rows)
+        self.steps: Sequence[Sequence[Step]] = [episode.steps for episode in self.episodes]
+
+    def table(self, of: Callable[[Step], float | None]) -> tuple[Tensor, Tensor]:
+        """Returns a number of each turn, and its mask."""
+        return pad_to_matrix([list(map(of, own)) for own in self.steps])
+
+    def rewards(self) -> tuple[Tensor, Tensor]:
+        """Returns the `step_rewards` of each row, and their mask."""
+        return pad_to_matrix([step_rewards(episode) for episode in self.episodes])
+
+    def tokens(self) -> tuple[Tensor, Tensor]:
+        """Returns the number of tokens of the replies in each turn, and its mask."""
+        return self.table(lambda step: sum(len(one.action_ids) for one in step))
+
+    def values(self) -> tuple[Tensor, Tensor]:
+        """Returns the Monte Carlo value before each turn, and its mask; of rollouts that did not fail.
+
+        The values of simultaneous decisions are averaged, as far as they are known. A value is NaN if all
+        continuations from its state failed.
+        """
+        known = continuation_values(self.collected)
+        rest = (value for row in self.rows for value in known[row] or ())
+        return self.table(
+            lambda step: fmean([value for value in islice(rest, len(step)) if not math.isnan(value)] or [math.nan])
+        )
+
+    def credit(self, advantages: Tensor) -> dict[str, DecisionCredit]:
+        """Returns the credit of decisions, by id: the advantage of their turn.
+
+        Args:
+            advantages: of shape (rows, turns); NaN where unknown, which is no credit.
+        """
+        return mean_by_decision(
+            (decision, None if math.isnan(value) else value)
+            for own, values in zip(self.steps, advantages.tolist(), strict=True)
+            for step, value in zip(own, values, strict=False)
+            for decision in step
+        )
 
 
-def credit_of_steps(steps: Sequence[Sequence[Step]], advantages: Tensor) -> dict[str, DecisionCredit]:
-    """Returns the credit of decisions, by id: the advantage of their step.
+class AnsweredTurns(Turns):
+    """The turns before which the probability of the right answer is known, of rollouts collected by `Answers`."""
 
-    Args:
-        steps: some steps of each rollout.
-        advantages: of shape (rollouts, longest); NaN where unknown, which is no credit.
-    """
-    return mean_by_decision(
-        (decision, None if math.isnan(value) else value)
-        for own, values in zip(steps, advantages.tolist(), strict=True)
-        for step, value in zip(own, values, strict=False)
-        for decision in step
-    )
+    def __init__(self, collected: RolloutBatch, rows: Sequence[int]) -> None:
+        super().__init__(collected, rows)
+        self.steps = [[step for step in own if any(ANSWER in one.extras for one in step)] for own in self.steps]
+
+    def logprobs(self) -> tuple[Tensor, Tensor]:
+        """Returns the log-probability of the right answer before each turn, a mean over simultaneous decisions."""
+        return self.table(lambda step: fmean(one.extras[ANSWER] for one in step if ANSWER in one.extras))
 
 
-def answer_logprobs(collected: RolloutBatch, rows: Sequence[int]) -> tuple[Sequence[Sequence[Step]], Tensor, Tensor]:
-    """Returns the steps of some trained rollouts with the log-probability of the right answer before them, which is a
-    mean over simultaneous decisions, and these log-probabilities, as `pad_to_matrix`.
-
-    Args:
-        rows: indices of trained rollouts, collected by `Answers`.
-    """
-    episodes = [collected.episodes[row] for row in rows]
-    steps = [[step for step in one.steps if any(ANSWER in decision.extras for decision in step)] for one in episodes]
-    values = [[fmean(one.extras[ANSWER] for one in step if ANSWER in one.extras) for step in own] for own in steps]
-    return steps, *pad_to_matrix(values)
-
-
-def state_numbers(collected: RolloutBatch, rows: Sequence[int], anchor: str, context: MethodContext) -> list[int]:
-    """Returns a number for each step of some trained rollouts, equal for steps of one instance from equal states.
+def state_numbers(played: Turns, anchor: str, context: MethodContext) -> list[int]:
+    """Returns a number for each turn, row by row, equal for those of one instance from equal states.
 
     Args:
         anchor: two states are equal if the event types and anchors of their decisions are: the `"observation"`, which
@@ -130,18 +131,8 @@ def state_numbers(collected: RolloutBatch, rows: Sequence[int], anchor: str, con
     numbers: dict[Hashable, int] = {}
     return [
         numbers.setdefault(
-            (collected.instances[row], tuple((one.event, anchor_of(one)) for one in step)), len(numbers)
+            (played.collected.instances[row], tuple((one.event, anchor_of(one)) for one in step)), len(numbers)
         )
-        for row in rows
-        for step in collected.episodes[row].steps
+        for row, own in zip(played.rows, played.steps, strict=True)
+        for step in own
     ]
-
-
-def scored_group(size: int, source: str) -> tuple[Collector, Collector]:
-    """Returns the collector of groups with scored turns, and that of evaluations.
-
-    Args:
-        source: as in `scores`.
-    """
-    group = Group(size=size)
-    return (group, Single()) if source == "reward" else (Verified(inner=group), Verified(required=False))

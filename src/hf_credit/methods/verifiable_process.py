@@ -25,7 +25,7 @@ from hf_credit.credit import (
 )
 from hf_credit.methods import base
 from hf_credit.methods.base import Credit, Method, paper
-from hf_credit.methods.turns import step_values, turn_to_decision_credit
+from hf_credit.methods.turns import Turns
 from hf_credit.options import Count, NotNegative, Options, Share, filled_by_factory, with_parts
 from hf_credit.oracles import OracleLike
 from hf_credit.rollouts import Decision, Ending, Episode, Interaction, RolloutRequest, continued
@@ -95,14 +95,14 @@ class ValueDifferences(TurnGroup):
 
         It is NaN if one of the values is unknown (`continuation_values`).
         """
-        rows = base.without_errors(collected)
-        values, active = step_values(collected, rows)
-        changes = value_differences(values, base.outcomes_of(collected, rows)[0], active)
+        played = Turns(collected, base.without_errors(collected))
+        values, active = played.values()
+        changes = value_differences(values, played.outcomes, active)
         return [row[mask].tolist() for row, mask in zip(changes, active, strict=True)]
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         advantages = self._advantages(self.rewards(collected), context)
-        return Credit(decisions=turn_to_decision_credit(collected, base.without_errors(collected), advantages))
+        return Credit(decisions=Turns(collected, base.without_errors(collected)).credit(advantages))
 
 
 @dataclass(frozen=True, kw_only=True)

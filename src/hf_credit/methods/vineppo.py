@@ -6,18 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from hf_credit.collectors import Continuations, RolloutBatch, single_or_group
+from torch import Tensor
+
+from hf_credit.collectors import Continuations, single_or_group
 from hf_credit.credit import value_differences
-from hf_credit.methods.base import Credit, Method, outcomes_of, paper, whitened_over_processes, without_errors
-from hf_credit.methods.turns import step_tokens, step_values, turn_to_decision_credit
-from hf_credit.options import Count, Options, with_parts
+from hf_credit.methods.base import Method, paper, whitened_over_processes
+from hf_credit.methods.groups import OfTurns
+from hf_credit.methods.turns import Turns
+from hf_credit.options import Count, with_parts
 from hf_credit.rollouts.method_context import MethodContext
 
 PAPER = paper("VinePPO: Refining Credit Assignment in RL Training of LLMs", arxiv="2410.01679")
 
 
 @dataclass(frozen=True, kw_only=True)
-class VineValues(Options):
+class VineValues(OfTurns):
     """`value_differences` of the mean outcomes of continuations, `whitened` over the tokens of all processes.
 
     Failed episodes get no credit, nor do decisions before or after which the value is unknown (`continuation_values`).
@@ -31,16 +34,14 @@ class VineValues(Options):
 
     whiten: bool = True
 
-    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
-        rows = without_errors(collected)
-        values, active = step_values(collected, rows)
-        advantages = value_differences(values, outcomes_of(collected, rows)[0], active)
+    def advantages(self, played: Turns, context: MethodContext) -> Tensor:
+        values, active = played.values()
+        advantages = value_differences(values, played.outcomes, active)
         if self.whiten:
             known = active & ~advantages.isnan()
-            tokens, _ = step_tokens(collected, rows)
-            pair = advantages[known].tolist(), tokens[known].tolist()
+            pair = advantages[known].tolist(), played.tokens()[0][known].tolist()
             advantages[known] = whitened_over_processes(*pair, context)
-        return Credit(decisions=turn_to_decision_credit(collected, rows, advantages))
+        return advantages
 
 
 @with_parts

@@ -1,0 +1,72 @@
+"""What methods that compare the episodes of a task row have in common: a group to play, and credit of its turns."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from hf_credit.collectors import Answers, Collector, Group, RolloutBatch, Single, Verified
+from hf_credit.methods.base import Credit, Method, without_errors
+from hf_credit.methods.turns import Turns
+from hf_credit.options import GroupSize, Options, with_parts
+from hf_credit.rollouts.method_context import MethodContext
+
+
+class OfGroups(Options):
+    """An estimator that compares several episodes of each task."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"groups"})
+
+
+class OfTurns(OfGroups, ABC):
+    """An estimator whose formula is one of turns: `advantages`, in the order of the matrices of `Turns`.
+
+    Class attributes:
+        turns: the turns with credit.
+        rows: maps a batch to the indices of the rollouts that are compared; others get no credit.
+    """
+
+    turns: ClassVar[type[Turns]] = Turns
+    rows = staticmethod(without_errors)
+
+    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
+        played = self.turns(collected, self.rows(collected))
+        return Credit(decisions=played.credit(self.advantages(played, context)))
+
+    @abstractmethod
+    def advantages(self, played: Any, context: MethodContext) -> Tensor:
+        """Returns the advantage of each turn, of shape (rows, turns); NaN where unknown, which is no credit."""
+
+
+def of_groups(
+    name: str, estimator: Options, paper: Mapping[str, str] | None = None, summary: str = "", **settings: Any
+) -> Callable[..., Method]:
+    """Returns the factory of a method that plays a group of episodes for each task row.
+
+    Its options are the size of the group and those of the estimator. Where the estimator needs verdicts or the
+    probability of the right answer, the group is played within the collector that gives them.
+
+    Args:
+        estimator: with the defaults of its options.
+        summary: one sentence about the method, if its module has several.
+        settings: further fields of `Method`.
+    """
+
+    @with_parts
+    def factory(group_size: GroupSize = 8, estimator: Any = estimator) -> Method:
+        collector: Collector = Group(size=group_size)
+        evaluation: Collector = Single()
+        if "verdicts" in estimator.needs:
+            collector, evaluation = Verified(inner=collector), Verified(required=False)
+        elif "answers" in estimator.needs:
+            collector = Answers(inner=collector)
+        own = {"collector": collector, "evaluation": evaluation, "paper": paper or {}, **settings}
+        return Method(name=name, estimator=estimator, **own)
+
+    factory.__name__ = factory.__qualname__ = name
+    factory.__module__ = type(estimator).__module__
+    factory.__doc__ = summary or f"Returns the method `{name}`."
+    return factory
