@@ -27,7 +27,7 @@ from hf_credit.rollouts import (
     decision_rows,
     replay_from,
 )
-from hf_credit.rollouts.capabilities import start_or_error
+from hf_credit.rollouts.capabilities import or_error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -780,7 +780,7 @@ class StartedTogether(TaleInteraction):
 
     def start_many(self, tasks, seeds):
         self.together.append(len(tasks))
-        return [start_or_error(self, task, seed) for task, seed in zip(tasks, seeds, strict=True)]
+        return [or_error(self.start, task, seed) for task, seed in zip(tasks, seeds, strict=True)]
 
 
 def test_episodes_start_in_parallel_up_to_the_limit(chat):

@@ -23,7 +23,7 @@ from hf_credit.environments.sessions import Session
 from hf_credit.oracles import Oracle
 from hf_credit.registry import find, plain
 from hf_credit.replies import read_reply
-from hf_credit.rollouts.capabilities import advance_or_error, cannot_leave_out, start_or_error
+from hf_credit.rollouts.capabilities import cannot_leave_out, or_error
 from hf_credit.rollouts.chat import Chat
 from hf_credit.rollouts.episode import Ending
 from hf_credit.rollouts.interaction import Interaction, Reply, Request, readable_state
@@ -188,12 +188,12 @@ class AgentInteraction(Interaction[AgentState]):
     def start_many(self, tasks: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[Any]:
         """Starts episodes in parallel, a thread for each live run."""
         with ThreadPoolExecutor(max(1, min(self.sessions, len(tasks)))) as pool:
-            return list(pool.map(start_or_error, itertools.repeat(self), tasks, seeds))
+            return list(pool.map(or_error, itertools.repeat(self.start), tasks, seeds))
 
     def advance_many(self, states: Sequence[AgentState], replies: Sequence[Sequence[str]]) -> list[Any]:
         """Advances states in parallel, a thread for each live run."""
         with ThreadPoolExecutor(max(1, min(self.sessions, len(states)))) as pool:
-            return list(pool.map(advance_or_error, itertools.repeat(self), states, replies))
+            return list(pool.map(or_error, itertools.repeat(self.advance), states, replies))
 
     def outcome(self, state: AgentState) -> float:
         return state.worth

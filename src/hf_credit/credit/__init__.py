@@ -1,4 +1,8 @@
-"""The mathematics of credit: functions from tensors to tensors, a family of estimators per module."""
+"""The mathematics of credit: functions from tensors to tensors, a family of estimators per module.
+
+A result has the floating-point dtype of the numbers that it is computed from, torch's default one for integers and
+booleans. Entries outside a mask are ignored, and 0 in a result.
+"""
 
 from hf_credit.credit.answers import information_gain_advantages, log_ratio_advantages
 from hf_credit.credit.counterfactual import (

@@ -37,9 +37,6 @@ def information_gain_advantages(
         joint: whether gains and outcomes of a group are normalised together, as in the paper, or apart.
         eps: added to standard deviations (n - 1), above 0.
 
-    Returns:
-        In the dtype of `logprobs`; 0 where inactive.
-
     Raises:
         ValueError: `gamma` is out of range, or as `group_advantages`.
     """
@@ -79,9 +76,6 @@ def log_ratio_advantages(
         horizon: K, at least 1.
         gamma: in [0, 1].
         gap, eps: above 0.
-
-    Returns:
-        In the dtype of `logprobs`; 0 where inactive.
 
     Raises:
         ValueError: an argument is out of range.

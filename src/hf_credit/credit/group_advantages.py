@@ -32,9 +32,6 @@ def group_advantages(
         scale: `"group"`, `"batch"`, or `"none"` for no division.
         eps: added to the standard deviation, above 0.
 
-    Returns:
-        In the dtype of `outcomes`, torch's default for integers and booleans.
-
     Raises:
         ValueError: `scale` is unknown, `eps` is not above 0, shapes differ, or an outcome is not finite.
     """
@@ -68,7 +65,7 @@ def decoupled_advantages(
         eps: added to standard deviations, above 0.
 
     Returns:
-        In the dtype of `rewards`, torch's default for integers and booleans; exactly 0 if all sums are equal.
+        In the dtype of `rewards`; exactly 0 if all sums are equal.
 
     Raises:
         ValueError: as `group_advantages`.
@@ -135,7 +132,7 @@ def group_in_group_advantages(
         eps: added to standard deviations, above 0.
 
     Returns:
-        One for each step, in the dtype of `returns`, torch's default for integers and booleans.
+        One for each step, in the dtype of `returns`.
 
     Raises:
         ValueError: `weight` is below 0, `eps` is not above 0, shapes differ, or a number is not finite.
@@ -175,7 +172,7 @@ def nested_group_advantages(
         eps: above 0.
 
     Returns:
-        In the dtype of `returns`, torch's default for integers and booleans; 0 for a step without others.
+        In the dtype of `returns`; 0 for a step without others.
 
     Raises:
         ValueError: `alpha`, `offset` or `eps` is out of range, or a return is not finite.
@@ -239,8 +236,7 @@ def branch_advantages(
 
     Returns:
         The advantage of the branch to each vertex, exactly 0 for roots and if all siblings have the same value, in the
-        dtype of `outcomes`, torch's default for integers and booleans; and its number of siblings, itself included, 0
-        for roots.
+        dtype of `outcomes`; and its number of siblings, itself included, 0 for roots.
 
     Raises:
         ValueError: a parent does not come before its child.

@@ -32,8 +32,7 @@ def leave_one_out(
         counts: the number of replays of each alternative, at least 1; one each if `None`.
 
     Returns:
-        Credits in the unit and dtype of `returns`, torch's default for integers and booleans; exactly 0 if the returns
-        of a group are equal.
+        Credits in the unit and dtype of `returns`; exactly 0 if the returns of a group are equal.
 
     Raises:
         ValueError: shapes differ, a count is below 1, or a return is not finite.

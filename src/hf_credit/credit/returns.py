@@ -29,8 +29,7 @@ def discounted_returns(
         discount: in [0, 1].
 
     Returns:
-        Returns in the dtype of `rewards`, torch's default for integers and booleans; 0 where inactive, NaN where the
-        sum has an unknown reward.
+        Returns in the dtype of `rewards`; 0 where inactive, NaN where the sum has an unknown reward.
 
     Raises:
         ValueError: `discount` is outside [0, 1], or `active` is not a mask.
@@ -61,8 +60,7 @@ def value_differences(
         active: whether trajectory i made a decision at turn t; a trajectory's active turns come first.
 
     Returns:
-        Rewards in the dtype of `values`, torch's default for integers and booleans; 0 where inactive, NaN where one of
-        the two values is.
+        Rewards in the dtype of `values`; 0 where inactive, NaN where one of the two values is.
 
     Raises:
         ValueError: `active` is not a mask.
@@ -100,9 +98,6 @@ def generalized_advantages(
         mask: true (or 1) on actions.
         gamma: discount from one action to the next, in [0, 1].
         lam: decay of the trace, in [0, 1]; 1 gives the return minus the value.
-
-    Returns:
-        Advantages in the dtype of `rewards`, torch's default for integers and booleans; 0 off the mask.
 
     Raises:
         ValueError: `gamma` or `lam` is outside [0, 1], shapes differ, `mask` is not a mask, or a reward or an action's

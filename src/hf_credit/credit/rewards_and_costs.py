@@ -203,9 +203,6 @@ def cost_advantages(
         gamma: discount from one turn to the next, in [0, 1].
         groups: the group of each episode, within which episodes are compared; one group if `None`.
 
-    Returns:
-        In the dtype of `costs`, torch's default for integers and booleans; 0 where inactive.
-
     Raises:
         ValueError: a cost is negative.
     """

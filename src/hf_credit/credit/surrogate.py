@@ -28,7 +28,7 @@ def sampling_ratio(
 
     per token, or per row as the product over the row's model tokens; either truncated to [clip_min, clip_max], or set
     to 0 outside it. The default is per token, since a row of a long episode multiplies the differences of thousands of
-    tokens.
+    tokens. Computed in at least float32.
 
     Args:
         policy_logprobs: log-probabilities under the trained policy.
@@ -37,9 +37,6 @@ def sampling_ratio(
         mode: `token_truncate`, `token_mask`, `sequence_truncate` or `sequence_mask`.
         clip_min: lower bound, or `None`.
         clip_max: upper bound, or `None`.
-
-    Returns:
-        Ratios in the dtype of `policy_logprobs`, torch's default for integers; computed in at least float32.
 
     Raises:
         ValueError: `mode` is unknown, or `mask` is not a mask.

@@ -41,9 +41,6 @@ def token_advantages(
         decision_of_token: for each token, the index of its decision in [0, decisions); -1 for a token that the policy
             did not generate, such as padding and observations.
 
-    Returns:
-        In the unit and dtype of `advantages`.
-
     Raises:
         ValueError: the numbers of rows differ, or an index is out of range.
     """
@@ -78,8 +75,7 @@ def token_returns(
         gamma: discount from one token to the next, in [0, 1].
 
     Returns:
-        The tokens of the first rollout, then those of the second, and so on, in the dtype of `outcomes`, torch's
-        default for integers and booleans.
+        The tokens of the first rollout, then those of the second, and so on, in the dtype of `outcomes`.
 
     Raises:
         ValueError: `gamma` is outside [0, 1].
@@ -141,8 +137,7 @@ def whitened(
         correction: 1 for the sample variance, as in TRL and verl; 0 for the population variance, as in OpenRLHF.
 
     Returns:
-        In the dtype of `values`, torch's default for integers and booleans; exactly 0 if all values of positive
-        weight are equal.
+        In the dtype of `values`; exactly 0 if all values of positive weight are equal.
 
     Raises:
         ValueError: `eps` is below 0, or a value is not finite.

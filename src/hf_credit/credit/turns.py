@@ -51,8 +51,8 @@ def multi_turn_advantages(
         eps: as in `group_advantages`.
 
     Returns:
-        In the dtype of `rewards`, torch's default for integers and booleans; 0 where inactive, NaN where an unknown
-        reward is part of the sum. No turn is compared with an unknown one.
+        In the dtype of `rewards`; 0 where inactive, NaN where an unknown reward is part of the sum. No turn is
+        compared with an unknown one.
 
     Raises:
         ValueError: `turn_weight` or `gamma` is out of range, or as `group_advantages`.
@@ -105,9 +105,6 @@ def alive_advantages(
         groups: the prompt of each rollout: any integers.
         discount: from one turn to the next, in [0, 1].
 
-    Returns:
-        In the dtype of `rewards`, torch's default for integers and booleans; 0 where inactive.
-
     Raises:
         ValueError: as `leave_one_out`.
     """
@@ -138,9 +135,6 @@ def all_turns_advantages(
         rewards: of each turn, finite where active, in the unit of the reward; integers and booleans are promoted.
         outcomes: R, the reward at the end of each rollout beside the rewards of its turns, finite.
         active, groups: as in `alive_advantages`.
-
-    Returns:
-        In the dtype of `rewards`, torch's default for integers and booleans; 0 where inactive.
 
     Raises:
         ValueError: as `leave_one_out`.
@@ -206,9 +200,6 @@ def turn_credit(
         gamma: decay of a change over the turns before it, in [0, 1].
         beta: weight of the differences between turns, at least 0.
 
-    Returns:
-        In the dtype of `deltas`, torch's default for integers and booleans; 0 where inactive.
-
     Raises:
         ValueError: `gamma` or `beta` is out of range, or as `full_mean`.
     """
@@ -254,9 +245,6 @@ def turn_group_advantages(
         min_active: the minimum number of active trajectories for a turn to use its own statistics, at least 1.
         eps: added to the standard deviation, at least 0.
         groups: the group of each trajectory: any integers, in any order; one group if `None`.
-
-    Returns:
-        Advantages in the dtype of `rewards`, torch's default for integers and booleans; inactive entries are 0.
 
     Raises:
         ValueError: `min_active` < 1, `eps` < 0, shapes differ, `active` is not a mask, or an active reward is not

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hf_credit.environments.tasks import Split
@@ -103,7 +103,7 @@ class Batched(Capability):
 
     def start_many(self, tasks: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[Any]:
         """Returns the result of `start` for many episodes: a state, or the exception that it raised."""
-        return [start_or_error(self.interaction, task, seed) for task, seed in zip(tasks, seeds, strict=True)]
+        return [or_error(self.interaction.start, task, seed) for task, seed in zip(tasks, seeds, strict=True)]
 
     def advance_many(self, states: Sequence[Any], replies: Sequence[Sequence[str]]) -> list[Any]:
         """Returns the result of `advance` for many episodes: a state, or the exception that it raised.
@@ -460,20 +460,12 @@ def one_after_another(
     interaction: Interaction[Any], states: Sequence[Any], replies: Sequence[Sequence[str]]
 ) -> list[Any]:
     """Returns the result of `advance` for many episodes, in sequence: a state, or the exception that it raised."""
-    return [advance_or_error(interaction, state, own) for state, own in zip(states, replies, strict=True)]
+    return [or_error(interaction.advance, state, own) for state, own in zip(states, replies, strict=True)]
 
 
-def start_or_error(interaction: Interaction[Any], task: Mapping[str, Any], seed: int) -> Any:
-    """Returns the first state of a task, or the exception that `start` raised."""
+def or_error(call: Callable[..., Any], *args: Any) -> Any:
+    """Returns the result of a call, or the exception that it raised."""
     try:
-        return interaction.start(task, seed)
-    except Exception as error:
-        return error
-
-
-def advance_or_error(interaction: Interaction[Any], state: Any, replies: Sequence[str]) -> Any:
-    """Returns the state after the replies, or the exception that `advance` raised."""
-    try:
-        return interaction.advance(state, replies)
+        return call(*args)
     except Exception as error:
         return error

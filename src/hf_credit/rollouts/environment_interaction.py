@@ -23,7 +23,7 @@ from hf_credit.oracles.auditing import (
     default_interventions,
     require_auditor_fit,
 )
-from hf_credit.rollouts.capabilities import advance_or_error, class_name, one_after_another
+from hf_credit.rollouts.capabilities import class_name, one_after_another, or_error
 from hf_credit.rollouts.episode import Ending
 from hf_credit.rollouts.interaction import Interaction, Request, readable_state
 from hf_credit.rollouts.scripts import OraclePlayer, Script, random_texts
@@ -208,7 +208,7 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
         if threads <= 1:
             return one_after_another(self, states, replies)
         with ThreadPoolExecutor(threads) as pool:
-            return list(pool.map(advance_or_error, itertools.repeat(self), states, replies))
+            return list(pool.map(or_error, itertools.repeat(self.advance), states, replies))
 
     def costs(self) -> Mapping[str, float]:
         return self.environment.costs()

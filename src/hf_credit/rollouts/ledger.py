@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from hf_credit.rollouts.episode import Episode
@@ -46,15 +46,12 @@ class Ledger:
         """
         episodes = list(episodes)
         own = [decision for episode in episodes for decision in episode.own_decisions]
-        counterfactual_tokens = sum(
-            len(decision.context_ids) + len(decision.action_ids)
-            for episode in episodes
-            if starts and starts[episode.start].comparison
-            for decision in episode.own_decisions
-        )
-        role_tokens: Counter[str] = Counter()
-        for decision in own:
-            role_tokens[decision.role] += len(decision.context_ids) + len(decision.action_ids)
+        role_tokens, counterfactual_tokens = Counter[str](), 0
+        for episode in episodes:
+            for decision in episode.own_decisions:
+                tokens = len(decision.context_ids) + len(decision.action_ids)
+                role_tokens[decision.role] += tokens
+                counterfactual_tokens += tokens if starts and starts[episode.start].comparison else 0
         return cls(
             scoring_events=sum(episode.scored for episode in episodes),
             prompt_tokens=sum(len(decision.context_ids) for decision in own),
@@ -65,13 +62,12 @@ class Ledger:
         )
 
     def __add__(self, other: Ledger) -> Ledger:
+        pairs = {name: (own, getattr(other, name)) for name, own in vars(self).items()}
         return Ledger(
-            scoring_events=self.scoring_events + other.scoring_events,
-            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
-            completion_tokens=self.completion_tokens + other.completion_tokens,
-            decisions=dict(Counter(self.decisions) + Counter(other.decisions)),
-            role_tokens=dict(Counter(self.role_tokens) + Counter(other.role_tokens)),
-            counterfactual_tokens=self.counterfactual_tokens + other.counterfactual_tokens,
+            **{
+                name: own + more if isinstance(own, int) else dict(Counter(own) + Counter(more))
+                for name, (own, more) in pairs.items()
+            }
         )
 
     def metrics(self) -> dict[str, float]:
@@ -87,11 +83,4 @@ class Ledger:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values, from which `Ledger(**values)` makes an equal ledger."""
-        return {
-            "scoring_events": self.scoring_events,
-            "prompt_tokens": self.prompt_tokens,
-            "completion_tokens": self.completion_tokens,
-            "decisions": dict(self.decisions),
-            "role_tokens": dict(self.role_tokens),
-            "counterfactual_tokens": self.counterfactual_tokens,
-        }
+        return asdict(self)

@@ -101,14 +101,15 @@ def replay_from(
             f"a replayed state must produce the recorded context, got another one for event {decision.event!r} at "
             f"decision {index}; use the task, the Interaction and the chat template it was recorded with."
         )
-    forced = {} if reply is None else {decision.event: _generation(reply)}
+    if isinstance(reply, Decision):
+        reply = Generation(ids=reply.action_ids, logprobs=reply.logprobs)
     return RolloutRequest(
         state=decision.state,
         seed=seed,
         contexts={decision.event: decision.context_ids},
         threads=threads,
         step=decision.step or 0,
-        forced=forced,
+        forced={} if reply is None else {decision.event: reply},
         fanout=fanout,
         stream=stream,
     )
@@ -136,7 +137,10 @@ def continued(
 def _threads(interaction: Interaction[Any], decisions: Sequence[Decision]) -> dict[str, Thread]:
     """The conversation after the last of the decisions of each event type."""
     last = {one.event: one for one in decisions}
-    return {event: _thread(one, _request(interaction, one)) for event, one in last.items()}
+    return {
+        event: Thread.after(_request(interaction, one), one.action_text, one.context_ids + one.action_ids)
+        for event, one in last.items()
+    }
 
 
 def _request(interaction: Interaction[Any], decision: Decision) -> Request:
@@ -147,16 +151,6 @@ def _request(interaction: Interaction[Any], decision: Decision) -> Request:
         f"a replayed state must have a request for the recorded event, got none for {decision.event!r}; use the task "
         "and the Interaction it was recorded with."
     )
-
-
-def _thread(decision: Decision, request: Request) -> Thread:
-    return Thread.after(request, decision.action_text, decision.context_ids + decision.action_ids)
-
-
-def _generation(reply: Generation | Decision) -> Generation:
-    if isinstance(reply, Decision):
-        return Generation(ids=reply.action_ids, logprobs=reply.logprobs)
-    return reply
 
 
 def _utf8(text: str) -> bytes:

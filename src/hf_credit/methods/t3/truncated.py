@@ -116,17 +116,9 @@ class Truncated(Wrapper[TruncatedState[S], S]):
     ) -> list[TruncatedState[S] | Exception]:
         inner_states = capabilities.Batched(self.inner).advance_many([state.inner for state in states], replies)
         return [
-            after if isinstance(after, Exception) else self._measured_or_error(state, own, after)
+            after if isinstance(after, Exception) else capabilities.or_error(self._measured, state, own, after)
             for state, own, after in zip(states, replies, inner_states, strict=True)
         ]
-
-    def _measured_or_error(
-        self, state: TruncatedState[S], replies: Sequence[str], after: S
-    ) -> TruncatedState[S] | Exception:
-        try:
-            return self._measured(state, replies, after)
-        except Exception as error:  # raised by the rule
-            return error
 
     def _measured(self, state: TruncatedState[S], replies: Sequence[str], after: S) -> TruncatedState[S]:
         """The state after a step, with the progress of the turn if it is complete, and a cut if the rule cuts."""
