@@ -1,34 +1,24 @@
 """Rollouts: from a task to an episode of decisions, and from decisions to training rows."""
 
-from hf_credit.rollouts.buckets import Alternative as Alternative
-from hf_credit.rollouts.buckets import alternatives as alternatives
-from hf_credit.rollouts.chat import Chat as Chat
-from hf_credit.rollouts.engine import Engine as Engine
-from hf_credit.rollouts.environment_interaction import EnvironmentInteraction as EnvironmentInteraction
-from hf_credit.rollouts.environment_interaction import EnvironmentState as EnvironmentState
-from hf_credit.rollouts.episode import Decision as Decision
-from hf_credit.rollouts.episode import Ending as Ending
-from hf_credit.rollouts.episode import Episode as Episode
-from hf_credit.rollouts.episode import Verdict as Verdict
-from hf_credit.rollouts.failures import EveryEpisodeFailedError as EveryEpisodeFailedError
-from hf_credit.rollouts.failures import refuse_total_failure as refuse_total_failure
-from hf_credit.rollouts.interaction import Interaction as Interaction
-from hf_credit.rollouts.interaction import Request as Request
-from hf_credit.rollouts.ledger import Ledger as Ledger
-from hf_credit.rollouts.method_context import CriticInput as CriticInput
-from hf_credit.rollouts.method_context import LocalContext as LocalContext
-from hf_credit.rollouts.method_context import MethodContext as MethodContext
-from hf_credit.rollouts.replay import ContextCollisionError as ContextCollisionError
-from hf_credit.rollouts.replay import ContextKeys as ContextKeys
-from hf_credit.rollouts.replay import context_key as context_key
-from hf_credit.rollouts.replay import continued as continued
-from hf_credit.rollouts.replay import replay_from as replay_from
-from hf_credit.rollouts.rows import Row as Row
-from hf_credit.rollouts.rows import by_episode as by_episode
-from hf_credit.rollouts.rows import decision_rows as decision_rows
-from hf_credit.rollouts.rows import sequence_mean as sequence_mean
-from hf_credit.rollouts.samplers import GenerateFn as GenerateFn
-from hf_credit.rollouts.samplers import Generation as Generation
-from hf_credit.rollouts.samplers import SeededGenerateFn as SeededGenerateFn
-from hf_credit.rollouts.verification import verify as verify
-from hf_credit.rollouts.walk import RolloutRequest as RolloutRequest
+from hf_credit.rollouts.buckets import Alternative, alternatives
+from hf_credit.rollouts.chat import Chat
+from hf_credit.rollouts.engine import Engine
+from hf_credit.rollouts.environment_interaction import EnvironmentInteraction, EnvironmentState
+from hf_credit.rollouts.episode import Decision, Ending, Episode, Verdict
+from hf_credit.rollouts.failures import EveryEpisodeFailedError, refuse_total_failure
+from hf_credit.rollouts.interaction import Interaction, Request
+from hf_credit.rollouts.ledger import Ledger
+from hf_credit.rollouts.method_context import CriticInput, LocalContext, MethodContext
+from hf_credit.rollouts.replay import ContextCollisionError, ContextKeys, context_key, continued, replay_from
+from hf_credit.rollouts.rows import Row, by_episode, decision_rows, sequence_mean
+from hf_credit.rollouts.samplers import GenerateFn, Generation, SeededGenerateFn
+from hf_credit.rollouts.verification import verify
+from hf_credit.rollouts.walk import RolloutRequest
+
+__all__ = [
+    "Alternative", "Chat", "ContextCollisionError", "ContextKeys", "CriticInput", "Decision", "Ending", "Engine",
+    "EnvironmentInteraction", "EnvironmentState", "Episode", "EveryEpisodeFailedError", "GenerateFn", "Generation",
+    "Interaction", "Ledger", "LocalContext", "MethodContext", "Request", "RolloutRequest", "Row", "SeededGenerateFn",
+    "Verdict", "alternatives", "by_episode", "context_key", "continued", "decision_rows", "refuse_total_failure",
+    "replay_from", "sequence_mean", "verify",
+]  # fmt: skip
