@@ -18,10 +18,9 @@ from hf_credit.methods import METHODS, Credit
 from hf_credit.methods.base import (
     all_gather_with_slice,
     broadcast_to_decisions,
-    global_group_ids,
+    compare_outcomes,
     mean_over_shared,
     outcomes_of,
-    scatter_rows,
     without_errors,
 )
 from hf_credit.rollouts import Ending, LocalContext
@@ -76,7 +75,8 @@ def test_failed_episodes_are_not_compared(hand):
     rows = without_errors(played)
     outcomes, groups = outcomes_of(played, rows)
     assert (rows, outcomes.tolist(), groups.tolist()) == ([0, 2], [1.0, 3.0], [0, 4])
-    assert scatter_rows(played, rows, outcomes) == [1.0, None, 3.0]
+    kept = {played.episodes[row].decisions[0].id: played.episodes[row].outcome for row in rows}
+    assert compare_outcomes(played, lambda outcomes, _: outcomes) == kept
 
 
 def test_items_are_in_the_order_of_processes():
@@ -86,7 +86,13 @@ def test_items_are_in_the_order_of_processes():
 
 def test_instances_are_numbered_over_all_processes(hand):
     own = hand.collected(hand.episode(), hand.episode(), instances=(0, 1))
-    assert global_group_ids(SecondOfThree([3], [9]), own) == [3, 4]
+
+    class WithoutEpisodesElsewhere(SecondOfThree):
+        def gather(self, items):
+            return [[], *items, []] if isinstance(items[0], list) else super().gather(items)
+
+    context = WithoutEpisodesElsewhere([3], [9])
+    assert [*compare_outcomes(own, lambda _, groups: groups, context).values()] == [3, 4]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, "1"])

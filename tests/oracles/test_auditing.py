@@ -11,13 +11,12 @@ from hf_credit.oracles.auditing import (
     Audit,
     Auditor,
     Interventions,
-    auditor_spec,
     default_auditor,
     default_interventions,
-    interventions_spec,
     require_auditor_fit,
     resolve_auditor,
     resolve_interventions,
+    spec,
 )
 from hf_credit.oracles.evidence_audit import EvidenceAuditor
 
@@ -62,7 +61,7 @@ class Watcher:
 def test_an_auditor_is_found_by_its_name_and_options_and_described_by_them():
     made = resolve_auditor({"name": "evidence", "options": {"verifier_noise": 0.1}})
     assert isinstance(made, Auditor)
-    assert auditor_spec(made) == {
+    assert spec(made) == {
         "name": "evidence",
         "options": {
             "documents": 3,
@@ -72,7 +71,7 @@ def test_an_auditor_is_found_by_its_name_and_options_and_described_by_them():
             "oracle_beliefs": False,
         },
     }
-    assert resolve_auditor(auditor_spec(made)).verifier_noise == 0.1
+    assert resolve_auditor(spec(made)).verifier_noise == 0.1
     assert resolve_auditor(made) is made
     assert resolve_auditor(None) is None
     named = resolve_auditor("hf_credit.oracles.evidence_audit:EvidenceAuditor")
@@ -82,7 +81,7 @@ def test_an_auditor_is_found_by_its_name_and_options_and_described_by_them():
 def test_interventions_are_found_by_their_name():
     made = resolve_interventions("evidence")
     assert isinstance(made, Interventions)
-    assert interventions_spec(made) == {"name": "evidence", "options": {}}
+    assert spec(made) == {"name": "evidence", "options": {}}
     assert resolve_interventions(None) is None
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hf_credit import make
-from hf_credit.oracles.auditing import Audit, Auditor, auditor_spec, require_auditor_fit, resolve_auditor
+from hf_credit.oracles.auditing import Audit, Auditor, require_auditor_fit, resolve_auditor, spec
 from hf_credit.oracles.evidence_audit import DETECTED, EvidenceAuditor
 from hf_credit.oracles.evidence_play import EvidenceHacker, EvidenceOracle
 from hf_credit.oracles.hack_detector import DetectingAuditor, HackDetector, evidence_detector, features, traces
@@ -62,7 +62,7 @@ def test_an_auditor_takes_the_greater_of_rule_and_detector(detector):
 def test_a_recipe_can_name_it():
     made = resolve_auditor({"name": "evidence_learned", "options": {"episodes": 20}})
     assert isinstance(made, Auditor)
-    assert auditor_spec(made) == {
+    assert spec(made) == {
         "name": "evidence_learned",
         "options": {"documents": 3, "episodes": 20, "verifier_noise": 0.0},
     }

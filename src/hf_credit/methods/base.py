@@ -16,10 +16,10 @@ from hf_credit.collectors import Collector, RolloutBatch, Single
 from hf_credit.collectors.base import gives_of
 from hf_credit.credit import whitened
 from hf_credit.critics.inputs import CriticSpec
-from hf_credit.oracles import Oracle
-from hf_credit.oracles.auditing import Auditor, Interventions, auditor_spec, interventions_spec
+from hf_credit.oracles import Oracle, auditing
+from hf_credit.oracles.auditing import Auditor, Interventions
 from hf_credit.registry import described, plain
-from hf_credit.rollouts import Decision, Ending, Interaction
+from hf_credit.rollouts import Decision, Ending, Episode, Interaction
 from hf_credit.rollouts.capabilities import require_replayable
 from hf_credit.rollouts.method_context import CriticInput, MethodContext
 
@@ -217,11 +217,7 @@ def _plain_option(value: Any) -> Any:
     if isinstance(value, Oracle):
         name, options = oracles.spec(value)
         return {"name": name, "options": options}
-    if isinstance(value, Auditor):
-        return auditor_spec(value)
-    if isinstance(value, Interventions):
-        return interventions_spec(value)
-    return plain(value)
+    return auditing.spec(value) if isinstance(value, Auditor | Interventions) else plain(value)
 
 
 def _described(part: Any) -> Any:
@@ -257,16 +253,29 @@ def broadcast_to_decisions(collected: RolloutBatch, per_episode: Sequence[float 
 
 
 def compare_outcomes(
-    collected: RolloutBatch, advantages: Callable[[Tensor, Tensor], Tensor]
+    collected: RolloutBatch,
+    advantages: Callable[[Tensor, Tensor], Tensor],
+    context: MethodContext | None = None,
+    outcome: Callable[[Episode], Any] = lambda episode: episode.outcome,
 ) -> dict[str, DecisionCredit]:
     """Returns the credit of decisions, by id: the advantage of their episode.
 
     Args:
         collected: the rollouts of this process; failed episodes are not compared and get no credit.
         advantages: a function of outcomes and instances, such as `hf_credit.credit.leave_one_out`.
+        context: to compare the episodes of all processes; `None` for those of this one.
+        outcome: what is compared of an episode: a number, or several.
     """
     rows = without_errors(collected)
-    return broadcast_to_decisions(collected, scatter_rows(collected, rows, advantages(*outcomes_of(collected, rows))))
+    before = 0 if context is None else sum(context.gather([collected.rows])[: context.process])
+    everyone = [(outcome(collected.episodes[row]), before + collected.instances[row]) for row in rows]
+    local = slice(len(rows))
+    if context is not None:
+        everyone, local = all_gather_with_slice(everyone, context)
+    outcomes = torch.tensor([own for own, _ in everyone], dtype=torch.float64)
+    groups = torch.tensor([instance for _, instance in everyone], dtype=torch.long)
+    given = dict(zip(rows, advantages(outcomes, groups)[local].tolist(), strict=True))
+    return broadcast_to_decisions(collected, [given.get(row) for row in range(len(collected.episodes))])
 
 
 def mean_by_decision(pairs: Iterable[tuple[Decision, DecisionCredit]]) -> dict[str, DecisionCredit]:
@@ -372,19 +381,3 @@ def outcomes_of(collected: RolloutBatch, rows: Sequence[int]) -> tuple[Tensor, T
     """
     outcomes = torch.tensor([collected.episodes[row].outcome for row in rows], dtype=torch.float64)
     return outcomes, torch.tensor([collected.instances[row] for row in rows], dtype=torch.long)
-
-
-def scatter_rows(collected: RolloutBatch, rows: Sequence[int], values: Tensor) -> list[Any]:
-    """Returns one entry for each trained rollout: its value, or `None` if it has none.
-
-    Args:
-        values: their values, of shape (rows, ...).
-    """
-    given = dict(zip(rows, values.tolist(), strict=True))
-    return [given.get(row) for row in range(len(collected.episodes))]
-
-
-def global_group_ids(context: MethodContext, collected: RolloutBatch) -> list[int]:
-    """Returns the instance of each trained rollout, numbered over all processes."""
-    before = sum(context.gather([collected.rows])[: context.process])
-    return [before + instance for instance in collected.instances]

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
 from hf_credit.collectors import RolloutBatch
 from hf_credit.credit import decoupled_advantages
-from hf_credit.methods import base
-from hf_credit.methods.base import Credit, paper
+from hf_credit.methods.base import Credit, compare_outcomes, paper, without_errors
 from hf_credit.methods.groups import OfGroups, of_groups
 from hf_credit.options import Positive
 from hf_credit.rollouts import Episode
@@ -44,20 +44,20 @@ class Decoupled(OfGroups):
             raise ValueError("rewards must name at least one reward, got none; name outcome or a metric of the task.")
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
-        rows, instances = base.without_errors(collected), base.global_group_ids(context, collected)
-        pairs = [(self._of(collected.episodes[row]), instances[row]) for row in rows]
-        everyone, local = base.all_gather_with_slice(pairs, context)
-        table = torch.tensor([own for own, _ in everyone], dtype=torch.float64).reshape(-1, len(self.rewards))
-        for name, column in zip(self.rewards, table.T, strict=True):
-            if len(column) and bool(column.isnan().all()):
-                known = ["outcome", *sorted({one for row in rows for one in collected.episodes[row].metrics})]
-                raise ValueError(
-                    f"rewards must be the outcome or metrics of the task, got {name!r}; use {', '.join(known)}."
-                )
-        groups = torch.tensor([instance for _, instance in everyone], dtype=torch.long)
         weights = torch.tensor([*self.rewards.values()], dtype=torch.float64)
-        advantages = decoupled_advantages(table, groups, weights, self.eps)[local]
-        return Credit(decisions=base.broadcast_to_decisions(collected, base.scatter_rows(collected, rows, advantages)))
+
+        def advantages(outcomes: Tensor, groups: Tensor) -> Tensor:
+            table = outcomes.reshape(-1, len(self.rewards))
+            for name, column in zip(self.rewards, table.T, strict=True):
+                if len(column) and bool(column.isnan().all()):
+                    rows = without_errors(collected)
+                    known = ["outcome", *sorted({one for row in rows for one in collected.episodes[row].metrics})]
+                    raise ValueError(
+                        f"rewards must be the outcome or metrics of the task, got {name!r}; use {', '.join(known)}."
+                    )
+            return decoupled_advantages(table, groups, weights, self.eps)
+
+        return Credit(decisions=compare_outcomes(collected, advantages, context, self._of))
 
     def _of(self, episode: Episode) -> list[float]:
         return [{**episode.metrics, "outcome": episode.outcome}.get(name, math.nan) for name in self.rewards]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from hf_credit.collectors import Answers, Collector, Group, RolloutBatch, Single, Verified
-from hf_credit.methods.base import Credit, Method, without_errors
+from hf_credit.methods.base import Credit, Method, compare_outcomes, without_errors
 from hf_credit.methods.turns import Turns
 from hf_credit.options import GroupSize, Options, with_parts
 from hf_credit.rollouts.method_context import MethodContext
@@ -19,6 +19,24 @@ class OfGroups(Options):
     """An estimator that compares several episodes of each task."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"groups"})
+
+
+class OfEpisodes(OfGroups, ABC):
+    """An estimator whose formula is one of episodes: `advantages`. Failed episodes are not compared.
+
+    Class attributes:
+        over_processes: whether the formula is given the episodes of all processes.
+    """
+
+    over_processes: ClassVar[bool] = False
+
+    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
+        everywhere = context if self.over_processes else None
+        return Credit(decisions=compare_outcomes(collected, self.advantages, everywhere))
+
+    @abstractmethod
+    def advantages(self, outcomes: Tensor, groups: Tensor, /) -> Tensor:
+        """Returns the advantage of each episode from their outcomes and instances, each of shape (episodes,)."""
 
 
 class OfTurns(OfGroups, ABC):
@@ -57,11 +75,12 @@ def of_groups(
 
     @with_parts
     def factory(group_size: GroupSize = 8, estimator: Any = estimator) -> Method:
+        needs = getattr(estimator, "needs", ())
         collector: Collector = Group(size=group_size)
         evaluation: Collector = Single()
-        if "verdicts" in estimator.needs:
+        if "verdicts" in needs:
             collector, evaluation = Verified(inner=collector), Verified(required=False)
-        elif "answers" in estimator.needs:
+        elif "answers" in needs:
             collector = Answers(inner=collector)
         own = {"collector": collector, "evaluation": evaluation, "paper": paper or {}, **settings}
         return Method(name=name, estimator=estimator, **own)

@@ -6,16 +6,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from hf_credit.collectors import RolloutBatch
 from hf_credit.credit import full_mean, group_scaled
-from hf_credit.methods.base import Credit, compare_outcomes
-from hf_credit.methods.groups import OfGroups, of_groups
+from hf_credit.methods.groups import OfEpisodes, of_groups
 from hf_credit.options import Positive
-from hf_credit.rollouts.method_context import MethodContext
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupMean(OfGroups):
+class GroupMean(OfEpisodes):
     """A = R - mean of R over the group (paper C3, Appendix H). Failed episodes get no credit.
 
     Args:
@@ -26,11 +23,8 @@ class GroupMean(OfGroups):
     normalise_credit: bool = False
     return_clip: Positive = 10.0
 
-    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
-        return Credit(decisions=compare_outcomes(collected, self._centred))
-
-    def _centred(self, returns: Tensor, groups: Tensor) -> Tensor:
-        centred = full_mean(returns.clamp(-self.return_clip, self.return_clip), groups)
+    def advantages(self, outcomes: Tensor, groups: Tensor, /) -> Tensor:
+        centred = full_mean(outcomes.clamp(-self.return_clip, self.return_clip), groups)
         return group_scaled(centred, groups) if self.normalise_credit else centred
 
 

@@ -8,14 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hf_credit.collectors import RolloutBatch
 from hf_credit.credit import full_mean
 from hf_credit.credit.shapes import Float, Int
-from hf_credit.methods.base import Credit, compare_outcomes, paper
-from hf_credit.methods.groups import OfGroups, of_groups
+from hf_credit.methods.base import paper
+from hf_credit.methods.groups import OfEpisodes, of_groups
 from hf_credit.rollouts import Interaction
 from hf_credit.rollouts.capabilities import Bounded
-from hf_credit.rollouts.method_context import MethodContext
 
 PAPER = paper("Maximum Likelihood Reinforcement Learning", arxiv="2602.02710")
 
@@ -47,8 +45,10 @@ def _below_zero(outcome: float) -> ValueError:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeanScaled(OfGroups):
+class MeanScaled(OfEpisodes):
     """`mean_scaled` of the outcomes of each instance. Failed episodes get no credit."""
+
+    advantages = staticmethod(mean_scaled)
 
     def bind(self, interaction: Interaction[Any]) -> MeanScaled:
         """Returns the estimator unchanged.
@@ -60,9 +60,6 @@ class MeanScaled(OfGroups):
         if known is not None and known[0] < 0:
             raise _below_zero(known[0])
         return self
-
-    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
-        return Credit(decisions=compare_outcomes(collected, mean_scaled))
 
 
 maxrl = of_groups("maxrl", MeanScaled(), PAPER)

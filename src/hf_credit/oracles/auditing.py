@@ -173,22 +173,14 @@ def resolve_interventions(interventions: InterventionsLike | None) -> Interventi
     return _resolved("intervention", INTERVENTIONS, interventions, members)  # type: ignore[no-any-return]
 
 
-def auditor_spec(auditor: Auditor[Any]) -> dict[str, Any]:
-    """Returns the `name` and `options` from which `resolve_auditor` rebuilds an auditor.
+def spec(part: Auditor[Any] | Interventions[Any]) -> dict[str, Any]:
+    """Returns the `name` and `options` from which `resolve_auditor` or `resolve_interventions` rebuilds a part.
 
     Raises:
         ValueError: as for `hf_credit.environments.spec`.
     """
-    return dict(zip(("name", "options"), described("auditor", AUDITORS, auditor), strict=True))
-
-
-def interventions_spec(interventions: Interventions[Any]) -> dict[str, Any]:
-    """Returns the `name` and `options` from which `resolve_interventions` rebuilds interventions.
-
-    Raises:
-        ValueError: as for `hf_credit.environments.spec`.
-    """
-    return dict(zip(("name", "options"), described("intervention", INTERVENTIONS, interventions), strict=True))
+    kind, known = ("auditor", AUDITORS) if isinstance(part, Auditor) else ("intervention", INTERVENTIONS)
+    return dict(zip(("name", "options"), described(kind, known, part), strict=True))
 
 
 def default_auditor(environment: Environment[Any]) -> Auditor[Any] | None:

@@ -6,10 +6,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from hf_credit.boundary import Range
-from hf_credit.collectors.base import Collector, Rollout, RolloutBatch, Single, TaskRow, bound, gives_of
+from hf_credit.collectors.base import Around, Collector, Rollout, RolloutBatch, Single, TaskRow
 from hf_credit.collectors.forks import fork
 from hf_credit.credit import StepSelector, inclusion_probabilities, systematic_sample
 from hf_credit.critics.inputs import context_inputs
@@ -49,7 +49,7 @@ def replacement_of(rollout: Rollout) -> Replacement:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AuditedSteps(Options):
+class AuditedSteps(Options, Around):
     """The audited episodes of another collector, and counterfactual continuations from some of their steps.
 
     Steps are drawn with known probabilities, which increase with the score of the memory's `selector`. At each drawn
@@ -77,6 +77,8 @@ class AuditedSteps(Options):
             of the Interaction if `None`.
     """
 
+    adds: ClassVar[frozenset[str]] = frozenset({"audits"})
+
     inner: Collector = filled_by_factory(make=Single)
     steps: Positive = 8.0
     branches: Count = 4
@@ -97,14 +99,9 @@ class AuditedSteps(Options):
     @property
     def replaying(self) -> bool:
         """Whether it or its inner collector replays recorded states."""
-        return self.counterfactuals != "none" or bool(getattr(self.inner, "replaying", False))
+        return self.counterfactuals != "none" or super().replaying
 
-    @property
-    def gives(self) -> frozenset[str]:
-        """What `inner` gives, and audits."""
-        return gives_of(self.inner) | {"audits"}
-
-    def bind(self, interaction: Interaction[Any]) -> AuditedSteps:
+    def bind(self, interaction: Interaction[Any]) -> Self:
         """Returns the collector with the auditor and interventions of an Interaction, if it has none.
 
         Raises:
@@ -122,8 +119,7 @@ class AuditedSteps(Options):
         unknown = [name for name in self.families or () if name not in known]
         if unknown and self.counterfactuals != "none":
             raise ValueError(f"families must be among {', '.join(known)}, got {unknown[0]!r}; use these.")
-        inner = bound(self.inner, interaction)
-        return replace(self, auditor=auditor, interventions=interventions, inner=inner)
+        return replace(super().bind(interaction), auditor=auditor, interventions=interventions)
 
     def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
         collected = self.inner(rows, context, memory)
