@@ -11,9 +11,9 @@ from torch import Tensor
 from hf_credit.collectors import RolloutBatch
 from hf_credit.credit.shapes import Float, Shaped
 from hf_credit.methods.base import Credit, paper, without_errors
-from hf_credit.methods.groups import of_groups
+from hf_credit.methods.groups import OfScores, of_groups
 from hf_credit.methods.grpo import GroupScore
-from hf_credit.methods.turns import Turns, score
+from hf_credit.methods.turns import Turns
 from hf_credit.options import NotNegative
 from hf_credit.rollouts.method_context import MethodContext
 
@@ -44,7 +44,7 @@ def critique_shifts(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Critiqued(GroupScore):
+class Critiqued(OfScores, GroupScore):
     """The advantage of GRPO plus `strength` times `critique_shifts`. Failed episodes get no credit.
 
     Args:
@@ -60,15 +60,10 @@ class Critiqued(GroupScore):
     strength: NotNegative = 0.1
     minority: bool = False
 
-    @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
-        """What the collector must give."""
-        return frozenset({"groups", "verdicts"} if self.turn_scores == "verdict" else {"groups"})
-
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         credit = super().__call__(collected, context, memory)
         played = Turns(collected, without_errors(collected))
-        found, there = played.table(lambda step: score(step, self.turn_scores))
+        found, there = self.scores(played)
         judged = torch.where(found > 0.5, 1, -1) if self.turn_scores == "verdict" else found
         signs = torch.where(there & ~found.isnan(), judged, 0)
         shifts = played.credit(self.strength * critique_shifts(signs, self.minority))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hf_credit.collectors import Answers, Collector, Group, RolloutBatch, Single, Verified
 from hf_credit.methods.base import Credit, Method, compare_outcomes, without_errors
-from hf_credit.methods.turns import Turns
+from hf_credit.methods.turns import Turns, score
 from hf_credit.options import GroupSize, Options, with_parts
 from hf_credit.rollouts.method_context import MethodContext
 
@@ -19,6 +19,19 @@ class OfGroups(Options):
     """An estimator that compares several episodes of each task."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"groups"})
+
+
+class OfScores(OfGroups):
+    """An estimator that compares the scores of turns, from the source that its option `turn_scores` names."""
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        """What the collector must give."""
+        return OfGroups.needs | ({"verdicts"} if self.turn_scores == "verdict" else set())  # type: ignore[attr-defined]
+
+    def scores(self, played: Turns) -> tuple[Tensor, Tensor]:
+        """Returns the `score` of each turn, and their mask."""
+        return played.table(lambda step: score(step, self.turn_scores))  # type: ignore[attr-defined]
 
 
 class OfEpisodes(OfGroups, ABC):

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from hf_credit.credit import multi_turn_advantages
 from hf_credit.methods.base import paper
-from hf_credit.methods.groups import OfTurns, of_groups
-from hf_credit.methods.turns import Turns, score
+from hf_credit.methods.groups import OfScores, OfTurns, of_groups
+from hf_credit.methods.turns import Turns
 from hf_credit.options import NotNegative, Positive, Share
 from hf_credit.rollouts.method_context import MethodContext
 
@@ -18,7 +18,7 @@ PAPER = paper("Reinforcing Multi-Turn Reasoning in LLM Agents via Turn-Level Rew
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultiTurn(OfTurns):
+class MultiTurn(OfScores, OfTurns):
     """`multi_turn_advantages` of each instance. Failed episodes get no credit.
 
     Args:
@@ -36,13 +36,8 @@ class MultiTurn(OfTurns):
     all_turns: bool = False
     eps: Positive = 1e-4
 
-    @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
-        """What the collector must give."""
-        return frozenset({"groups", "verdicts"} if self.turn_scores == "verdict" else {"groups"})
-
     def advantages(self, played: Turns, context: MethodContext) -> Tensor:
-        rewards, active = played.table(lambda step: score(step, self.turn_scores))
+        rewards, active = self.scores(played)
         settings = self.turn_weight, self.gamma, self.all_turns, self.eps
         return multi_turn_advantages(rewards, played.outcomes, active, played.groups, *settings)
 

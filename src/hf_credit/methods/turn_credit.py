@@ -8,14 +8,14 @@ from typing import Literal
 from torch import Tensor
 
 from hf_credit import credit
-from hf_credit.methods.groups import OfTurns, of_groups
-from hf_credit.methods.turns import Turns, score
+from hf_credit.methods.groups import OfScores, OfTurns, of_groups
+from hf_credit.methods.turns import Turns
 from hf_credit.options import NotNegative, Share
 from hf_credit.rollouts.method_context import MethodContext
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpreadDeltas(OfTurns):
+class SpreadDeltas(OfScores, OfTurns):
     """`hf_credit.credit.turn_credit` of each instance. Failed episodes get no credit.
 
     Args:
@@ -30,13 +30,8 @@ class SpreadDeltas(OfTurns):
     gamma: Share = 0.9
     beta: NotNegative = 1.0
 
-    @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
-        """What the collector must give."""
-        return frozenset({"groups", "verdicts"} if self.turn_scores == "verdict" else {"groups"})
-
     def advantages(self, played: Turns, context: MethodContext) -> Tensor:
-        scores, _ = played.table(lambda step: score(step, self.turn_scores))
+        scores, _ = self.scores(played)
         tokens, active = played.tokens()
         deltas = credit.score_deltas(scores, active & ~scores.isnan())
         settings = self.gamma, self.beta
