@@ -69,14 +69,17 @@ def test_credit_in_lists_is_refused():
 
 
 def test_failed_episodes_are_not_compared(hand):
-    played = hand.collected(
-        hand.episode(outcome=1.0), hand.episode(ending=Ending.ERROR), hand.episode(outcome=3.0), instances=(0, 0, 4)
+    one, failed, other = hand.decision(), hand.decision(), hand.decision()
+    episodes = (
+        hand.episode(one, outcome=1.0),
+        hand.episode(failed, ending=Ending.ERROR),
+        hand.episode(other, outcome=3.0),
     )
+    played = hand.collected(*episodes, instances=(0, 0, 4))
     rows = without_errors(played)
     outcomes, groups = outcomes_of(played, rows)
     assert (rows, outcomes.tolist(), groups.tolist()) == ([0, 2], [1.0, 3.0], [0, 4])
-    kept = {played.episodes[row].decisions[0].id: played.episodes[row].outcome for row in rows}
-    assert compare_outcomes(played, lambda outcomes, _: outcomes) == kept
+    assert compare_outcomes(played, lambda outcomes, _: outcomes) == {one.id: 1.0, other.id: 3.0}
 
 
 def test_items_are_in_the_order_of_processes():
@@ -85,7 +88,7 @@ def test_items_are_in_the_order_of_processes():
 
 
 def test_instances_are_numbered_over_all_processes(hand):
-    own = hand.collected(hand.episode(), hand.episode(), instances=(0, 1))
+    own = hand.collected(hand.episode(hand.decision()), hand.episode(hand.decision()), instances=(0, 1))
 
     class WithoutEpisodesElsewhere(SecondOfThree):
         def gather(self, items):
