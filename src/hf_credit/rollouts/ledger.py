@@ -62,13 +62,11 @@ class Ledger:
         )
 
     def __add__(self, other: Ledger) -> Ledger:
-        pairs = {name: (own, getattr(other, name)) for name, own in vars(self).items()}
-        return Ledger(
-            **{
-                name: own + more if isinstance(own, int) else dict(Counter(own) + Counter(more))
-                for name, (own, more) in pairs.items()
-            }
-        )
+        summed: dict[str, Any] = {}
+        for name, own in vars(self).items():
+            more = getattr(other, name)
+            summed[name] = own + more if isinstance(own, int) else dict(Counter(own) + Counter(more))
+        return Ledger(**summed)
 
     def metrics(self) -> dict[str, float]:
         """Returns the sums by their names in logs."""
