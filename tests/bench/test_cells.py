@@ -109,7 +109,8 @@ def test_commands_write_tables_a_plot_and_which_method_to_take(
 
 
 def test_a_killed_run_leaves_no_worker_behind(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "hf_credit.cli", "bench", "--processes", "2", "--output", str(tmp_path)]
+    asked = ["--problem", "chain", "--processes", "2", "--output", str(tmp_path)]  # a minute of work
+    command = [sys.executable, "-m", "hf_credit.cli", "bench", *asked]
     run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         while not cells.read(tmp_path / "cells.jsonl"):

@@ -50,9 +50,15 @@ def own(path: Path, *problems: str) -> str:
 # The recipes
 
 
-@pytest.mark.parametrize("recipe", ["qwen3_4b_math", "qwen3_4b_math_lora"])
-def test_the_recipe_for_mathematics_trains_on_no_evaluation_problem(recipe: str) -> None:
-    rows = load_rows(read_job(local(recipe, MATHEMATICS)))
+@pytest.fixture(scope="module")
+def mathematics() -> tuple[Any, Any]:
+    """The job of the recipe for mathematics, and its rows."""
+    job = read_job(local("qwen3_4b_math", MATHEMATICS))
+    return job, load_rows(job)
+
+
+def test_the_recipe_for_mathematics_trains_on_no_evaluation_problem(mathematics: tuple[Any, Any]) -> None:
+    _, rows = mathematics
     assert isinstance(rows.train, Dataset)
     facts = rows.facts["problems"]
     assert [(one["name"], one["rows"], one["dropped"]) for one in facts["train"]] == [
@@ -71,10 +77,15 @@ def test_the_recipe_for_mathematics_trains_on_no_evaluation_problem(recipe: str)
     assert rows.held_out is None
 
 
-def test_the_recipe_for_mathematics_scores_its_rows() -> None:
-    job = read_job(local("qwen3_4b_math", MATHEMATICS))
+def test_the_recipe_for_an_adapter_has_the_rows_of_the_recipe_for_mathematics(mathematics: tuple[Any, Any]) -> None:
+    job, adapter = mathematics[0], read_job(local("qwen3_4b_math_lora", MATHEMATICS))
+    assert (adapter.game, adapter.spec(), adapter.args.eval_strategy) == (job.game, job.spec(), job.args.eval_strategy)
+
+
+def test_the_recipe_for_mathematics_scores_its_rows(mathematics: tuple[Any, Any]) -> None:
+    job, rows = mathematics
     task: Any = job.spec().build()
-    train = load_rows(job).train
+    train = rows.train
     for row in train.select([0, 500, 7500, 8000]):
         assert task.scorer(row, rf"I think it is $\boxed{{{row['answer']}}}$.") == 1.0
         assert task.scorer(row, r"\boxed{-12345}") == 0.0

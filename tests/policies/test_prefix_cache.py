@@ -243,7 +243,7 @@ def alone(team, tokenizer, roles, contexts, seeds):
     return replies
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_roles_in_one_batch_sample_what_each_samples_alone(team, tokenizer, read, seed):
     draws = random.Random(seed)
     generate = sampler(team, tokenizer, max_new_tokens=7)

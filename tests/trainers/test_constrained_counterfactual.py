@@ -47,7 +47,7 @@ def policy(script: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path
     """A policy that knows the format of actions and plays badly."""
     starts = [RolloutRequest[Any](task={"seed": seed}, seed=seed) for seed in range(96)]
     config = MicroConfig(
-        hidden_size=32, layers=2, heads=2, episodes=96, epochs=12, batch_rows=16, learning_rate=8e-3, quality=0.6
+        hidden_size=32, layers=2, heads=2, episodes=96, epochs=6, batch_rows=16, learning_rate=8e-3, quality=0.6
     )
     interaction = script.played()
     player = OraclePlayer(interaction.environment, EvidenceOracle(), config.quality)

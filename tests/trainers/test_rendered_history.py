@@ -43,7 +43,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lambda *args: f"<think>so</think>{player(*args)}",
         [RolloutRequest(seed=seed) for seed in range(32)],
         tmp_path_factory.mktemp("policy") / "thinks",
-        MicroConfig(hidden_size=32, layers=1, heads=2, episodes=32, epochs=8, batch_rows=8, learning_rate=1e-2),
+        MicroConfig(hidden_size=32, layers=1, heads=2, episodes=32, epochs=4, batch_rows=8, learning_rate=1e-2),
         callbacks=[],
     )
 
