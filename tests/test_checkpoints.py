@@ -19,7 +19,7 @@ from hf_credit.checkpoints import (
     explain_disk_errors,
     flaw,
     latest_complete,
-    recorded_run,
+    recorded,
     refuse_another_run,
     rotate,
     write_manifest,
@@ -41,7 +41,7 @@ def test_a_checkpoint_is_complete_once_its_manifest_is_written(tmp_path: Path) -
     assert flaw(folder) == f"which has no {MANIFEST}, the file written last"
     write_manifest(folder, {"processes": 1})
     assert flaw(folder) is None
-    assert recorded_run(folder) == {"processes": 1}
+    assert recorded(folder)["run"] == {"processes": 1}
     assert sorted(path.name for path in folder.iterdir()) == [MANIFEST, "model.safetensors", "shards"]
 
 

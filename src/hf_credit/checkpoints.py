@@ -24,6 +24,9 @@ logger = logging.getLogger(__name__)
 MANIFEST = "hf_credit_checkpoint.json"
 """Lists the files of a checkpoint, and its run. It is written last, so a checkpoint that has it is complete."""
 
+NUMBERED = f"{PREFIX_CHECKPOINT_DIR}-"
+"""What the name of a checkpoint begins with, in the folder of its run; then comes the number of updates."""
+
 _BEGUN = f"{MANIFEST}.unfinished"  # marks a checkpoint of ours until it has its manifest
 _FORMAT = 1
 
@@ -149,9 +152,10 @@ def checkpoint_to_resume(chosen: str | Path | bool | None, output_dir: str | Pat
     return folder
 
 
-def recorded_run(folder: Path) -> dict[str, Any]:
-    """Returns the settings of a complete checkpoint's run, as passed to `write_manifest`."""
-    return dict(read_json(folder / MANIFEST)["run"])
+def recorded(folder: Path) -> dict[str, Any]:
+    """Returns the manifest of a checkpoint without a `flaw`: `resumable`, `files`, and `run`, as `write_manifest` has
+    it."""
+    return dict(read_json(folder / MANIFEST))
 
 
 def refuse_another_run(folder: Path, run: Mapping[str, Any], accepted: list[str], place: str | None = None) -> None:
@@ -166,15 +170,15 @@ def refuse_another_run(folder: Path, run: Mapping[str, Any], accepted: list[str]
     Raises:
         ValueError: another name differs.
     """
-    recorded = recorded_run(folder)
-    tasks, steps = ([one.get(name, "") for one in (run, recorded)] for name in ("tasks", "max_steps"))
+    before = recorded(folder)["run"]
+    tasks, steps = ([one.get(name, "") for one in (run, before)] for name in ("tasks", "max_steps"))
     whole = all(isinstance(size, int) for size in (*tasks, *steps))
     if "max_steps" in accepted and whole and tasks[0] * steps[1] == tasks[1] * steps[0]:
         accepted = [*accepted, "tasks"]  # they are generated, as many as the updates need
     # A name that one side lacks is of another release.
-    other = [name for name in run if name in recorded and run[name] != recorded[name] and name not in accepted]
+    other = [name for name in run if name in before and run[name] != before[name] and name not in accepted]
     if other:
-        changes = ", ".join(one for name in other for one in _differences(name, run[name], recorded[name]))
+        changes = ", ".join(one for name in other for one in _differences(name, run[name], before[name]))
         raise ValueError(
             f"a run must be resumed with the settings of its checkpoint, got {changes} in {place or folder}; set them "
             f"back, or accept the change with resume_with_changed={other!r}."
@@ -205,10 +209,8 @@ def rotate(run_dir: Path, limit: int | None, kept: list[Path]) -> None:
 
 
 def _checkpoints(run_dir: Path) -> list[Path]:
-    named = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-\d+")
-    return [
-        path for path in run_dir.glob(f"{PREFIX_CHECKPOINT_DIR}-*") if named.fullmatch(path.name) and path.is_dir()
-    ]
+    named = re.compile(rf"{NUMBERED}\d+")
+    return [path for path in run_dir.glob(f"{NUMBERED}*") if named.fullmatch(path.name) and path.is_dir()]
 
 
 def _step_of(folder: Path) -> int:

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from huggingface_hub import HfApi, try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError, OfflineModeIsEnabled, RepositoryNotFoundError
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils import CONFIG_NAME, find_adapter_config_file
 
-from hf_credit.checkpoints import latest_complete
+from hf_credit.checkpoints import NUMBERED, latest_complete
 from hf_credit.http_guard import bounded, httpx
 from hf_credit.validators import first_line
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 ADAPTER_CONFIG = "adapter_config.json"
 """The file that distinguishes a folder with an adapter from one with a whole model."""
 _NO_QUESTION: dict[str, Any] = {"trust_remote_code": False}  # without it transformers reads an answer from stdin
-_CHECKPOINT = f"{PREFIX_CHECKPOINT_DIR}-"
 _MODEL_SECONDS = 10.0
 _CRITIC = "critic"  # the folder of a critic, which may be an adapter too, but is not a policy
 
@@ -75,7 +73,7 @@ def load_policy(model: str, device: str | None = None, trust_remote_code: bool =
     device = device_of(device)
     require_model(model)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", trust_remote_code=trust_remote_code)
+        tokenizer = load_tokenizer(model, trust_remote_code)
         network = load_model(model, dtype="auto", trust_remote_code=trust_remote_code)
     except IncompleteModelError:
         raise
@@ -85,6 +83,22 @@ def load_policy(model: str, device: str | None = None, trust_remote_code: bool =
             "correct the name, or save the policy again."
         ) from error
     return network.to(device), tokenizer
+
+
+def load_tokenizer(
+    name: str | Path, trust_remote_code: bool = False, revision: str | None = None
+) -> PreTrainedTokenizerBase:
+    """Loads the tokenizer of a folder or of the Hub, which pads on the left, as generation needs it.
+
+    Args:
+        trust_remote_code: whether code in the folder or repository is run; without it transformers is not to ask.
+
+    Raises:
+        OSError: there is none.
+    """
+    known: dict[str, Any] = {"trust_remote_code": trust_remote_code, "revision": revision}
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name, padding_side="left", **known)
+    return tokenizer
 
 
 def load_model(name: str | Path, **options: Any) -> Any:
@@ -145,7 +159,7 @@ def role_folders(folder: str | Path) -> list[Path]:
     if Path(folder, ADAPTER_CONFIG).is_file():
         return []
     found = sorted(path.parent for path in Path(folder).glob(f"*/{ADAPTER_CONFIG}"))
-    return [path for path in found if path.name != _CRITIC and not path.name.startswith(_CHECKPOINT)]
+    return [path for path in found if path.name != _CRITIC and not path.name.startswith(NUMBERED)]
 
 
 def refuse_stopped(folder: Path) -> None:

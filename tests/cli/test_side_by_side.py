@@ -53,23 +53,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by shells in
 recipes = [Path(path) for path in sys.argv[1:]]
 trainings = [Training(name=path.stem, recipe=path, folder=path.with_suffix(""), updates=9) for path in recipes]
 with Progress() as progress:
-    sys.setprofile(globals().get("watch"))
     train_side_by_side(trainings, progress)
-"""
-
-# Prefix of _PARENT: sends SIGTERM at the n-th occurrence of a step (event of sys.setprofile, function, n).
-_AT = """
-import os, signal, sys
-
-def watch(frame, event, function):
-    name = getattr(function, "__name__", "") if function is not None else frame.f_code.co_name
-    left[event, name] = left.get((event, name), 0) - 1
-    if left[event, name] == 0:
-        os.kill(os.getpid(), signal.SIGTERM)
-
-event, name, times = sys.argv[1:4]
-left = {(event, name): int(times)}
-del sys.argv[1:4]
 """
 
 
@@ -83,55 +67,18 @@ def of(recipes: list[str]) -> list[psutil.Process]:
     return found
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "termination"])
-def test_a_signal_stops_all_processes(training: Callable[..., Training], number: signal.Signals) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=["Ctrl-C", "end", "kill"])
+@pytest.mark.parametrize("present", [2, 3], ids=["the first starts", "both run"])
+def test_no_training_outlives_the_process_that_started_it(
+    training: Callable[..., Training], number: signal.Signals, present: int
+) -> None:
     recipes = [str(training(name, max_steps=10**6).recipe) for name in ("one", "other")]
     parent = subprocess.Popen([sys.executable, "-c", _PARENT, *recipes], stderr=subprocess.DEVNULL)
-    while len(of(recipes)) < 3:  # with the parent
+    while len(of(recipes)) < present:  # with the parent
         assert parent.poll() is None
         time.sleep(0.05)
     os.kill(parent.pid, number)
     assert parent.wait() != 0
-    assert of(recipes) == []
-
-
-@pytest.mark.parametrize(
-    ("step", "wrong"),
-    [
-        (("c_return", "fork_exec", "1"), False),
-        (("c_return", "fork_exec", "2"), False),
-        (("call", "_stop", "1"), True),
-        (("call", "_stop", "1"), False),
-        (("call", "poll", "1"), False),
-        (("call", "wait", "1"), True),
-    ],
-    ids=["first starts", "second starts", "others stop", "second signal", "poll", "others end"],
-)
-def test_a_signal_at_any_moment_stops_all_processes(
-    training: Callable[..., Training], step: tuple[str, str, str], wrong: bool
-) -> None:
-    trainings = [training(name, max_steps=10**6) for name in ("one", "other")]
-    recipes = [str(one.recipe) for one in trainings]
-    if wrong:
-        trainings[0].recipe.unlink()
-    parent = subprocess.Popen([sys.executable, "-c", _AT + _PARENT, *step, *recipes], stderr=subprocess.DEVNULL)
-    if step[1] == "_stop" and not wrong:
-        while len(of(recipes)) < 3:
-            assert parent.poll() is None
-        time.sleep(0.05)
-        os.kill(parent.pid, signal.SIGTERM)
-    assert parent.wait() != 0
-    assert of(recipes) == []
-
-
-def test_killing_the_parent_stops_all_processes(training: Callable[..., Training]) -> None:
-    recipes = [str(training(name, max_steps=10**6).recipe) for name in ("one", "other")]
-    parent = subprocess.Popen([sys.executable, "-c", _PARENT, *recipes], stderr=subprocess.DEVNULL)
-    while len(of(recipes)) < 3:
-        assert parent.poll() is None
-        time.sleep(0.05)
-    parent.kill()
-    parent.wait()
     while left := of(recipes):  # a process that outlived the parent would never end
         psutil.wait_procs(left)
 

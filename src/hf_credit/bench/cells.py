@@ -14,10 +14,20 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict, get_args
 
 from hf_credit import methods
-from hf_credit.bench.measures import STEPS, Score, area, learning, make_method, make_problem, policy_of, score
+from hf_credit.bench.measures import (
+    POLICIES,
+    STEPS,
+    Score,
+    area,
+    learning,
+    make_method,
+    make_problem,
+    policy_of,
+    score,
+)
 from hf_credit.bench.play import REFERENCES, Critic, bound
 from hf_credit.bench.problem import Problem
 from hf_credit.bench.problems import PROBLEMS
@@ -31,8 +41,12 @@ from hf_credit.parquet import read_rows
 from hf_credit.processes import end_with
 from hf_credit.safe_io import parse_json
 from hf_credit.trust import is_code, search_here
+from hf_credit.validators import one_of
 
 Cells = Sequence[Mapping[str, Any]]
+
+LINES = "cells.jsonl"
+"""The file of the cells of a folder."""
 
 _MAPPINGS = ("dials", "options")
 
@@ -106,7 +120,15 @@ def jobs(
         policies: from `POLICIES`.
         critic, oracle_error: as in `Job`; `"exact"` and 0 where a method would not notice.
         settings: further fields of `Job`.
+
+    Raises:
+        ValueError: a name is none, or a problem has no such dial or value of one.
     """
+    one_of("critic", critic, get_args(Critic))
+    for policy in policies:
+        one_of("policy", policy, tuple(POLICIES))
+    for problem in problems or PROBLEMS:
+        make_problem(problem, **dials or {})
     every = [*REFERENCES, *methods.METHODS] if names is None else names
     seeds = settings.pop("seeds", 10)
     return [
@@ -128,7 +150,7 @@ def jobs(
 @lru_cache(maxsize=256)
 def conditions(method: str, critic: str, oracle_error: float) -> Mapping[str, Any]:
     """Returns the critic and the error of oracles in a method's cells: exact ones where the method asks for none."""
-    if is_code(method):
+    if is_code(method):  # imported in its cell, which shows errors
         return {"critic": critic, "oracle_error": oracle_error}
     judged = "verdicts" in getattr(make_method(method).estimator, "needs", ())
     return {"critic": critic if uses_critic(method) else "exact", "oracle_error": oracle_error * judged}
@@ -323,13 +345,19 @@ def from_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [check_cell({**row, **own}) for row, own in zip(rows, parsed, strict=True)]
 
 
-def take_up(folder: Path) -> None:
-    """Adds the cells that only the table of a folder has to its lines, so that a run continues and keeps them."""
-    lines, table = folder / "cells.jsonl", folder / "cells.parquet"
+def take_up(folder: Path) -> dict[str, dict[str, Any]]:
+    """Adds the cells that only the table of a folder has to its lines, so that a run continues and keeps them.
+
+    Returns:
+        All of its cells by their keys.
+    """
+    lines, table = folder / LINES, folder / "cells.parquet"
+    known = read(lines)
     if table.exists():
-        known = read(lines)
         missing = [cell for cell in from_rows(list(read_rows({table.name: table}))) if cell["key"] not in known]
         append(lines, "".join(json.dumps(cell) + "\n" for cell in missing))
+        known |= {cell["key"]: cell for cell in missing}
+    return known
 
 
 def with_earlier(measured: Cells, known: Cells) -> list[Mapping[str, Any]]:

@@ -1,16 +1,21 @@
-"""Plots of cells, for a wide page and for a phone."""
+"""Plots of cells, for a wide page and for a phone, and the folder of pages with them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hf_credit.bench.cells import DRAWN, Cells, by_dial, grouped, of_defaults
-from hf_credit.bench.guide import BASE, LIMIT, limit, ranked
+from hf_credit.bench import cells as written
+from hf_credit.bench.cells import DRAWN, LINES, Cells, Job, by_dial, grouped, of_defaults
+from hf_credit.bench.guide import BASE, LIMIT, limit, ranked, tables, which_method, write_parquet
 from hf_credit.bench.play import REFERENCES
 from hf_credit.evaluation.plots import require_matplotlib, save
+from hf_credit.evaluation.statistics import mean_with_interval
+from hf_credit.files import write
 
 FEATURED = DRAWN[1:]
 """The methods with a colour of their own in plots of more than seven methods."""
@@ -25,6 +30,46 @@ _INCH = 100
 
 WIDTHS = {"": 1300, "_narrow": 390}
 """The width in pixels of the page for each plot, by the ending of its file's name."""
+
+
+def require_libraries() -> None:
+    """Raises an `ImportError` if a library that pages need is missing."""
+    require_matplotlib()
+    mean_with_interval([0.0, 1.0])
+
+
+def write_pages(
+    folder: Path, jobs: Sequence[Job], critic: str, oracle_error: float, command: str | None, page: Path | None = None
+) -> str:
+    """Writes the table of a folder's cells, the page of tables, and plots and recommendations.
+
+    Args:
+        jobs: those of a run. Cells of earlier ones under the same `critic` and `oracle_error` are shown with them.
+        command: that measured them; `None` for tables alone.
+        page: a second place of the recommendations.
+
+    Returns:
+        The tables of the run's cells or, if there are many, where they are; empty if it has none.
+    """
+    known = written.read(folder / LINES)
+
+    def of(jobs: Sequence[Job]) -> list[Mapping[str, Any]]:
+        return [known[job.key] for job in jobs if job.key in known]
+
+    if not (own := of(jobs)):
+        return ""
+    shown = written.with_earlier(own, written.under(list(known.values()), critic, oracle_error))
+    write_parquet(list(known.values()), folder / "cells.parquet")
+    write(folder / "tables.md", tables(shown))
+    if command is not None:
+        drawn = [file.stem for file in draw(shown, folder)]
+        perfect = [replace(job, critic="exact", oracle_error=0.0) for job in jobs if job.seeds]
+        exact = [] if (critic, oracle_error) == ("exact", 0.0) else of(perfect)
+        write(folder / "index.md", which_method(shown, command, "", drawn, exact))
+        if page is not None:
+            place = f"{os.path.relpath(folder, page.parent)}/"
+            write(page, which_method(shown, command, place, drawn, exact))
+    return tables(own) if len(own) <= 8 else f"{len(own)} cells are in {folder}; read {folder / 'tables.md'}."
 
 
 def draw(cells: Cells, folder: Path) -> list[Path]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import typer
 
 from hf_credit.cli.options import parse_options
 from hf_credit.cli.progress import Progress
-from hf_credit.files import write
 
 
 def bench(
@@ -67,62 +65,30 @@ def bench(
       hf-credit bench --output creditbench --guide docs/which-method.md
     """
     from hf_credit.bench import cells
-    from hf_credit.bench import guide as pages
-    from hf_credit.bench.measures import POLICIES, make_problem
-    from hf_credit.bench.play import REFERENCES, Critic
-    from hf_credit.bench.problems import PROBLEMS
-    from hf_credit.evaluation.plots import require_matplotlib
-    from hf_credit.evaluation.statistics import mean_with_interval
-    from hf_credit.methods import METHODS
-    from hf_credit.registry import find
-    from hf_credit.trust import is_code
-    from hf_credit.validators import one_of
+    from hf_credit.bench.plots import require_libraries, write_pages
 
-    one_of("critic", critic, get_args(Critic))
-    for name in policy or ():
-        one_of("policy", name, tuple(POLICIES))
     dials = parse_options(dial)
-    for name in problem or PROBLEMS:
-        make_problem(name, **dials)
-    for name in method or ():
-        if not is_code(name) and name not in REFERENCES:  # the user's code is imported in its cell, which shows errors
-            find("method", METHODS, name)
-    if seeds > 1:  # a missing library is an error before the work
-        require_matplotlib()
-        mean_with_interval([0.0, 1.0])
-    policies = tuple(policy or ("start", "solved"))
     settings: dict[str, Any] = {"critic": critic, "oracle_error": oracle_error, "updates": updates}
-    todo = cells.jobs(method or None, problem or None, dials, policies, seeds=seeds, **settings)
+    todo = cells.jobs(method or None, problem or None, dials, policy or ("start", "solved"), seeds=seeds, **settings)
     if along_dials is None:
         along_dials = not (method or problem or dials)
-    if guide is not None and seeds < 2 and not along_dials:
+    if pages := seeds > 1 or along_dials:
+        require_libraries()  # before the work
+    elif guide is not None:
         raise ValueError(f"--guide needs at least 2 seeds, got {seeds}; raise --seeds or omit --guide.")
-    if along_dials:
-        todo += cells.along_dials(**settings)
-    path = output / "cells.jsonl"
-    cells.take_up(output)
-    done, failed = cells.read(path), []
+    todo += cells.along_dials(**settings) if along_dials else []
+    done, failed = cells.take_up(output), []
     with Progress() as progress:
         task = progress.task("cells", len(todo))
         task.begin_at(sum(job.key in done for job in todo))
-        for cell in cells.run(todo, path, processes):
+        for cell in cells.run(todo, output / cells.LINES, processes):
             task.advance(note=f"{cell['method']} in {cell['problem']}")
             failed += [cell] if cell["failed"] else []
-    known = cells.read(path)
-    filled = [known[job.key] for job in todo if job.key in known]
     for cell in failed:
         typer.echo(f"{cell['method']} in {cell['problem']} failed:\n{cell['failed']}", err=True)
-    if filled:
-        shown = cells.with_earlier(filled, cells.under(list(known.values()), critic, oracle_error))
-        pages.write_parquet(list(known.values()), output / "cells.parquet")
-        write(output / "tables.md", pages.tables(shown))
-        if seeds > 1 or along_dials:
-            asked: dict[str, Any] = {"critic": "exact", "oracle_error": 0.0, "updates": updates}
-            perfect = cells.jobs(method or None, problem or None, dials, ("start",), seeds=seeds, **asked)
-            exact = [] if asked == settings else [known[job.key] for job in perfect if job.key in known]
-            _write_pages(output, guide, shown, exact)
-        listed = f"{len(filled)} cells are in {output}; read {output / 'tables.md'}."
-        typer.echo(pages.tables(filled) if len(filled) <= 8 else listed)
+    command = f"hf-credit {shlex.join(sys.argv[1:])}"
+    if shown := write_pages(output, todo, critic, oracle_error, command if pages else None, guide):
+        typer.echo(shown)
         if push_to_hub is not None:
             from hf_credit.hub.cell_sets import publish_cells
 
@@ -132,14 +98,3 @@ def bench(
             f"methods must run without errors, got {len(failed)} failed cells, the first {failed[0]['method']} in "
             f"{failed[0]['problem']}; correct the errors above and run again: only failed cells are measured again."
         )
-
-
-def _write_pages(output: Path, guide: Path | None, cells: list[Any], exact: list[Any]) -> None:
-    from hf_credit.bench import plots
-    from hf_credit.bench.guide import which_method
-
-    drawn = [file.stem for file in plots.draw(cells, output)]
-    command = f"hf-credit {shlex.join(sys.argv[1:])}"
-    write(output / "index.md", which_method(cells, command, "", drawn, exact))
-    if guide is not None:
-        write(guide, which_method(cells, command, f"{os.path.relpath(output, guide.parent)}/", drawn, exact))

@@ -73,11 +73,10 @@ def _first_prompts(name: str, options: dict[str, Any], model: str | None) -> str
             shown += [f"--- {request.role} reads, as {one['role']}\n{one['content']}" for one in request.messages]
             shown += [f"--- {request.role} may call\n{json.dumps(tool)}" for tool in request.tools]
         else:
-            from transformers import AutoTokenizer
-
+            from hf_credit.loading import load_tokenizer
             from hf_credit.rollouts import Chat
 
-            chat = Chat(AutoTokenizer.from_pretrained(model))
+            chat = Chat(load_tokenizer(model))
             ids = chat.context(request.messages, tools=request.tools)
             shown.append(f"--- {request.role} reads {len(ids)} tokens\n{chat.tokenizer.decode(list(ids))}")
     return written_out("\n".join(shown))

@@ -82,17 +82,13 @@ def create(
         ValueError: a setting is invalid, or the task has neither an oracle nor a scripted player.
     """
     from hf_credit.cli.training_progress import ShowProgress
-    from hf_credit.rollouts.capabilities import Scripted, TaskSource
+    from hf_credit.policies.scripted import player_of
+    from hf_credit.rollouts.capabilities import TaskSource
     from hf_credit.tasks.rows import starts_of
     from hf_credit.trainers.micro import init_scripted_policy
 
     interaction = spec.build()
-    player = Scripted(interaction).scripted_player(config.quality)
-    if player is None:
-        raise ValueError(
-            f"scripted play needs a task with an oracle or a scripted player, got {spec.name!r} without; choose "
-            "another task."
-        )
+    player = player_of(interaction, config.quality)
     rows = TaskSource(interaction).tasks("train", config.episodes) if rows is None else rows
     starts = progress.over(starts_of(rows, "train"), "scripted play")
     init_scripted_policy(interaction, player, starts, output, config, [ShowProgress(progress, "warm-up")])

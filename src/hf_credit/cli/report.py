@@ -43,43 +43,9 @@ def report(
       hf-credit report runs/relay_micro --update 1 --episode 2
       hf-credit report runs/relay_micro --beside runs/relay_micro_mappo --beside runs/relay_micro_magrpo
     """
-    from itertools import combinations
-
-    from hf_credit.evaluation.credited import EPISODES_FILE, choose_episode, read_episodes
     from hf_credit.evaluation.episode_page import PAGE_FILE
-    from hf_credit.evaluation.report import Report, compare, write_report
-    from hf_credit.evaluation.results import EvalResults, evaluation_files
-    from hf_credit.evaluation.runs import read_run
+    from hf_credit.evaluation.report import report_of, write_report
 
-    folders = [run, *(beside or [])]
-    names = [folder.resolve().name for folder in folders]
-    if len(set(names)) < len(names):
-        names = [str(folder) for folder in folders]
-    if len(set(names)) < len(names):
-        raise ValueError(f"runs must be different folders, got {', '.join(names)}; name each once.")
-    results = {
-        path.stem if beside is None else f"{name}, {path.stem}": EvalResults.load(path)
-        for name, folder in zip(names, folders, strict=True)
-        for path in evaluation_files(folder)
-    }
-    same = [
-        (a, b)
-        for a, b in combinations(results, 2)
-        if {one.seed for one in results[a].records} == {one.seed for one in results[b].records}
-    ]
-    recorded = read_episodes(run)
-    if not recorded and not (update is episode is None):
-        raise ValueError(
-            f"--update and --episode need a run with {EPISODES_FILE}, got {str(run)!r} without; set log_episodes."
-        )
-    chosen = choose_episode(recorded, update, episode) if recorded else None
-    written = Report(
-        title=f"Run {names[0]}" if beside is None else f"Runs {', '.join(names)}",
-        runs=[read_run(folder, name) for name, folder in zip(names, folders, strict=True)],
-        results=results,
-        comparisons=[one for a, b in same for one in compare(results, a, b)],
-        episode=chosen,
-        episodes=[one for one in recorded if chosen is not None and one.update == chosen.update],
-    )
-    path = write_report(written, output or run / "report")
-    typer.echo(f"Wrote {path}{f' and {path.with_name(PAGE_FILE)}' if written.episode else ''}")
+    read = report_of([run, *(beside or [])], update, episode)
+    path = write_report(read, output or run / "report")
+    typer.echo(f"Wrote {path}{f' and {path.with_name(PAGE_FILE)}' if read.episode else ''}")

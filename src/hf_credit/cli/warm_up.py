@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,9 +25,8 @@ from hf_credit.cli.options import (
 from hf_credit.cli.progress import Progress, be_quiet
 
 if TYPE_CHECKING:
-    from hf_credit.policies.scripted import Demonstration, Walk
+    from hf_credit.policies.scripted import Demonstration
     from hf_credit.rollouts import Chat, Interaction, RolloutRequest
-    from hf_credit.rollouts.scripts import Script
 
 _EPISODES = 512  # of tasks that the task makes itself
 
@@ -79,33 +78,16 @@ class Taught(Prompted):
     ) -> Iterable[Demonstration]:
         """Returns what is learned, recorded or played; counts in `dropped` what cannot be used."""
         from hf_credit.evaluation.recorded_play import recorded_demonstrations
-        from hf_credit.policies.scripted import demonstrations
+        from hf_credit.policies.scripted import demonstrations, player_of, walks
 
         if interaction is None or self.traces:
             read = [recorded_demonstrations(path, chat, interaction) for path in self.traces or ()]
             say_skipped(failures := [failure for _, some in read for failure in some])
             dropped.update({"on lines that cannot be used": len(failures)} if failures else {})
             return (one for some, _ in read for one in some)
-        player, starts = self._player(interaction), progress.over(self._starts(interaction, job), "scripted play")
-        return demonstrations(interaction, chat, player, _walks(interaction, player, starts, dropped))
-
-    def _player(self, interaction: Interaction[Any]) -> Script:
-        from hf_credit.registry import find
-        from hf_credit.rollouts.capabilities import Oracled, Scripted
-        from hf_credit.rollouts.scripts import OraclePlayer
-
-        if self.script is not None:
-            named: Any = find("script", {}, self.script)
-            return named(self.quality) if isinstance(named, type) else named  # type: ignore[no-any-return]
-        if (oracle := named_oracle(self.oracle, self.oracle_option)) is not None:
-            judge = Oracled(interaction).check_oracle(oracle)
-            return OraclePlayer(interaction.environment, judge, self.quality)  # type: ignore[attr-defined, arg-type]
-        if (player := Scripted(interaction).scripted_player(self.quality)) is None:
-            raise ValueError(
-                f"a warm-up needs someone to learn from, got {interaction.name!r} without an oracle or a scripted "
-                "player; add --script or --traces."
-            )
-        return player
+        player = player_of(interaction, self.quality, self.script, named_oracle(self.oracle, self.oracle_option))
+        starts = progress.over(self._starts(interaction, job), "scripted play")
+        return demonstrations(interaction, chat, player, walks(interaction, player, starts, dropped))
 
     def _starts(self, interaction: Interaction[Any], job: Any) -> list[RolloutRequest[Any]]:
         """The tasks to play: rows of a dataset, or the first of the task's own training tasks."""
@@ -147,7 +129,7 @@ def warm_up(
     from transformers import PrinterCallback, ProgressCallback
 
     from hf_credit.cli.training_progress import ShowProgress
-    from hf_credit.policies.scripted import hold_out, select
+    from hf_credit.policies.scripted import hold_out, in_words, select
     from hf_credit.recipes import find
     from hf_credit.tasks import TaskSpec
     from hf_credit.trainers.recipes import read_job
@@ -164,7 +146,7 @@ def warm_up(
     with Progress() as progress:
         found = taught.demonstrations(interaction, job, chat, dropped, progress)
         kept, others = select(found, -math.inf if taught.min_success < 0 else taught.min_success, **limits)
-        _say(kept, dropped + others)
+        typer.echo(in_words(kept, dropped + others))
         learned, unseen = hold_out(kept, taught.held_out, args.seed)
         if taught.held_out and not unseen:
             typer.echo("No held-out loss: all episodes are of one task.")
@@ -177,37 +159,3 @@ def warm_up(
             trainer.evaluate()
         save(trainer, spec)
     typer.echo(f"Wrote {output}. Try: hf-credit evaluate {output}{'' if spec else ' --task ...'}")
-
-
-def _walks(
-    interaction: Interaction[Any], player: Script, starts: Iterable[RolloutRequest[Any]], dropped: Counter[str]
-) -> Iterator[tuple[RolloutRequest[Any], Walk]]:
-    """Plays; an error ends only its episode, and is shown."""
-    from hf_credit.policies.scripted import walk
-    from hf_credit.rollouts.failures import FailureLog
-
-    failures = FailureLog()
-    for start in starts:
-        try:
-            yield start, walk(interaction, player, start)
-        except Exception as error:
-            failures.add(error, "a scripted episode")
-            dropped[f"raised {type(error).__name__}"] += 1
-
-
-def _say(kept: Sequence[Demonstration], dropped: Counter[str]) -> None:
-    """Prints what is learned and what is left out, with the reasons; refuses nothing at all."""
-    from hf_credit.policies.scripted import IGNORED, supervised_rows
-
-    reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
-    if not kept:
-        raise ValueError(
-            f"a warm-up must have an episode to learn from, got none: {reasons or 'no episodes'}; lower "
-            "--min-success, raise the limit, or give other episodes."
-        )
-    if reasons:
-        typer.echo(f"Left out {dropped.total()} of {dropped.total() + len(kept)} episodes: {reasons}.")
-    labels = [row["labels"] for one in kept for row in supervised_rows(one)]
-    replies = sum(label != IGNORED for row in labels for label in row)
-    count = f"{len(kept)} episodes of {len({one.task for one in kept})} tasks, {len(labels)} rows"
-    typer.echo(f"{count} with {sum(map(len, labels)):,} tokens, {replies:,} of them of replies.")

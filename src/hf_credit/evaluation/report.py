@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from hf_credit.evaluation.credit_tables import credit_table, decision_table, ledger_table, read_ledger
-from hf_credit.evaluation.credited import CreditedEpisode
+from hf_credit.evaluation.credited import EPISODES_FILE, CreditedEpisode, choose_episode, read_episodes
 from hf_credit.evaluation.episode_page import PAGE_FILE, rounded, write_episode_page
 from hf_credit.evaluation.markdown import escaped, fenced, plain, table
 from hf_credit.evaluation.plots import LINES, learning_curves
-from hf_credit.evaluation.results import LABELS, SHARES, EvalResults, difference
-from hf_credit.evaluation.runs import Run
+from hf_credit.evaluation.results import LABELS, SHARES, EvalResults, difference, evaluation_files
+from hf_credit.evaluation.runs import Run, read_run
 from hf_credit.evaluation.statistics import Interval
 from hf_credit.files import write, write_json
 from hf_credit.rollouts import Ledger
@@ -97,6 +98,49 @@ class Report:
     notes: Sequence[str] = ()
     episode: CreditedEpisode | None = None
     episodes: Sequence[CreditedEpisode] = ()
+
+
+def report_of(folders: Sequence[Path], update: int | None = None, episode: int | None = None) -> Report:
+    """Reads the report of a run, or of several beside each other, from their folders.
+
+    Evaluations on the same tasks are compared.
+
+    Args:
+        folders: of the runs; an episode is shown of the first.
+        update, episode: as in `hf_credit.evaluation.credited.choose_episode`.
+
+    Raises:
+        ValueError: a folder is none of a run, or named twice, or the episode is not recorded.
+        ImportError: scipy is missing.
+    """
+    names = [folder.resolve().name for folder in folders]
+    if len(set(names)) < len(names):
+        names = [str(folder) for folder in folders]
+    if len(set(names)) < len(names):
+        raise ValueError(f"runs must be different folders, got {', '.join(names)}; name each once.")
+    results = {
+        path.stem if len(folders) == 1 else f"{name}, {path.stem}": EvalResults.load(path)
+        for name, folder in zip(names, folders, strict=True)
+        for path in evaluation_files(folder)
+    }
+    tasks = {name: {one.seed for one in found.records} for name, found in results.items()}
+    recorded = read_episodes(folders[0])
+    if not recorded and not (update is episode is None):
+        raise ValueError(
+            f"--update and --episode need a run with {EPISODES_FILE}, got {str(folders[0])!r} without; set "
+            "log_episodes."
+        )
+    chosen = choose_episode(recorded, update, episode) if recorded else None
+    return Report(
+        title=f"Run {names[0]}" if len(folders) == 1 else f"Runs {', '.join(names)}",
+        runs=[read_run(folder, name) for name, folder in zip(names, folders, strict=True)],
+        results=results,
+        comparisons=[
+            one for a, b in combinations(results, 2) if tasks[a] == tasks[b] for one in compare(results, a, b)
+        ],
+        episode=chosen,
+        episodes=[one for one in recorded if chosen is not None and one.update == chosen.update],
+    )
 
 
 def compare(results: Mapping[str, EvalResults], of: str, minus: str) -> list[Comparison]:

@@ -156,20 +156,27 @@ def read_log(path: str | Path) -> list[dict[str, Any]]:
         raise ValueError(f"{path} must have one JSON object per line, got {error}; remove the line.") from None
 
 
+def read_state(folder: Path) -> dict[str, Any]:
+    """Reads the state of a trainer of transformers from its folder, the fields of `TrainerState`.
+
+    Raises:
+        ValueError: the file is missing or not of a trainer.
+    """
+    path = folder / TRAINER_STATE_FILE
+    try:
+        state = read_json(path)
+        _entries(state.get("log_history") if isinstance(state, dict) else None)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} must be the state of a trainer, got {error}; remove it.") from None
+    return dict(state)
+
+
 def _log_entries(folder: Path) -> list[dict[str, Any]]:
     if (folder / LOG_FILE).is_file():
         return read_log(folder / LOG_FILE)
     states = [folder / TRAINER_STATE_FILE, *folder.glob(f"checkpoint-*/{TRAINER_STATE_FILE}")]
-    histories = [_history(path) for path in states if path.is_file()]
+    histories = [read_state(path.parent)["log_history"] for path in states if path.is_file()]
     return max(histories, key=lambda entries: entries[-1]["step"] if entries else 0, default=[])
-
-
-def _history(path: Path) -> list[dict[str, Any]]:
-    try:
-        state = read_json(path)
-        return _entries(state.get("log_history") if isinstance(state, dict) else None)
-    except ValueError as error:
-        raise ValueError(f"{path} must be the state of a trainer, got {error}; remove it.") from None
 
 
 def _entries(values: Any) -> list[dict[str, Any]]:

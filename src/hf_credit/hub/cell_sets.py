@@ -48,8 +48,7 @@ def publish_cells(folder: str | Path, repo: str, **where: Any) -> Published:
         ValueError: there are no cells; and as for `publish`.
     """
     source = Path(folder)
-    bench.take_up(source)
-    cells = list(bench.read(source / "cells.jsonl").values())
+    cells = list(bench.take_up(source).values())
     if not cells:
         raise ValueError(f"a dataset must have cells, got none in {str(folder)!r}; run hf-credit bench first.")
     paths = (source / f"{name}{ending}.png" for name in guide.PICTURES for ending in WIDTHS)

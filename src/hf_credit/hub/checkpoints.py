@@ -15,7 +15,7 @@ import torch
 from transformers.trainer_pt_utils import safe_globals
 
 from hf_credit.checkpoint_store import PREFIX
-from hf_credit.checkpoints import MANIFEST, flaw, latest_complete, make_room, write_manifest
+from hf_credit.checkpoints import MANIFEST, NUMBERED, flaw, latest_complete, make_room, recorded, write_manifest
 from hf_credit.evaluation.results import evaluation_files
 from hf_credit.evaluation.runs import CONFIG_FILE, FACTS_FILE, LOG_FILE, TRAINER_STATE_FILE
 from hf_credit.files import OwnFolder, copy, filled, move, replaced, write_json
@@ -93,12 +93,12 @@ def collect(folder: Path, repo: str, url: str, work: Path, resumable: bool = Tru
     whole = (checkpoint / MANIFEST).is_file()
     if whole and (reason := flaw(checkpoint)) and _MODEL_ONLY not in reason:
         raise ValueError(f"a checkpoint must be whole to be published, got {checkpoint}, {reason}; take another one.")
-    if not whole and checkpoint.name.startswith("checkpoint-"):
+    if not whole and checkpoint.name.startswith(NUMBERED):
         raise ValueError(f"a checkpoint must be whole to be published, got {checkpoint} without {MANIFEST}; train on.")
     present = {
         name: path
         for name, path in safety.files_of(checkpoint).items()
-        if name not in _OWN and not name.startswith(("checkpoint-", "runs/", *_FOR_A_SERVER))
+        if name not in _OWN and not name.startswith((NUMBERED, "runs/", *_FOR_A_SERVER))
     }
     pickled = {name for name in present if Path(name).suffix in _PICKLED}
     sharded = sorted(name for name in present if _SHARDED.search(name))
@@ -118,7 +118,7 @@ def collect(folder: Path, repo: str, url: str, work: Path, resumable: bool = Tru
     if resumable:
         files |= _state(checkpoint, pickled, work)
     if whole:
-        manifest = read_json(checkpoint / MANIFEST)
+        manifest = recorded(checkpoint)
         manifest["files"] = {name: about for name, about in manifest["files"].items() if name in files}
         manifest["resumable"] = resumable
         files[MANIFEST] = (json.dumps(manifest, indent=1) + "\n").encode()
@@ -207,7 +207,7 @@ def fetch_resumable(
             raise ValueError(f"{place} must be a complete checkpoint, got one {reason}; publish it again.")
         if check is not None:
             check(loaded.folder)
-        target = output / f"checkpoint-{step}"
+        target = output / f"{NUMBERED}{step}"
         reason = flaw(target)
         if reason is not None and _MODEL_ONLY not in reason:
             make_room(target)
@@ -240,15 +240,14 @@ def _step(loaded: Checkpoint, place: str) -> int:
 
 
 def _weights(checkpoint: Path) -> dict[str, Any]:
-    files = read_json(checkpoint / MANIFEST)["files"]
-    return {name: about for name, about in files.items() if name.endswith(".safetensors")}
+    return {name: about for name, about in recorded(checkpoint)["files"].items() if name.endswith(".safetensors")}
 
 
 def _places(folder: Path) -> tuple[Path, Path]:
     """Returns the checkpoint that a folder is or holds, and the folder of its run."""
     if not folder.is_dir():
         raise ValueError(f"a checkpoint must be a folder, got {str(folder)!r}, which is none; name an existing one.")
-    if (folder / MANIFEST).is_file() or folder.name.startswith("checkpoint-"):
+    if (folder / MANIFEST).is_file() or folder.name.startswith(NUMBERED):
         return folder, folder.parent
     latest = latest_complete(folder)
     if latest is None:

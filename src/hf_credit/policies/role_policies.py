@@ -10,9 +10,9 @@ from typing import Any
 
 from peft import LoraConfig, PeftConfig, PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
-from hf_credit.loading import ADAPTER_CONFIG, load_adapter, load_model, role_folders
+from hf_credit.loading import ADAPTER_CONFIG, load_adapter, load_model, load_tokenizer, role_folders
 from hf_credit.policies.generation import Replies, sampler
 from hf_credit.rollouts import GenerateFn, Generation
 
@@ -146,7 +146,7 @@ def load_role_policies(
     if device is not None:
         policies.to(device)
     policies.eval()
-    tokenizer = AutoTokenizer.from_pretrained(str(folder), padding_side="left", trust_remote_code=trust_remote_code)
+    tokenizer = load_tokenizer(folder, trust_remote_code)
     return policies, role_samplers(policies, [path.name for path in found], tokenizer, **sampling)
 
 

@@ -7,9 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer
-
-from hf_credit.loading import ADAPTER_CONFIG, device_of, load_adapter, load_policy, role_folders
+from hf_credit.loading import ADAPTER_CONFIG, device_of, load_adapter, load_policy, load_tokenizer, role_folders
 from hf_credit.policies.generation import max_context_tokens, reply_logprobs, sampler
 from hf_credit.rollouts import Chat, Decision, Engine, GenerateFn, Interaction
 from hf_credit.rollouts.capabilities import Learned, ReadsTokens
@@ -43,8 +41,7 @@ def load_sampler(
 
         device = device_of(device)
         network, generate = load_role_policies(model, base, device, trust_remote_code, **parameters)
-        tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", trust_remote_code=trust_remote_code)
-        return network, tokenizer, generate
+        return network, load_tokenizer(model, trust_remote_code), generate
     whole = base if base is not None and Path(model, ADAPTER_CONFIG).is_file() else model
     network, tokenizer = load_policy(whole, device, trust_remote_code)
     if whole != model:

@@ -12,9 +12,12 @@ from itertools import accumulate, chain, pairwise
 from typing import Any
 
 from hf_credit.environments.randomness import stream
+from hf_credit.oracles import Oracle
+from hf_credit.registry import find
 from hf_credit.rollouts import Chat, Decision, Ending, Episode, Interaction, Request, RolloutRequest, decision_rows
-from hf_credit.rollouts.capabilities import Learned
-from hf_credit.rollouts.scripts import LikelyScript, Script
+from hf_credit.rollouts.capabilities import Learned, Oracled, Scripted
+from hf_credit.rollouts.failures import FailureLog
+from hf_credit.rollouts.scripts import LikelyScript, OraclePlayer, Script
 from hf_credit.rollouts.threads import Thread
 
 Step = tuple[Any, Sequence[Request], list[str]]
@@ -40,6 +43,45 @@ def walk(interaction: Interaction[Any], script: Script, start: RolloutRequest[An
         steps.append((state, requests, replies))
         state = interaction.advance(state, replies)
     return steps, state
+
+
+def walks(
+    interaction: Interaction[Any], script: Script, starts: Iterable[RolloutRequest[Any]], dropped: Counter[str]
+) -> Iterator[tuple[RolloutRequest[Any], Walk]]:
+    """Plays; an error ends only its episode, is shown, and is counted in `dropped`."""
+    failures = FailureLog()
+    for start in starts:
+        try:
+            yield start, walk(interaction, script, start)
+        except Exception as error:
+            failures.add(error, "a scripted episode")
+            dropped[f"raised {type(error).__name__}"] += 1
+
+
+def player_of(
+    interaction: Interaction[Any], quality: float, script: str | None = None, oracle: Oracle[Any] | None = None
+) -> Script:
+    """Returns who plays: a script, an oracle, or the task's own player.
+
+    Args:
+        quality: the probability that an oracle or the task's player plays well; a script that is a class gets it.
+        script: as `"module:object"`.
+
+    Raises:
+        ValueError: there is no such script, the oracle does not fit, or the task has no player.
+    """
+    if script is not None:
+        named: Any = find("script", {}, script)
+        return named(quality) if isinstance(named, type) else named  # type: ignore[no-any-return]
+    if oracle is not None:
+        judge: Any = Oracled(interaction).check_oracle(oracle)
+        return OraclePlayer(interaction.environment, judge, quality)  # type: ignore[attr-defined]
+    if (player := Scripted(interaction).scripted_player(quality)) is None:
+        raise ValueError(
+            f"scripted play needs a task with an oracle or a scripted player, got {interaction.name!r} without; "
+            "choose another task, or give a script."
+        )
+    return player
 
 
 def play(interaction: Interaction[Any], chat: Chat, script: Script, start: RolloutRequest[Any]) -> Episode:
@@ -239,3 +281,22 @@ def hold_out(
     count = min(max(1, round(share * len(tasks))), len(tasks) - 1) if share else 0
     chosen = set(stream(seed, "held out").sample(tasks, max(count, 0)))
     return [one for one in found if one.task not in chosen], [one for one in found if one.task in chosen]
+
+
+def in_words(kept: Sequence[Demonstration], dropped: Counter[str]) -> str:
+    """Returns what is learned and what is left out, with the reasons.
+
+    Raises:
+        ValueError: nothing is learned.
+    """
+    reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
+    if not kept:
+        raise ValueError(
+            f"a warm-up must have an episode to learn from, got none: {reasons or 'no episodes'}; lower "
+            "--min-success, raise the limit, or give other episodes."
+        )
+    left_out = f"Left out {dropped.total()} of {dropped.total() + len(kept)} episodes: {reasons}.\n" if reasons else ""
+    labels = [row["labels"] for one in kept for row in supervised_rows(one)]
+    replies = sum(label != IGNORED for row in labels for label in row)
+    count = f"{len(kept)} episodes of {len({one.task for one in kept})} tasks, {len(labels)} rows"
+    return f"{left_out}{count} with {sum(map(len, labels)):,} tokens, {replies:,} of them of replies."

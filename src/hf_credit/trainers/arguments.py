@@ -5,18 +5,18 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, cast
+from typing import Any
 
 from datasets import Dataset
 from peft import PeftModel
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, TrainerCallback
+from transformers import PreTrainedTokenizerBase, TrainerCallback
 from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
 from trl import add_response_schema
 
 from hf_credit.environments import ENVIRONMENTS, Environment
 from hf_credit.extras import how_to_install
 from hf_credit.files import OwnFolder
-from hf_credit.loading import require_whole_files
+from hf_credit.loading import load_tokenizer, require_whole_files
 from hf_credit.rollouts import Chat, EnvironmentInteraction, EveryEpisodeFailedError, Interaction, RolloutRequest, Row
 from hf_credit.rollouts.capabilities import Learned, ReadsTokens, Replayable, Shown, TaskSource, evaluated
 from hf_credit.rollouts.dry_run import dry_run, first_rows
@@ -112,13 +112,7 @@ def tokenizer_of(model: Any, args: Any) -> PreTrainedTokenizerBase:
             "a model made in memory needs a tokenizer, got none; pass processing_class=, or save both and pass the "
             "folder."
         )
-    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-        name,
-        revision=cast(dict[str, Any], args.model_init_kwargs or {}).get("revision"),
-        padding_side="left",
-        trust_remote_code=args.trust_remote_code,
-    )
-    return tokenizer
+    return load_tokenizer(name, args.trust_remote_code, (args.model_init_kwargs or {}).get("revision"))
 
 
 def read_calls_of(tokenizer: PreTrainedTokenizerBase, interaction: Interaction[Any]) -> None:

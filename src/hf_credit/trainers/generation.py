@@ -81,8 +81,12 @@ class GeneratingTrainer(ResumableTrainer):
         if self.roles:
             from hf_credit.trainers.role_adapters import RoleAdapters
 
-            self.adapters = RoleAdapters(self, self.new_client)
-            self.engine.generate = self.adapters.samplers
+            self.adapters = RoleAdapters(self)
+            self.engine.generate = (
+                self.adapters.samplers(self.continuing_replies)
+                if self.vllm is None
+                else self.adapters.through_vllm(self.vllm, self.new_client)
+            )
             self.add_callback(self.adapters)
 
     @contextmanager

@@ -19,7 +19,7 @@ from hf_credit.methods import DecisionCredit
 from hf_credit.policies.generation import ContinuingReplies
 from hf_credit.policies.role_policies import MixedRoles, RoleSampler, can_mix, use_adapter
 from hf_credit.rollouts import Episode, GenerateFn, Interaction
-from hf_credit.trainers.component import Component
+from hf_credit.trainers.component import Component, Seam
 
 TRLS_OWN = "default"
 """The name of the adapter that TRL creates from a `peft_config`."""
@@ -45,17 +45,15 @@ class RoleAdapters(Component):
     Args:
         trainer: of the roles. Its model has an adapter for each role, or one named `default`, which is replaced by one
             of the same configuration for each role.
-        new_client: returns a client of the vLLM server at an address; `None` if the trainer does not generate.
 
     Attributes:
-        samplers: the sampler of each role; empty if the trainer does not generate.
-        requests: the samplers if vLLM generates, else `None`.
+        requests: the samplers of roles if vLLM generates, else `None`.
 
     Raises:
         ValueError: a role has the name of a module of the model, or the set-up shards the policy.
     """
 
-    def __init__(self, trainer: Any, new_client: Callable[[str], Any] | None = None) -> None:
+    def __init__(self, trainer: Seam) -> None:
         self.trainer, self.roles, self.args = trainer, trainer.roles, trainer.args
         self._refuse_shards()
         self.model: PeftModel = trainer.accelerator.unwrap_model(trainer.model)
@@ -70,19 +68,31 @@ class RoleAdapters(Component):
         self.unfreeze()
         self.caches: list[ContinuingReplies] = []
         self.requests: Any = None
-        self.samplers: Mapping[str, GenerateFn] = {}
-        if new_client is None:
-            return
-        if trainer.vllm is not None:
-            from hf_credit.trainers.role_requests import RoleRequests
-
-            self.requests = RoleRequests(self, new_client)
-        self.samplers = self.requests or self._own_samplers()
 
     @property
     def parameters(self) -> dict[str, list[nn.Parameter]]:
         """The current weights of each role; FSDP2 replaces whole weights by shards."""
         return {role: [getattr(*place) for place in places] for role, places in self._places.items()}
+
+    def through_vllm(self, vllm: Any, new_client: Callable[[str], Any]) -> Mapping[str, GenerateFn]:
+        """Returns the samplers of the roles, which `vllm` serves; for the arguments see `RoleRequests`."""
+        from hf_credit.trainers.role_requests import RoleRequests
+
+        self.requests = RoleRequests(self.model, self.args, self.trainer.accelerator, vllm, new_client)
+        return self.requests  # type: ignore[no-any-return]
+
+    def samplers(self, new_cache: Callable[[], ContinuingReplies | None]) -> Mapping[str, GenerateFn]:
+        """Returns the samplers of the roles: one batch for all where adapters can be mixed in a batch.
+
+        Args:
+            new_cache: makes generation that reuses keys and values; `None` if the set-up does not allow it.
+        """
+        # One cache for each role, because adapters write different keys and values.
+        caches = {role: new_cache() for role in self.roles}
+        together = new_cache() if can_mix(self.model) else None
+        self.caches = [cache for cache in (*caches.values(), together) if cache is not None]
+        alone = {role: RoleSampler(cache or self.trainer.ranks, self.model, role) for role, cache in caches.items()}
+        return alone if together is None else MixedRoles(alone, together, self.model)
 
     def learning(self) -> tuple[str, ...]:
         """The roles that learn in the current update."""
@@ -145,16 +155,6 @@ class RoleAdapters(Component):
             if role not in learning:
                 for parameter in parameters:
                     parameter.grad = None
-
-    def _own_samplers(self) -> Mapping[str, GenerateFn]:
-        """Samplers without vLLM: one batch for all roles where adapters can be mixed in a batch."""
-        trainer = self.trainer
-        # One cache for each role, because adapters write different keys and values.
-        caches = {role: trainer.continuing_replies() for role in self.roles}
-        together = trainer.continuing_replies() if can_mix(self.model) else None
-        self.caches = [cache for cache in (*caches.values(), together) if cache is not None]
-        alone = {role: RoleSampler(cache or trainer.ranks, self.model, role) for role, cache in caches.items()}
-        return alone if together is None else MixedRoles(alone, together, self.model)
 
     def _trained(self, role: str) -> list[tuple[nn.Module, str]]:
         self.model.set_adapter(role)  # freezes all others

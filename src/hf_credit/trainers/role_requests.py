@@ -43,18 +43,20 @@ class RoleRequests(dict[str, GenerateFn]):
     each under a new name, because vLLM reuses the keys and values of an adapter of the same name.
 
     Args:
-        adapters: the `RoleAdapters` of a trainer whose `vllm` was created within `making_engine`, if it runs in this
-            process. Adapters reach vLLM as files below `output_dir`, which a server must be able to read.
+        model: has the adapters, by role.
+        args, accelerator: the trainer's. Adapters reach vLLM as files below `output_dir`, which a server must read.
+        vllm: TRL's; created within `making_engine`, if it runs in this process.
         new_client: returns a client of the server at an address.
 
     Raises:
         ValueError: the server takes no adapters, too few, or none of this rank, or has several replicas.
     """
 
-    def __init__(self, adapters: Any, new_client: Callable[[str], Any]) -> None:
-        super().__init__({role: functools.partial(self._alone, role) for role in adapters.roles})
-        args, self.vllm, self.accelerator = adapters.args, adapters.trainer.vllm, adapters.trainer.accelerator
-        self.model: PeftModel = adapters.model
+    def __init__(
+        self, model: PeftModel, args: Any, accelerator: Any, vllm: Any, new_client: Callable[[str], Any]
+    ) -> None:
+        super().__init__({role: functools.partial(self._alone, role) for role in args.role_adapters})
+        self.model, self.accelerator, self.vllm = model, accelerator, vllm
         self.timeout = args.vllm_server_request_timeout
         self.url = server_url(args)
         self.client: Any = getattr(self.vllm, "vllm_client", None)  # TRL creates one on the main process only

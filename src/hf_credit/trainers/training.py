@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from transformers import AutoTokenizer, PrinterCallback, ProgressCallback, TrainerCallback
+from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 from trl import get_peft_config, get_quantization_config
 
 from hf_credit.checkpoints import explain_disk_errors
@@ -22,7 +22,7 @@ from hf_credit.rollouts import Interaction
 from hf_credit.rollouts.capabilities import Oracled, TaskSource
 from hf_credit.tasks.rows import TaskRows, load_splits, problem_rows, require_split, without_evaluation
 from hf_credit.tasks.spec import TaskSpec
-from hf_credit.trainers.arguments import require_trackers
+from hf_credit.trainers.arguments import require_trackers, tokenizer_of
 from hf_credit.trainers.callbacks import ReportChecks
 from hf_credit.trainers.config import tasks_per_generation
 from hf_credit.trainers.recipes import Job, trainer_of
@@ -87,18 +87,13 @@ def build_trainer(job: Job, rows: TaskRows | None = None) -> Any:
         credited["method"] = method
     if game.preset is not None and game.preset.oracle:
         credited["oracle"] = Oracled(interaction).check_oracle(resolve(game.described_oracle()))
-    tokenizer = AutoTokenizer.from_pretrained(
-        model.model_name_or_path,
-        revision=model.model_revision,
-        trust_remote_code=args.trust_remote_code,
-        padding_side="left",
-    )
     args.model_init_kwargs = {
         "revision": model.model_revision,
         "trust_remote_code": args.trust_remote_code,
         "dtype": model.dtype,
         **(args.model_init_kwargs or {}),
     }
+    tokenizer = tokenizer_of(model.model_name_or_path, args)
     if game.asynchronous:
         if model.load_in_4bit or model.load_in_8bit:
             raise ValueError("a quantised model needs the seam synchronous, got asynchronous; leave one out.")

@@ -14,11 +14,11 @@ import torch
 from datasets import Dataset
 from peft import PeftModel
 from torch.nn import functional
-from transformers import AutoConfig, AutoTokenizer
+from transformers import AutoConfig
 from trl import ModelConfig, SFTConfig, SFTTrainer, get_peft_config, get_quantization_config
 
 from hf_credit.files import filled
-from hf_credit.loading import refuse_adapters, require_model
+from hf_credit.loading import load_tokenizer, refuse_adapters, require_model
 from hf_credit.noise import silence_known_warnings
 from hf_credit.policies.generation import context_positions
 from hf_credit.policies.scripted import IGNORED, Demonstration, supervised_rows
@@ -153,7 +153,7 @@ def read_settings(
     require_model(model, config.model_revision)
     refuse_adapters(model)
     loading: Any = {"revision": config.model_revision, "trust_remote_code": args.trust_remote_code}
-    tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", **loading)
+    tokenizer = load_tokenizer(model, **loading)
     shape: Any = AutoConfig.from_pretrained(model, **loading)
     positions: Any = getattr(shape.get_text_config(), "max_position_embeddings", None) or math.inf
     limits = {"max_length": min(args.max_length or math.inf, positions)}
