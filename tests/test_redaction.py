@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_credit.evaluation.runs import without_secrets
-from hf_credit.redaction import is_secret_name, redacted, redacted_command
+from hf_credit.redaction import is_secret_name, redacted, redacted_command, without_secrets
 
 TOKEN = "hf_" + "a1B2" * 9
 

@@ -39,6 +39,19 @@ def redacted(value: Any) -> Any:
     return _QUERY.sub(lambda pair: f"{pair[1]}=***" if is_secret_name(pair[1]) else pair[0], shown)
 
 
+def without_secrets(value: Any) -> Any:
+    """Converts a value to plain values of YAML, objects to their text, without secrets (`redacted`)."""
+    return _plain(redacted(value))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value if value is None or isinstance(value, bool | int | float | str) else redacted(str(value))
+
+
 def redacted_command(words: Sequence[str]) -> str:
     """Returns a command as typed in a shell, with `***` for the values of secret options."""
     shown: list[str] = []

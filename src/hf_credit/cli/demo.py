@@ -28,24 +28,23 @@ _PAIRS = ((VPR, OUTCOME), (VPR, BASE), (OUTCOME, BASE))
 
 @dataclass(frozen=True, kw_only=True)
 class DemoRecipe:
-    """The settings of the demo. Both trainings share them, except the reward and the learning rate.
+    """The settings of the demo: those of the recipe `sudoku_micro`, with these in place of its own. Both trainings
+    share them, except the reward and the learning rate.
 
     Attributes:
-        size, blanks, notation: options of the Sudoku environment.
+        size, blanks: options of the Sudoku environment.
         base: the size and the warm-up of the base policy, as for `MicroConfig`.
         updates: the number of updates of each training.
         trajectories: episodes per update.
         gradient_steps: optimizer steps per update, each on an equal part of its episodes.
         learning_rate, outcome_learning_rate: of VPR and of outcome reward, each chosen by short runs on training
             tasks, at least as many for outcome reward.
-        max_new_tokens: the maximum length of a reply; an action is four tokens.
         held_out: the number of held-out tasks for the comparison.
         seed: of the weights, the trainings and the evaluation.
     """
 
     size: int = 4
     blanks: int = 8
-    notation: str = "candidates"
     base: Mapping[str, Any] = field(
         default_factory=lambda: {"layers": 1, "episodes": 2000, "quality": 0.82, "epochs": 2, "learning_rate": 8e-3}
     )
@@ -54,7 +53,6 @@ class DemoRecipe:
     gradient_steps: int = 8
     learning_rate: float = 2e-3
     outcome_learning_rate: float = 2e-3
-    max_new_tokens: int = 6
     held_out: int = 512
     seed: int = 0
 
@@ -63,29 +61,25 @@ class DemoRecipe:
         """The number of optimizer steps of each training."""
         return self.updates * self.gradient_steps
 
-    def setup(self) -> dict[str, Any]:
-        """Returns the task of training, evaluation and the scripted player, as fields of a recipe."""
-        return {
-            "environment": "sudoku",
-            "environment_options": {"size": self.size, "blanks": self.blanks, "notation": self.notation},
-            "history": "current",
-            "instructions": False,
-        }
-
-    def sampling(self) -> dict[str, Any]:
-        """Returns the sampling settings of training and evaluation."""
-        return {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
-
-    def training(self, method: str, base: Path, output: Path) -> dict[str, Any]:
-        """Returns the recipe of one training for `hf-credit train`: `sudoku_micro` with these settings."""
+    def recipe(self) -> dict[str, Any]:
+        """Returns the recipe of training, evaluation and the scripted player, with this task."""
         from hf_credit.recipes import find
         from hf_credit.safe_io import read_yaml
 
+        known: dict[str, Any] = read_yaml(find("sudoku_micro"))
+        task = {**known["environment_options"], "size": self.size, "blanks": self.blanks}
+        return {**known, "environment_options": task}
+
+    def setup(self) -> dict[str, Any]:
+        """Returns the fields of the recipe that are those of a `TaskSpec`."""
+        recipe = self.recipe()
+        return {name: recipe[name] for name in ("environment", "environment_options", "history", "instructions")}
+
+    def training(self, method: str, base: Path, output: Path) -> dict[str, Any]:
+        """Returns the recipe of one training for `hf-credit train`."""
         episodes = self.trajectories // self.gradient_steps
         return {
-            **read_yaml(find("sudoku_micro")),
-            **self.setup(),
-            **self.sampling(),
+            **self.recipe(),
             "method": method,
             "model_name_or_path": str(base),
             "output_dir": str(output),
@@ -94,7 +88,6 @@ class DemoRecipe:
             "per_device_train_batch_size": episodes,
             "steps_per_generation": self.gradient_steps,
             "warmup_steps": self.gradient_steps,
-            "max_completion_length": self.max_new_tokens,
             "learning_rate": self.outcome_learning_rate if method == "outcome_reward" else self.learning_rate,
             "seed": self.seed,
             "logging_steps": 1,
@@ -186,7 +179,9 @@ def make_base(recipe: DemoRecipe, output: Path, progress: Progress) -> None:
     from hf_credit.policies.micro import MicroConfig
     from hf_credit.tasks import Sampling, TaskSpec
 
-    sampling = Sampling(max_new_tokens=recipe.max_new_tokens, **recipe.sampling())
+    known = recipe.recipe()
+    most, kept = known["max_completion_length"], {name: known[name] for name in ("temperature", "top_p", "top_k")}
+    sampling = Sampling(max_new_tokens=most, **kept)
     config = MicroConfig(**recipe.base, seed=recipe.seed)
     create(TaskSpec(**recipe.setup(), sampling=sampling), config, output / "base", progress)
 
@@ -228,11 +223,12 @@ def _report(recipe: DemoRecipe, output: Path, results: dict[str, Any]) -> Report
 
     runs = [read_run(folders(output)[name], name) for name in (VPR, OUTCOME)]
     used, other = (run.total("tokens/generated") for run in runs)
+    notation = recipe.setup()["environment_options"]["notation"]
     return Report(
         title="Verifiable process rewards against outcome reward",
         introduction=(
             f"A micro policy for {recipe.size}x{recipe.size} Sudoku with {recipe.blanks} blanks, in the notation "
-            f"`{recipe.notation}`, was warmed up on {recipe.base['episodes']} scripted episodes whose actions are "
+            f"`{notation}`, was warmed up on {recipe.base['episodes']} scripted episodes whose actions are "
             f"oracle-valid with probability {recipe.base['quality']:g} (*base*). It was then trained twice, with the "
             f"oracle's verdict on each action (*{VPR}*) and with only the outcome of the episode (*{OUTCOME}*). Both "
             "trainings have the same number of episodes and the same settings, except the learning rate, which was "

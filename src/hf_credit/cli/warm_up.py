@@ -133,7 +133,6 @@ def warm_up(
     from hf_credit.recipes import find
     from hf_credit.tasks import TaskSpec
     from hf_credit.trainers.recipes import read_job
-    from hf_credit.trainers.training import resumption
     from hf_credit.trainers.warm_up import read_settings, save, trainer_of
 
     job = read_job(["--config", str(find(taught.recipe)), "--model_name_or_path", model]) if taught.recipe else None
@@ -154,7 +153,7 @@ def warm_up(
         for shown in (ProgressCallback, PrinterCallback):
             trainer.remove_callback(shown)
         trainer.add_callback(ShowProgress(progress, "warm-up"))
-        trainer.train(resume_from_checkpoint=resumption(args.resume_from_checkpoint))
+        trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
         if unseen:
             trainer.evaluate()
         save(trainer, spec)

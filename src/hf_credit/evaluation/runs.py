@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from hf_credit.files import write
-from hf_credit.redaction import redacted
+from hf_credit.redaction import redacted, without_secrets
 from hf_credit.safe_io import is_number, parse_json, parse_yaml, read_json, read_text
 
 CONFIG_FILE = "config.yaml"
@@ -128,16 +128,6 @@ def write_config(path: str | Path, values: Mapping[str, Any]) -> None:
     write(path, yaml.safe_dump(without_secrets(values), sort_keys=False, allow_unicode=True))
 
 
-def without_secrets(value: Any) -> Any:
-    """Converts a value to plain values of YAML and JSON, without secrets (`redacted`)."""
-    value = redacted(value)
-    if isinstance(value, dict):
-        return {key: without_secrets(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [without_secrets(item) for item in value]
-    return value if value is None or isinstance(value, bool | int | float | str) else redacted(str(value))
-
-
 def versions(packages: Iterable[str] = PACKAGES) -> dict[str, str]:
     """Returns the versions of Python and of the installed packages of a list."""
     found = {"python": platform.python_version()}
@@ -156,27 +146,20 @@ def read_log(path: str | Path) -> list[dict[str, Any]]:
         raise ValueError(f"{path} must have one JSON object per line, got {error}; remove the line.") from None
 
 
-def read_state(folder: Path) -> dict[str, Any]:
-    """Reads the state of a trainer of transformers from its folder, the fields of `TrainerState`.
-
-    Raises:
-        ValueError: the file is missing or not of a trainer.
-    """
-    path = folder / TRAINER_STATE_FILE
-    try:
-        state = read_json(path)
-        _entries(state.get("log_history") if isinstance(state, dict) else None)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path} must be the state of a trainer, got {error}; remove it.") from None
-    return dict(state)
-
-
 def _log_entries(folder: Path) -> list[dict[str, Any]]:
     if (folder / LOG_FILE).is_file():
         return read_log(folder / LOG_FILE)
     states = [folder / TRAINER_STATE_FILE, *folder.glob(f"checkpoint-*/{TRAINER_STATE_FILE}")]
-    histories = [read_state(path.parent)["log_history"] for path in states if path.is_file()]
+    histories = [_history(path) for path in states if path.is_file()]
     return max(histories, key=lambda entries: entries[-1]["step"] if entries else 0, default=[])
+
+
+def _history(path: Path) -> list[dict[str, Any]]:
+    try:
+        state = read_json(path)
+        return _entries(state.get("log_history") if isinstance(state, dict) else None)
+    except ValueError as error:
+        raise ValueError(f"{path} must be the state of a trainer, got {error}; remove it.") from None
 
 
 def _entries(values: Any) -> list[dict[str, Any]]:

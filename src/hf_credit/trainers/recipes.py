@@ -246,11 +246,15 @@ class Job:
 
 
 class FieldParser(TrlParser):
-    """A field that several parts of a recipe have is one field, and all parts get its value."""
+    """A field that several parts of a recipe have is one field, and all parts get its value. The checkpoint to resume
+    from is a folder, or `True` for the latest in `output_dir`."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         values, rest = super().parse_known_args(args, namespace)
-        return _Shared(**vars(values)), rest
+        known, resumed = vars(values), "resume_from_checkpoint"
+        if resumed in known:
+            known[resumed] = {"true": True, "false": None}.get(str(known[resumed]).lower(), known[resumed])
+        return _Shared(**known), rest
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(f"{message}; correct it.")

@@ -14,8 +14,8 @@ import torch
 from accelerate.utils import broadcast_object_list
 from datasets import IterableDataset
 from peft import PeftModel
-from transformers import Trainer
-from transformers.trainer import TRAINING_ARGS_NAME
+from transformers import Trainer, TrainerState
+from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 from transformers.trainer_utils import HubStrategy
 
 from hf_credit.checkpoint_store import PREFIX, StoreError, checkpoint_store
@@ -24,12 +24,10 @@ from hf_credit.checkpoints import (
     begin,
     checkpoint_to_resume,
     explain_disk_errors,
-    recorded,
     refuse_another_run,
     rotate,
     write_manifest,
 )
-from hf_credit.evaluation.runs import read_state
 from hf_credit.files import replaced
 from hf_credit.loading import ADAPTER_CONFIG, require_whole
 from hf_credit.methods import Method
@@ -336,14 +334,15 @@ class ResumableTrainer(Trainer):
             correct_card(Path(self.args.output_dir) / "README.md", self.hub_model_id)
 
     def _restore(self, folder: Path) -> None:
-        state = read_state(folder)
-        passes = int(state["epoch"] or 0)
+        state = TrainerState.load_from_json(str(folder / TRAINER_STATE_NAME))
+        passes = int(state.epoch or 0)
         if isinstance(self.train_dataset, IterableDataset):
-            if passes and state["global_step"] < state["max_steps"]:
+            if passes and state.global_step < state.max_steps:
                 logger.warning("resumed %s in a later pass over a stream, which starts with its first task", folder)
         else:
             self._passes = passes
-        self.load_checkpoint(folder, recorded(folder)["run"]["processes"] == self.accelerator.num_processes)
+        processes = len(list(folder.glob(_STATE_FILE.format("*"))))
+        self.load_checkpoint(folder, processes == self.accelerator.num_processes)
 
     def state_of_process(self, folder: Path, process: int) -> dict[str, Any]:
         """The `checkpoint_state` of one process in a checkpoint."""

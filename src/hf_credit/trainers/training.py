@@ -49,7 +49,7 @@ def run_job(job: Job, callbacks: Sequence[TrainerCallback] = ()) -> None:
         trainer.remove_callback(default)
     for callback in callbacks:
         trainer.add_callback(callback)
-    trainer.train(resume_from_checkpoint=resumption(job.args.resume_from_checkpoint))
+    trainer.train(resume_from_checkpoint=job.args.resume_from_checkpoint)
     with explain_disk_errors(Path(job.args.output_dir)):
         # An internal call does not push; the push below is outside, since its errors are not those of the disk.
         trainer.save_model(job.args.output_dir, _internal_call=True)
@@ -192,11 +192,6 @@ def _facts(job: Job, trainer: Any) -> dict[str, Any]:
         "instances_per_update": args.generation_batch_size * generations,
         "generations_per_update": generations,
     }
-
-
-def resumption(value: str | bool | None) -> str | bool | None:
-    """Converts the text of a command line: a checkpoint's folder, or `True` for the latest in `output_dir`."""
-    return {"true": True, "false": None}.get(str(value).lower(), value)
 
 
 def hardware() -> str:
