@@ -137,21 +137,21 @@ def test_without_a_complete_checkpoint_a_run_starts_from_the_beginning_with_a_wa
 ) -> None:
     checkpoint(tmp_path, 3, complete=False)
     with caplog.at_level(logging.WARNING):
-        assert checkpoint_to_resume(True, tmp_path) is None
-        assert checkpoint_to_resume(True, tmp_path / "not yet there") is None
+        assert checkpoint_to_resume(True, tmp_path, {}, []) is None
+        assert checkpoint_to_resume(True, tmp_path / "not yet there", {}, []) is None
     assert caplog.text.count("so training starts from the beginning") == 2
 
 
 def test_no_run_resumes_without_a_request(tmp_path: Path) -> None:
     checkpoint(tmp_path, 1)
-    assert checkpoint_to_resume(None, tmp_path) is None
-    assert checkpoint_to_resume(False, tmp_path) is None
+    assert checkpoint_to_resume(None, tmp_path, {}, []) is None
+    assert checkpoint_to_resume(False, tmp_path, {}, []) is None
 
 
 def test_a_chosen_checkpoint_is_taken_wherever_it_is(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "run", 1)
     renamed = folder.rename(tmp_path / "last-checkpoint")
-    assert checkpoint_to_resume(str(renamed), tmp_path / "other") == renamed
+    assert checkpoint_to_resume(str(renamed), tmp_path / "other", {}, []) == renamed
 
 
 def test_a_chosen_checkpoint_that_is_incomplete_is_refused_in_one_sentence(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_a_chosen_checkpoint_that_is_incomplete_is_refused_in_one_sentence(tmp_p
     with pytest.raises(
         ValueError, match=r"must be a complete checkpoint, got .*checkpoint-1, which has no"
     ) as refusal:
-        checkpoint_to_resume(folder, tmp_path)
+        checkpoint_to_resume(folder, tmp_path, {}, [])
     assert "\n" not in str(refusal.value)
 
 

@@ -125,30 +125,35 @@ def latest_complete(output_dir: str | Path) -> Path | None:
     return None
 
 
-def checkpoint_to_resume(chosen: str | Path | bool | None, output_dir: str | Path) -> Path | None:
+def checkpoint_to_resume(
+    chosen: str | Path | bool | None, output_dir: str | Path, run: Mapping[str, Any], accepted: list[str]
+) -> Path | None:
     """Returns the complete checkpoint for `resume_from_checkpoint`; `None` to start from the beginning.
 
     Args:
         chosen: a checkpoint's folder, or `True` for the latest complete one in `output_dir`, if any.
         output_dir: the run's folder.
+        run, accepted: as in `refuse_another_run`.
 
     Raises:
-        ValueError: the chosen folder is not a complete checkpoint.
+        ValueError: the chosen folder is not a complete checkpoint, or of another run.
     """
     if chosen is None or chosen is False:
         return None
     if chosen is True:
-        latest = latest_complete(output_dir)
-        if latest is None:
+        folder = latest_complete(output_dir)
+        if folder is None:
             logger.warning("found no complete checkpoint in %s, so training starts from the beginning", output_dir)
-        return latest
-    folder = Path(chosen)
-    reason = flaw(folder) if folder.is_dir() else "which is no folder"
-    if reason is not None:
-        raise ValueError(
-            f"resume_from_checkpoint must be a complete checkpoint, got {folder}, {reason}; choose another one, or "
-            "True for the latest complete one."
-        )
+            return None
+    else:
+        folder = Path(chosen)
+        reason = flaw(folder) if folder.is_dir() else "which is no folder"
+        if reason is not None:
+            raise ValueError(
+                f"resume_from_checkpoint must be a complete checkpoint, got {folder}, {reason}; choose another one, "
+                "or True for the latest complete one."
+            )
+    refuse_another_run(folder, run, accepted)
     return folder
 
 
@@ -168,8 +173,13 @@ def refuse_another_run(folder: Path, run: Mapping[str, Any], accepted: list[str]
         place: the name of the checkpoint in an error; its folder if `None`.
 
     Raises:
-        ValueError: another name differs.
+        ValueError: another name differs, or the run has a reference policy that moves.
     """
+    if run.get("sync_ref_model") and run.get("beta") and "sync_ref_model" not in accepted:
+        raise ValueError(
+            f"a run can be resumed with sync_ref_model=False only, got True for {place or folder}, which lacks the "
+            "reference policy; start with the initial one by resume_with_changed=['sync_ref_model']."
+        )
     before = recorded(folder)["run"]
     tasks, steps = ([one.get(name, "") for one in (run, before)] for name in ("tasks", "max_steps"))
     whole = all(isinstance(size, int) for size in (*tasks, *steps))

@@ -282,15 +282,13 @@ class ResumableTrainer(Trainer):
         answer: list[Any] = [None, None]
         failure = None
         if self.accelerator.is_main_process:
+            args = self.args
+            run: dict[str, Any] = {"run": self._run, "accepted": args.resume_with_changed or []}
             try:
                 if isinstance(chosen, str) and chosen.startswith(PREFIX):
-                    place, args = chosen, self.args
-                    check = functools.partial(self._refuse_another_run, place=place)
-                    chosen = checkpoint_store().fetch_resumable(place, args.output_dir, args.hub_token, check)
-                folder = checkpoint_to_resume(chosen, self.args.output_dir)
-                if folder is not None:
-                    self._refuse_another_run(folder)
-                answer[0] = folder
+                    check = functools.partial(refuse_another_run, **run, place=chosen)
+                    chosen = checkpoint_store().fetch_resumable(chosen, args.output_dir, args.hub_token, check)
+                answer[0] = checkpoint_to_resume(chosen, args.output_dir, **run)
             except Exception as error:  # the other processes wait for an answer
                 failure, answer[1] = error, str(error) or type(error).__name__
         folder, refusal = broadcast_object_list(answer)
@@ -299,15 +297,6 @@ class ResumableTrainer(Trainer):
         if refusal is not None:
             raise ValueError(refusal)
         return folder
-
-    def _refuse_another_run(self, folder: Path, place: str | None = None) -> None:
-        accepted = self.args.resume_with_changed or []
-        if getattr(self.args, "sync_ref_model", False) and self.args.beta and "sync_ref_model" not in accepted:
-            raise ValueError(
-                f"a run can be resumed with sync_ref_model=False only, got True for {place or folder}, which lacks "
-                "the reference policy; start with the initial one by resume_with_changed=['sync_ref_model']."
-            )
-        refuse_another_run(folder, self._run, accepted, place)
 
     def _load_best_model(self) -> None:
         best = self.state.best_model_checkpoint
