@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from hf_credit.cli.envs import envs
 from hf_credit.critics.backbone import own_backbone
 from hf_credit.loading import load_model, load_policy, require_whole_files
 from hf_credit.tasks import TASK_FILE, TaskSpec
@@ -163,13 +164,16 @@ def test_no_program_imports_modules_of_the_current_folder(
     assert not (folder / "ran").exists()
 
 
-@pytest.mark.parametrize("loaded", ["a model", "its files", "a critic", "a policy"])
+@pytest.mark.parametrize("loaded", ["a model", "its files", "a critic", "a policy", "a prompt"])
 def test_nothing_that_stdin_holds_is_consent_to_the_code_of_a_model(
     loaded: str, folder: Path, micro_policy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     auto = {"AutoConfig": "evil.Config", "AutoModel": "evil.Model", "AutoModelForCausalLM": "evil.Model"}
     config = {**json.loads((folder / "config.json").read_text()), "model_type": "evil", "auto_map": auto}
     (folder / "config.json").write_text(json.dumps(config))
+    words = json.loads((folder / "tokenizer_config.json").read_text())
+    words |= {"tokenizer_class": "Evil", "auto_map": {"AutoTokenizer": ["evil.Evil", None]}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(words))
     (folder / "evil.py").write_text(f"open({str(folder / 'ran')!r}, 'w').close()\n")
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n" * 10))
     policy, tokenizer = load_policy(str(micro_policy), "cpu")
@@ -178,6 +182,7 @@ def test_nothing_that_stdin_holds_is_consent_to_the_code_of_a_model(
         "its files": lambda: require_whole_files(str(folder)),
         "a critic": lambda: own_backbone(str(folder), policy, tokenizer, policy.device, checkpointing=False),
         "a policy": lambda: load_policy(str(folder), "cpu"),
+        "a prompt": lambda: envs("sudoku", ["size=4"], str(folder)),
     }
     with pytest.raises(ValueError, match="contains custom code which must be executed"):
         load[loaded]()

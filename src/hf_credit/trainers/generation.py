@@ -83,7 +83,7 @@ class GeneratingTrainer(ResumableTrainer):
 
             self.adapters = RoleAdapters(self)
             self.engine.generate = (
-                self.adapters.samplers(self.continuing_replies)
+                self.adapters.samplers(self.continuing_replies, ranks)
                 if self.vllm is None
                 else self.adapters.through_vllm(self.vllm, self.new_client)
             )

@@ -251,7 +251,7 @@ class FieldParser(TrlParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         values, rest = super().parse_known_args(args, namespace)
-        known, resumed = vars(values), "resume_from_checkpoint"
+        known, resumed = dict(vars(values)), "resume_from_checkpoint"
         if resumed in known:
             known[resumed] = {"true": True, "false": None}.get(str(known[resumed]).lower(), known[resumed])
         return _Shared(**known), rest

@@ -81,17 +81,20 @@ class RoleAdapters(Component):
         self.requests = RoleRequests(self.model, self.args, self.trainer.accelerator, vllm, new_client)
         return self.requests  # type: ignore[no-any-return]
 
-    def samplers(self, new_cache: Callable[[], ContinuingReplies | None]) -> Mapping[str, GenerateFn]:
+    def samplers(
+        self, new_cache: Callable[[], ContinuingReplies | None], generate: GenerateFn
+    ) -> Mapping[str, GenerateFn]:
         """Returns the samplers of the roles: one batch for all where adapters can be mixed in a batch.
 
         Args:
             new_cache: makes generation that reuses keys and values; `None` if the set-up does not allow it.
+            generate: samples from the policy in place of it.
         """
         # One cache for each role, because adapters write different keys and values.
         caches = {role: new_cache() for role in self.roles}
         together = new_cache() if can_mix(self.model) else None
         self.caches = [cache for cache in (*caches.values(), together) if cache is not None]
-        alone = {role: RoleSampler(cache or self.trainer.ranks, self.model, role) for role, cache in caches.items()}
+        alone = {role: RoleSampler(cache or generate, self.model, role) for role, cache in caches.items()}
         return alone if together is None else MixedRoles(alone, together, self.model)
 
     def learning(self) -> tuple[str, ...]:
