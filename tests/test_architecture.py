@@ -259,6 +259,10 @@ def test_imports_run_one_way() -> None:
     assert [problem for path in modules() for problem in wrong_imports(path, read(path))] == []
 
 
+def test_a_tokenizer_is_loaded_in_one_place_which_runs_no_code_unasked() -> None:
+    assert [path for path in modules() if "AutoTokenizer.from_pretrained" in read(path)] == ["loading.py"]
+
+
 def test_no_module_has_more_than_500_lines() -> None:
     assert [path for path in modules() if read(path).count("\n") > 500] == []
 

@@ -12,9 +12,9 @@ from accelerate.utils import DistributedType
 from peft import LoraConfig, PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
-from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_credit.loading import require_whole
+from hf_credit.loading import load_tokenizer, require_whole
 
 ADAPTER = "critic"
 """The default name of a critic's adapter on the policy's base."""
@@ -149,7 +149,7 @@ def own_backbone(
         )
     known = {key: options[key] for key in ("revision", "trust_remote_code") if key in options}
     try:
-        own = AutoTokenizer.from_pretrained(name, **known)
+        own = load_tokenizer(name, **known)
         fits, size, expected = own.get_vocab() == tokenizer.get_vocab(), len(own), len(tokenizer)
     except (OSError, ValueError):  # without a tokenizer only sizes can be compared
         size, expected = (part.config.get_text_config().vocab_size for part in (model, policy))
