@@ -148,7 +148,21 @@ def test_results_survive_json(records: list[EpisodeRecord]) -> None:
     assert EvalResults.from_json(kept.to_json()) == kept
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"records": [{"seed": 1}], "about": {}}', '{"records": []}'])
+ONE = '{"seed": 1, "ending": "finished", "outcome": 1, "turns": 2, "judged": 0, "valid": 0, "tokens": 3}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        '{"records": [{"seed": 1}], "about": {}}',
+        '{"records": []}',
+        '{"records": [], "about": 5}',
+        '{"records": [ONE], "about": {}}'.replace("ONE", ONE.replace("2", "[]")),
+        '{"records": [ONE], "about": {}}'.replace("ONE", ONE.replace('"outcome": 1', '"outcome": "1"')),
+    ],
+)
 def test_a_text_that_holds_no_results_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"must be written by EvalResults\.to_json"):
         EvalResults.from_json(text)

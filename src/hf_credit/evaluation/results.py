@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hf_credit.boundary import read
 from hf_credit.evaluation.statistics import Interval, mean_with_interval, paired_difference
 from hf_credit.rollouts import Ending, Episode
 from hf_credit.safe_io import parse_json, read_text
@@ -144,8 +145,9 @@ class EvalResults:
         """
         try:
             values = parse_json(text, broken_text=True)
-            return cls(records=tuple(EpisodeRecord(**one) for one in values["records"]), about=values["about"])
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            records = read(tuple[EpisodeRecord, ...], values["records"], "results")
+            return cls(records=records, about=read(Mapping[str, Any], values["about"], "about of results"))
+        except (ValueError, TypeError, KeyError) as error:
             raise ValueError(
                 f"results must be written by EvalResults.to_json, got {type(error).__name__}: {error}; evaluate the "
                 "policy again."
