@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from hf_credit.checkpoints import (
     MANIFEST,
+    NUMBERED,
     begin,
     checkpoint_to_resume,
     explain_disk_errors,
@@ -34,6 +35,12 @@ def checkpoint(run_dir: Path, step: int, complete: bool = True, resumable: bool 
     if complete:
         write_manifest(folder, {"learning_rate": 0.1, "processes": 2}, resumable=resumable)
     return folder
+
+
+def test_a_checkpoint_has_the_name_that_transformers_gives_it() -> None:
+    from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+    assert f"{PREFIX_CHECKPOINT_DIR}-" == NUMBERED
 
 
 def test_a_checkpoint_is_complete_once_its_manifest_is_written(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from hf_credit.files import flush, flush_names, remove, remove_earlier, set_aside, write, write_json
 from hf_credit.safe_io import read_json
@@ -24,7 +23,7 @@ logger = logging.getLogger(__name__)
 MANIFEST = "hf_credit_checkpoint.json"
 """Lists the files of a checkpoint, and its run. It is written last, so a checkpoint that has it is complete."""
 
-NUMBERED = f"{PREFIX_CHECKPOINT_DIR}-"
+NUMBERED = "checkpoint-"  # transformers.trainer_utils has it too, and imports PEFT
 """What the name of a checkpoint begins with, in the folder of its run; then comes the number of updates."""
 
 _BEGUN = f"{MANIFEST}.unfinished"  # marks a checkpoint of ours until it has its manifest

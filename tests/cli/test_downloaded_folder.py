@@ -197,21 +197,30 @@ def test_nothing_that_stdin_holds_is_consent_to_the_code_of_a_model(
     ],
     ids=["script and empty entry of PYTHONPATH", "module"],
 )
-def test_no_child_process_imports_modules_of_the_current_folder(
+def test_no_child_process_imports_modules_of_the_current_folder_or_what_only_adapters_need(
     words: list[str], environment: dict[str, str], folder: Path
 ) -> None:
     (folder / "sitecustomize.py").unlink()  # Python imports it if the folder is on its path
     name_in_file(folder, {"environment": "scienceworld"})
     done = subprocess.run(
         words,
-        env={**{key: value for key, value in os.environ.items() if key != "PYTHONSAFEPATH"}, **environment},
+        env={
+            **{key: value for key, value in os.environ.items() if key != "PYTHONSAFEPATH"},
+            **environment,
+            "PYTHONPROFILEIMPORTTIME": "1",
+        },
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 1
-    assert done.stderr.startswith("Error: "), done.stderr
+    lines = done.stderr.splitlines()
+    said = [line for line in lines if not line.startswith("import time:")]
+    assert said[0].startswith("Error: "), said
+    imported = {line.rpartition("|")[2].strip() for line in lines if line.startswith("import time:")}
+    assert "hf_credit" in imported
+    assert "peft" not in imported  # which takes seconds
     assert not (folder / "ran").exists()
 
 
