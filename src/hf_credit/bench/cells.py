@@ -17,17 +17,8 @@ from pathlib import Path
 from typing import Any, NotRequired, TypedDict, get_args
 
 from hf_credit import methods
-from hf_credit.bench.measures import (
-    POLICIES,
-    STEPS,
-    Score,
-    area,
-    learning,
-    make_method,
-    make_problem,
-    policy_of,
-    score,
-)
+from hf_credit.bench import measures
+from hf_credit.bench.measures import STEPS, Score, area, learning, make_method, make_problem, policy_of, score
 from hf_credit.bench.play import REFERENCES, Critic, bound
 from hf_credit.bench.problem import Problem
 from hf_credit.bench.problems import PROBLEMS
@@ -126,7 +117,7 @@ def jobs(
     """
     one_of("critic", critic, get_args(Critic))
     for policy in policies:
-        one_of("policy", policy, tuple(POLICIES))
+        one_of("policy", policy, tuple(measures.POLICIES))
     for problem in problems or PROBLEMS:
         make_problem(problem, **dials or {})
     every = [*REFERENCES, *methods.METHODS] if names is None else names

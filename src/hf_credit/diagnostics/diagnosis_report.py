@@ -147,11 +147,6 @@ def shown(interval: Interval | None) -> str:
     return f"{_short(interval.mean)} [{_short(interval.low)}, {_short(interval.high)}]"
 
 
-def markdown(diagnoses: Sequence[Diagnosis]) -> str:
-    """Returns the report as Markdown."""
-    return "\n\n".join(_page(diagnoses)) + "\n"
-
-
 def _page(diagnoses: Sequence[Diagnosis]) -> list[str]:
     measured = [
         f"{escaped(one.name)}, credit of {escaped(label)}: {escaped(sentence)}"
