@@ -196,7 +196,7 @@ def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
         "four levels": levels(draws, tokens, 4),
         "8 appended decisions": decisions,
         "Sudoku 9x9, current board": sudoku("current", 2, options.turns, 1, draws),
-        "Sudoku 9x9, C3's layout": sudoku("append", 1, 8, 4, draws),
+        "Sudoku 9x9, C3's layout": sudoku("append", 1, min(8, options.turns), 4, draws),
     }
     table = []
     for name, rows in cases.items():

@@ -255,7 +255,7 @@ def test_tree_update(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     sizes = (
         "--tokens=40",
         "--prefix=64",
-        "--turns=4",
+        "--turns=2",
         "--planned=40",
         "--hidden-size=64",
         "--layers=1",

@@ -70,8 +70,22 @@ COMMANDS: Any = get_command(app)
 RUN_ELSEWHERE = ["README.md", "docs/other-trainers.md"]
 # What these tests make smaller in a document's script, so that it runs in seconds.
 SMALLER = {
-    "README.md": [('"max_steps": 20', '"max_steps": 1')],
-    "docs/how-to-agent.md": [("range(24)", "range(8)"), ("episodes=24", "episodes=8"), ("max_steps=2", "max_steps=1")],
+    "README.md": {'"max_steps": 20': '"max_steps": 1'},
+    "docs/how-to-agent.md": {
+        "range(24)": "range(8)",
+        "episodes=24, epochs=20": "episodes=8, epochs=4",
+        "max_steps=2": "max_steps=1",
+    },
+    "docs/how-to-environment.md": {
+        "range(128)": "range(16)",
+        "episodes=128, epochs=4": "episodes=16, epochs=1",
+        "_starts(64)": "_starts(8)",
+        "_update=32": "_update=4",
+        "batch_size=32": "batch_size=4",
+    },
+    "docs/how-to-hackable-checks.md": {"10_300": "10_060"},
+    "docs/tutorials/own-method.ipynb": {"updates=30": "updates=8", "epochs=8": "epochs=1"},
+    "docs/tutorials/which-decision.ipynb": {"updates=12": "updates=4", "updates=20": "updates=8"},
 }
 # A GPU's settings, which a CPU would refuse.
 ON_A_PROCESSOR = ["--use_cpu", "true", "--bf16", "false"]
@@ -113,9 +127,10 @@ def script(document: str) -> str:
     """All Python of a document or a notebook, in order."""
     if document.endswith(".ipynb"):
         cells = json.loads(text_of(document))["cells"]
-        return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
-    code = "\n".join(blocks(document, "python"))
-    for shown, smaller in SMALLER.get(document, []):
+        code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    else:
+        code = "\n".join(blocks(document, "python"))
+    for shown, smaller in SMALLER.get(document, {}).items():
         assert shown in code
         code = code.replace(shown, smaller)
     return code
