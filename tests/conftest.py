@@ -77,6 +77,14 @@ def _few_handlers() -> None:
             logger.propagate = True
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _installed_once() -> None:
+    """accelerate looks on the disk whether DeepSpeed, lomo and PEFT are installed, some eighty times a training."""
+    imports: Any = sys.modules.get("accelerate.utils.imports")
+    if imports is not None and not hasattr(imports._is_package_available, "cache_info"):
+        imports._is_package_available = functools.cache(imports._is_package_available)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _remove_cache() -> Iterator[None]:
     yield
@@ -172,6 +180,14 @@ def micro_policy(made_once: Callable[..., Path]) -> Path:
 def micro_policy_append(made_once: Callable[..., Path]) -> Path:
     """The same with the whole conversation in view."""
     return made_once("micro-append", functools.partial(_train_micro_policy, history="append", batch_rows=4))
+
+
+@pytest.fixture(scope="session")
+def shop_policy(made_once: Callable[..., Path]) -> Path:
+    """The folder of a policy of the program `agent_shop`, which opens a box, and then says one."""
+    from small_agents import build_policy
+
+    return made_once("shop", build_policy)
 
 
 def _train_micro_policy(folder: Path, history: str, batch_rows: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from datasets import Dataset
-from small_agents import ROWS, build_policy, settings
+from small_agents import ROWS, settings
 from small_runs import ON_A_PROCESSOR
 from trl.chat_template_utils import qwen3_chat_template
 
@@ -25,19 +25,14 @@ from hf_credit.trainers.arguments import read_calls_of
 from hf_credit.trainers.micro import init_scripted_policy
 
 
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_policy(tmp_path_factory.mktemp("policy"))
-
-
 @pytest.mark.parametrize(
     ("name", "options"),
     [("grpo", {"group_size": 4}), ("vineppo", {"group_size": 2, "rollouts": 2}), ("gigpo", {"group_size": 4})],
 )
-def test_a_program_is_trained(policy: Path, tmp_path: Path, name: str, options: dict[str, Any]) -> None:
+def test_a_program_is_trained(shop_policy: Path, tmp_path: Path, name: str, options: dict[str, Any]) -> None:
     interaction: Any = collaborations.make("agent", agent="agent_shop:shop")
     trainer = CreditTrainer(
-        str(policy),
+        str(shop_policy),
         interaction,
         CreditConfig(**ON_A_PROCESSOR, **settings(tmp_path)),
         method=methods.make(name, **options),
@@ -73,13 +68,13 @@ def test_a_program_is_trained(policy: Path, tmp_path: Path, name: str, options: 
     ],
 )
 def test_a_training_with_replays_of_a_program_that_does_not_repeat_itself_says_where(
-    policy: Path, tmp_path: Path, checked: int, told: str
+    shop_policy: Path, tmp_path: Path, checked: int, told: str
 ) -> None:
     interaction: Any = collaborations.make("agent", agent="agent_worlds:counts_its_runs", checked=checked)
     rows = [{"file": str(tmp_path / "runs")}] * 2
     with pytest.raises(ValueError, match=told):
         CreditTrainer(
-            str(policy),
+            str(shop_policy),
             interaction,
             CreditConfig(**ON_A_PROCESSOR, **settings(tmp_path, max_steps=1, max_completion_length=8)),
             method=methods.make("vineppo", group_size=2, rollouts=2),
@@ -88,12 +83,12 @@ def test_a_training_with_replays_of_a_program_that_does_not_repeat_itself_says_w
     interaction.close()
 
 
-def test_a_program_reads_log_probabilities_in_training_and_in_an_evaluation(policy: Path, tmp_path: Path) -> None:
+def test_a_program_reads_log_probabilities_in_training_and_in_an_evaluation(shop_policy: Path, tmp_path: Path) -> None:
     spec = TaskSpec(collaboration="agent", collaboration_options={"agent": "agent_wire:wire"}, trusted=True)
     interaction, seen = spec.build(), tmp_path / "seen"
     rows = Dataset.from_list([{"what": "reads_logprobs", "to": str(seen)}] * 2)
     trainer = CreditTrainer(
-        str(policy),
+        str(shop_policy),
         interaction,
         CreditConfig(**ON_A_PROCESSOR, **settings(tmp_path, max_steps=1, max_completion_length=8)),
         method=methods.make("grpo", group_size=2),
@@ -109,7 +104,7 @@ def test_a_program_reads_log_probabilities_in_training_and_in_an_evaluation(poli
     seen.unlink()
     rows.to_json(tmp_path / "rows.jsonl")
     short = dataclasses.replace(spec, sampling=dataclasses.replace(spec.sampling, max_new_tokens=8))
-    played = evaluate_model(str(policy), short, dataset=str(tmp_path / "rows.jsonl"))
+    played = evaluate_model(str(shop_policy), short, dataset=str(tmp_path / "rows.jsonl"))
     assert [one.ending for one in played.records] == ["finished"] * 2
     assert min(json.loads(seen.read_text())[1]) < 0.0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from launched import start
-from small_agents import ROWS, build_policy, settings
+from small_agents import ROWS, settings
 from small_runs import RECIPE
 
 from hf_credit.agents import AgentInteraction
@@ -59,10 +60,10 @@ def test_a_program_in_the_current_folder_finds_what_it_names_and_imports_there(
 
 
 def test_a_program_is_trained_killed_resumed_evaluated_and_reported(
-    tmp_path: Path, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    shop_policy: Path, tmp_path: Path, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    build_policy(tmp_path / "policy")
+    shutil.copytree(shop_policy, tmp_path / "policy")
     (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS * 4))
     few = {"dataset_name": "tasks.jsonl", "model_name_or_path": "policy", "max_steps": 500}
     saving = {"save_strategy": "steps", "save_steps": 1, "method_options": {"group_size": 2, "rollouts": 2}}

@@ -283,18 +283,18 @@ def test_a_run_with_a_critic_resumes_bitwise(train: Callable[..., Any], tmp_path
 
     settings = {
         "method": "mappo",
-        "max_steps": 4,
+        "max_steps": 2,
         "save_strategy": "steps",
-        "save_steps": 2,
+        "save_steps": 1,
         "critic_learning_rate": 1e-2,
         "peft_config": LoraConfig(r=2, target_modules=["q_proj", "v_proj"]) if adapters else None,
     }
     interaction = relay(size=4)
     interaction.scorer = uneven
     whole = train(interaction=interaction, **settings)
-    assert (tmp_path / "checkpoint-2" / "critic" / "critic.safetensors").is_file()
+    assert (tmp_path / "checkpoint-1" / "critic" / "critic.safetensors").is_file()
     resumed = train(interaction=interaction, build_only=True, **settings)
-    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
     heads = [trainer.critics["critic"].head.weight for trainer in (whole, resumed)]
     assert torch.equal(*heads)
     assert heads[0].abs().max() > 0

@@ -17,7 +17,7 @@ from datasets import Dataset
 from launched import launch
 from micro_server import MicroServer
 from peft import LoraConfig
-from small_agents import ROWS, build_policy, settings
+from small_agents import ROWS, settings
 from small_runs import ON_A_PROCESSOR, SHARDED
 from transformers import TrainerCallback, TrainerState
 
@@ -182,13 +182,12 @@ def test_an_adapter_is_served_by_its_name_and_version(server: MicroServer, micro
     assert server.adapters == held
 
 
-def test_an_agent_trains_through_a_server(tmp_path: Path) -> None:
-    policy = build_policy(tmp_path / "policy")
-    served = MicroServer(policy).start()
+def test_an_agent_trains_through_a_server(shop_policy: Path, tmp_path: Path) -> None:
+    served = MicroServer(shop_policy).start()
     interaction: Any = collaborations.make("agent", agent="agent_shop:shop")
     given = settings(tmp_path / "run", vllm_server_base_url=served.url, weight_transfer="folder")
     trainer = AsyncCreditTrainer(
-        str(policy),
+        str(shop_policy),
         interaction,
         AsyncCreditConfig(**ON_A_PROCESSOR, **given),
         method=methods.make("vineppo", group_size=2, rollouts=2),
