@@ -5,7 +5,7 @@ VENV := .venv
 CONSTRAINTS := constraints.txt
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Distributions that stand alone; no index need have them.
+# Our other distributions; no index need have them.
 PACKAGES := $(patsubst %/pyproject.toml,%,$(wildcard packages/*/pyproject.toml))
 PROJECTS := pyproject.toml $(PACKAGES:%=%/pyproject.toml)
 PIP_OPTIONS := --disable-pip-version-check --no-input -qq
@@ -129,7 +129,7 @@ test-pretrained: $(STAMP) ## test all that a user does with a pretrained chat mo
 	@$(BIN)/python tests/compatibility.py $(VENV)/pretrained.xml "make test-pretrained"
 
 soak: $(STAMP) ## test publishing to a Hub whose requests fail, with twenty seeds in place of two (minutes)
-	OMP_NUM_THREADS=1 LOCAL_HUB_FAULT_SEEDS=20 $(BIN)/python -m pytest --numprocesses auto tests/hub packages/local-hub
+	OMP_NUM_THREADS=1 LOCAL_HUB_FAULT_SEEDS=20 $(BIN)/python -m pytest --numprocesses auto tests/hub tests/leaderboard packages/local-hub
 
 mutants: $(STAMP) ## change the source on purpose, and check that a test notices each change (a quarter of an hour)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/mutants.py
@@ -164,7 +164,7 @@ spaces: $(STAMP) ## write the Spaces of environments and leaderboard anew, as fa
 	@for name in $$($(BIN)/python -c 'from hf_credit.environments import ENVIRONMENTS; print(*ENVIRONMENTS)'); do \
 		$(BIN)/python -m hf_credit.hub.spaces $$name hub_assets/environments/$$name || exit 1; \
 	done
-	@$(BIN)/python -m hf_credit.hub.leaderboards hub_assets/leaderboard
+	@$(BIN)/python -m hf_credit_leaderboard.space hub_assets/leaderboard
 
 docs: $(STAMP) ## build the documentation into site/<version>; a broken link or a missing docstring fails
 	@$(PIP) install --quiet --editable ".[docs]" --constraint constraints.txt

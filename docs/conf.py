@@ -102,7 +102,7 @@ REFERENCE = {
         "hf_credit.data",
     ],
     "Measure": ["hf_credit.bench", "hf_credit.diagnostics", "hf_credit.evaluation", "hf_credit.metrics"],
-    "Share": ["hf_credit.hub", "hf_credit.hub.leaderboard"],
+    "Share": ["hf_credit.hub", "hf_credit_leaderboard"],
 }
 """The packages and modules of the reference, by what they are for."""
 

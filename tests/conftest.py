@@ -10,12 +10,11 @@ import logging
 import os
 import shutil
 import string
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import jaxtyping
@@ -135,17 +134,18 @@ def scripts(root: Path, request: pytest.FixtureRequest) -> Iterator[dict[str, Mo
 
 
 @pytest.fixture(scope="module")
-def copied_confined() -> Iterator[None]:
-    """The confined process is a copy of one that has imported everything; it confines itself as one started afresh."""
-    from launched import completed
+def copied_trainings() -> Iterator[None]:
+    """Trainings side by side are copies of a process; `test_side_by_side.py` starts them afresh."""
+    from launched import Started
 
-    from hf_credit.hub.leaderboard import confined
+    from hf_credit.cli import side_by_side
 
-    def run(command: list[str], env: dict[str, str], cwd: Path, **_: Any) -> subprocess.CompletedProcess[bytes]:
-        return completed([confined.__file__, command[-1]], log=cwd / "log", environment=env, folder=cwd)
+    def start(training: side_by_side.Training, threads: int) -> Started:
+        command = (Path(sys.executable).parent / "hf-credit", "train", training.recipe)
+        return Started(*command, log=training.folder / side_by_side.OUTPUT_FILE)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(confined, "subprocess", SimpleNamespace(run=run, TimeoutExpired=subprocess.TimeoutExpired))
+        patch.setattr(side_by_side, "_start", start)
         yield
 
 

@@ -49,7 +49,7 @@ _TEST_CCPO, _TEST_REMOVALS = "tests/methods/test_counterfactual_grpo.py::", "tes
 _TEST_CVT = "tests/methods/cvt/test_method.py::"
 
 _SERVER, _TEST_SERVER = "packages/local-hub/src/local_hub/", "packages/local-hub/tests/"
-_BOARD, _TEST_BOARD = "src/hf_credit/hub/leaderboard/", "tests/hub/leaderboard/"
+_BOARD, _TEST_BOARD = "packages/leaderboard/src/hf_credit_leaderboard/", "tests/leaderboard/"
 
 _AGENTS, _TEST_AGENTS = "src/hf_credit/agents/", "tests/agents/test_interaction.py::"
 _ASYNC, _TEST_ASYNC = "src/hf_credit/trainers/asynchronous/", "tests/trainers/asynchronous/"

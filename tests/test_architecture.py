@@ -6,7 +6,7 @@ import ast
 import functools
 import importlib.util
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -80,8 +80,9 @@ TRL_CONVENTIONS = {"_tag_names", "_name", "_paper"}
 
 _LATER = re.compile(rf"({PACKAGE}|trl)(\.\w+)+(:\w+)?")
 
-# Distributions that stand alone, with their tests.
+# Our other distributions, with their tests. They stand alone, but for those that build on the library.
 PACKAGES = SOURCE.parents[1] / "packages"
+BUILDS_ON_IT = {"leaderboard": "hf_credit_leaderboard"}  # by their folder
 
 
 def modules() -> list[str]:
@@ -127,17 +128,33 @@ def imports(path: str, text: str, strings: bool = True) -> Iterator[tuple[int, s
             yield node.lineno, node.value.replace(":", ".")
 
 
-def dotted(path: str) -> str:
+def of_packages() -> dict[Path, str]:
+    """The text of every module of the other distributions, by its path below their folder."""
+    return {
+        path.relative_to(PACKAGES): path.read_text(encoding="utf-8")
+        for path in sorted(PACKAGES.glob("*/**/*.py"))
+        if "build" not in path.parts
+    }
+
+
+def above_the_library() -> dict[Path, str]:
+    """The modules, without their tests, of the distributions that build on the library."""
+    return {
+        path: text for path, text in of_packages().items() if path.parts[:2] in [(one, "src") for one in BUILDS_ON_IT]
+    }
+
+
+def dotted(path: str, package: str = PACKAGE) -> str:
     """The name of a module, a package by its folder."""
-    return ".".join([PACKAGE, *Path(path).with_suffix("").parts]).removesuffix(".__init__")
+    return ".".join([package, *Path(path).with_suffix("").parts]).removesuffix(".__init__")
 
 
-def modules_it_needs(texts: Mapping[str, str]) -> dict[str, set[str]]:
+def modules_it_needs(texts: Mapping[str, str], package: str = PACKAGE) -> dict[str, set[str]]:
     """For each module of these texts by path, those that it imports; a re-export is of the module that defines it.
 
     A registry names its entries by strings, as a user names his, and knows nothing of them.
     """
-    path_of = {dotted(path): path for path in texts}
+    path_of = {dotted(path, package): path for path in texts}
     imported = {path: {name for _, name in imports(path, text, strings=False)} for path, text in texts.items()}
 
     def defining(name: str) -> str | None:
@@ -265,21 +282,40 @@ def test_a_tokenizer_is_loaded_in_one_place_which_runs_no_code_unasked() -> None
 
 def test_no_module_has_more_than_500_lines() -> None:
     assert [path for path in modules() if read(path).count("\n") > 500] == []
+    assert [path for path, text in of_packages().items() if "src" in path.parts and text.count("\n") > 500] == []
 
 
 def test_no_modules_import_each_other() -> None:
     assert circles(modules_it_needs({path: read(path) for path in modules()})) == []
+    for home in PACKAGES.glob("*/src/*/__init__.py"):
+        own = home.parent.relative_to(PACKAGES)
+        texts = {
+            path.relative_to(own).as_posix(): text for path, text in of_packages().items() if path.is_relative_to(own)
+        }
+        assert circles(modules_it_needs(texts, own.name)) == []
 
 
-def test_packages_know_nothing_of_credit() -> None:
-    files = [path for path in sorted(PACKAGES.glob("*/*/**/*.py")) if "build" not in path.parts]
-    assert files
-    assert [
+def imported_of(texts: Mapping[Path, str], packages: Iterable[str]) -> list[str]:
+    """Where modules import one of these packages."""
+    assert texts
+    return [
         f"{path}:{line} imports {name}"
-        for path in files
-        for line, name in imports(path.name, path.read_text(encoding="utf-8"))
-        if name.partition(".")[0] == PACKAGE
-    ] == []
+        for path, text in texts.items()
+        for line, name in imports(path.name, text)
+        if name.partition(".")[0] in packages
+    ]
+
+
+def test_packages_know_nothing_of_credit_but_those_that_build_on_it() -> None:
+    alone = {path: text for path, text in of_packages().items() if path.parts[0] not in BUILDS_ON_IT}
+    assert imported_of(alone, {PACKAGE, *BUILDS_ON_IT.values(), "trl"}) == []
+
+
+def test_the_library_imports_no_package_that_builds_on_it() -> None:
+    library = {Path(path): read(path) for path in modules()}
+    assert imported_of(library, BUILDS_ON_IT.values()) == []
+    assert [path for path, text in library.items() if any(name in text for name in BUILDS_ON_IT.values())] == []
+    assert imported_of(above_the_library(), {"trl"}) == []
 
 
 # What a trainer has only if its settings ask for it.
@@ -478,7 +514,7 @@ CONNECT = {
     "agents/program.py": "the endpoint of its run",
     "environments/openenv_session.py": "an OpenEnv server",
     "environments/openenv_world.py": "an OpenEnv server",
-    "hub/leaderboard/page.py": "nobody: it asks for a free port",
+    "leaderboard/src/hf_credit_leaderboard/page.py": "nobody: it asks for a free port",
     "trainers/asynchronous/server.py": "a vLLM server",
     "trainers/vllm.py": "a vLLM server",
 }
@@ -488,8 +524,8 @@ _OF_THE_CLIENT = re.compile(r"_GLOBAL_(ASYNC_)?CLIENT|(set|default)_(async_)?cli
 
 def test_nothing_but_the_guarded_client_reaches_the_hub() -> None:
     connecting, knowing = set(), set()
-    for path in modules():
-        text = read(path)
+    texts = {path: read(path) for path in modules()}
+    for path, text in {**texts, **{path.as_posix(): text for path, text in above_the_library().items()}}.items():
         connecting |= {path for _, name in imports(path, text) if _CLIENTS.fullmatch(name)}
         knowing |= {path} if _OF_THE_CLIENT.search(text) else set()
     assert connecting == set(CONNECT)

@@ -62,7 +62,7 @@ NOTEBOOKS = [
     if not (ROOT / "docs" / path.with_suffix(".md").name).exists()
 ]
 # Names that are imported.
-OWN = "|".join(["hf_credit", *(package.name.replace("-", "_") for package in PACKAGES)])
+OWN = "|".join(path.parent.name for root in (ROOT, *PACKAGES) for path in root.glob("src/*/__init__.py"))
 
 COMMANDS: Any = get_command(app)
 

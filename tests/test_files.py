@@ -40,7 +40,6 @@ ROOT = Path(__file__).resolve().parent.parent
 MAY_WRITE = {
     "src/hf_credit/files.py": {"*": "the place"},
     "src/hf_credit/agents/host.py": {"open": "a pipe"},
-    "src/hf_credit/hub/leaderboard/views.py": {"table.to_csv": "returns a text"},
     "src/hf_credit/parquet_child.py": {"open": "a script without the library, in a folder that its parent made"},
     "src/hf_credit/trainers/asynchronous/weights.py": {"save_file": "in a folder of its own, read at once"},
     "src/hf_credit/trainers/asynchronous/worker.py": {"one.touch": "no file"},
@@ -53,6 +52,7 @@ MAY_WRITE = {
     "packages/local-hub/src/local_hub/running.py": {"(Path(folder) / 'lock').open": "adds nothing"},
     "packages/code-sandbox/src/code_sandbox/inside/channel.py": {"os.open": "/dev/null"},
     "packages/code-sandbox/src/code_sandbox/inside/confinement.py": {"open": "/proc"},
+    "packages/leaderboard/src/hf_credit_leaderboard/views.py": {"table.to_csv": "returns a text"},
     "packages/code-sandbox/src/code_sandbox/pool.py": {"open": "/proc", "os.open": "/dev/null"},
 }
 

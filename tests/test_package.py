@@ -120,7 +120,7 @@ def test_the_constraints_pin_everything_the_tests_ask_for(root: Path, file: str)
     for pin in pins.values():
         only_version(pin, "==")
     asked = requirements(root)
-    beside = {path.parent.name for path in root.glob("packages/*/pyproject.toml")}
+    beside = {tomllib.loads(path.read_text())["project"]["name"] for path in root.glob("packages/*/pyproject.toml")}
     assert pins.keys() >= {name for extra in ("", "dev", "statistics", "viz") for name in asked[extra]} - beside
 
 

@@ -50,7 +50,7 @@ def main(environment: Path) -> None:
         (torch,) = re.findall(r"^torch==.*$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
         run([str(python), "-m", "pip", "install", torch, *pinned], ROOT)
         built = [
-            f"{path}[hub,statistics,viz]" if path.name.startswith("hf_credit") else str(path)
+            f"{path}[hub,statistics,viz]" if path.name.startswith("hf_credit-") else str(path)
             for path in wheels.iterdir()
         ]
         run([str(python), "-m", "pip", "install", "--force-reinstall", "--no-deps", *map(str, wheels.iterdir())], ROOT)
@@ -60,7 +60,7 @@ def main(environment: Path) -> None:
             for line in commands((ROOT / "README.md").read_text(encoding="utf-8")):
                 print("$", line, flush=True)
                 run(shlex.split(line), work, binaries, hub)
-        for listing in ("recipes", "methods", "envs", "metrics", "metrics pass_at_k --output spaces"):
+        for listing in ("recipes", "methods", "envs", "metrics", "metrics pass_at_k --output spaces", "submit --help"):
             run(["hf-credit", *listing.split()], work, binaries)
         assert (work / "runs" / "sudoku_micro" / "report").is_dir()
 

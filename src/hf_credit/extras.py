@@ -8,7 +8,11 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-OF_THE_REPOSITORY = {"code-sandbox": "./packages/code-sandbox", "local-hub": "./packages/local-hub"}
+OF_THE_REPOSITORY = {
+    "code-sandbox": "./packages/code-sandbox",
+    "hf-credit-leaderboard": "./packages/leaderboard",
+    "local-hub": "./packages/local-hub",
+}
 """Distributions that are in no index, by the folder in a clone: a package of this name in an index is another one."""
 
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import typer
 import yaml
-from launched import start
 from small_runs import RECIPE, SAMPLED
 
-from hf_credit.cli import main, side_by_side
+from hf_credit.cli import main
 
 _command_of = functools.cache(typer.main.get_command)  # a process builds its commands once
 
@@ -117,29 +116,3 @@ def trained_run(tmp_path_factory: pytest.TempPathFactory, micro_policy: Path) ->
         main(["train", str(folder / "recipe.yaml")])
     assert ended.value.code == 0
     return folder / "run"
-
-
-class Copied:
-    """A training that runs in a copy of a process that has imported everything, with what is asked of a `Popen`."""
-
-    def __init__(self, training: side_by_side.Training, threads: int) -> None:
-        command = (Path(sys.executable).parent / "hf-credit", "train", training.recipe)
-        self.process = start(*command, log=training.folder / side_by_side.OUTPUT_FILE)
-        self.pid = self.process.pid
-
-    def poll(self) -> int | None:
-        return self.process.exitcode
-
-    def kill(self) -> None:
-        self.process.kill()
-
-    def wait(self) -> None:
-        self.process.join()
-
-
-@pytest.fixture(scope="module")
-def copied_trainings() -> Iterator[None]:
-    """Trainings side by side are copies of a process; `test_side_by_side.py` starts them afresh."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(side_by_side, "_start", Copied)
-        yield

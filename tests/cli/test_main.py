@@ -33,7 +33,6 @@ COMMANDS = {
     "bench",
     "report",
     "demo",
-    "submit",
 }
 
 

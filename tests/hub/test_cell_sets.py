@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,6 @@ import pytest
 from hf_credit.bench import cells, guide
 from hf_credit.cli import main
 from hf_credit.hub import fetch, load_cells, publish_cells
-from hf_credit.hub.leaderboard.opening import open_season
-from hf_credit.hub.leaderboard.seasons import SeasonSecret
-from hf_credit.hub.leaderboard.sources import Hub
 from local_hub.running import Served
 
 
@@ -42,18 +38,6 @@ def test_cells_are_loaded_as_they_were_published(hub: Served, filled: Path) -> N
     card = fetch("me/creditbench", repo_type="dataset", allow=["README.md"], **where).files["README.md"].read_text()
     assert "Read this." in card
     assert 'load_cells("me/creditbench")' in card
-
-
-def test_a_season_that_names_cells_has_them_in_its_results_or_says_why_not(hub: Served, filled: Path) -> None:
-    spoken = Hub(endpoint=hub.url, token=hub.token())
-    publish_cells(filled, "me/cells", endpoint=hub.url, token=hub.token())
-    secret = SeasonSecret.new()
-    named = {"name": "spring", "benchmark": "me/benchmark", "results": "me/results"}
-    open_season(spoken, **named, secret=secret, tasks=(), cells="me/cells")
-    season, _, _ = spoken.season("me/benchmark")
-    assert [one["method"] for one in spoken.results(season).cells] == ["rloo", "counterfactual_grpo"]
-    (problem,) = spoken.results(dataclasses.replace(season, cells="me/benchmark")).problems
-    assert "me/benchmark" in problem
 
 
 def test_a_folder_without_cells_is_refused(tmp_path: Path) -> None:

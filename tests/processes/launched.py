@@ -65,6 +65,22 @@ def start(
     return process
 
 
+class Started:
+    """A script as `start` starts it, with what is asked of a `Popen`."""
+
+    def __init__(self, script: str | Path, *arguments: object, log: Path) -> None:
+        self.process = start(script, *arguments, log=log)
+
+    def poll(self) -> int | None:
+        return self.process.exitcode
+
+    def kill(self) -> None:
+        self.process.kill()
+
+    def wait(self) -> None:
+        self.process.join()
+
+
 def finish(process: BaseProcess, log: Path) -> str:
     """What a process printed until it ended, which has to be well."""
     process.join(MOST_SECONDS)

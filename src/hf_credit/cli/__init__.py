@@ -30,19 +30,17 @@ from hf_credit.cli.demo import demo
 from hf_credit.cli.diagnose import diagnose
 from hf_credit.cli.envs import envs
 from hf_credit.cli.evaluate import evaluate
-from hf_credit.cli.hub import hub
 from hf_credit.cli.init_policy import init_policy
-from hf_credit.cli.leaderboard import leaderboard
 from hf_credit.cli.lists import methods, metrics, recipes
 from hf_credit.cli.options import typed_code
+from hf_credit.cli.others import add_commands
 from hf_credit.cli.play import play
 from hf_credit.cli.preview import preview
 from hf_credit.cli.publish import publish
 from hf_credit.cli.report import report
-from hf_credit.cli.submit import submit
 from hf_credit.cli.train import train
 from hf_credit.cli.warm_up import warm_up
-from hf_credit.extras import OF_THE_REPOSITORY, how_to_install
+from hf_credit.extras import OF_THE_REPOSITORY
 from hf_credit.redaction import redacted
 from hf_credit.trust import search_here
 
@@ -99,9 +97,7 @@ app.command(short_help="Write a report of a run.")(report)
 app.command(short_help="Train with and without process rewards, and compare.")(demo)
 app.add_typer(agent, name="agent", short_help="Check a program that calls a model before you train it.")
 app.add_typer(publish, name="publish", short_help="Publish environments, tasks, episodes, checkpoints and more.")
-app.command(short_help="Enter results on a leaderboard.")(submit)
-app.add_typer(leaderboard, name="leaderboard", short_help="Open, verify, rank and show a leaderboard.")
-app.add_typer(hub, name="hub", short_help="Serve your own Hugging Face Hub.")
+add_commands(app)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -131,9 +127,6 @@ def _in_one_sentence(error: Exception) -> str | None:
     if isinstance(error, ValueError | OSError):
         return str(error) or type(error).__name__
     if isinstance(error, ImportError):
-        package = (error.name or "").partition(".")[0]
-        if package in ("cryptography", "local_hub"):
-            return f"this command needs the package {package}, got none; run {how_to_install('hub')}."
         return "; ".join(filter(None, (str(error) or type(error).__name__, _unmet(error))))
     # huggingface_hub connects with httpx or httpx2, whose errors are not OSErrors.
     if any(kind.__module__.startswith("httpx") for kind in type(error).__mro__):

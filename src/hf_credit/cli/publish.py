@@ -19,26 +19,26 @@ publish = typer.Typer(
     help="Publish to the Hub in one commit, which is verified by download before it becomes public.",
 )
 
-_Repo = Annotated[str, typer.Argument(metavar="REPO", help="owner/name; created if it does not exist.")]
-_Private = Annotated[bool, typer.Option("--private", help="Keep a new repository private.")]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything and send nothing.")]
+Repo = Annotated[str, typer.Argument(metavar="REPO", help="owner/name; created if it does not exist.")]
+Private = Annotated[bool, typer.Option("--private", help="Keep a new repository private.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything and send nothing.")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Where:
     """Options that every publication has."""
 
-    private: _Private = False
+    private: Private = False
     pr: Annotated[bool, typer.Option("--pr", help="Open a pull request instead of a commit.")] = False
     tag: Annotated[str | None, typer.Option(help="Tag of the commit, such as v1.")] = None
-    dry_run: _DryRun = False
+    dry_run: DryRun = False
 
 
 @publish.command(short_help="An environment, as a Space that serves it.")
 @with_options("where", Where)
 def environment(
     source: EnvironmentName,
-    repo: _Repo,
+    repo: Repo,
     option: EnvironmentOptions = None,
     wheel: Annotated[
         Path | None, typer.Option(help="Wheel of this library to include, if no package index has this release.")
@@ -56,14 +56,14 @@ def environment(
 
     options = parse_options(option)
     done = publish_environment(source, repo, options=options, wheel=wheel, **vars(where))
-    _show(done)
+    show(done)
 
 
 @publish.command(short_help="Tasks, as a dataset.")
 @with_options("where", Where)
 def tasks(
     source: TaskName,
-    repo: _Repo,
+    repo: Repo,
     option: EnvironmentOptions = None,
     train: Annotated[int, typer.Option(help="Number of training tasks.", min=0)] = 1024,
     held_out: Annotated[int, typer.Option(help="Number of held-out tasks.", min=0)] = 256,
@@ -81,7 +81,7 @@ def tasks(
 
     spec = TaskSpec.of_name(source, parse_options(option))
     counts = {"train": train, "held_out": held_out, "first": first}
-    _show(publish_tasks(spec, repo, **counts, **vars(where)))
+    show(publish_tasks(spec, repo, **counts, **vars(where)))
 
 
 @publish.command(short_help="Episodes with their decisions, as a dataset.")
@@ -90,7 +90,7 @@ def episodes(
     source: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="Folder from `hf-credit evaluate --save-episodes`.")
     ],
-    repo: _Repo,
+    repo: Repo,
     traces: Annotated[bool, typer.Option("--traces", help="Add conversations for the Hub's viewer.")] = False,
     where: Where = Where(),
 ) -> None:
@@ -103,14 +103,14 @@ def episodes(
     """
     from hf_credit.hub.episode_sets import publish_episode_folder
 
-    _show(publish_episode_folder(source, repo, traces=traces, **vars(where)))
+    show(publish_episode_folder(source, repo, traces=traces, **vars(where)))
 
 
 @publish.command(short_help="Cells of the bench, as a dataset.")
 @with_options("where", Where)
 def cells(
     source: Annotated[Path, typer.Argument(metavar="FOLDER", help="`--output` of `hf-credit bench`.")],
-    repo: _Repo,
+    repo: Repo,
     where: Where = Where(),
 ) -> None:
     """Publishes the results of the bench, with its page and plots.
@@ -122,14 +122,14 @@ def cells(
     """
     from hf_credit.hub.cell_sets import publish_cells
 
-    _show(publish_cells(source, repo, **vars(where)))
+    show(publish_cells(source, repo, **vars(where)))
 
 
 @publish.command(short_help="A checkpoint, to evaluate or to resume training.")
 @with_options("where", Where)
 def checkpoint(
     source: Annotated[Path, typer.Argument(metavar="FOLDER", help="A run's folder, or a checkpoint in it.")],
-    repo: _Repo,
+    repo: Repo,
     model_only: Annotated[
         bool, typer.Option("--model-only", help="Omit the state of the trainer, which is needed to resume.")
     ] = False,
@@ -145,7 +145,7 @@ def checkpoint(
     """
     from hf_credit.hub.checkpoints import publish_checkpoint
 
-    _show(publish_checkpoint(source, repo, resumable=not model_only, **vars(where)))
+    show(publish_checkpoint(source, repo, resumable=not model_only, **vars(where)))
 
 
 @publish.command(short_help="A metric, as a Space that evaluate loads.")
@@ -154,7 +154,7 @@ def metric(
     source: Annotated[
         str, typer.Argument(metavar="METRIC", help="A metric from `hf-credit metrics`, or your own folder.")
     ],
-    repo: _Repo,
+    repo: Repo,
     where: Where = Where(),
 ) -> None:
     """Publishes a metric, which is then loaded with evaluate.load("owner/name").
@@ -165,28 +165,10 @@ def metric(
     """
     from hf_credit.hub.metrics import publish_metric
 
-    _show(publish_metric(source, repo, **vars(where)))
+    show(publish_metric(source, repo, **vars(where)))
 
 
-@publish.command(short_help="The page of a leaderboard, as a Space.")
-def leaderboard(
-    source: Annotated[str, typer.Argument(metavar="BENCHMARK", help="The dataset of the season, as owner/name.")],
-    repo: _Repo,
-    private: _Private = False,
-    dry_run: _DryRun = False,
-) -> None:
-    """Publishes the page of a season, which hf-credit leaderboard season opened.
-
-    \b
-    Example:
-      hf-credit publish leaderboard me/benchmark me/leaderboard
-    """
-    from hf_credit.hub.leaderboards import publish_leaderboard
-
-    _show(publish_leaderboard(source, repo, private=private, dry_run=dry_run))
-
-
-def _show(done: Published) -> None:
+def show(done: Published) -> None:
     """Prints the result of a publication."""
     count = f"{len(done.files)} files"
     if done.commit is None:

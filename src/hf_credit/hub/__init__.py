@@ -1,8 +1,8 @@
 """Publishes to and loads from the Hugging Face Hub.
 
-    publish_environment, _tasks, _episodes, _checkpoint, _metric, _cells, _leaderboard
+    publish_environment, _tasks, _episodes, _checkpoint, _metric, _cells
                                                 one commit each, public after verification
-    load_environment, _tasks, _episodes, _checkpoint, _metric, _cells, _results
+    load_environment, _tasks, _episodes, _checkpoint, _metric, _cells
                                                 at one commit, every byte verified
     publish, fetch                              the same for any files
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
         publish_episodes,
         save_episodes,
     )
-    from hf_credit.hub.leaderboards import load_results, publish_leaderboard
     from hf_credit.hub.loading import fetch
     from hf_credit.hub.metrics import load_metric, publish_metric
     from hf_credit.hub.publishing import publish
@@ -41,7 +40,6 @@ _HOMES = {
         *("EpisodeSet", "load_episode_folder", "load_episodes"),
         *("publish_episode_folder", "publish_episodes", "save_episodes"),
     ),
-    "leaderboards": ("load_results", "publish_leaderboard"),
     "loading": ("fetch",),
     "metrics": ("load_metric", "publish_metric"),
     "publishing": ("publish",),
@@ -50,8 +48,8 @@ _HOMES = {
 
 __all__ = [
     "EpisodeSet", "fetch", "load_cells", "load_checkpoint", "load_environment", "load_episode_folder", "load_episodes",
-    "load_metric", "load_results", "load_tasks", "publish", "publish_cells", "publish_checkpoint",
-    "publish_environment", "publish_episode_folder", "publish_episodes", "publish_leaderboard", "publish_metric",
+    "load_metric", "load_tasks", "publish", "publish_cells", "publish_checkpoint",
+    "publish_environment", "publish_episode_folder", "publish_episodes", "publish_metric",
     "publish_tasks", "save_episodes",
 ]  # fmt: skip
 

@@ -27,9 +27,8 @@ _MOST_SEEDS = 64  # tried to find an episode in which the oracle earns the highe
 _MARGIN = 0.1  # by which the highest reward exceeds that of random play, as a test measures
 
 
-def templates(kind: str) -> dict[str, str]:
-    """Returns the templates of a Space of an "environment" or a "leaderboard", by the paths of their files in it."""
-    folder = Path(__file__).parent / "space" / kind
+def templates(folder: Path) -> dict[str, str]:
+    """Returns the templates of a Space in a folder, by the paths of their files in the Space."""
     paths = {path.relative_to(folder).as_posix().removesuffix(".tpl"): path for path in sorted(folder.rglob("*.tpl"))}
     return {name: path.read_text(encoding="utf-8") for name, path in paths.items()}
 
@@ -69,7 +68,7 @@ def space_files(
     refuse_what_stays_behind(all_options)
     played = _OracleEpisode(environment)
     fields = _fields(environment, all_options, played)
-    texts = templates("environment")
+    texts = templates(Path(__file__).with_name("space"))
     files = {"openenv.yaml": _declaration(texts.pop("openenv.yaml"), environment, all_options)}
     files |= {
         path: string.Template(text).substitute(

@@ -1,0 +1,288 @@
+"""`hf-credit leaderboard`: opens a season, verifies entries, ranks and shows them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hf_credit.cli.options import AsJson, EndpointOption
+from hf_credit.cli.progress import be_quiet, print_rows
+from hf_credit.cli.publish import DryRun, Private, Repo, show
+
+if TYPE_CHECKING:
+    from hf_credit_leaderboard.results import Results
+    from hf_credit_leaderboard.sources import Hub
+
+SECRET_VARIABLE = "HF_CREDIT_SEASON_SECRET"
+
+leaderboard = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="A leaderboard that verifies each entry on secret tasks."
+)
+commands = typer.Typer()
+commands.add_typer(leaderboard, name="leaderboard", short_help="Open, verify, rank and show a leaderboard.")
+
+BenchmarkArgument = Annotated[str, typer.Argument(help="The dataset of the season, as owner/name.")]
+SecretOption = Annotated[Path, typer.Option(help="File with the salt and the key; do not publish it.")]
+SecretToReadOption = Annotated[
+    Path | None,
+    typer.Option(help=f"File with the salt and the key; by default the environment variable {SECRET_VARIABLE}."),
+]
+
+
+@leaderboard.command(short_help="Open a season, or close it.")
+def season(
+    benchmark: BenchmarkArgument,
+    secret: SecretOption,
+    results: Annotated[str, typer.Option(help="The dataset for results, as owner/name.")] = "",
+    name: Annotated[str, typer.Option(help="Name of the season.")] = "",
+    public: Annotated[int, typer.Option(help="Number of public tasks per board.", min=2)] = 128,
+    secret_tasks: Annotated[int, typer.Option(help="Number of secret tasks per board.", min=2)] = 128,
+    credit_policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FOLDER", help="Add a credit board with a policy from `hf-credit init-policy`; repeatable."
+        ),
+    ] = None,
+    cells: Annotated[
+        str, typer.Option(help="Dataset with cells of `hf-credit bench` for credit boards to show, as owner/name.")
+    ] = "",
+    close: Annotated[bool, typer.Option(help="Close the season and publish its salt.")] = False,
+    endpoint: EndpointOption = None,
+) -> None:
+    """Opens a season: publishes its boards and the SHA-256 of a new salt. With --close, publishes the salt.
+
+    \b
+    Examples:
+      hf-credit leaderboard season me/benchmark --results me/results --name 2026-autumn --secret season_secret.json
+      hf-credit leaderboard season me/benchmark --secret season_secret.json --close
+    """
+    hub = _hub(endpoint)
+    from hf_credit.tasks.spec import TaskSpec
+    from hf_credit_leaderboard.opening import close_season, credit_board, open_season, standard_boards
+    from hf_credit_leaderboard.seasons import SeasonSecret
+
+    if close:
+        known, _, _ = hub.season(benchmark)
+        closed = close_season(hub, benchmark, SeasonSecret.read(secret.read_bytes(), known))
+        typer.echo(f"The season {closed.name!r} is closed; its salt is published.")
+        return
+    if not (results and name):
+        raise ValueError(f"a new season needs --results and --name, got {results!r} and {name!r}; set both.")
+    credit = []
+    for pair in credit_policy or ():
+        board_name, equals, folder = pair.partition("=")
+        spec = TaskSpec.load(folder) if equals else None
+        if spec is None:
+            raise ValueError(
+                f"--credit-policy must be NAME=FOLDER with the folder of a policy and its task, got {pair!r}; correct "
+                "it."
+            )
+        board = credit_board(board_name, spec, Path(folder), instances=8, repeats=32)
+        credit.append((board, Path(folder)))
+    new_secret = SeasonSecret.new()
+    new_secret.save(secret)
+    boards = standard_boards(public, secret_tasks)
+    opened = open_season(hub, name, benchmark, results, new_secret, boards, credit, cells)
+    typer.echo(f"The season {opened.name!r} is open. Keep its secret, {secret}, and do not publish it.")
+
+
+@leaderboard.command(short_help="Verify submitted entries.")
+def verify(
+    benchmark: BenchmarkArgument,
+    secret: SecretToReadOption = None,
+    watch: Annotated[bool, typer.Option(help="Keep running and check for new pull requests.")] = False,
+    every: Annotated[float, typer.Option(help="Seconds between two checks.", min=1)] = 60,
+    device: Annotated[str, typer.Option(help="Device to play on, such as cuda:0.")] = "cpu",
+    parameters: Annotated[int, typer.Option(help="Maximum number of parameters of a checkpoint.")] = 2 * 10**9,
+    seconds: Annotated[float, typer.Option(help="Time limit for the verification of an entry, in seconds.")] = 3600,
+    model_results: Annotated[
+        bool,
+        typer.Option(
+            "--model-results", help="Also open pull requests with the results as .eval_results of the models."
+        ),
+    ] = False,
+    endpoint: EndpointOption = None,
+) -> None:
+    """Verifies every open pull request, and merges it with a signed record or closes it with a reason.
+
+    \b
+    Example:
+      hf-credit leaderboard verify me/benchmark --secret season_secret.json --watch
+    """
+    hub = _hub(endpoint)
+    from hf_credit.hub.retries import HubError, pause
+    from hf_credit_leaderboard.confined import Limits
+    from hf_credit_leaderboard.seasons import SeasonSecret
+    from hf_credit_leaderboard.service import Verifier
+
+    known, _, _ = hub.season(benchmark)
+    if secret is None and SECRET_VARIABLE not in os.environ:
+        raise ValueError(f"a verifier needs the season's secret, got none; give --secret or set {SECRET_VARIABLE}.")
+    content = os.environ[SECRET_VARIABLE].encode("utf-8") if secret is None else secret.read_bytes()
+    own = SeasonSecret.read(content, known)
+    limits = Limits(parameters=parameters, seconds=seconds, device=device)
+    while True:
+        try:
+            for verdict in Verifier(hub, benchmark, own, limits=limits, model_results=model_results).run():
+                source = f"pull request {verdict.number}" if verdict.number else "merged before"
+                outcome = "listed" if verdict.listed else "rejected"
+                typer.echo(f"{source}, entry {verdict.entry}: {outcome}. {verdict.reason}")
+        except HubError as error:
+            if not watch:
+                raise
+            typer.echo(f"{error} The verifier checks again in {every:g} seconds.", err=True)
+        if not watch:
+            return
+        pause(every)
+
+
+@leaderboard.command(short_help="Print an entry's chat templates, or accept them.")
+def template(
+    benchmark: BenchmarkArgument,
+    entry: Annotated[str, typer.Argument(help="The id of a verified entry.")],
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Accept these templates; entries with them are then ranked.")
+    ] = False,
+    endpoint: EndpointOption = None,
+) -> None:
+    """Prints the chat templates of an entry that its season has not accepted, and accepts them with --accept.
+
+    A chat template is a program that sees every prompt, so it could play in place of the policy. Accept it only if all
+    it does is to write messages and the tokens around them.
+
+    \b
+    Examples:
+      hf-credit leaderboard template me/benchmark 0123456789abcdef0123456789abcdef
+      hf-credit leaderboard template me/benchmark 0123456789abcdef0123456789abcdef --accept
+    """
+    hub = _hub(endpoint)
+    from hf_credit.evaluation.episode_page import written_out
+    from hf_credit_leaderboard.opening import accept_templates
+    from hf_credit_leaderboard.service import publish_rankings
+
+    results = hub.results(hub.season(benchmark)[0])
+    record = results.row(entry).record
+    texts = {} if record is None else dict(record.unknown_templates)
+    unknown = {digest: text for digest, text in texts.items() if digest not in results.season.templates}
+    for digest, text in unknown.items():
+        typer.echo(f"{digest}\n{written_out(text)}\n")
+    if not unknown:
+        typer.echo("The season knows every chat template of this entry.")
+    elif not accept:
+        typer.echo("If they only write messages and the tokens around them, accept them with --accept.")
+    else:
+        known = accept_templates(hub, benchmark, unknown)
+        publish_rankings(hub, dataclasses.replace(results, season=known))
+        typer.echo(f"Accepted. Entries with {'it' if len(unknown) == 1 else 'them'} are ranked from now on.")
+
+
+@leaderboard.command(short_help="Print the ranks.")
+def rank(benchmark: BenchmarkArgument, as_json: AsJson = False, endpoint: EndpointOption = None) -> None:
+    """Prints the ranks of every board with an entry.
+
+    \b
+    Example:
+      hf-credit leaderboard rank me/benchmark
+    """
+    hub = _hub(endpoint)
+    from hf_credit_leaderboard.results import rankings_table
+
+    results = hub.results(hub.season(benchmark)[0])
+    if as_json:
+        typer.echo(json.dumps(rankings_table(results), indent=2))
+    else:
+        print_boards(results)
+
+
+def print_boards(results: Results) -> None:
+    """Prints a table for every board with an entry."""
+    from hf_credit_leaderboard import views
+
+    policies = ("rank", "name", "method", "mean", "95 % interval", "seeds", "badge")
+    wanted = {*policies, "fidelity", "of the limit", "learned", "bias", "variance"}
+    for task in results.season.boards:
+        columns, rows = views.board_table(results, task.name)
+        kept = [place for place, (name, _, _) in enumerate(columns) if name in wanted]
+        texts = [views.cells(columns, row) for row in rows]
+        if rows:
+            header = [columns[place][0] for place in kept]
+            print_rows(header, [[row[place] for place in kept] for row in texts], task.name)
+
+
+@leaderboard.command(short_help="Serve the page of a season.")
+def serve(
+    benchmark: BenchmarkArgument,
+    port: Annotated[int | None, typer.Option(help="Port on this machine; by default a free one.")] = None,
+    endpoint: EndpointOption = None,
+) -> None:
+    """Serves the page of a season on this machine.
+
+    \b
+    Example:
+      hf-credit leaderboard serve me/benchmark
+    """
+    _serve(_hub(endpoint), benchmark, port)
+
+
+def _serve(hub: Hub, benchmark: str, port: int | None) -> None:
+    from hf_credit_leaderboard import page
+    from hf_credit_leaderboard.sources import Source
+
+    page.launch(page.build(Source.of_hub(hub, benchmark)), port)
+
+
+@leaderboard.command(short_help="Publish the page of a season, as a Space.")
+def publish(benchmark: BenchmarkArgument, repo: Repo, private: Private = False, dry_run: DryRun = False) -> None:
+    """Publishes the page of a season as a Space.
+
+    \b
+    Example:
+      hf-credit leaderboard publish me/benchmark me/leaderboard
+    """
+    be_quiet()  # before the imports that print warnings
+    from hf_credit_leaderboard.space import publish_leaderboard
+
+    show(publish_leaderboard(benchmark, repo, private=private, dry_run=dry_run))
+
+
+@leaderboard.command(short_help="Try everything: a Hub, a season, entries, verification, the page.")
+def demo(
+    output: Annotated[Path, typer.Option(help="New folder for everything.")] = Path("runs/leaderboard"),
+    serve_page: Annotated[bool, typer.Option("--serve/--no-serve", help="Serve the page at the end.")] = True,
+    port: Annotated[int | None, typer.Option(help="Port of the page; by default a free one.")] = None,
+    small: Annotated[bool, typer.Option(help="Use fewer tasks and methods; finishes within minutes.")] = False,
+) -> None:
+    """Starts a local Hub with a season, trains small policies, submits them and the credit of the library's methods,
+    verifies all entries and shows the page.
+
+    \b
+    Example:
+      hf-credit leaderboard demo
+    """
+    os.environ.setdefault("HF_HUB_DISABLE_XET", "1")  # not supported by local-hub; huggingface_hub reads it on import
+    be_quiet()
+    from hf_credit_leaderboard.cli.demo import SMALL, BoardDemo, run_leaderboard_demo
+
+    with run_leaderboard_demo(SMALL if small else BoardDemo(), output, typer.echo) as (hub, benchmark):
+        print_boards(hub.results(hub.season(benchmark)[0]))
+        if serve_page:
+            _serve(hub, benchmark, port)
+            return
+    typer.echo(
+        "\nTo see the page, serve the Hub again and then the page:\n"
+        f"  hf-credit hub serve {shlex.quote(str(output / 'hub'))}\n"
+        f"  hf-credit leaderboard serve {benchmark} --endpoint http://127.0.0.1:8765"
+    )
+
+
+def _hub(endpoint: str | None) -> Hub:
+    be_quiet()  # before the imports that print warnings
+    from hf_credit_leaderboard.sources import Hub
+
+    return Hub(endpoint=endpoint)

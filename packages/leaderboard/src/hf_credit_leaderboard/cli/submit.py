@@ -1,0 +1,83 @@
+"""`hf-credit submit`: submits results with every reply to a leaderboard, by a pull request."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hf_credit.cli.options import DeviceOption, EndpointOption, MethodOptions, parse_options
+from hf_credit.cli.progress import Progress, be_quiet
+
+commands = typer.Typer()
+
+
+@commands.command(short_help="Enter results on a leaderboard.")
+def submit(
+    targets: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[RUN]... BOARD",
+            help="A checkpoint per training seed, as owner/name[@revision] or a run's folder; then the board.",
+        ),
+    ],
+    benchmark: Annotated[str, typer.Option(help="The dataset of the season, as owner/name.")],
+    name: Annotated[str | None, typer.Option(help="Name of the entry; by default the method's.")] = None,
+    method: Annotated[str | None, typer.Option(help="Submit the credit of this method to a credit board.")] = None,
+    method_option: MethodOptions = None,
+    publish_as: Annotated[
+        str | None, typer.Option(help="Repository to publish folders to, as owner/name; several get -0, -1, ...")
+    ] = None,
+    base: Annotated[str | None, typer.Option(help="The base model of adapters, as owner/name[@revision].")] = None,
+    seed: Annotated[
+        list[int] | None, typer.Option(help="Seed of each training run, in order; by default as recorded by the run.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Also write the files of the entry to this folder.")] = None,
+    model_results: Annotated[
+        bool,
+        typer.Option(
+            "--model-results", help="Also open a pull request with the result as .eval_results of each checkpoint."
+        ),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option(help="Play the tasks, but open no pull request.")] = False,
+    device: DeviceOption = None,
+    endpoint: EndpointOption = None,
+) -> None:
+    """Plays the public tasks of a board, and opens a pull request with every reply.
+
+    The verifier of the board executes every reply again, plays the checkpoints on secret tasks, and merges the pull
+    request with a signed record or closes it with a reason.
+
+    \b
+    Examples:
+      hf-credit submit me/policy-0 me/policy-1 "sudoku 4x4" --benchmark them/benchmark
+      hf-credit submit runs/relay_micro relay --publish-as me/relay --benchmark them/benchmark
+      hf-credit submit --method replay_loo "relay credit" --benchmark them/benchmark
+    """
+    be_quiet()  # before the imports that print warnings
+    from hf_credit_leaderboard import submission
+    from hf_credit_leaderboard.sources import Hub
+
+    *runs, board = targets
+    hub, about = Hub(endpoint=endpoint), {"name": name, "command": shlex.join(["hf-credit", *sys.argv[1:]])}
+    if (method is None) != bool(runs):
+        raise ValueError(
+            f"an entry needs either --method or checkpoints, got --method {method} and {len(runs)} checkpoints; give "
+            "one of the two."
+        )
+    if method is not None:
+        options = parse_options(method_option)
+        made = submission.make_credit_submission(hub, benchmark, board, method, options, **about)
+    else:
+        runs = submission.published(hub, runs, publish_as)
+        played: dict[str, Any] = {"base": base, "seeds": seed or (), "device": device}
+        with Progress() as progress, progress.playing("episodes"):
+            made = submission.make_submission(hub, benchmark, board, runs, **played, **about)
+    if output is not None:
+        made.save(output)
+    typer.echo(f"Entry {made.id}: mean outcome {made.score:.4f} on the public tasks of {board!r}.")
+    for opened in [] if dry_run else made.open_requests(hub, model_results):
+        typer.echo(f"Opened {opened}")

@@ -1,0 +1,370 @@
+"""The page of a leaderboard, as a Gradio app. Texts of entries are escaped HTML, since Markdown would render links;
+the CSV is a link that contains it, since a download button leaves a file per visitor on the disk."""
+
+from __future__ import annotations
+
+import functools
+import html
+import os
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from hf_credit.evaluation.episode_page import written_out
+from hf_credit.extras import how_to_install
+from hf_credit.rollouts.capabilities import Oracled
+from hf_credit_leaderboard import views
+from hf_credit_leaderboard.entries import MOST_REPLIES_BYTES
+from hf_credit_leaderboard.form import Form
+from hf_credit_leaderboard.opening import board_lines
+from hf_credit_leaderboard.records import VERIFIED
+from hf_credit_leaderboard.results import Results, compare_rows
+from hf_credit_leaderboard.seasons import Season
+from hf_credit_leaderboard.sources import Hub, Source
+
+try:
+    import gradio as gr
+except ImportError:
+    raise ImportError(f"the page needs the package gradio, got none; run {how_to_install('spaces')}.") from None
+
+RELOAD_SECONDS = 120
+TABS = ("Board", "Credit", "Compare", "Entry", "Submit", "About")
+DIFFERENCE_ORDER = "secret task, in order of the difference"
+
+HEADING = """# Leaderboard of credit assignment for language agents
+
+Which decision deserves the credit? **Board** ranks trained policies: a verifier plays their checkpoints again on
+secret tasks. **Credit** ranks methods by how well their credit orders decisions."""
+
+ABOUT = Path(__file__).with_name("about.md").read_text(encoding="utf-8")
+SUBMIT = """Publish a checkpoint for each training seed, then submit them with the first command, which plays the
+public tasks and opens a pull request with every reply. The second command enters a method's credit. Here you can check
+the two files that `--output` writes"""
+
+COMMANDS = """hf-credit submit me/policy-seed0 me/policy-seed1 BOARD --benchmark {0}
+hf-credit submit --method replay_loo BOARD --benchmark {0}"""
+
+CSS = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
+LAUNCH_OPTIONS = {"css": CSS, "max_file_size": MOST_REPLIES_BYTES}
+"""The options that serve the page. Without a limit, Gradio accepts files of any size from anybody."""
+
+_UPLOAD_SECONDS = 3600  # after which an uploaded file is deleted
+_WIDTHS = ["76px", "86px", "60px", "104px"]  # of the first columns, which a phone shows
+
+
+def from_environment() -> Any:
+    """Builds the page of a Space from its variables.
+
+    `HF_CREDIT_BENCHMARK` names the dataset of the season. With the secret `HF_CREDIT_BOT_TOKEN` the form opens pull
+    requests. If the Space has Hub sign-in (`hf_oauth: true`, which sets `OAUTH_CLIENT_ID`), visitors open them in
+    their own name.
+
+    Raises:
+        ValueError: no benchmark is named.
+    """
+    benchmark = os.environ.get("HF_CREDIT_BENCHMARK", "")
+    if not benchmark:
+        raise ValueError(
+            "the page must have HF_CREDIT_BENCHMARK=owner/name, got none; set it in the Space's variables."
+        )
+    token = os.environ.get("HF_CREDIT_BOT_TOKEN")
+    visitors = Hub() if os.environ.get("OAUTH_CLIENT_ID") else None
+    return build(Source.of_hub(Hub(), benchmark), Form(Hub(token=token) if token else None, visitors=visitors))
+
+
+def build(source: Source, form: Form | None = None) -> Any:
+    """Builds the page.
+
+    Args:
+        form: the form for submissions; one that only checks files if `None`.
+    """
+    form = form or Form(None)
+    with gr.Blocks(
+        title="hf-credit leaderboard", analytics_enabled=False, delete_cache=(_UPLOAD_SECONDS, _UPLOAD_SECONDS)
+    ) as app:
+        gr.Markdown(HEADING)
+        alert = gr.HTML(elem_id="trouble")
+        with gr.Tabs(elem_id="tabs") as tabs:
+            with gr.Tab("Board", id="Board"):
+                board = gr.Dropdown([], label="Task", elem_id="board")
+                board_parts = _board_parts("board")
+            with gr.Tab("Credit", id="Credit"):
+                credit = gr.Dropdown([], label="Decisions", elem_id="credit")
+                credit_parts = _board_parts("credit")
+            with gr.Tab("Compare", id="Compare"):
+                with gr.Row():
+                    first = gr.Dropdown([], label="A", elem_id="first")
+                    second = gr.Dropdown([], label="B", elem_id="second")
+                compare_parts = [
+                    gr.HTML(),
+                    _facts("compare-table"),
+                    gr.BarPlot(x=DIFFERENCE_ORDER, y="A - B", color="better", elem_id="difference"),
+                ]
+            with gr.Tab("Entry", id="Entry"):
+                chosen = gr.Dropdown([], label="Entry", elem_id="entry")
+                entry_parts = [gr.HTML(elem_id="entry-text"), _facts("provenance")]
+                show = gr.Button("Show sample episodes", elem_id="show-episodes")
+                sample = gr.HTML(elem_id="episodes")
+            with gr.Tab("Submit", id="Submit"):
+                more = ", and submit them; a pull request of the form is marked as of unproved identity."
+                gr.Markdown(SUBMIT + (more if form.sends else "."))
+                commands = COMMANDS.format("OWNER/BENCHMARK")
+                how = gr.Code(commands, language="shell", elem_id="how", interactive=False, wrap_lines=True)
+                with gr.Row():
+                    files = [
+                        gr.File(label="entries/….json", type="filepath", elem_id="entry-file"),
+                        gr.File(label="episodes/….parquet", type="filepath", elem_id="replies-file"),
+                    ]
+                if form.signs_in:
+                    gr.LoginButton(size="md", elem_id="sign-in")
+                send = gr.Button("Check and send" if form.sends else "Check", variant="primary")
+                sent = gr.HTML(elem_id="sent")
+            with gr.Tab("About", id="About"):
+                gr.Markdown(ABOUT)
+                about = _facts("about")
+        timer = gr.Timer(RELOAD_SECONDS)
+
+        def opened(request: gr.Request) -> list[Any]:
+            results = source.load()  # sets `trouble`
+            return [_trouble(source), *_opened(results, dict(request.query_params))]
+
+        def sends(entry_file: str | None, replies: str | None, visitor: gr.OAuthToken | None) -> str:
+            return _sent(form, source.results, entry_file, replies, visitor.token if visitor else None)
+
+        def checks(entry_file: str | None, replies: str | None) -> str:
+            return _sent(form, source.results, entry_file, replies)
+
+        quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+        choosers = [board, credit, first, second, chosen]
+        loaded = app.load(opened, None, [alert, about, how, tabs, *choosers], **quiet)
+        for content, inputs, parts in (
+            (board_shown, [board], board_parts),
+            (board_shown, [credit], credit_parts),
+            (comparison_shown, [first, second], compare_parts),
+            (entry_shown, [chosen], [*entry_parts, sample]),
+        ):
+
+            def show_results(*selected: Any, content: Callable[..., Any] = content) -> Any:
+                return content(source.results, *selected)
+
+            loaded.then(show_results, inputs, parts, **quiet)
+            for chooser in inputs:
+                chooser.change(show_results, inputs, parts, **quiet)
+        board.input(lambda name: _entries_of(source.results, name), board, [first, second, chosen], **quiet)
+        show.click(lambda name: episodes_shown(source, name), chosen, sample, api_visibility="private")
+        send.click(sends if form.signs_in else checks, files, sent, api_visibility="private")
+        ticked = timer.tick(lambda: (source.load(), _trouble(source))[1], None, alert, **quiet)
+        for chooser, parts in ((board, board_parts), (credit, credit_parts)):
+            ticked = ticked.then(lambda name: board_shown(source.results, name), chooser, parts, **quiet)
+    return app
+
+
+def launch(app: Any, port: int | None = None, block: bool = True) -> str:
+    """Serves the page on this machine and returns its URL.
+
+    Args:
+        port: the port; a free one if `None`.
+        block: whether to wait until the process is stopped.
+    """
+    if port is None:  # Gradio's own search leaves a socket open for each port in use
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+    _, url, _ = app.launch(
+        server_name="127.0.0.1", server_port=port, prevent_thread_lock=True, quiet=True, **LAUNCH_OPTIONS
+    )
+    if block:
+        print(f"serving the leaderboard at {url}", flush=True)
+        app.block_thread()
+    return str(url)
+
+
+# The contents of the tabs
+
+
+def board_shown(results: Results | None, board: str | None) -> tuple[Any, ...]:
+    """Returns a sentence about a board, its table, its plot and the table as CSV."""
+    if results is None or board is None:
+        return _sentence("There are no results to show."), None, None, ""
+    columns, rows = views.board_table(results, board)
+    if not rows:
+        return _sentence("This board has no entries yet. Be the first: Submit."), _styled(columns, rows), None, ""
+    if board in {task.name for task in results.season.tasks}:
+        secret, ranked = results.season.board(board).secret, len(results.ranks(board))
+        about = f"{secret} secret tasks, {ranked} ranked entries; overlapping ranks are ties."
+        label = "mean on the secret tasks"
+    else:
+        task = results.season.credit_board(board)
+        about = f"{task.repeats} updates of {task.instances} task rows each; exact advantages are enumerated."
+        if results.cells:
+            about += (
+                " Two columns are of the bench, with tables in place of the policy: the exact advantage's cost of "
+                "signal divided by the method's (of the limit), and the area under its learning curve (learned; 0: "
+                "the start, 1: the best)."
+            )
+        label = "fidelity on the secret rows"
+    plot = views.rank_plot(results, board, label)
+    return _sentence(about), _styled(columns, rows), plot, views.csv_link(columns, rows)
+
+
+def comparison_shown(results: Results | None, first: str | None, second: str | None) -> tuple[Any, ...]:
+    """Returns a link to a comparison, its table, and a bar for each task."""
+    import pandas as pd
+
+    try:
+        if results is None or not first or not second:
+            raise ValueError("Choose two verified entries of a board.")
+        a, b = results.row(first), results.row(second)
+        comparison = compare_rows(a, b)
+    except ValueError as error:
+        return _sentence(str(error)), None, None
+    ordered = sorted(comparison.differences)
+    bars = {
+        DIFFERENCE_ORDER: range(1, len(ordered) + 1),
+        "A - B": ordered,
+        "better": ["A" if value > 0 else "B" if value < 0 else "none" for value in ordered],
+    }
+    link = html.escape("?" + urlencode({"board": a.entry.board, "a": a.id, "b": b.id}), quote=True)
+    about = f'<p class="text">Same secret tasks, paired. <a href="{link}">Link to this comparison</a></p>'
+    return about, views.comparison_table(comparison), pd.DataFrame(bars)
+
+
+def entry_shown(results: Results | None, chosen: str | None) -> tuple[Any, ...]:
+    """Returns the name and the notes of an entry, its provenance, and no episodes yet."""
+    try:
+        if results is None or not chosen:
+            raise ValueError("Choose an entry.")
+        row = results.row(chosen)
+    except ValueError as error:
+        return _sentence(str(error)), None, ""
+    notes = row.record.notes if row.record else ("It is not verified yet.",)
+    about = f"<h3>{html.escape(written_out(row.entry.name))}</h3>" + "".join(map(_sentence, notes))
+    return about, views.provenance_table(row), ""
+
+
+def episodes_shown(source: Source, chosen: str | None) -> str:
+    """Returns sample episodes of an entry, or the reason why there are none."""
+    try:
+        if source.results is None or not chosen:
+            raise ValueError("an entry must be chosen to show its episodes, got none; choose one.")
+        row = source.results.row(chosen)
+        if row.entry.kind == "credit":
+            raise ValueError("a credit entry has updates, not episodes; its decisions are in the file of replies.")
+        interaction = row.entry.task(source.results.season).build()
+        samples = views.sample_episodes(interaction, source.episodes(row))
+    except (ValueError, OSError) as error:
+        return _alert(str(error))
+    about = "The best and the worst public tasks, as submitted."
+    if Oracled(interaction).default_oracle() is not None:
+        about += " The credit of a decision is the verdict of the task's oracle, from 0 to 1."
+    return _sentence(about) + "".join(views.episode_frame(episode, title) for title, episode in samples)
+
+
+def _opened(results: Results | None, query: dict[str, str]) -> list[Any]:
+    """Returns the initial contents and choices, as the query `?tab=&board=&credit=&a=&b=&entry=` sets them."""
+    if results is None:
+        return [None, gr.skip(), gr.skip(), *([gr.update(choices=[], value=None)] * 5)]
+    season = results.season
+    tab = query.get("tab", "Compare" if "a" in query else "Entry" if "entry" in query else "Board")
+    board = _chosen([task.name for task in season.tasks], query.get("board"))
+    credit = _chosen([task.name for task in season.credit], query.get("credit"))
+    return [
+        _facts_of(season) + [["problem", written_out(problem)] for problem in results.problems[:3]],
+        COMMANDS.format(season.benchmark),
+        gr.update(selected=tab if tab in TABS else "Board"),
+        board,
+        credit,
+        *_entries_of(results, board["value"], query),
+    ]
+
+
+def _entries_of(results: Results | None, board: str | None, query: dict[str, str] | None = None) -> list[Any]:
+    """Returns the choices of Compare and Entry on a board; the query or the two best entries are selected."""
+    query = query or {}
+    if results is None or board is None:
+        return [gr.update(choices=[], value=None)] * 3
+    ranked = [one.entry for one in results.ranks(board)]
+    verified = views.choices(results, board, VERIFIED)
+    return [
+        _chosen(verified, query.get("a"), *ranked[:1]),
+        _chosen(verified, query.get("b"), *ranked[1:2]),
+        _chosen(views.choices(results, board), query.get("entry"), *ranked[:1]),
+    ]
+
+
+def _facts_of(season: Season) -> list[list[str]]:
+    return [
+        *(["board", line] for line in board_lines(season)),
+        ["season", f"{season.name} ({'open' if season.open else 'over'})"],
+        ["benchmark", season.benchmark],
+        ["results", season.results],
+        ["SHA-256 of the salt", season.salt_sha256],
+        ["salt", season.salt or "published when the season is over"],
+        ["key of the records (Ed25519)", season.public_key],
+    ]
+
+
+def _sent(
+    form: Form, results: Results | None, entry_file: str | None, replies: str | None, token: str | None = None
+) -> str:
+    try:
+        if results is None or not entry_file or not replies:
+            raise ValueError("an entry must have both files, got one or none; choose them.")
+        return _sentence(form.send(Path(entry_file), Path(replies), results.season, token))
+    except (ValueError, OSError) as error:
+        return _alert(str(error))
+
+
+# Parts
+
+
+def _board_parts(name: str) -> list[Any]:
+    return [
+        gr.HTML(_sentence("Loading the results ..."), elem_id=f"{name}-text"),
+        _table(
+            show_search="filter",
+            column_widths=[*_WIDTHS, *(["95px"] * 8)],
+            buttons=["fullscreen"],
+            elem_id=f"{name}-table",
+        ),
+        gr.Plot(show_label=False, elem_id=f"{name}-plot"),
+        gr.HTML(elem_id=f"{name}-csv"),
+    ]
+
+
+_table = functools.partial(gr.Dataframe, interactive=False, wrap=True, max_height=900)
+
+
+def _facts(elem_id: str) -> Any:
+    widths: list[str | int] = ["35%", "65%"]
+    return _table(headers=["what", "value"], max_chars=1000, column_widths=widths, buttons=[], elem_id=elem_id)
+
+
+def _styled(columns: views.Columns, rows: Sequence[Sequence[Any]]) -> Any:
+    """Formats rows with the number formats of their columns; numbers stay sortable."""
+    import pandas as pd
+
+    visible = [[written_out(value) if isinstance(value, str) else value for value in row] for row in rows]
+    frame = pd.DataFrame(visible, columns=[name for name, _, _ in columns])
+    return frame.style.format({name: f"{{:{form}}}" for name, form, _ in columns if form}, na_rep="")
+
+
+def _chosen(known: Sequence[Any], *wanted: str | None) -> dict[str, Any]:
+    """Returns a list of choices; selected is the first wanted value that it has, or else its first."""
+    values = [one if isinstance(one, str) else one[1] for one in known]
+    selected = next((value for value in (*wanted, *values) if value in values), None)
+    return dict(gr.update(choices=list(known), value=selected))
+
+
+def _trouble(source: Source) -> str:
+    return _alert(source.trouble) if source.trouble else ""
+
+
+def _alert(text: str) -> str:
+    return f'<div class="trouble text" role="alert">{html.escape(written_out(text))}</div>'
+
+
+def _sentence(text: str) -> str:
+    return f'<p class="text">{html.escape(written_out(text))}</p>'

@@ -1,0 +1,224 @@
+"""The listed entries of a season, read from its dataset of results, with ranks and comparisons."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from hf_credit.evaluation.statistics import Interval, paired_difference, permutation_test
+from hf_credit.files import replaced
+from hf_credit.safe_io import read_text
+from hf_credit_leaderboard.entries import Entry, read_entry
+from hf_credit_leaderboard.ranking import Ranked, rank
+from hf_credit_leaderboard.records import SELF_REPORTED, Record, record_path
+from hf_credit_leaderboard.seasons import Season
+
+GAMES = {"relay": "number_relay", **{name: name for name in ("sum_vote", "tic_tac_toe", "evidence")}}
+"""The benchmark problem that equals the task of a board, by the name of the task."""
+
+RANKINGS_FILE = "rankings.parquet"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A listed entry.
+
+    Attributes:
+        id: the id of the entry.
+        entry: the claim.
+        record: the verification result; `None` before verification.
+    """
+
+    id: str
+    entry: Entry
+    record: Record | None = None
+
+    @property
+    def badge(self) -> str:
+        """`self-reported`, `replayed` or `verified`."""
+        return SELF_REPORTED if self.record is None else self.record.badge
+
+    @property
+    def seeds(self) -> int:
+        """The number of training seeds; 0 for credit."""
+        return len(self.entry.checkpoints)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)  # hashed by identity, so that ranks are computed once
+class Results:
+    """The listed entries of a season.
+
+    Attributes:
+        season: the season.
+        rows: the entries, in the order of their ids.
+        cells: the benchmark cells that the season names, as `hf_credit.hub.load_cells` returns them.
+        problems: one sentence for each file that could not be read, and whose entry `rows` therefore lacks.
+    """
+
+    season: Season
+    rows: tuple[Row, ...]
+    cells: tuple[Mapping[str, Any], ...] = ()
+    problems: tuple[str, ...] = ()
+
+    def benched(self, row: Row) -> tuple[float | None, float | None]:
+        """Returns the benchmark scores of an entry's method on the task of its board.
+
+        Returns:
+            The exact advantage's cost of signal divided by the method's, in tokens, and the mean area under the
+            method's learning curves; `None` where the benchmark has no such cell.
+        """
+        spec = self.season.credit_board(row.entry.board).task()
+        problem = GAMES.get(str(spec.environment or spec.collaboration))
+        cells = {
+            cell["method"]: cell
+            for cell in self.cells
+            if (cell["problem"], cell["policy"], cell["dials"]) == (problem, "start", {}) and cell["refused"] is None
+        }
+        cell, limit = cells.get(row.entry.method["name"]), cells.get("exact_advantage")
+        if cell is None or cell["options"] != dict(row.entry.method["options"]):
+            return None, None
+        share = limit["trace"] / cell["trace"] if limit and limit["trace"] and cell["trace"] else None
+        return share, fmean(cell["areas"]) if cell["areas"] else None
+
+    def board(self, name: str) -> list[Row]:
+        """Returns the rows of one board."""
+        return [row for row in self.rows if row.entry.board == name]
+
+    def row(self, name: str) -> Row:
+        """Returns the row with this id.
+
+        Raises:
+            ValueError: no entry has it.
+        """
+        for row in self.rows:
+            if row.id == name:
+                return row
+        raise ValueError(f"an entry must be listed, got {name[:40]!r}, which is not; choose one of the board.")
+
+    def ranks(self, board: str) -> list[Ranked]:
+        """Returns the ranks of a board's entries for which `Record.ranked_in` holds."""
+        return _ranks(self, board)
+
+
+def read_results(folder: str | Path, season: Season) -> Results:
+    """Reads the results in a folder. An invalid file becomes a problem, not an error.
+
+    Args:
+        season: the season whose entries are read; entries of other seasons are skipped.
+    """
+    folder = Path(folder)
+    rows, problems = [], []
+    for path in sorted((folder / "entries").glob("*.json")):
+        try:
+            name, entry = read_entry(path)
+            if entry.season != season.name:
+                continue
+            if path.stem != name:
+                raise ValueError("an entry must have its digest as its name, got another name.")
+            record_file = folder / record_path(name)
+            record = Record.read(read_text(record_file).encode(), season) if record_file.is_file() else None
+            if record is not None and (record.entry, record.board) != (name, entry.board):
+                raise ValueError("a record must be that of the entry in its file name, got another entry's.")
+            rows.append(Row(id=name, entry=entry, record=record))
+        except (ValueError, TypeError, KeyError, OSError) as error:
+            problems.append(f"{path.stem[:40]}: {str(error)[:300]}")
+    return Results(season=season, rows=tuple(rows), problems=tuple(problems))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """A task-by-task comparison of two verified entries, a and b.
+
+    Attributes:
+        difference: the mean of a - b over secret tasks, with its 95 % interval over tasks.
+        p_value: the p-value of the paired permutation test.
+        wins, ties, losses: the numbers of tasks on which a is better than, equal to and worse than b.
+        differences: a - b on each task, each the mean over its checkpoints.
+        seeds: the smaller number of training seeds of the two.
+    """
+
+    difference: Interval
+    p_value: float
+    wins: int
+    ties: int
+    losses: int
+    differences: tuple[float, ...]
+    seeds: int
+
+
+def compare_rows(a: Row, b: Row) -> Comparison:
+    """Compares two entries on the secret tasks.
+
+    Raises:
+        ValueError: the two are the same entry, of different boards, or not both verified.
+    """
+    if a.id == b.id or a.entry.board != b.entry.board:
+        raise ValueError("two entries of one board can be compared, got the same one or another board's; choose two.")
+    tables = []
+    for row in (a, b):
+        if row.record is None or not row.record.secret:
+            raise ValueError(f"entries that are compared must be verified, got {row.entry.name!r}, which is not.")
+        tables.append(row.record.secret)
+    of_a, of_b = ([fmean(column) for column in zip(*table, strict=True)] for table in tables)
+    differences = tuple(one - other for one, other in zip(of_a, of_b, strict=True))
+    return Comparison(
+        difference=paired_difference(of_a, of_b),
+        p_value=permutation_test(of_a, of_b).p_value if any(differences) else 1.0,
+        wins=sum(one > 0 for one in differences),
+        ties=sum(one == 0 for one in differences),
+        losses=sum(one < 0 for one in differences),
+        differences=differences,
+        seeds=min(map(len, tables)),
+    )
+
+
+_RANKINGS: Mapping[str, tuple[str, Callable[[Row, Ranked | None], Any]]] = {
+    "board": ("string", lambda row, _: row.entry.board),
+    "entry": ("string", lambda row, _: row.id),
+    "name": ("string", lambda row, _: row.entry.name),
+    "method": ("string", lambda row, _: str(row.entry.method["name"])),
+    "badge": ("string", lambda row, _: row.badge),
+    "copy_of": ("string", lambda row, _: row.record and row.record.copy_of),
+    "rank_best": ("int64", lambda _, place: place and place.best),
+    "rank_worst": ("int64", lambda _, place: place and place.worst),
+    "mean": ("float64", lambda _, place: place and place.score.mean),
+    "low": ("float64", lambda _, place: place and place.score.low),
+    "high": ("float64", lambda _, place: place and place.score.high),
+    "seeds": ("int64", lambda row, _: row.seeds),
+}
+"""Of each column of `rankings.parquet` the type, and the function of a row and its rank, if any."""
+
+
+def rankings_table(results: Results) -> list[dict[str, Any]]:
+    """Returns the rows of `rankings.parquet`: every entry of each board, ranked or not."""
+    places = {place.entry: place for board in results.season.boards for place in results.ranks(board.name)}
+    return [
+        {name: value(row, places.get(row.id)) for name, (_, value) in _RANKINGS.items()}
+        for board in results.season.boards
+        for row in results.board(board.name)
+    ]
+
+
+def write_rankings(results: Results, path: str | Path) -> Path:
+    """Writes `rankings_table` as parquet."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    schema = pa.schema({name: pa.type_for_alias(kind) for name, (kind, _) in _RANKINGS.items()})
+    with replaced(path) as beside:
+        parquet.write_table(pa.Table.from_pylist(rankings_table(results), schema=schema), str(beside))
+    return Path(path)
+
+
+@functools.lru_cache(maxsize=64)
+def _ranks(results: Results, board: str) -> list[Ranked]:
+    verified = {
+        row.id: row.record.secret
+        for row in results.board(board)
+        if row.record and row.record.ranked_in(results.season)
+    }
+    return rank(verified) if verified else []

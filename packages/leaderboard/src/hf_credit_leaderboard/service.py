@@ -1,0 +1,256 @@
+"""The verifier: checks each open pull request, and merges it with a signed record or closes it with a reason. Every
+step is idempotent: after a crash, it starts open pull requests again, and merged entries at their record."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from huggingface_hub.hf_api import RepoFile
+
+from hf_credit.evaluation.episode_page import written_out
+from hf_credit.files import OwnFolder
+from hf_credit.hub.client import connect
+from hf_credit.hub.loading import TooLarge
+from hf_credit.hub.publishing import Repository
+from hf_credit.hub.retries import HubError
+from hf_credit.validators import first_line
+from hf_credit_leaderboard import entries
+from hf_credit_leaderboard.confined import Limits, confined_play
+from hf_credit_leaderboard.inputs import MOST_BYTES
+from hf_credit_leaderboard.records import SELF_REPORTED, Record, record_path
+from hf_credit_leaderboard.results import RANKINGS_FILE, Results, write_rankings
+from hf_credit_leaderboard.seasons import SeasonSecret
+from hf_credit_leaderboard.sources import Hub
+from hf_credit_leaderboard.submission import propose, verified_results
+from hf_credit_leaderboard.verification import Play, Refusal, verify_entry
+
+logger = logging.getLogger(__name__)
+
+_RANK = "Rank"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """The result of a pull request.
+
+    Attributes:
+        number: that of the pull request; 0 for an entry that was merged before.
+        entry: the id of the entry, if it has one.
+        listed: whether it is listed.
+        reason: of a refusal, or the verification result.
+    """
+
+    number: int
+    entry: str | None
+    listed: bool
+    reason: str
+
+
+class Verifier:
+    """Verifies the entries of a season with its secret.
+
+    Args:
+        hub: the Hub, with an account that may merge.
+        limits, play: as for `hf_credit_leaderboard.verification.verify_entry`.
+        model_results: whether to propose verified results to the model repositories of an entry (`propose`).
+
+    Raises:
+        ValueError: the benchmark holds no season, or the secret belongs to another one.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        benchmark: str,
+        secret: SeasonSecret,
+        *,
+        limits: Limits | None = None,
+        play: Play = confined_play,
+        model_results: bool = False,
+    ) -> None:
+        self.hub = hub
+        self.season, self.folder, self.commit = hub.season(benchmark)
+        if (secret.salt_sha256, secret.public_key) != (self.season.salt_sha256, self.season.public_key):
+            raise ValueError(f"the secret must be that of the season {self.season.name!r}, got another season's.")
+        self.secret = secret
+        self.limits = limits or Limits()
+        self.play = play
+        self.model_results = model_results
+        self.api = connect(hub.endpoint, hub.token)
+        self._repo = Repository(self.api, self.season.results, "dataset")
+
+    def run(self) -> list[Verdict]:
+        """Handles every entry without a record and every open pull request, oldest first, then publishes rankings."""
+        verdicts = [self.finish(row.id) for row in self.results().rows if row.record is None]
+        verdicts += [self.handle(number) for number in self.open_requests()]
+        # Also after a crash between a record and its rankings.
+        if self.results().rows and self._repo.history()[0].title != _RANK:
+            publish_rankings(self.hub, self.results())
+        return verdicts
+
+    def open_requests(self) -> list[int]:
+        """Returns the numbers of the open pull requests, ascending."""
+        return sorted(request.num for request in self._repo.open_requests())
+
+    def handle(self, number: int) -> Verdict:
+        """Checks one pull request, and merges it with a record or closes it with a reason.
+
+        Any exception that its files cause is a reason, so that one pull request cannot block the others.
+
+        Raises:
+            HubError: the Hub refused a request, or failed after all retries.
+        """
+        repo, name = self.season.results, None
+        try:
+            name, head = self._submitted(number)
+            entry, episodes = self._read(name, head)
+            record = self.verify(name, entry, episodes)
+        except HubError:
+            raise
+        except Exception as error:
+            return self._refuse(number, name, _reason(error, f"pull request {number}"))
+        before = self._repo.tree("main")
+        if self._repo.head(f"refs/pr/{number}") != head:
+            return self._refuse(
+                number, name, "a pull request must not change during its check, got another commit; open a new one."
+            )
+        comment = f"`{record.badge}`. {' '.join(record.notes)}".strip()
+        self._repo.ask(self.api.merge_pull_request, number, comment=comment, doing="merging into")
+        if changed := _changed(before, self._repo.tree("main")).difference(entries.paths_of(name)):
+            raise HubError(f"a merge into {repo} must add one entry, got {sorted(changed)[0]!r} changed; revert it.")
+        self._publish(record)
+        if self.model_results and record.ranked_in(self.season) and entry.checkpoints:
+            source = f"{self.api.endpoint}/datasets/{repo}/blob/main/{record_path(name)}"
+            propose(self.hub, entry, verified_results(record), source)
+        return Verdict(number=number, entry=name, listed=True, reason=comment)
+
+    def finish(self, name: str) -> Verdict:
+        """Verifies a merged entry without a record, which a crash can leave behind."""
+        board = self.results().row(name).entry.board
+        try:
+            record = self.verify(name, *self._read(name, None))
+        except HubError:
+            raise
+        except Exception as error:
+            reason = f"Merged, and refused when it was verified: {_reason(error, f'the entry {name}')}"
+            record = Record(entry=name, season=self.season.name, board=board, badge=SELF_REPORTED, notes=(reason,))
+        self._publish(record)
+        return Verdict(number=0, entry=name, listed=True, reason=" ".join(record.notes) or record.badge)
+
+    def verify(self, name: str, entry: entries.Entry, episodes: Sequence[entries.PlayedEpisode]) -> Record:
+        """Checks that an entry is of this season and new, then calls `verify_entry`.
+
+        Raises:
+            ValueError: the entry is not listed, for the reason in the message.
+        """
+        benchmark = Repository(self.api, self.season.benchmark, "dataset")
+        entries.require_season(entry, self.season, [one.commit_id for one in benchmark.history()])
+        listed = [row for row in self.results().rows if row.id != name]
+        for row in listed:
+            if entries.same_claim(row.entry) == entries.same_claim(entry):
+                raise Refusal(
+                    f"an entry must be new, got the results of {row.id} ({row.entry.name}) again under another name; "
+                    "nothing is listed twice."
+                )
+        return verify_entry(
+            name,
+            entry,
+            episodes,
+            self.season,
+            self.secret,
+            self._checkpoint if entry.kind == "policy" else self.folder,
+            listed=[row.record for row in listed if row.record is not None and row.entry.board == entry.board],
+            limits=self.limits,
+            play=self.play,
+        )
+
+    def results(self) -> Results:
+        """Fetches the current results."""
+        return self.hub.results(self.season)
+
+    def _submitted(self, number: int) -> tuple[str, str]:
+        """Returns the id of a pull request's entry and its commit; it must add one entry and change nothing else."""
+        revision = f"refs/pr/{number}"
+        head = self._repo.head(revision)
+        main = {one.commit_id for one in self._repo.history()}
+        history = [one.commit_id for one in self._repo.history(revision)]
+        base = next((commit for commit in history if commit in main), None)
+        if base is None:
+            raise Refusal("a pull request must start from a commit of main, got another history; open a new one.")
+        before, after = self._repo.tree(base), self._repo.tree(head)
+        changed = _changed(before, after)
+        added = sorted(changed - before.keys())
+        name = Path(added[0]).stem if added else ""
+        paths = entries.paths_of(name)
+        if changed != {*paths} or len(added) != 2:
+            raise Refusal(
+                "a pull request must add one entry and its replies, entries/ID.json and episodes/ID.parquet, and "
+                f"change nothing else, got {', '.join(sorted(changed))[:300] or 'nothing'}; use hf-credit submit."
+            )
+        if not entries.ENTRY_ID.fullmatch(name):
+            raise Refusal(
+                f"the name of an entry must be 32 hexadecimal digits, got {name[:64]!r}; use hf-credit submit."
+            )
+        if paths[0] in self._repo.tree("main"):
+            raise Refusal(f"an entry must be new, got {name}, which is listed; nothing is listed twice.")
+        for path, most in zip(paths, (MOST_BYTES, entries.MOST_REPLIES_BYTES), strict=True):
+            if after[path].size > most:
+                raise Refusal(f"{path.split('/')[0]} must have at most {most} bytes, got {after[path].size}; shorten.")
+        return name, head
+
+    def _read(self, name: str, revision: str | None) -> tuple[entries.Entry, list[entries.PlayedEpisode]]:
+        """Fetches and reads an entry and its replies. `name` must be checked: fetch takes patterns."""
+        paths = entries.paths_of(name)
+        entry_file, replies = map(self.hub.get(self.season.results, "dataset", revision, paths).files.get, paths)
+        if entry_file is None or replies is None:
+            raise Refusal(f"an entry must have two files, got only one of {name}; submit both.")
+        digest, entry = entries.read_entry(entry_file)
+        if name != digest:
+            raise Refusal(f"an entry's name must be the digest of its files, got {name[:64]!r}; submit it again.")
+        entries.require_season(entry, self.season)
+        return entry, entries.read_episodes(replies, entry, self.season)
+
+    def _checkpoint(self, repo: str, commit: str, most_bytes: int) -> Path:
+        try:
+            return self.hub.checkpoint(repo, commit, most_bytes)
+        except TooLarge:
+            raise
+        except (HubError, ValueError) as error:
+            raise ValueError(
+                f"a checkpoint must exist at the commit that the entry names, got {repo}@{commit[:12]} "
+                f"({str(error)[:300]}); publish it, and keep it there."
+            ) from None
+
+    def _publish(self, record: Record) -> None:
+        files = {record_path(record.entry): record.signed(self.secret)}
+        self.hub.publish(files, self.season.results, "dataset", message=f"Record {record.entry}")
+
+    def _refuse(self, number: int, name: str | None, reason: str) -> Verdict:
+        # The reason may quote untrusted text, and a comment is Markdown.
+        comment = "Refused:\n\n```\n" + written_out(reason[:2000]).replace("`", "'") + "\n```"
+        self._repo.ask(self.api.change_discussion_status, number, "closed", comment=comment, doing="closing in")
+        return Verdict(number=number, entry=name, listed=False, reason=reason)
+
+
+def publish_rankings(hub: Hub, results: Results) -> None:
+    """Computes the rankings of the listed entries and publishes them."""
+    with OwnFolder() as folder:
+        path = write_rankings(results, folder / RANKINGS_FILE)
+        hub.publish({RANKINGS_FILE: path}, results.season.results, "dataset", message=_RANK)
+
+
+def _reason(error: Exception, what: str) -> str:
+    """Returns in one line why an entry is not listed, and logs the traceback of any error but a `ValueError`."""
+    line = first_line(error)
+    if isinstance(error, ValueError):
+        return line
+    logger.error("could not check %s", what, exc_info=error)
+    return f"the check of an entry must not fail, got {type(error).__name__}: {line}; correct its files."
+
+
+def _changed(before: Mapping[str, RepoFile], after: Mapping[str, RepoFile]) -> set[str]:
+    blobs = [{path: file.blob_id for path, file in tree.items()} for tree in (before, after)]
+    return {path for path, _ in blobs[0].items() ^ blobs[1].items()}

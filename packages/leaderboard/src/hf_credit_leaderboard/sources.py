@@ -1,0 +1,152 @@
+"""Reads seasons, results and checkpoints from a Hub."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hf_credit.files import OwnFolder, copy, move
+from hf_credit.hub.cell_sets import load_cells
+from hf_credit.hub.loading import Fetched, fetch
+from hf_credit.hub.publishing import Published, publish
+from hf_credit_leaderboard.entries import PlayedEpisode, paths_of, read_episodes
+from hf_credit_leaderboard.results import Results, Row, read_results
+from hf_credit_leaderboard.seasons import SEASON_FILE, Season
+from hf_credit_leaderboard.weights import WANTED
+
+_LISTED = ("entries/*.json", "records/*.json")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hub:
+    """A Hub and the account that accesses it.
+
+    Attributes:
+        endpoint, token: as for `hf_credit.hub.client.connect`.
+        cache_dir: the folder of downloads; the cache of huggingface_hub if `None`.
+    """
+
+    endpoint: str | None = None
+    token: str | None = dataclasses.field(default=None, repr=False)
+    cache_dir: Path | None = None
+
+    def get(
+        self,
+        repo: str,
+        repo_type: str,
+        revision: str | None = None,
+        allow: Sequence[str] | None = None,
+        most_bytes: int | None = None,
+    ) -> Fetched:
+        """Calls `hf_credit.hub.loading.fetch` for this Hub."""
+        where: dict[str, Any] = {"token": self.token, "endpoint": self.endpoint, "cache_dir": self.cache_dir}
+        return fetch(repo, repo_type=repo_type, revision=revision, allow=allow, most_bytes=most_bytes, **where)
+
+    def publish(self, files: Mapping[str, Path | bytes], repo: str, repo_type: str, **options: Any) -> Published:
+        """Calls `hf_credit.hub.publishing.publish` for this Hub."""
+        return publish(files, repo, repo_type=repo_type, token=self.token, endpoint=self.endpoint, **options)
+
+    def season(self, benchmark: str) -> tuple[Season, Path, str]:
+        """Fetches the season of a benchmark and returns it with its folder and its commit.
+
+        Raises:
+            ValueError: the dataset holds no season, or that of another benchmark.
+        """
+        fetched = self.get(benchmark, "dataset")
+        if SEASON_FILE not in fetched.files:
+            raise ValueError(f"{benchmark} must hold a season, got no {SEASON_FILE}; name another dataset.")
+        season = Season.read(fetched.files[SEASON_FILE].read_bytes())
+        if season.benchmark != benchmark:
+            raise ValueError(f"the season of {benchmark} must name it, got {season.benchmark}; publish its own.")
+        return season, fetched.folder, fetched.commit
+
+    def results(self, season: Season) -> Results:
+        """Fetches the entries of a season that are listed now."""
+        try:
+            results = read_results(self.get(season.results, "dataset", None, _LISTED).folder, season)
+        except ValueError:  # no entry is listed yet
+            results = Results(season=season, rows=())
+        if not season.cells:
+            return results
+        try:
+            cells = load_cells(season.cells, token=self.token, endpoint=self.endpoint)
+        except ValueError as error:
+            problem = f"{season.cells}: {str(error)[:300]}"
+            return dataclasses.replace(results, problems=(*results.problems, problem))
+        return dataclasses.replace(results, cells=tuple(cells))
+
+    def checkpoint(self, repo: str, commit: str, most_bytes: int | None = None) -> Path:
+        """Fetches the safetensors and text of a checkpoint at a commit, at most `most_bytes`, and returns its folder.
+
+        The folder holds copies: the cache holds links into a folder shared with other commits, so a process that can
+        read its files could read theirs.
+        """
+        fetched = self.get(repo, "model", commit, WANTED, most_bytes)
+        plain = fetched.folder.parent.parent / "plain" / fetched.commit
+        if not plain.is_dir():
+            with OwnFolder(plain.parent) as unfinished:
+                for name, path in fetched.files.items():
+                    copy(path, unfinished / name)
+                with contextlib.suppress(OSError):  # another process made the folder first
+                    move(unfinished, plain)
+        return plain
+
+
+class Source:
+    """The results of a season, which `load` reads again. If that fails, the last results stay.
+
+    Attributes:
+        results: the last results that could be read; `None` before the first.
+        trouble: the reason why the last read failed, in one sentence; "" after a success.
+    """
+
+    def __init__(self, read: Callable[[], Results], episodes: Callable[[Row], list[PlayedEpisode]]) -> None:
+        self._read = read
+        self.episodes = episodes
+        self.results: Results | None = None
+        self.trouble = ""
+        self._lock = threading.Lock()
+
+    @classmethod
+    def of_hub(cls, hub: Hub, benchmark: str) -> Source:
+        """Builds the source of a benchmark's season on a Hub."""
+
+        def episodes(row: Row) -> list[PlayedEpisode]:
+            season, _, _ = hub.season(benchmark)
+            _, path = paths_of(row.id)
+            return read_episodes(hub.get(season.results, "dataset", None, [path]).files[path], row.entry, season)
+
+        return cls(lambda: hub.results(hub.season(benchmark)[0]), episodes)
+
+    def load(self) -> Results | None:
+        """Reads the results again and returns `results`."""
+        with self._lock:
+            try:
+                results = self._read()
+                self.trouble = ""
+                # Equal results stay the same object, whose ranks are cached.
+                if self.results is None or vars(results) != vars(self.results):
+                    self.results = results
+            except (ValueError, OSError) as error:
+                self.trouble = f"The Hub returned no results ({str(error)[:300]}); the page shows earlier ones."
+            return self.results
+
+
+def load_results(benchmark: str, *, token: str | None = None, endpoint: str | None = None) -> Results:
+    """Loads the listed entries of a season with their records and ranks.
+
+    Args:
+        benchmark: owner/name of the dataset of the season.
+        token, endpoint: as for `hf_credit.hub.loading.fetch`.
+
+    Raises:
+        ValueError: the dataset holds no season.
+        HubError: the Hub refused, or failed after all retries.
+    """
+    hub = Hub(endpoint=endpoint, token=token)
+    return hub.results(hub.season(benchmark)[0])

@@ -1,0 +1,3 @@
+gradio[oauth]
+hf-credit[spaces,statistics,viz]
+hf-credit-leaderboard

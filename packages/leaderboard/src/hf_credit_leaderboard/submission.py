@@ -1,0 +1,295 @@
+"""Submissions: play the public tasks of a board and open a pull request with the results and every reply."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import platform
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from hf_credit.evaluation.credit_tables import read_ledger
+from hf_credit.evaluation.runs import CONFIG_FILE, LOG_FILE, Run, read_facts, read_run, versions
+from hf_credit.files import OwnFolder, write
+from hf_credit.hub.cards import eval_result
+from hf_credit.hub.checkpoints import publish_checkpoint
+from hf_credit.hub.client import connect
+from hf_credit.hub.loading import resolve
+from hf_credit.hub.publishing import Published
+from hf_credit.tasks.spec import TaskSpec
+from hf_credit_leaderboard import credit_board, entries
+from hf_credit_leaderboard.inputs import pinned, to_json
+from hf_credit_leaderboard.playing import play_checkpoint
+from hf_credit_leaderboard.records import Record
+from hf_credit_leaderboard.sources import Hub
+from hf_credit_leaderboard.weights import WANTED
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """An entry that is ready to send.
+
+    Attributes:
+        entry: the claim.
+        files: the files by their paths in the results.
+        id: the id of the entry.
+        score: the claimed mean outcome.
+        claimed: the claimed mean outcome of each checkpoint, with a note.
+    """
+
+    entry: entries.Entry
+    files: dict[str, Path | bytes]
+    id: str
+    score: float
+    claimed: tuple[tuple[float, str], ...] = ()
+
+    def save(self, folder: Path) -> None:
+        """Writes the files to a folder."""
+        for name, content in self.files.items():
+            write(folder / name, content if isinstance(content, bytes) else content.read_bytes())
+
+    def open_requests(self, hub: Hub, model_results: bool) -> Iterator[str]:
+        """Opens the pull request in the results of the season, and with `model_results` those of `propose`; yields the
+        URL of each."""
+        season, _, _ = hub.season(pinned(self.entry.benchmark, "a benchmark")[0])
+        opened = str(self.send(hub, season.results).pull_request)
+        yield opened
+        if model_results:
+            yield from propose(hub, self.entry, self.claimed, opened)
+
+    def send(self, hub: Hub, results: str) -> Published:
+        """Opens the pull request.
+
+        Raises:
+            ValueError: as for `hf_credit.hub.publishing.publish`.
+        """
+        message = f"Enter {self.entry.name} on {self.entry.board}"
+        return hub.publish(self.files, results, "dataset", pr=True, message=message)
+
+
+def published(hub: Hub, runs: Sequence[str], repo: str | None) -> list[str]:
+    """Publishes the checkpoints that are folders, and returns all as `owner/name` or `owner/name@revision`.
+
+    Args:
+        repo: owner/name; of several checkpoints, each has its place behind it.
+
+    Raises:
+        ValueError: there is a folder and no `repo`.
+    """
+    found = []
+    for place, run in enumerate(runs):
+        if Path(run).is_dir():
+            if repo is None:
+                raise ValueError(f"a folder must be published to be verified, got {run!r}; add --publish-as.")
+            own = repo if len(runs) == 1 else f"{repo}-{place}"
+            done = publish_checkpoint(run, own, resumable=False, endpoint=hub.endpoint, token=hub.token)
+            run = f"{own}@{done.commit}"
+        found.append(run)
+    return found
+
+
+def make_submission(
+    hub: Hub,
+    benchmark: str,
+    board: str,
+    runs: Sequence[str],
+    *,
+    name: str | None = None,
+    base: str | None = None,
+    seeds: Sequence[int] = (),
+    command: str = "",
+    device: str | None = None,
+) -> Submission:
+    """Plays the public tasks of a board with a method's checkpoints.
+
+    The presentation and sampling of the task, the method and the cost of training come from the files beside the first
+    checkpoint.
+
+    Args:
+        runs: one checkpoint per training seed, as `owner/name` or `owner/name@revision`.
+        name: the name of the entry; the method's if `None`.
+        base: the base model of adapters, in the same form.
+        seeds: the training seeds; if empty, those of the runs' settings, or else 0, 1, ...
+        command: the command that made the checkpoints; the run's own if empty.
+
+    Raises:
+        ValueError: a checkpoint, the board or a setting is invalid.
+    """
+    season, _, commit = hub.season(benchmark)
+    task = season.board(board)
+    commits = [_resolved(hub, run) for run in runs]
+    base_commit = None if base is None else _resolved(hub, base)
+    folders = [hub.checkpoint(*pinned_run) for pinned_run in commits]
+    base_folder = None if base_commit is None else hub.checkpoint(*base_commit)
+    logs = [_logged(hub, *pinned_run) for pinned_run in commits]
+    spec = TaskSpec.load(folders[0]) or task.task()
+    training_seeds = list(seeds) or _training_seeds([run for _, run in logs])
+    if len(training_seeds) != len(runs):
+        raise ValueError(
+            f"every checkpoint must have a training seed, got {len(training_seeds)} for {len(runs)}; name them."
+        )
+    shown: dict[str, Any] = {"chat_template_kwargs": dict(spec.chat_template_kwargs)}
+    if task.task().environment:
+        shown |= {"history": spec.history, "instructions": spec.instructions}
+    method = dict(spec.method) if spec.method else {"name": "unknown", "options": {}}
+    facts, run = logs[0]
+    ledger = None if run is None else read_ledger(run)
+    packages = facts.get("versions")
+    draft = _draft(
+        benchmark=f"{benchmark}@{commit}",
+        season=season.name,
+        board=board,
+        name=name or str(method["name"]),
+        method=method,
+        checkpoints=tuple(
+            entries.Checkpoint(repo=repo, commit=sha, seed=seed, base=base_commit and "@".join(base_commit))
+            for (repo, sha), seed in zip(commits, training_seeds, strict=True)
+        ),
+        shown=shown,
+        sampling=dataclasses.asdict(spec.sampling),
+        ledger=None if ledger is None else ledger.to_dict(),
+        command=command or str(facts.get("command", "")),
+        versions={
+            f"trained with {package}": str(version)
+            for package, version in (packages if isinstance(packages, dict) else {}).items()
+        },
+    )
+    played_task, public = draft.task(season), task.public_seeds()
+    episodes: list[entries.PlayedEpisode] = []
+    for index, folder in enumerate(folders):
+        played = play_checkpoint(folder, base_folder, played_task, public, checkpoint=index, device=device)
+        episodes += played.episodes
+    return packed(draft, episodes)
+
+
+def make_credit_submission(
+    hub: Hub,
+    benchmark: str,
+    board: str,
+    method: str,
+    options: dict[str, Any],
+    *,
+    name: str | None = None,
+    command: str = "",
+    policy: credit_board.PinnedPolicy | None = None,
+) -> Submission:
+    """Measures a method of the library on a credit board.
+
+    Args:
+        hub, benchmark, board, name, command: as in `make_submission`.
+        method, options: as for `hf_credit.methods.make`.
+        policy: the policy of the board, to share its enumerations between methods; loaded if `None`.
+
+    Raises:
+        ValueError: the board or the method does not exist, or the method does not fit the board.
+    """
+    season, folder, commit = hub.season(benchmark)
+    task = season.credit_board(board)
+    chosen = {"name": method, "options": options}
+    policy = policy or credit_board.PinnedPolicy(task, folder / task.policy)
+    _, episodes = credit_board.measure(credit_board.board_method(chosen), policy, task.public_seeds())
+    draft = _draft(
+        kind="credit",
+        benchmark=f"{benchmark}@{commit}",
+        season=season.name,
+        board=board,
+        name=name or method,
+        method=chosen,
+        command=command,
+    )
+    return packed(draft, episodes)
+
+
+def packed(draft: entries.Entry, episodes: Sequence[entries.PlayedEpisode]) -> Submission:
+    """Makes the files of an entry.
+
+    Args:
+        draft: the entry, except for its `episodes_sha256`.
+    """
+    with OwnFolder() as folder:
+        content = entries.write_replies(episodes, folder / "episodes.parquet").read_bytes()
+    entry = dataclasses.replace(draft, episodes_sha256=hashlib.sha256(content).hexdigest())
+    text = to_json(entry)
+    name = entries.entry_id(text, content)
+    outcomes = ([one.outcome for one in episodes if one.checkpoint == at] for at in range(len(entry.checkpoints)))
+    return Submission(
+        entry=entry,
+        files=dict(zip(entries.paths_of(name), (text, content), strict=True)),
+        id=name,
+        score=_mean([one.outcome for one in episodes]),
+        claimed=tuple(
+            (_mean(one), f"mean outcome on {len(one)} public tasks, self-reported by the submitter")
+            for one in outcomes
+        ),
+    )
+
+
+def verified_results(record: Record) -> list[tuple[float, str]]:
+    """Returns the verified mean outcome of each checkpoint on the secret tasks, with a note."""
+    return [
+        (fmean(outcomes), f"mean outcome on {len(outcomes)} secret tasks, verified (entry {record.entry})")
+        for outcomes in record.secret
+    ]
+
+
+def propose(hub: Hub, entry: entries.Entry, results: Sequence[tuple[float, str]], source: str) -> list[str]:
+    """Opens a pull request with a result in the repository of each checkpoint, in the Hub's format `.eval_results`,
+    which model pages show. The owner decides whether to merge it.
+
+    The result claims no badge of the Hub: only Hugging Face may fill `verifyToken`.
+
+    Args:
+        hub: the Hub, with an account that may open pull requests.
+        results: a value and a note for each checkpoint.
+        source: the URL of the results.
+
+    Returns:
+        The URLs of the pull requests.
+    """
+    benchmark, commit = pinned(entry.benchmark, "a benchmark")
+    name = re.sub(r"[^A-Za-z0-9]+", "-", f"{benchmark} {entry.board}").strip("-")
+    opened = []
+    for checkpoint, (value, note) in zip(entry.checkpoints, results, strict=True):
+        fields = {"value": value, "notes": note, "source_url": source, "dataset_revision": commit}
+        files = eval_result(name, dataset_id=benchmark, task_id=entry.board, **fields)
+        message = f"Add a result on {entry.board}"
+        opened.append(str(hub.publish(files, checkpoint.repo, "model", pr=True, message=message).pull_request))
+    return opened
+
+
+def _logged(hub: Hub, repo: str, commit: str) -> tuple[dict[str, Any], Run | None]:
+    """Reads the facts and the log of a run beside its weights, as far as they exist."""
+    folder = hub.get(repo, "model", commit, (*WANTED, CONFIG_FILE, LOG_FILE)).folder
+    return read_facts(folder), read_run(folder) if (folder / LOG_FILE).is_file() else None
+
+
+def _training_seeds(runs: Sequence[Run | None]) -> list[int]:
+    """Returns the seed in each run's settings; 0, 1, ... if one is missing or two are equal."""
+    seeds = [seed for run in runs if run is not None and isinstance(seed := run.config.get("seed"), int)]
+    return seeds if len(set(seeds)) == len(runs) else list(range(len(runs)))
+
+
+def _draft(**fields: Any) -> entries.Entry:
+    """Makes an entry of this machine, except for its `episodes_sha256`."""
+    import torch
+
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no accelerator"
+    return entries.Entry(
+        **{**fields, "versions": {**versions(), **fields.get("versions", {})}},
+        hardware=f"{platform.system()} {platform.machine()}, {device}",
+        episodes_sha256="0" * 64,
+    )
+
+
+def _resolved(hub: Hub, name: str) -> tuple[str, str]:
+    """Returns the repository of `owner/name@revision`, and the current commit of the revision."""
+    repo, _, revision = name.partition("@")
+    return repo, resolve(connect(hub.endpoint, hub.token), repo, "model", revision or None)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return fmean(values) if values else 0.0

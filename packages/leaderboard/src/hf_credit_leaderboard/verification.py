@@ -1,0 +1,346 @@
+"""Verification: replays every reply of an entry, then, in a confined process, plays its checkpoints, or measures its
+method's credit, again. This process reads untrusted files only as values."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from hf_credit.boundary import read
+from hf_credit.evaluation.runs import versions
+from hf_credit.evaluation.statistics import permutation_test
+from hf_credit.files import OwnFolder, copy
+from hf_credit.hub.loading import TooLarge
+from hf_credit.rollouts import Ending, Interaction, RolloutRequest
+from hf_credit.validators import first_line
+from hf_credit_leaderboard.confined import ISOLATION, Limits, confined_play
+from hf_credit_leaderboard.credit_board import board_method
+from hf_credit_leaderboard.entries import Checkpoint, Entry, PlayedEpisode
+from hf_credit_leaderboard.inputs import pinned
+from hf_credit_leaderboard.records import REPLAYED, VERIFIED, Record, linked
+from hf_credit_leaderboard.seasons import Season, SeasonSecret, secret_seeds, starts_of
+from hf_credit_leaderboard.weights import MOST_FILE_BYTES, check_folder, parameters, template_digest, tensor_digest
+
+LEAST_P = 1e-3
+"""A claim is refused if its paired test against the second play has a lower p-value."""
+
+Download = Callable[[str, str, int], Path]
+"""Returns the folder of a repository at a commit, with the files of `hf_credit_leaderboard.weights.WANTED`.
+
+It raises `TooLarge`, before any download, if these files have more bytes than the third argument, and another
+`ValueError` or an `OSError` if the commit does not exist.
+"""
+
+Play = Callable[[Mapping[str, Any], Sequence[Path], Limits], dict[str, Any]]
+"""Answers a request of `hf_credit_leaderboard.playing.answer` with read access to these folders, within limits."""
+
+_WIDEST = 8  # bytes of a parameter
+_OTHER_BYTES = 4 * MOST_FILE_BYTES  # of the tokenizer and other files beside the weights
+_TOLERANCE = 1e-9  # of a replayed outcome
+
+
+class Refusal(ValueError):
+    """The reason, in one sentence, why an entry is not listed."""
+
+
+def verify_entry(
+    name: str,
+    entry: Entry,
+    episodes: Sequence[PlayedEpisode],
+    season: Season,
+    secret: SeasonSecret,
+    source: Download | Path,
+    *,
+    listed: Sequence[Record] = (),
+    limits: Limits | None = None,
+    play: Play = confined_play,
+) -> Record:
+    """Verifies an entry and returns its record.
+
+    A policy entry: replays every reply, then plays the checkpoints on the public and the secret tasks. A credit entry:
+    measures the method's credit on the public and on secret rows. The claim holds if its outcomes on the public tasks
+    do not differ from the second play in a paired test: p >= 0.001 by
+    `hf_credit.evaluation.statistics.permutation_test`. The outcomes on the secret tasks make the rank; for credit, the
+    fidelity of each repeat. An entry whose checkpoint exceeds the limit of parameters is listed as `replayed`, without
+    a rank.
+
+    Args:
+        source: for a policy, the function that downloads checkpoints; for credit, the folder of the season's policies.
+        listed: the records of the board, in which copies are searched.
+        limits: the limits of the process that plays.
+
+    Raises:
+        Refusal: the entry is not listed, for the reason in the message.
+    """
+    limits = limits or Limits()
+    known: dict[str, Any] = {"entry": name, "season": season.name, "board": entry.board, "versions": versions()}
+    make_request = _policy_request if entry.kind == "policy" else _credit_request
+    try:
+        with make_request(entry, episodes, season, secret, source, limits) as (request, readable, of_weights):
+            answer = play({**request, "kind": entry.kind, "device": limits.device}, readable, limits)
+    except TooLarge as error:
+        note = f"Every reply was executed again; the checkpoints were not: {error}"
+        return Record(**known, badge=REPLAYED, notes=(note,))
+    except (ValueError, OSError) as error:
+        raise Refusal(first_line(error)) from None
+    again = {
+        kind: [read(PlayedEpisode, one, "an episode") for one in played] for kind, played in answer["episodes"].items()
+    }
+    public = compare(episodes, again["public"])
+    if public["p"] < LEAST_P:
+        raise Refusal(
+            f"a claim must survive being played again, got {public['claimed']:.3f} claimed and {public['found']:.3f} "
+            f"found on the public tasks (paired test, p = {public['p']:.2g} < {LEAST_P:g}); submit what hf-credit "
+            "submit plays with what you name."
+        )
+    known |= {"badge": VERIFIED, "public": public, "isolation": tuple(answer.get("isolation", ()))}
+    if entry.kind == "credit":
+        scores = dict(answer["scores"]["secret"])
+        return Record(
+            **known,
+            secret=(tuple(scores.pop("fidelity")),),
+            scores={key: None if math.isnan(value) else value for key, value in scores.items()},
+            tokens=scores["tokens"],
+        )
+    outcomes = {(one.checkpoint, one.seed): one.outcome for one in again["secret"]}
+    templates = {template_digest(text): text for text in answer["templates"]}
+    record = Record(
+        **known,
+        **of_weights,
+        secret=tuple(
+            tuple(outcomes[index, seed] for seed in request["seeds"]["secret"])
+            for index in range(len(entry.checkpoints))
+        ),
+        tokens=fmean(sum(one.tokens) for one in again["secret"]),
+        owners=tuple(one.repo.partition("/")[0] for one in entry.checkpoints),
+        templates=tuple(template_digest(text) for text in answer["templates"]),
+        unknown_templates={digest: text for digest, text in templates.items() if digest not in season.templates},
+        prints=tuple(tuple(one) for one in answer["prints"]),
+    )
+    record = linked(record, listed)
+    return dataclasses.replace(record, notes=tuple(_notes(record)))
+
+
+_Request = tuple[dict[str, Any], list[Path], dict[str, Any]]
+"""The request to `Play`, the folders that it reads, and the fields of the record that describe weights."""
+
+
+@contextlib.contextmanager
+def _policy_request(
+    entry: Entry,
+    episodes: Sequence[PlayedEpisode],
+    season: Season,
+    secret: SeasonSecret,
+    download: Any,
+    limits: Limits,
+) -> Iterator[_Request]:
+    replay_entry(entry, season, episodes)
+    board = season.board(entry.board)
+    folders = [_folders(one, download, limits) for one in entry.checkpoints]
+    tensors = tuple(tensor_digest(folder) for folder, _ in folders)
+    if len(set(tensors)) < len(tensors):
+        raise ValueError(
+            "every checkpoint of an entry must be a separate training run, got the same weights twice; name each once."
+        )
+    request = {
+        "checkpoints": [[str(folder), base and str(base)] for folder, base in folders],
+        "spec": entry.task(season).to_dict(),
+        "seeds": {"public": board.public_seeds(), "secret": secret_seeds(secret.salt, board.name, board.secret)},
+    }
+    size = max(parameters(folder) + (parameters(base) if base else 0) for folder, base in folders)
+    yield request, [path for pair in folders for path in pair if path], {"tensors": tensors, "parameters": size}
+
+
+@contextlib.contextmanager
+def _credit_request(
+    entry: Entry,
+    episodes: Sequence[PlayedEpisode],
+    season: Season,
+    secret: SeasonSecret,
+    benchmark: Any,
+    limits: Limits,
+) -> Iterator[_Request]:
+    task = season.credit_board(entry.board)
+    if [one.seed for one in episodes] != list(range(task.repeats)):
+        raise ValueError(f"credit must be measured in the repeats 0 to {task.repeats - 1}, got others; measure it.")
+    board_method(entry.method)
+    if tensor_digest(benchmark / task.policy) != task.policy_digest:
+        raise ValueError(f"the policy of the board {task.name!r} must be the season's, got other weights; fetch it.")
+    with OwnFolder(prefix="hf-credit-policy-") as policy:
+        # The cache holds links to files in folders that the confined process cannot read.
+        for path in (path for path in (benchmark / task.policy).rglob("*") if path.is_file()):
+            copy(path, policy / path.relative_to(benchmark / task.policy))
+        request = {
+            "method": dict(entry.method),
+            "task": dataclasses.asdict(task),
+            "policy": str(policy),
+            "seeds": {"public": task.public_seeds(), "secret": secret_seeds(secret.salt, task.name, task.instances)},
+        }
+        yield request, [policy], {}
+
+
+def _folders(one: Checkpoint, download: Download, limits: Limits) -> tuple[Path, Path | None]:
+    most_bytes = _WIDEST * limits.parameters + _OTHER_BYTES
+    sources = [(one.repo, one.commit)] + ([] if one.base is None else [pinned(one.base, "a base model")])
+    folders = []
+    for repo, commit in sources:
+        folders.append(download(repo, commit, most_bytes))
+        check_folder(folders[-1])
+    size = sum(map(parameters, folders))
+    if size > limits.parameters:
+        raise TooLarge(
+            f"a checkpoint must have at most {limits.parameters} parameters, got {size} in {one.repo}; ask the "
+            "maintainers of the board for a larger verifier."
+        )
+    return folders[0], folders[1] if one.base is not None else None
+
+
+# Replay of every reply
+
+
+def require_seeds(entry: Entry, season: Season, episodes: Sequence[PlayedEpisode]) -> None:
+    """Refuses episodes other than exactly one of each checkpoint on each public task.
+
+    Raises:
+        ValueError: a seed is missing, repeated, or not one of a public task.
+    """
+    wanted = season.board(entry.board).public_seeds()
+    played = Counter((one.checkpoint, one.seed) for one in episodes)
+    for (place, seed), times in played.items():
+        if not 0 <= place < len(entry.checkpoints):
+            raise ValueError(f"an episode must be of a checkpoint of the entry, got number {place}; remove it.")
+        if not wanted[0] <= seed <= wanted[-1]:
+            kind = "a training task" if 0 <= seed < 2**31 else "no task of this board"
+            raise ValueError(
+                f"an entry must be played on the public tasks {wanted[0]} to {wanted[-1]}, got the seed {seed} of "
+                f"checkpoint {place}, {kind}; play the public tasks."
+            )
+        if times > 1:
+            raise ValueError(
+                f"every public task must be played once, got the seed {seed} of checkpoint {place} more than once; "
+                "keep the first."
+            )
+    for place in range(len(entry.checkpoints)):
+        if missing := [seed for seed in wanted if (place, seed) not in played]:
+            raise ValueError(
+                f"every public task must be played, got none of checkpoint {place} for the seed {missing[0]} and "
+                f"{len(missing) - 1} others; play them too."
+            )
+
+
+def replay_entry(entry: Entry, season: Season, episodes: Sequence[PlayedEpisode]) -> None:
+    """Replays every reply and compares the result with the claim.
+
+    Raises:
+        ValueError: as in `require_seeds`, or an episode differs from its replay; the error names the first.
+    """
+    require_seeds(entry, season, episodes)
+    interaction = entry.task(season).build()
+    starts = {start.seed: start for start in starts_of(interaction, season.board(entry.board).public_seeds())}
+    for episode in episodes:
+        replay_episode(interaction, starts[episode.seed], episode)
+
+
+def replay_episode(interaction: Interaction[Any], start: RolloutRequest[Any], episode: PlayedEpisode) -> None:
+    """Replays the replies of one episode.
+
+    A truncated episode ends with pending requests, since a context did not fit; every other one ends without. A failed
+    episode has the outcome 0 and may end anywhere.
+
+    Raises:
+        ValueError: the replay has other events, another ending or another outcome.
+    """
+    failed = episode.ending == Ending.ERROR
+    left = len(episode.replies)
+    try:
+        for state, requests, step in replayed_steps(interaction, start, episode):  # noqa: B007 (the last one is used)
+            events = [event for event, _, _ in step]
+            requested = [request.event for request in requests]
+            if step and events != requested:
+                raise _differs(episode, "its events", events, requested)
+            left -= len(step)
+        ending = str(Ending.TRUNCATED if requests else interaction.ending(state))
+        outcome = float(interaction.outcome(state))
+    except _ReplayError:
+        raise
+    except Exception as error:
+        if failed and episode.outcome == 0:
+            return
+        raise _differs(episode, "its replies", episode.ending, f"{type(error).__name__}: {error}"[:200]) from None
+    if left:
+        raise _differs(episode, "the number of its replies", len(episode.replies), len(episode.replies) - left)
+    if failed and episode.outcome != 0:
+        raise _differs(episode, "the outcome of a failure", episode.outcome, 0.0)
+    if not failed and episode.ending != ending:
+        raise _differs(episode, "its ending", episode.ending, ending)
+    if not failed and abs(episode.outcome - outcome) > _TOLERANCE:
+        raise _differs(episode, "its outcome", episode.outcome, outcome)
+
+
+def replayed_steps(
+    interaction: Interaction[Any], start: RolloutRequest[Any], episode: PlayedEpisode
+) -> Iterator[tuple[Any, Sequence[Any], list[tuple[str, str, int]]]]:
+    """Yields for each step of an episode its state, its requests, and (event, reply, tokens) for each request.
+
+    The last item is the state in which the replies or the requests end, with no replies or too few.
+    """
+    replies = list(zip(episode.events, episode.replies, episode.tokens, strict=True))
+    state = interaction.start(start.task, episode.seed)
+    while True:
+        requests = interaction.pending(state)
+        step, replies = replies[: len(requests)], replies[len(requests) :]
+        yield state, requests, step
+        if not step or len(step) < len(requests):
+            return
+        state = interaction.advance(state, [text for _, text, _ in step])
+
+
+class _ReplayError(ValueError):
+    """An episode that differs from its replay."""
+
+
+def _differs(episode: PlayedEpisode, name: str, claimed: Any, replayed: Any) -> _ReplayError:
+    return _ReplayError(
+        f"every episode must equal the replay of its replies, got {name} as {claimed!r} where the replay of seed "
+        f"{episode.seed} of checkpoint {episode.checkpoint} gives {replayed!r}; submit what was played."
+    )
+
+
+# The second play against the claim
+
+
+def compare(claimed: Sequence[PlayedEpisode], found: Sequence[PlayedEpisode]) -> dict[str, float]:
+    """Returns the means of two plays of the same instances with the same checkpoints, and the paired p-value."""
+    by_instance = {(one.checkpoint, one.seed): one.outcome for one in claimed}
+    first, second = [by_instance[one.checkpoint, one.seed] for one in found], [one.outcome for one in found]
+    p_value = permutation_test(first, second).p_value if np.ptp([first, second]) else 1.0
+    return {"claimed": fmean(first), "found": fmean(second), "p": p_value}
+
+
+def _notes(record: Record) -> list[str]:
+    notes = []
+    if len(record.tensors) == 1:
+        notes.append("One training seed: the score describes this checkpoint, not the method.")
+    if record.copy_of is not None:
+        notes.append(
+            f"It has weights of the entry {record.copy_of}, which was listed first, from a repository of another "
+            "account; it is not ranked."
+        )
+    elif record.related:
+        notes.append(f"It has weights of the same account's entry {', '.join(record.related)}.")
+    for digest in record.unknown_templates:
+        notes.append(
+            f"The season does not know its chat template ({digest[:12]}), and a template can play for a policy: it is "
+            "not ranked until a maintainer accepts the template."
+        )
+    if missing := [one for one in ISOLATION if one not in record.isolation]:
+        notes.append(f"While it was played, this did not hold: {', '.join(missing)}.")
+    return notes

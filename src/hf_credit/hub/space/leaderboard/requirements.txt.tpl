@@ -1,2 +1,0 @@
-gradio[oauth]
-hf-credit[hub,spaces,statistics,viz]

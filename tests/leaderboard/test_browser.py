@@ -1,0 +1,191 @@
+"""The page in a real browser: what people see, that hostile names do nothing, phones, and a Hub that is down."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hf_credit.evaluation.statistics import paired_difference
+from hf_credit_leaderboard.results import Results, read_results
+from hf_credit_leaderboard.sources import Source
+
+from .conftest import BENCHMARK, FORMULA, HOSTILE, Listed
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from browser import find
+
+sys.path.pop(0)  # beside it lies a folder vllm, which TRL would take for the package
+
+EXECUTABLE = find()
+if EXECUTABLE is None and not os.environ.get("CI"):
+    pytest.skip("no browser: run make browser", allow_module_level=True)
+
+SECONDS = 120_000  # milliseconds: a machine that does much else at the time is slow, not wrong
+
+
+class Switched:
+    """Results that can be taken away and given back."""
+
+    def __init__(self, listed: Listed) -> None:
+        self.listed = listed
+        self.down = False
+
+    def __call__(self) -> Results:
+        if self.down:
+            raise OSError("the Hub must be reachable, got ConnectError; connect.")
+        return read_results(self.listed.folder, self.listed.season)
+
+
+@pytest.fixture(scope="module")
+def served(listed: Listed, leaderboard_page: Any) -> Iterator[tuple[str, Switched]]:
+    switched = Switched(listed)
+    app = leaderboard_page.build(Source(switched, listed.source().episodes))
+    url = leaderboard_page.launch(app, block=False)
+    yield url, switched
+    app.close(verbose=False)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    assert EXECUTABLE is not None, "CI must have a browser: run make browser"
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=EXECUTABLE, args=arguments)
+        # All pages are of one visitor, whose browser keeps the scripts.
+        yield browser.new_context(reduced_motion="reduce")
+        browser.close()
+
+
+@pytest.fixture
+def opened(chromium: Any, served: tuple[str, Switched]) -> Iterator[Any]:
+    """Opens the page at an address and a width; no request may leave this machine, and no dialog may open."""
+    pages, outside = [], []
+
+    def go(query: str = "", width: int = 1280) -> Any:
+        page = chromium.new_page()
+        page.set_viewport_size({"width": width, "height": 900})
+        page.set_default_timeout(SECONDS)
+        page.on("request", lambda one: outside.append(one.url) if not _own(one.url) else None)
+        page.on("dialog", lambda one: outside.append(f"dialog {one.message}"))
+        page.goto(f"{served[0]}?{query}")
+        told = "document.querySelector('#board-text p')"
+        page.wait_for_function(f"{told} && !{told}.innerText.startsWith('Loading')")
+        pages.append(page)
+        return page
+
+    yield go
+    for page in pages:
+        page.close()
+    assert outside == []
+
+
+def shows(page: Any, selector: str, text: str) -> None:
+    """Waits until people can read a text there; tables hold hidden copies of their cells, too."""
+    page.wait_for_function(
+        "([where, text]) => document.querySelector(where).innerText.includes(text)", arg=[selector, text]
+    )
+
+
+def _own(url: str) -> bool:
+    return url.startswith(("http://127.0.0.1", "http://localhost", "data:", "blob:", "about:"))
+
+
+def test_the_board_shows_ranks_badges_and_hostile_names_as_plain_text(opened: Any, listed: Listed) -> None:
+    page = opened()
+    table = page.locator("#board-table")
+    shows(page, "#board-table", "steady")
+    for text in (HOSTILE, FORMULA, f"copy of {listed.ids['quick'][:8]}", "not verified", "1 (one seed)"):
+        shows(page, "#board-table", text)
+    assert page.locator("#board-table img, #board-table a[href*=evil]").count() == 0
+    assert page.title() == "hf-credit leaderboard"
+    assert page.locator("#board-plot img").count() == 1
+    # A search leaves what fits.
+    table.locator("input.search-input").fill("slow")
+    page.wait_for_function("!document.querySelector('#board-table').innerText.includes('steady')")
+    shows(page, "#board-table", "slow")
+
+
+def test_a_deep_link_compares_two_entries_as_the_statistics_do(opened: Any, listed: Listed) -> None:
+    page = opened(f"board=sudoku&a={listed.ids['steady']}&b={listed.ids['slow']}")
+    means = [listed.outcomes[name].mean(axis=0) for name in ("steady", "slow")]
+    difference = paired_difference(*means)
+    table = page.locator("#compare-table")
+    shows(page, "#compare-table", f"{difference.mean:+.4f}")
+    shown = table.inner_text()
+    assert f"[{difference.low:.3f}, {difference.high:.3f}]" in shown
+    page.locator("#difference canvas, #difference svg").first.wait_for()
+    page.get_by_role("link", name="Link to this comparison").wait_for()
+
+
+def test_an_entry_shows_where_it_is_from_and_episodes_that_run_nothing(opened: Any, listed: Listed) -> None:
+    page = opened(f"entry={listed.ids['steady']}")
+    shows(page, "#provenance", "checkpoint, seed 2")
+    page.click("#show-episodes")
+    page.wait_for_selector("iframe.episode")
+    frame = page.locator("iframe.episode").first
+    assert frame.get_attribute("sandbox") == ""
+    page.frame_locator("iframe.episode").first.get_by_text("1. agent").wait_for()
+
+
+def test_credit_is_a_board_of_its_own(opened: Any) -> None:
+    page = opened("tab=Credit")
+    shows(page, "#credit-table", "replay_loo")
+    shows(page, "#credit-table", "fidelity")
+
+
+def test_a_submission_is_checked_and_told_why_it_is_refused(opened: Any, listed: Listed, tmp_path: Path) -> None:
+    page = opened("tab=Submit")
+    shows(page, "#how", f"--benchmark {BENCHMARK}")
+    name = listed.ids["steady"]
+    entry, replies = listed.folder / f"entries/{name}.json", listed.folder / f"episodes/{name}.parquet"
+    send = page.get_by_role("button", name="Check")
+
+    def choose(entry_file: Path) -> None:
+        for field, path in (("#entry-file", entry_file), ("#replies-file", replies)):
+            clear = page.locator(f"{field} button[aria-label='Clear']")
+            if clear.count():
+                clear.first.click()
+            page.locator(f"{field} input[type=file]").set_input_files(str(path))
+            page.locator(field).get_by_text(path.stem[:6]).first.wait_for()
+        send.click()
+
+    broken = tmp_path / "entry.json"
+    broken.write_bytes(entry.read_bytes().replace(b'"board": "sudoku"', b'"board": "chess"'))
+    choose(broken)
+    page.locator("#sent [role=alert]").wait_for()
+    assert "chess" in page.locator("#sent").inner_text()
+    choose(entry)
+    page.get_by_text("The files are right").wait_for()
+
+
+def test_a_phone_shows_everything_within_its_width(opened: Any) -> None:
+    page = opened(width=390)
+    shows(page, "#board-table", "steady")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    shows(page, "h1", "credit assignment for language agents")
+    # Rank, name, mean and interval are seen without scrolling, with as many decimals.
+    cells = page.locator("#board-table [role=gridcell]:visible, #board-table td:visible")
+    boxes = [cells.nth(place).bounding_box() for place in range(4)]
+    assert all(box and box["x"] + box["width"] <= 390 for box in boxes)
+    mean, interval = (" ".join(cells.nth(place).inner_text().split()) for place in (2, 3))
+    numbers = [mean, *interval.strip("[]").split(", ")]
+    assert [len(number.partition(".")[2]) for number in numbers] == [3, 3, 3]
+
+
+def test_without_the_hub_the_last_results_stay_beside_the_trouble(opened: Any, served: tuple[str, Switched]) -> None:
+    shows(opened(), "#board-table", "steady")
+    served[1].down = True
+    try:
+        page = opened()
+        page.locator("#trouble [role=alert]").wait_for()
+        assert "the page shows earlier ones" in page.locator("#trouble").inner_text()
+        shows(page, "#board-table", "steady")
+    finally:
+        served[1].down = False

@@ -1,0 +1,67 @@
+"""Ranges of ranks and intervals, against cases worked out by hand and brute force."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from hf_credit_leaderboard.ranking import rank, score_interval
+
+
+def test_entries_that_differ_on_every_task_are_told_apart_and_equal_ones_tie() -> None:
+    tasks = 20
+    table = {"best": [[1.0] * tasks], "twin": [[1.0] * tasks], "worst": [[0.0] * tasks]}
+    found = {one.entry: one for one in rank(table)}
+    assert {name: (one.best, one.worst, one.ties) for name, one in found.items()} == {
+        "best": (1, 2, ("twin",)),
+        "twin": (1, 2, ("best",)),
+        "worst": (3, 3, ()),
+    }
+    assert [found[name].rank for name in ("best", "worst")] == ["1-2", "3"]
+
+
+def test_too_few_tasks_tell_nothing_apart() -> None:
+    # Of 4 tasks the smallest two-sided p-value is 2 / 2^4 = 0.125.
+    assert [(one.best, one.worst) for one in rank({"a": [[1.0] * 4], "b": [[0.0] * 4]})] == [(1, 2), (1, 2)]
+
+
+def test_holms_correction_counts_all_pairs_of_the_board() -> None:
+    # Of 6 tasks p = 2 / 2^6 = 0.031: significant alone, and no longer among the 3 pairs of three entries.
+    a, b = [[1.0] * 6], [[0.0] * 6]
+    assert [one.rank for one in rank({"a": a, "b": b})] == ["1", "2"]
+    assert {one.rank for one in rank({"a": a, "b": b, "c": [[0.5] * 6]})} == {"1-3"}
+
+
+def test_a_small_gap_shows_where_tasks_differ_much_more_than_entries_do() -> None:
+    hard_to_easy = np.linspace(0, 0.9, 12)
+    found = rank({"a": [hard_to_easy + 0.02], "b": [hard_to_easy]})
+    assert [(one.entry, one.rank) for one in found] == [("a", "1"), ("b", "2")]
+
+
+def test_seeds_are_averaged_before_tasks_are_paired() -> None:
+    found = {one.entry: one for one in rank({"two": [[1.0] * 20, [0.0] * 20], "half": [[0.5] * 20]})}
+    assert found["two"].ties == ("half",)
+    assert (found["two"].seeds, found["half"].seeds) == (2, 1)
+
+
+def test_the_interval_is_that_of_every_way_to_draw_seeds_and_tasks() -> None:
+    table = np.array([[0.0, 1.0, 1.0], [1.0, 1.0, 0.0]])
+    means = [
+        table[np.ix_(rows, columns)].mean()
+        for rows in itertools.product(range(2), repeat=2)
+        for columns in itertools.product(range(3), repeat=3)
+    ]
+    found = score_interval(table, confidence=0.8, resamples=20_000)
+    assert found.mean == pytest.approx(4 / 6)
+    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(means, [0.1, 0.9])), abs=0.01)
+
+
+def test_with_one_seed_only_tasks_are_drawn() -> None:
+    assert score_interval([[0.5, 0.5, 0.5]]).low == 0.5
+
+
+def test_entries_of_other_tasks_cannot_be_ranked() -> None:
+    with pytest.raises(ValueError, match="the same tasks"):
+        rank({"a": [[1.0, 0.0]], "b": [[1.0, 0.0, 1.0]]})

@@ -1,0 +1,133 @@
+"""No pull request stops the verifier: whatever its files make fail, it is closed, and the next one is verified."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import HfApi
+
+from hf_credit.hub import retries
+from hf_credit.hub.retries import HubError
+from hf_credit_leaderboard import playing, verification
+from hf_credit_leaderboard.confined import Limits
+from hf_credit_leaderboard.entries import Checkpoint, PlayedEpisode
+from hf_credit_leaderboard.records import REPLAYED, VERIFIED
+from hf_credit_leaderboard.seasons import CreditTask
+from hf_credit_leaderboard.service import Verdict
+from hf_credit_leaderboard.submission import Submission, packed
+from local_hub.running import Served, serving
+
+from .conftest import RESULTS, Board
+from .test_service import World, world_on
+
+CREDIT = "relay credit"
+
+
+@pytest.fixture(scope="module")
+def world(hub: Served, board: Board, tmp_path_factory: pytest.TempPathFactory) -> World:
+    """The season of the relay, with a board of credit beside it. Each test lists policies of its own."""
+    return world_on(hub, with_credit(board), tmp_path_factory.mktemp("cache"))
+
+
+def with_credit(board: Board) -> Board:
+    spec = board.season.tasks[0].spec
+    task = CreditTask(name=CREDIT, spec=spec, policy="policies/relay", policy_digest="0" * 64, repeats=2)
+    return dataclasses.replace(board, season=dataclasses.replace(board.season, credit=(task,)))
+
+
+def copied(world: World) -> Submission:
+    """The entry of the good policy's copy."""
+    return packed(
+        *world.entry("good", checkpoints=(Checkpoint(repo="me/copy", commit=world.commits["copy"], seed=0),))
+    )
+
+
+def credit_of(world: World, options: dict[str, Any]) -> Submission:
+    """An entry of credit, of a method with these options."""
+    entry, _ = world.entry("good", kind="credit", board=CREDIT, checkpoints=())
+    claimed = [
+        PlayedEpisode(checkpoint=0, seed=seed, ending="finished", outcome=0.5, events=(), replies=(), tokens=())
+        for seed in range(2)
+    ]
+    return packed(dataclasses.replace(entry, method={"name": "rloo", "options": options}), claimed)
+
+
+def refused_and_listed(world: World, closed: list[int], policy: str, **options: Any) -> list[Verdict]:
+    """The verdicts on requests that are closed, after a run in which a policy's behind them was verified."""
+    honest = packed(*world.entry(policy))
+    number = world.send(honest)
+    *refused, listed = world.verifier(**options).run()
+    assert [(one.number, one.listed) for one in refused] == [(one, False) for one in closed]
+    assert {world.discussion(one).status for one in closed} == {"closed"}
+    assert (listed.number, listed.listed) == (number, True)
+    assert world.verifier().results().row(honest.id).badge == VERIFIED
+    assert world.verifier().run() == []
+    return refused
+
+
+def test_options_of_another_kind_and_names_that_are_patterns_close_their_own_requests_alone(world: World) -> None:
+    listed = packed(*world.entry("poor"))
+    assert world.verifier().handle(world.send(listed)).listed
+    pattern = f"[{listed.id[0]}]{listed.id[1:]}"
+    requests = [world.send(credit_of(world, options)) for options in ({"group_size": "a"}, {"name": "x"})]
+    refused = refused_and_listed(world, [*requests, world.opened(b"{}", b"x", name=pattern)], "good")
+    for verdict, told in zip(
+        refused,
+        (
+            "group_size must be a whole number, got 'a'",
+            "options of the method 'rloo' must be of the kinds that it takes, got {'name': 'x'} (TypeError",
+            f"must be 32 hexadecimal digits, got '{pattern}'",
+        ),
+        strict=True,
+    ):
+        assert told in verdict.reason
+
+
+def test_whatever_fails_closes_its_own_request_alone_and_is_logged(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    def play(request: Any, readable: Any, limits: Any) -> dict[str, Any]:
+        return {} if world.commits["copy"] in str(readable) else playing.answer(request)
+
+    number = world.send(copied(world))
+    (refused,) = refused_and_listed(world, [number], "other", play=play)
+    assert refused.reason == "the check of an entry must not fail, got KeyError: 'episodes'; correct its files."
+    assert f"could not check pull request {number}" in caplog.text
+    assert "Traceback" in caplog.text
+
+
+def test_what_fails_after_a_merge_is_recorded_as_the_reason(world: World) -> None:
+    submission = copied(world)
+    world.verifier().api.merge_pull_request(RESULTS, world.send(submission), repo_type="dataset")
+    (verdict,) = world.verifier(play=lambda *asked: {}).run()
+    assert verdict.reason.startswith("Merged, and refused when it was verified: the check of an entry must not fail")
+    assert world.verifier().results().row(submission.id).badge == "self-reported"
+    assert world.verifier().run() == []
+
+
+def test_a_checkpoint_beyond_the_verifiers_means_is_replayed_only_and_not_downloaded(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(verification, "_OTHER_BYTES", 0)
+    afresh = dataclasses.replace(world, hub=dataclasses.replace(world.hub, cache_dir=tmp_path))
+    record = afresh.verifier(limits=Limits(parameters=1000)).verify("0" * 32, *world.entry("good"))
+    assert record.badge == REPLAYED
+    assert "the files of me/good must have at most 8000 bytes together, got" in record.notes[0]
+    assert list(tmp_path.glob("models--*")) == []
+
+
+def test_trouble_of_the_hub_itself_closes_nothing(
+    board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(tmp_path / "hub") as served:
+        world = world_on(served, with_credit(board), tmp_path / "cache")
+        number, verifier = world.send(credit_of(world, {})), world.verifier()
+    monkeypatch.setattr(retries, "pause", lambda seconds: None)
+    with pytest.raises(HubError, match="must be reachable"):
+        verifier.handle(number)
+    with serving(tmp_path / "hub") as served:
+        found = HfApi(endpoint=served.url).get_discussion_details(RESULTS, number, repo_type="dataset")
+    assert found.status == "open"

@@ -1,0 +1,222 @@
+"""Replay and the confined re-run."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hf_credit_leaderboard import playing
+from hf_credit_leaderboard.confined import ISOLATION, ConfinedError, Limits, confined_play
+from hf_credit_leaderboard.records import REPLAYED, VERIFIED, Record, linked
+from hf_credit_leaderboard.results import read_results
+from hf_credit_leaderboard.seasons import SeasonSecret, starts_of
+from hf_credit_leaderboard.verification import Refusal, replay_episode, require_seeds, verify_entry
+from hf_credit_leaderboard.weights import check_folder, parameters, tensor_digest
+
+from .conftest import Board, Listed, commit_of, scripted_sudoku
+
+
+def replayed(listed: Listed, **changed: Any) -> None:
+    interaction = listed.season.board("sudoku").task().build()
+    episode = dataclasses.replace(scripted_sudoku(listed.season)[0], **changed)
+    (start,) = starts_of(interaction, [episode.seed])
+    replay_episode(interaction, start, episode)
+
+
+def test_replies_that_lead_to_their_outcome_pass_the_replay(listed: Listed) -> None:
+    replayed(listed)
+
+
+def test_what_does_not_come_of_its_replies_is_refused(listed: Listed) -> None:
+    honest = scripted_sudoku(listed.season)[0]
+    last = len(honest.replies) - 1
+    for changed, reason in (
+        ({"outcome": honest.outcome + 0.5}, "its outcome"),
+        ({"ending": "turn_limit"}, "its ending"),
+        ({"events": ("actor", *honest.events[1:])}, "its events"),
+        ({"ending": "error"}, "outcome of a failure") if honest.outcome else ({"ending": "cut"}, "its ending"),
+        (
+            {
+                "replies": (*honest.replies, "more"),
+                "events": (*honest.events, "agent"),
+                "tokens": (*honest.tokens, 1),
+            },
+            "number of its replies",
+        ),
+        ({"replies": (*honest.replies[:last], "nonsense")}, "its outcome|its ending"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            replayed(listed, **changed)
+
+
+def test_every_public_task_must_be_played_once_and_no_other(listed: Listed) -> None:
+    row = read_results(listed.folder, listed.season).row(listed.ids["claimed"])
+    played = scripted_sudoku(listed.season)
+    require_seeds(row.entry, listed.season, played)
+    for forged, reason in (
+        ([*played, played[0]], "more than once"),
+        (played[1:], "and 0 others; play them too"),
+        ([dataclasses.replace(played[0], seed=7), *played[1:]], "a training task"),
+        ([dataclasses.replace(played[0], seed=2**32 + 1), *played[1:]], "no task of this board"),
+        ([*played, dataclasses.replace(played[0], checkpoint=1)], "got number 1"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            require_seeds(row.entry, listed.season, forged)
+
+
+def test_a_checkpoint_is_played_again_without_network_or_other_files(board: Board) -> None:
+    entry, episodes = board.entries["good"]
+    record = verify_entry("0" * 32, entry, episodes, board.season, board.secret, board.download)
+    assert record.public["p"] == 1.0
+    assert record.public["claimed"] == record.public["found"]
+    assert record.notes[0].startswith("One training seed")
+    if sys.platform == "linux":
+        assert set(record.isolation) <= set(ISOLATION)
+    assert Record.read(record.signed(board.secret), board.season) == record
+    with pytest.raises(ValueError, match="signed with the key"):
+        Record.read(record.signed(SeasonSecret.new()), board.season)
+    assert record.ranked_in(board.season)
+    # A record is published while secret tasks are secret: it holds log-probabilities at public prompts alone.
+    folder, spec = str(board.policies[commit_of("good")]), entry.task(board.season).to_dict()
+    asked = {"kind": "policy", "checkpoints": [[folder, None]], "spec": spec}
+    seeds = board.season.board("relay").public_seeds()
+    assert record.prints == (tuple(playing.answer({**asked, "seeds": {"public": seeds[:8]}})["prints"][0]),)
+    assert playing.answer({**asked, "seeds": {"secret": [2**32 + 7]}})["prints"] == [[]]
+
+
+def shows(entry: str, *weights: tuple[str, str, float], copy_of: str | None = None) -> Record:
+    """A record of checkpoints, each its owner, its tensors and its log-probability, which all solve every task."""
+    return Record(
+        entry=entry,
+        season="spring",
+        board="relay",
+        badge=VERIFIED,
+        copy_of=copy_of,
+        owners=tuple(owner for owner, _, _ in weights),
+        tensors=tuple(tensors for _, tensors, _ in weights),
+        prints=tuple((value,) for _, _, value in weights),
+        secret=((1.0, 1.0),) * len(weights),
+    )
+
+
+FIRST = shows("first", ("alice", "a", -1.0))
+COPIED = shows("copied", ("mallory", "a", -1.0), copy_of="first")
+
+
+@pytest.mark.parametrize(
+    ("weights", "listed", "copy_of", "related"),
+    [
+        ([("mallory", "a", -1.0)], [FIRST], "first", ()),
+        ([("mallory", "moved a little", -1.01)], [FIRST], "first", ()),
+        ([("mallory", "trained apart", -2.0)], [FIRST], None, ()),
+        ([("alice", "a", -1.0), ("alice", "one more seed", -3.0)], [FIRST], None, ("first",)),
+        ([("Alice", "a", -1.0)], [COPIED, FIRST], None, ("first",)),
+        ([("eve", "a", -1.0), ("eve", "own", -4.0)], [COPIED, FIRST], "first", ()),
+        ([("mallory", "a", -1.0)], [COPIED, FIRST], "first", ("copied",)),
+    ],
+)
+def test_weights_of_another_account_make_a_copy_and_ones_own_a_link(
+    weights: list[tuple[str, str, float]], listed: list[Record], copy_of: str | None, related: tuple[str, ...]
+) -> None:
+    found = linked(shows("new", *weights), listed)
+    assert (found.copy_of, found.related) == (copy_of, related)
+
+
+def test_a_policy_whose_chat_template_the_season_does_not_know_is_noted_and_has_no_rank(
+    board: Board, tmp_path: Path
+) -> None:
+    entry, episodes = board.entries["good"]
+    folder = Path(shutil.copytree(board.policies[commit_of("good")], tmp_path / "policy"))
+    text = "{# plays #}" + (folder / "chat_template.jinja").read_text()
+    (folder / "chat_template.jinja").write_text(text)
+    record = verify_entry(
+        "0" * 32,
+        entry,
+        episodes,
+        board.season,
+        board.secret,
+        lambda repo, commit, most_bytes: folder,
+        play=lambda request, readable, limits: playing.answer(request),
+    )
+    (digest,) = record.templates
+    assert record.unknown_templates == {digest: text}
+    assert f"does not know its chat template ({digest[:12]})" in " ".join(record.notes)
+    assert not record.ranked_in(board.season)
+    assert record.ranked_in(dataclasses.replace(board.season, templates=(digest,)))
+    (folder / "chat_template.jinja").write_text(text + "{#" + "x" * 2**16 + "#}")
+    asked = {"checkpoints": [[str(folder), None]], "spec": entry.task(board.season).to_dict(), "seeds": {}}
+    with pytest.raises(ValueError, match="at most 65536 characters, got"):
+        playing.answer({"kind": "policy", **asked})
+
+
+def test_a_checkpoint_beyond_the_verifiers_means_is_replayed_only(board: Board) -> None:
+    entry, episodes = board.entries["good"]
+    limits = Limits(parameters=10)
+    record = verify_entry("0" * 32, entry, episodes, board.season, board.secret, board.download, limits=limits)
+    assert (record.badge, record.ranked_in(board.season)) == (REPLAYED, False)
+    assert "at most 10 parameters" in record.notes[0]
+
+
+def test_the_same_weights_twice_in_an_entry_are_refused(board: Board) -> None:
+    entry, episodes = board.entries["good"]
+    twice = tuple(
+        dataclasses.replace(entry.checkpoints[0], commit=commit_of(name), seed=seed)
+        for seed, name in enumerate(("good", "copy"))
+    )
+    both = [dataclasses.replace(one, checkpoint=place) for place in range(2) for one in episodes]
+    with pytest.raises(Refusal, match="same weights twice"):
+        verify_entry(
+            "0" * 32,
+            dataclasses.replace(entry, checkpoints=twice),
+            both,
+            board.season,
+            board.secret,
+            board.download,
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("model.bin", b"x", "safetensors, JSON and text"),
+        ("code.py", b"x", "safetensors, JSON and text"),
+        ("config.json", b'{"auto_map": {"AutoModel": "code.Model"}}', "run no code"),
+    ],
+)
+def test_a_checkpoint_with_code_is_refused(
+    board: Board, tmp_path: Path, name: str, content: bytes, reason: str
+) -> None:
+    weights = board.policies[commit_of("good")] / "model.safetensors"
+    (tmp_path / "model.safetensors").write_bytes(weights.read_bytes())
+    check_folder(tmp_path)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=reason):
+        check_folder(tmp_path)
+
+
+def test_the_digest_is_of_the_tensors_whatever_the_file_is_called(board: Board, tmp_path: Path) -> None:
+    good, other = (board.policies[commit_of(name)] for name in ("good", "other"))
+    (tmp_path / "renamed.safetensors").write_bytes((good / "model.safetensors").read_bytes())
+    assert tensor_digest(tmp_path) == tensor_digest(good) != tensor_digest(other)
+    assert parameters(good) == parameters(other) > 10_000
+
+
+def test_a_header_longer_than_its_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes((2**40).to_bytes(8, "little") + b"{}")
+    with pytest.raises(ValueError, match="header"):
+        tensor_digest(tmp_path)
+
+
+@pytest.mark.usefixtures("copied_confined")
+@pytest.mark.parametrize(
+    ("request_", "reason"),
+    [({"kind": "policy", "seeds": []}, r"must finish within .* has no attribute 'values'"), ({}, "'kind'")],
+)
+def test_a_confined_process_that_fails_says_so_in_a_sentence(request_: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ConfinedError, match=reason):
+        confined_play(request_, [], Limits())

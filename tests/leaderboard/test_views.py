@@ -1,0 +1,293 @@
+"""What the page shows: numbers equal to an independent computation, and nothing of an entry is code."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import dataclasses
+import gc
+import io
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pyarrow import parquet
+from scipy import stats
+
+from hf_credit.http_guard import httpx
+from hf_credit_leaderboard import views
+from hf_credit_leaderboard.form import Form, check_files
+from hf_credit_leaderboard.results import Results, compare_rows, read_results, write_rankings
+from hf_credit_leaderboard.sources import Source
+
+from .conftest import FORMULA, HOSTILE, Listed
+
+
+def rows_of(results: Results, board: str) -> list[list[Any]]:
+    return views.board_table(results, board)[1]
+
+
+def csv_of(link: str) -> list[dict[str, str]]:
+    content = base64.b64decode(link.partition("base64,")[2].partition('"')[0]).decode()
+    return list(csv.DictReader(io.StringIO(content)))
+
+
+@pytest.fixture(scope="module")
+def results(listed: Listed) -> Results:
+    return read_results(listed.folder, listed.season)
+
+
+def test_the_numbers_of_the_board_are_those_of_the_outcomes(results: Results, listed: Listed) -> None:
+    rows = {row[1]: row for row in rows_of(results, "sudoku")}
+    for name in ("steady", "quick", "slow", HOSTILE, FORMULA):
+        assert rows[name][2] == round(float(listed.outcomes[name].mean()), 4)
+    assert [row[1] for row in rows_of(results, "sudoku")][:1] == ["steady"]
+    assert rows["copy"][0].startswith("copy of")
+    assert rows["claimed"][0] == "not verified"
+    assert rows["quick"][4] == "1 (one seed)"
+
+
+def test_ranks_are_those_of_tests_made_by_hand(results: Results, listed: Listed) -> None:
+    """Wilcoxon's sign test would do as well; here scipy's own permutation test and Holm's steps, written out."""
+    names = ["steady", "quick", "slow", HOSTILE, FORMULA]
+    means = {name: listed.outcomes[name].mean(axis=0) for name in names}
+    tests = []
+    for place, a in enumerate(names):
+        for b in names[place + 1 :]:
+            found = stats.permutation_test(
+                (means[a] - means[b],), np.mean, permutation_type="samples", n_resamples=9_999, rng=1
+            )
+            tests.append((found.pvalue, a, b))
+    tests.sort()
+    better: set[tuple[str, str]] = set()
+    for place, (p, a, b) in enumerate(tests):
+        if p * (len(tests) - place) > 0.05:
+            break
+        better.add((a, b) if means[a].mean() > means[b].mean() else (b, a))
+    for one in results.ranks("sudoku"):
+        name = results.row(one.entry).entry.name
+        assert one.best == 1 + sum(loser == name for _, loser in better)
+        assert one.worst == len(names) - sum(winner == name for winner, _ in better)
+
+
+def test_intervals_and_p_values_are_those_of_scipy(results: Results, listed: Listed) -> None:
+    rows = {row[1]: row for row in rows_of(results, "sudoku")}
+    outcomes = {name: np.asarray(listed.outcomes[name]) for name in ("steady", "quick", "slow")}
+    # Of one seed tasks are drawn alone, as scipy does.
+    tasks = stats.bootstrap((outcomes["quick"][0],), np.mean, method="percentile", rng=1).confidence_interval
+    assert [float(one) for one in rows["quick"][3].strip("[]").split(",")] == pytest.approx([*tasks], abs=0.03)
+    # Of three, seeds and tasks, written out.
+    draws = np.random.default_rng(1)
+    table = outcomes["steady"]
+    means = [table[draws.integers(3, size=3)][:, draws.integers(40, size=40)].mean() for _ in range(4000)]
+    expected = np.quantile(means, [0.025, 0.975])
+    assert [float(one) for one in rows["steady"][3].strip("[]").split(",")] == pytest.approx([*expected], abs=0.02)
+    found = compare_rows(*(results.row(listed.ids[name]) for name in ("quick", "slow")))
+    differences = outcomes["quick"].mean(axis=0) - outcomes["slow"].mean(axis=0)
+    tested = stats.permutation_test((differences,), np.mean, permutation_type="samples", n_resamples=9_999, rng=1)
+    assert found.p_value == pytest.approx(tested.pvalue, abs=0.03)
+    paired = stats.bootstrap((differences,), np.mean, method="percentile", rng=1).confidence_interval
+    assert (found.difference.low, found.difference.high) == pytest.approx(tuple(paired), abs=0.03)
+    credit = rows_of(results, "relay credit")[0]
+    repeats = stats.bootstrap(
+        (np.asarray(listed.outcomes["replay_loo"])[0],), np.mean, method="percentile", rng=1
+    ).confidence_interval
+    assert [float(one) for one in credit[3].strip("[]").split(",")] == pytest.approx([*repeats], abs=0.02)
+
+
+def test_a_board_without_entries_says_so(leaderboard_page: Any, results: Results) -> None:
+    about, shown, plot, link = leaderboard_page.board_shown(results, "nothing yet")
+    assert "This board has no entries yet" in about
+    assert (len(shown.data), plot, link) == (0, None, "")
+
+
+def test_a_comparison_counts_wins_ties_and_losses(results: Results, listed: Listed) -> None:
+    found = compare_rows(*(results.row(listed.ids[name]) for name in ("steady", "slow")))
+    differences = listed.outcomes["steady"].mean(axis=0) - listed.outcomes["slow"].mean(axis=0)
+    assert found.difference.mean == pytest.approx(differences.mean())
+    assert (found.wins, found.ties, found.losses) == (
+        (differences > 0).sum(),
+        (differences == 0).sum(),
+        (differences < 0).sum(),
+    )
+    assert found.seeds == 2
+    for name in ("steady", "claimed"):
+        with pytest.raises(ValueError, match=r"the same one|must be verified"):
+            compare_rows(results.row(listed.ids["steady"]), results.row(listed.ids[name]))
+
+
+def test_hostile_names_are_drawn_and_saved_as_plain_text(results: Results, tmp_path: Path) -> None:
+    views.rank_plot(results, "sudoku").savefig(tmp_path / "ranks.png")
+    saved = csv_of(views.csv_link(*views.board_table(results, "sudoku")))
+    assert f"'{FORMULA}" in {row["name"] for row in saved}
+    assert not any(value.startswith(("=", "+", "-", "@")) for row in saved for value in row.values())
+
+
+def test_credit_has_its_own_table(results: Results, listed: Listed) -> None:
+    first, second = rows_of(results, "relay credit")
+    assert (first[1], second[1]) == ("replay_loo", "grpo")
+    assert first[2] == round(float(listed.outcomes["replay_loo"].mean()), 4)
+    assert first[4:8] == [0.1, 0.02, 800.0, 640.0]
+
+
+def test_sample_episodes_show_what_the_oracle_says_of_each_decision(results: Results, listed: Listed) -> None:
+    row = results.row(listed.ids["steady"])
+    episodes = listed.source().episodes(row)
+    found = views.sample_episodes(row.entry.task(listed.season).build(), episodes)
+    decisions = [one for _, episode in found for one in episode.decisions]
+    assert decisions
+    assert {one.verdict for one in decisions} <= {0.0, 1.0}
+    frame = views.episode_frame(found[0][1], HOSTILE)
+    assert 'sandbox=""' in frame
+    assert "<img" not in frame
+
+
+def test_files_that_break_a_rule_are_problems_and_not_errors(results: Results, listed: Listed, tmp_path: Path) -> None:
+    (tmp_path / "entries").mkdir()
+    (tmp_path / "entries" / "bad.json").write_bytes(b"{")
+    name = listed.ids["steady"]
+    content = (listed.folder / f"entries/{name}.json").read_bytes()
+    (tmp_path / "entries" / "moved.json").write_bytes(content)
+    found = read_results(tmp_path, listed.season)
+    assert found.rows == ()
+    assert [one.partition(":")[0] for one in found.problems] == ["bad", "moved"]
+
+
+def test_rankings_are_derived_as_parquet(results: Results, listed: Listed, tmp_path: Path) -> None:
+    rows = parquet.read_table(str(write_rankings(results, tmp_path / "rankings.parquet"))).to_pylist()
+    steady = next(row for row in rows if row["name"] == "steady")
+    assert steady["mean"] == pytest.approx(float(listed.outcomes["steady"].mean()))
+    assert len(rows) == len(results.rows)
+
+
+def test_a_form_checks_and_sends_so_many_an_hour(listed: Listed) -> None:
+    name = listed.ids["claimed"]
+    entry, replies = listed.folder / f"entries/{name}.json", listed.folder / f"episodes/{name}.parquet"
+    assert check_files(entry, replies, listed.season)[1] == name
+    assert "The files are right" in Form(None).send(entry, replies, listed.season)
+
+    sent: list[Any] = []
+
+    class Sends:
+        def publish(self, files: Any, repo: str, repo_type: str, **options: Any) -> Any:
+            sent.append((repo, options))
+            return type("Published", (), {"pull_request": "1"})
+
+    now = [0.0]
+    form = Form(Sends(), most=1, clock=lambda: now[0])  # type: ignore[arg-type]
+    assert "identity unproved" in form.send(entry, replies, listed.season)
+    with pytest.raises(ValueError, match="at most 1 pull requests an hour"):
+        form.send(entry, replies, listed.season)
+    now[0] = 3601
+    form.send(entry, replies, listed.season)
+    assert [options["pr"] for _, options in sent] == [True, True]
+    assert "identity unproved" in sent[0][1]["message"]
+
+
+def test_a_source_keeps_what_it_read_when_the_hub_is_down(results: Results) -> None:
+    answers: list[Any] = [OSError("down"), results, OSError("down")]
+
+    def read() -> Results:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer  # type: ignore[no-any-return]
+
+    source = Source(read, lambda row: [])
+    assert source.load() is None
+    assert source.load() is results
+    assert source.trouble == ""
+    assert source.load() is results
+    assert "down" in source.trouble
+
+
+def test_the_command_line_prints_boards_with_hostile_names_as_they_are(
+    results: Results, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hf_credit.cli.leaderboard import print_boards
+
+    monkeypatch.setenv("COLUMNS", "300")
+    print_boards(results)
+    printed = capsys.readouterr().out
+    assert HOSTILE in printed
+    assert "relay credit" in printed
+    assert "nothing yet" not in printed
+
+
+def test_a_board_of_credit_shows_what_the_bench_found_of_its_game(leaderboard_page: Any, results: Results) -> None:
+    names = [row.entry.method["name"] for row in results.board("relay credit")]
+
+    def cell(method: str, trace: float, **changed: Any) -> dict[str, Any]:
+        known = {"problem": "number_relay", "policy": "start", "dials": {}, "options": {}, "refused": None}
+        return {**known, "method": method, "trace": trace, "areas": [0.25, 0.75], **changed}
+
+    cells = (
+        cell("exact_advantage", 10.0),
+        cell(names[0], 40.0),
+        cell(names[1], 40.0, options={"group_size": 2}),
+        cell(names[1], 20.0, problem="key"),
+    )
+    columns, rows = views.board_table(dataclasses.replace(results, cells=cells), "relay credit")
+    places = [[name for name, _, _ in columns].index(one) for one in ("method", "of the limit", "learned")]
+    shown = {row[places[0]]: [row[place] for place in places[1:]] for row in rows}
+    assert shown == {names[0]: [0.25, 0.5], names[1]: [None, None]}
+    assert "25.0%" in views.cells(columns, next(row for row in rows if row[places[0]] == names[0]))
+    about, _, _, _ = leaderboard_page.board_shown(dataclasses.replace(results, cells=cells), "relay credit")
+    assert "of the bench" in about
+    assert "of the limit" not in [name for name, _, _ in views.board_table(results, "relay credit")[0]]
+
+
+def test_an_entry_is_a_methods_credit_or_checkpoints_and_not_both(capsys: pytest.CaptureFixture[str]) -> None:
+    from hf_credit.cli import main
+
+    with pytest.raises(SystemExit):
+        main(["submit", "me/policy", "sudoku", "--benchmark", "them/b", "--method", "grpo"])
+    assert "give one of the two" in capsys.readouterr().err
+
+
+def test_the_space_starts_the_page_of_the_benchmark_that_it_is_told(
+    leaderboard_page: Any, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import runpy
+
+    import yaml
+
+    folder = root / "hub_assets" / "leaderboard"
+    front = yaml.safe_load((folder / "README.md").read_text(encoding="utf-8").split("---\n")[1])
+    assert (front["sdk"], front["app_file"]) == ("gradio", "app.py")
+    assert (front["hf_oauth"], front["hf_oauth_scopes"]) == (True, ["write-discussions"])
+    assert runpy.run_path(str(folder / "app.py"))["from_environment"] is leaderboard_page.from_environment
+    monkeypatch.delenv("HF_CREDIT_BENCHMARK", raising=False)
+    with pytest.raises(ValueError, match="HF_CREDIT_BENCHMARK=owner/name"):
+        leaderboard_page.from_environment()
+
+
+def test_the_page_leaves_no_file_for_a_board_that_is_shown(
+    leaderboard_page: Any, results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    *_, link = leaderboard_page.board_shown(results, "sudoku")
+    assert "steady" in {row["name"] for row in csv_of(link)}
+    assert list(tmp_path.iterdir()) == []
+
+
+# Gradio leaves sockets and loops of its server to the collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore:unclosed:ResourceWarning")
+def test_the_page_takes_no_file_that_is_larger_than_replies_may_be(
+    leaderboard_page: Any, listed: Listed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    monkeypatch.setitem(leaderboard_page.LAUNCH_OPTIONS, "max_file_size", 1000)
+    assert leaderboard_page.MOST_REPLIES_BYTES == 64 * 2**20
+    app = leaderboard_page.build(listed.source())
+    try:
+        url = leaderboard_page.launch(app, block=False)
+        for size, status in ((1000, 200), (1001, 413)):
+            answer = httpx.post(f"{url}gradio_api/upload", files={"files": ("a", b"x" * size)})
+            assert answer.status_code == status
+    finally:
+        app.close(verbose=False)
+        gc.collect()
+    assert app.delete_cache == (3600, 3600)
