@@ -37,7 +37,7 @@ def add_commands(app: typer.Typer) -> None:
                 if not isinstance(commands, typer.Typer):
                     raise ValueError(f"a command must be a typer.Typer, got {type(commands).__name__} for {name!r}.")
                 app.add_typer(commands)
-            except ValueError as error:
+            except Exception as error:  # told where the command is typed
                 failing[name] = error
     for name, error in failing.items():
         _add_failing(app, name, error)
@@ -50,4 +50,6 @@ def _add_failing(app: typer.Typer, name: str, error: Exception) -> None:
         raise error
 
     any_arguments = {"allow_extra_args": True, "ignore_unknown_options": True}
-    app.command(name, short_help="Not installed.", add_help_option=False, context_settings=any_arguments)(fail)
+    app.command(
+        name, short_help="Not available: type it to see why.", add_help_option=False, context_settings=any_arguments
+    )(fail)
