@@ -206,7 +206,7 @@ def test_a_source_keeps_what_it_read_when_the_hub_is_down(results: Results) -> N
 def test_the_command_line_prints_boards_with_hostile_names_as_they_are(
     results: Results, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hf_credit.cli.leaderboard import print_boards
+    from hf_credit_leaderboard.cli.leaderboard import print_boards
 
     monkeypatch.setenv("COLUMNS", "300")
     print_boards(results)

@@ -39,8 +39,8 @@ def add_commands(app: typer.Typer) -> None:
                 app.add_typer(commands)
             except Exception as error:  # told where the command is typed
                 failing[name] = error
-    for name, error in failing.items():
-        _add_failing(app, name, error)
+    for name in failing:
+        _add_failing(app, name, failing[name])
 
 
 def _add_failing(app: typer.Typer, name: str, error: Exception) -> None:

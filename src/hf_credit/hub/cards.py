@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import json
 import math
 import re
@@ -27,6 +26,7 @@ from hf_credit.tasks import TaskSpec
 
 _FRONT = re.compile(r"\A---\r?\n(.*?)\r?\n---\r?\n", re.DOTALL)
 LEDGER_FILE = "ledger.json"
+_TEMPLATES = Path(__file__).with_name("card_templates")
 _BEGIN, _END = "<!-- hf-credit -->", "<!-- /hf-credit -->"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
@@ -34,7 +34,7 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 def tasks_card(repo: str, spec: TaskSpec, rows: Mapping[str, int], fingerprints: Mapping[str, str]) -> str:
     """Returns the card of a dataset of tasks."""
     front = _front(f"Tasks of {spec.name}", [spec.name], {"default": [f"tasks/{split}" for split in rows]})
-    return _rendered("tasks", front, repo=repo, spec=spec, rows=rows, fingerprints=fingerprints)
+    return rendered(_TEMPLATES / "tasks.md", front, repo=repo, spec=spec, rows=rows, fingerprints=fingerprints)
 
 
 def cells_card(repo: str, rows: int, page: str) -> str:
@@ -44,7 +44,7 @@ def cells_card(repo: str, rows: int, page: str) -> str:
         page: the results, in Markdown.
     """
     front = _front("CreditBench cells", ["credit-assignment"], {"default": ["cells/train"]})
-    return _rendered("cells", front, repo=repo, rows=rows, page=page)
+    return rendered(_TEMPLATES / "cells.md", front, repo=repo, rows=rows, page=page)
 
 
 def episodes_card(repo: str, about: Mapping[str, Any]) -> str:
@@ -52,7 +52,7 @@ def episodes_card(repo: str, about: Mapping[str, Any]) -> str:
     name = str(about["task"].get("environment") or about["task"].get("collaboration"))
     front = _front(f"Episodes of {name}", ["agent-traces", name], {table: [f"{table}/train"] for table in MEANINGS})
     front["configs"][0]["default"] = True
-    return _rendered("episodes", front, repo=repo, name=name, about=about, meanings=MEANINGS)
+    return rendered(_TEMPLATES / "episodes.md", front, repo=repo, name=name, about=about, meanings=MEANINGS)
 
 
 def _front(name: str, tags: list[str], configs: Mapping[str, list[str]]) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def checkpoint_files(
     facts = {} if run is None else run.facts
     paper = facts.get("paper")
     card = rendered(
-        "checkpoint",
+        _TEMPLATES / "checkpoint.md",
         front,
         repo=repo,
         body=body.partition(_BEGIN)[0].strip(),
@@ -192,18 +192,13 @@ def _split(card: str) -> tuple[dict[str, Any], str]:
     return (front if isinstance(front, dict) else {}), card[found.end() :]
 
 
-def _rendered(name: str, front: Mapping[str, Any], **values: Any) -> str:
-    """Renders a template of `card_templates`."""
-    text = (importlib.resources.files("hf_credit.hub") / "card_templates" / f"{name}.md").read_text("utf-8")
-    return rendered(text, front, **values)
-
-
-def rendered(template: str, front: Mapping[str, Any], **values: Any) -> str:
-    """Renders the template of a card with `front` as its metadata."""
+def rendered(template: Path, front: Mapping[str, Any], **values: Any) -> str:
+    """Renders a file, the template of a card, with `front` as its metadata."""
     helpers: dict[str, Any] = {"version": __version__, "fenced": _fenced, "redacted": redacted}
     helpers["indented"] = lambda value: _fenced(json.dumps(redacted(value), indent=1, default=str))
     helpers |= {"escaped": lambda text: escaped(str(text)), "code": lambda text: code(str(text))}
-    return f"{RepoCard.from_template(CardData(**front), template_str=template, **helpers, **values)}\n"
+    text = template.read_text(encoding="utf-8")
+    return f"{RepoCard.from_template(CardData(**front), template_str=text, **helpers, **values)}\n"
 
 
 def _fenced(text: str) -> str:

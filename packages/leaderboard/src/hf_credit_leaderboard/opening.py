@@ -156,8 +156,7 @@ def _publish(
     hub: Hub, season: Season, message: str, others: dict[str, Path | bytes] | None = None, last: Sequence[str] = ()
 ) -> None:
     tags = {"tags": ["hf-credit", "leaderboard", "credit-assignment"]}
-    template = Path(__file__).with_name("season.md").read_text(encoding="utf-8")
-    card = rendered(template, tags, season=season, boards=board_lines(season))
+    card = rendered(Path(__file__).with_name("season.md"), tags, season=season, boards=board_lines(season))
     files = {SEASON_FILE: to_json(season), "README.md": card.encode("utf-8")}
     hub.publish({**files, **(others or {})}, season.benchmark, "dataset", message=message, last=last)
 

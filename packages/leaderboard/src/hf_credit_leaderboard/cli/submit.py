@@ -62,7 +62,8 @@ def submit(
     from hf_credit_leaderboard.sources import Hub
 
     *runs, board = targets
-    hub, about = Hub(endpoint=endpoint), {"name": name, "command": shlex.join(["hf-credit", *sys.argv[1:]])}
+    hub = Hub(endpoint=endpoint)
+    about: dict[str, Any] = {"name": name, "command": shlex.join(["hf-credit", *sys.argv[1:]])}
     if (method is None) != bool(runs):
         raise ValueError(
             f"an entry needs either --method or checkpoints, got --method {method} and {len(runs)} checkpoints; give "
@@ -73,9 +74,9 @@ def submit(
         made = submission.make_credit_submission(hub, benchmark, board, method, options, **about)
     else:
         runs = submission.published(hub, runs, publish_as)
-        played: dict[str, Any] = {"base": base, "seeds": seed or (), "device": device}
+        about |= {"base": base, "seeds": seed or (), "device": device}
         with Progress() as progress, progress.playing("episodes"):
-            made = submission.make_submission(hub, benchmark, board, runs, **played, **about)
+            made = submission.make_submission(hub, benchmark, board, runs, **about)
     if output is not None:
         made.save(output)
     typer.echo(f"Entry {made.id}: mean outcome {made.score:.4f} on the public tasks of {board!r}.")
