@@ -179,7 +179,7 @@ def micro_policy(made_once: Callable[..., Path]) -> Path:
 @pytest.fixture(scope="session")
 def micro_policy_append(made_once: Callable[..., Path]) -> Path:
     """The same with the whole conversation in view."""
-    return made_once("micro-append", functools.partial(_train_micro_policy, history="append", batch_rows=4))
+    return made_once("micro-append", functools.partial(_train_micro_policy, history="append", batch_rows=8))
 
 
 @pytest.fixture(scope="session")
