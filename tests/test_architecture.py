@@ -100,32 +100,26 @@ def imports(path: str, text: str, strings: bool = True) -> Iterator[tuple[int, s
     such as "hf_credit.oracles.mcts:MCTSOracle", which are imports put off until later, unless `strings` is false.
     """
     package = [PACKAGE, *Path(path).parent.parts]
-    tree = ast.parse(text)
-    # Where a public name went that users may still import from here: nothing in the room itself uses it.
-    moved = {
-        id(part)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "renamed"
-        for keyword in node.keywords
-        if keyword.arg == "moved"
-        for part in ast.walk(keyword.value)
-    }
-    for node in ast.walk(tree):
+    for line, level, module, name in written_imports(text):
+        if level is not None:
+            base = package[: len(package) - level + 1] if level else []
+            yield line, ".".join([*base, *([module] if module else []), name])
+        elif strings:
+            yield line, name
+
+
+@functools.cache  # to parse all modules takes a second, and several tests ask for the same
+def written_imports(text: str) -> tuple[tuple[int, int | None, str | None, str], ...]:
+    """Every import of a module as it is written: its line, dots before it, module and name; strings have no dots."""
+    found: list[tuple[int, int | None, str | None, str]] = []
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield node.lineno, alias.name
+            found += [(node.lineno, 0, None, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else []
-            for alias in node.names:
-                yield node.lineno, ".".join([*base, *([node.module] if node.module else []), alias.name])
-        elif (
-            strings
-            and isinstance(node, ast.Constant)
-            and isinstance(node.value, str)
-            and _LATER.fullmatch(node.value)
-            and id(node) not in moved
-        ):
-            yield node.lineno, node.value.replace(":", ".")
+            found += [(node.lineno, node.level, node.module, alias.name) for alias in node.names]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _LATER.fullmatch(node.value):
+            found.append((node.lineno, None, None, node.value.replace(":", ".")))
+    return tuple(found)
 
 
 def of_packages() -> dict[Path, str]:
@@ -432,10 +426,6 @@ def test_an_import_against_the_way_is_seen(path: str, text: str) -> None:
         ("cli/demo.py", "from trl import TrlParser\nfrom hf_credit.trainers.base import CreditTrainer"),
         ("cli/demo.py", "from hf_credit._version import __version__"),
         ("__init__.py", "HOMES = {'make': 'hf_credit.environments'}"),
-        (
-            "rollouts/__init__.py",
-            "__getattr__ = renamed(__name__, {}, moved={'Rule': 'hf_credit.methods.t3'})",
-        ),
         ("evaluation/report.py", "print('hf_credit.trainers are not imported by a sentence.')"),
     ],
 )
