@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Our other distributions; no index need have them.
 PACKAGES := $(patsubst %/pyproject.toml,%,$(wildcard packages/*/pyproject.toml))
+# Without the bare name pip looks in the index for what the leaderboard needs of the library.
+EDITABLE := $(PACKAGES:%=--editable %) --editable .
 PROJECTS := pyproject.toml $(PACKAGES:%=%/pyproject.toml)
 PIP_OPTIONS := --disable-pip-version-check --no-input -qq
 PIP := $(BIN)/python -m pip $(PIP_OPTIONS)
@@ -51,7 +53,7 @@ $(STAMP): $(PROJECTS) $(CONSTRAINTS)
 	@echo "Setting up $(VENV) (a few minutes the first time)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(if $(CONSTRAINTS),$(PIP) install "$$(grep '^torch==' $(CONSTRAINTS))" --constraint $(CONSTRAINTS))
-	@$(PIP) install $(PACKAGES:%=--editable %) --editable ".[dev,spaces]" $(CONSTRAINTS:%=--constraint %)
+	@$(PIP) install $(EDITABLE) --editable ".[dev,spaces]" $(CONSTRAINTS:%=--constraint %)
 	@touch $@
 
 # The type checker takes a minute of one core, so the suite runs beside it.
@@ -93,7 +95,7 @@ $(VLLM_STAMP): $(PROJECTS) constraints-vllm.txt tests/vllm/version/pyproject.tom
 	@echo "Setting up $(VLLM_VENV) (a few minutes the first time)"
 	@$(PYTHON) -m venv $(VLLM_VENV)
 	@$(VLLM_PIP) install "$$(grep '^torch==' constraints-vllm.txt)" --constraint constraints-vllm.txt
-	@$(VLLM_PIP) install $(PACKAGES:%=--editable %) --editable ".[statistics]" ./tests/vllm/version beartype hypothesis pytest --constraint constraints-vllm.txt
+	@$(VLLM_PIP) install $(EDITABLE) --editable ".[statistics]" ./tests/vllm/version beartype hypothesis pytest --constraint constraints-vllm.txt
 	@$(VLLM_PIP) uninstall --yes torchvision torchaudio torchcodec
 	@touch $@
 
@@ -106,7 +108,7 @@ $(AGENTS_STAMP): $(PROJECTS) constraints-agents.txt tests/frameworks/requirement
 	@echo "Setting up $(AGENTS_VENV) (a few minutes the first time)"
 	@$(PYTHON) -m venv $(AGENTS_VENV)
 	@$(AGENTS_PIP) install "$$(grep '^torch==' constraints-agents.txt)" --constraint constraints-agents.txt
-	@$(AGENTS_PIP) install $(PACKAGES:%=--editable %) --editable ".[agents]" --requirement tests/frameworks/requirements.txt --constraint constraints-agents.txt
+	@$(AGENTS_PIP) install $(EDITABLE) --editable ".[agents]" --requirement tests/frameworks/requirements.txt --constraint constraints-agents.txt
 	@cp tests/frameworks/package.json tests/frameworks/package-lock.json $(AGENTS_VENV)
 	@if command -v npm > /dev/null; then npm ci --prefix $(AGENTS_VENV) --ignore-scripts --no-audit --no-fund --silent; fi
 	@touch $@
@@ -120,7 +122,7 @@ $(TRAINERS_STAMP): $(PROJECTS) constraints-trainers.txt tests/methods/other_trai
 	@echo "Setting up $(TRAINERS_VENV) (a few minutes the first time)"
 	@$(PYTHON) -m venv $(TRAINERS_VENV)
 	@$(TRAINERS_PIP) "$$(grep '^torch==' constraints-trainers.txt)"
-	@$(TRAINERS_PIP) $(PACKAGES:%=--editable %) --editable . --requirement tests/methods/other_trainers.txt
+	@$(TRAINERS_PIP) $(EDITABLE) --requirement tests/methods/other_trainers.txt
 	@$(TRAINERS_PIP) --no-deps verl
 	@touch $@
 
