@@ -25,7 +25,8 @@ def declared(folder: Path, name: str, module: str) -> Path:
 
 def hf_credit(*words: str, before: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
     """Runs `hf-credit` in a process of its own, which first runs `before`."""
-    script = f"import sys\nsys.path.remove('')\n{before}\nfrom hf_credit.cli import main\nmain({list(words)!r})"
+    installed = "import sys\nsys.path[:] = filter(None, sys.path)"
+    script = f"{installed}\n{before}\nfrom hf_credit.cli import main\nmain({list(words)!r})"
     return subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False, env={**os.environ, **variables}
     )

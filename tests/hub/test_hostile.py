@@ -33,6 +33,7 @@ from hf_credit.hub_client import Guarded
 from hf_credit.loading import load_model, load_policy
 from hf_credit.tasks import TaskSpec
 from hf_credit.tasks.rows import load_splits
+from hf_credit_leaderboard import sources as leaderboard
 from local_hub.running import Served
 
 COMMIT = "0123456789" * 4
@@ -135,7 +136,7 @@ def load(
     def loading(name: str) -> BaseException | None:
         hostile.file = LOADERS[name]
         with pytest.raises(Exception) as raised:  # noqa: PT011 - each test looks at it
-            getattr(loaders, name)("me/x", endpoint=hostile.url)
+            getattr(leaderboard if name == "load_results" else loaders, name)("me/x", endpoint=hostile.url)
         assert victim.read_bytes() == b"mine"
         assert {one.name for one in tmp_path.iterdir()} <= {"cache", "victim"}
         written = [one for one in (tmp_path / "cache").rglob("*") if one.is_file()]
