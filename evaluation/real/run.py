@@ -50,7 +50,7 @@ EXPERIMENT: Mapping[str, Any] = {
         "sql_agent": {
             "training": {"instances_per_update": 2, "per_device_train_batch_size": 2, "max_completion_length": 48},
             # Of its shorter replays, so that an update takes as many tokens as of the others.
-            "replay_loo": {"instances_per_update": 6, "per_device_train_batch_size": 6},
+            "replay_loo": {"instances_per_update": 5, "per_device_train_batch_size": 5},
             "warm_up": 16,  # updates, by `make_start` of the example
             "budget": 8_000,  # some six updates
             "held_out": 116,
