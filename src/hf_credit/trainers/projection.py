@@ -29,8 +29,11 @@ from hf_credit.trainers.trust_region import (
 class Reader(Seam, Protocol):
     """What the projection may know of its trainer beside the seam: its rows, and how it reads them."""
 
-    loss_metrics: Mapping[str, LossMetrics]
     temperature: float
+
+    @property
+    def loss_metrics(self) -> Mapping[str, LossMetrics]:
+        """What is logged of the loss, in training and in evaluation."""
 
     @property
     def in_generation(self) -> bool:

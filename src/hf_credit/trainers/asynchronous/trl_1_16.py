@@ -20,6 +20,7 @@ from hf_credit.policies.role_policies import use_adapter
 from hf_credit.trainers.asynchronous.attention import segment_attention
 from hf_credit.trainers.asynchronous.collection import CreditedRollouts
 from hf_credit.trainers.asynchronous.loader import Updates
+from hf_credit.trainers.ranks import Ranks
 from hf_credit.trainers.resumption import ResumableTrainer
 from hf_credit.trust import imported, installed
 
@@ -42,6 +43,7 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
     # TRL's annotations also allow values that these never have after set-up.
     args: Any
     model: Any
+    ranks: Ranks  # of the trainer that is built on this one
     vllm_client: Any
     rollout_worker: Any
     _rollout_dataset: Any
