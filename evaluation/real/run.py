@@ -28,7 +28,7 @@ METHODS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "sql_agent": {
         "grpo": {"group_size": 8},
         "turn_credit": {"group_size": 8},
-        "replay_loo": {"budget": 12, "alternatives": [2, 2, 3]},
+        "replay_loo": {"budget": 8, "alternatives": [2, 2, 2]},
         "active_replay": {"group_size": 8},
     },
 }
@@ -49,8 +49,8 @@ EXPERIMENT: Mapping[str, Any] = {
         },
         "sql_agent": {
             "training": {"instances_per_update": 2, "per_device_train_batch_size": 2, "max_completion_length": 48},
-            # Of its shorter replays, so that an update takes as many tokens as of the others.
-            "replay_loo": {"instances_per_update": 4, "per_device_train_batch_size": 4},
+            # Of its shorter replays, so that an update takes about as many tokens as of the others.
+            "replay_loo": {"instances_per_update": 6, "per_device_train_batch_size": 6},
             "warm_up": 16,  # updates, by `make_start` of the example
             "budget": 8_000,  # some six updates
             "held_out": 116,
