@@ -45,3 +45,18 @@ def test_methods_are_compared_seed_by_seed(scripts: dict[str, ModuleType], tmp_p
     assert row in table.markdown(cells)
     table.draw(cells, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["learning.png", "learning_narrow.png"]
+
+
+def test_turn_credit_is_tested_by_itself_and_a_task_without_a_start_has_no_row(scripts: dict[str, ModuleType]) -> None:
+    run, table = scripts["run"], scripts["table"]
+    costs = dict.fromkeys(("updates", "sampled_tokens", "tokens", "scores", "seconds"), 1)
+    cells: dict[Any, Any] = {("sql_agent", run.START): {0: {"warm_up": [[16]], "success": 0.2}}}
+    for method in run.METHODS["sql_agent"]:
+        found = [0.1, 0.1, 0.1] if method == "grpo" else [0.2, 0.3, 0.4]
+        cells["sql_agent", method] = {seed: {"success": value, **costs} for seed, value in enumerate(found)}
+    written = table.markdown(cells)
+    # Three pairs of one sign have p = 2 / 8; Holm doubles it for the two of the family.
+    rows = [row.strip("| ").split(" | ") for row in written.splitlines() if " - grpo" in row]
+    p = {row[1].removesuffix(" - grpo"): row[4] for row in rows}
+    assert p == {"turn_credit": "0.250", "replay_loo": "0.500", "active_replay": "0.500"}
+    assert "sudoku" not in written
