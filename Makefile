@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Our other distributions; no index need have them.
 PACKAGES := $(patsubst %/pyproject.toml,%,$(wildcard packages/*/pyproject.toml))
-# Without the bare name pip looks in the index for what the leaderboard needs of the library.
+# Without the bare name pip looks in the index for what the bench and the leaderboard need of the library.
 EDITABLE := $(PACKAGES:%=--editable %) --editable .
 PROJECTS := pyproject.toml $(PACKAGES:%=%/pyproject.toml)
 PIP_OPTIONS := --disable-pip-version-check --no-input -qq

@@ -101,12 +101,12 @@ REFERENCE = {
         "hf_credit.policies",
         "hf_credit.data",
     ],
-    "Measure": ["hf_credit.bench", "hf_credit.diagnostics", "hf_credit.evaluation", "hf_credit.metrics"],
+    "Measure": ["hf_credit_bench", "hf_credit.diagnostics", "hf_credit.evaluation", "hf_credit.metrics"],
     "Share": ["hf_credit.hub", "hf_credit_leaderboard"],
 }
 """The packages and modules of the reference, by what they are for."""
 
-SAID_ONCE = ("hf_credit.bench", "hf_credit.diagnostics", "hf_credit.rollouts", "hf_credit.tasks")
+SAID_ONCE = ("hf_credit.diagnostics", "hf_credit.rollouts", "hf_credit.tasks")
 """Packages that export what they import `as` itself."""
 
 

@@ -54,7 +54,7 @@ _BOARD, _TEST_BOARD = "packages/leaderboard/src/hf_credit_leaderboard/", "tests/
 _AGENTS, _TEST_AGENTS = "src/hf_credit/agents/", "tests/agents/test_interaction.py::"
 _ASYNC, _TEST_ASYNC = "src/hf_credit/trainers/asynchronous/", "tests/trainers/asynchronous/"
 
-_BENCH, _TEST_BENCH = "src/hf_credit/bench/", "tests/bench/"
+_BENCH, _TEST_BENCH = "packages/bench/src/hf_credit_bench/", "tests/bench/"
 _ASYNC = "src/hf_credit/trainers/asynchronous/"
 _ASYNC_TESTS = "tests/trainers/asynchronous/"
 
@@ -155,7 +155,7 @@ MUTANTS = [
         _BENCH + "guide.py",
         "if method not in methods.METHODS:",
         'if method == "":',
-        ["tests/hub/test_cell_sets.py::test_names_in_cells_of_strangers_are_not_imported"],
+        [_TEST_BENCH + "test_cell_sets.py::test_names_in_cells_of_strangers_are_not_imported"],
     ),
     Mutant(
         "any salt keeps the promise of a season",

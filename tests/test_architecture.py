@@ -55,12 +55,11 @@ _DIRECTLY: dict[str, set[str]] = {
     "policies": {"tasks"},
     "tasks": {"collaborations", "data", "methods", "verifiers"},
     "evaluation": {"policies", "tasks"},
-    "bench": {"evaluation"},
     "diagnostics": {"evaluation"},
     "metrics": {"diagnostics"},
-    "hub": {"bench", "metrics"},
+    "hub": {"metrics"},
     "trainers": {"evaluation", "recipes"},
-    "cli": {"bench", "hub", "trainers"},
+    "cli": {"hub", "trainers"},
 }
 
 
@@ -82,7 +81,7 @@ _LATER = re.compile(rf"({PACKAGE}|trl)(\.\w+)+(:\w+)?")
 
 # Our other distributions, with their tests. They stand alone, but for those that build on the library.
 PACKAGES = SOURCE.parents[1] / "packages"
-BUILDS_ON_IT = {"leaderboard": "hf_credit_leaderboard"}  # by their folder
+BUILDS_ON_IT = {"bench": "hf_credit_bench", "leaderboard": "hf_credit_leaderboard"}  # by their folder
 
 
 def modules() -> list[str]:
@@ -346,8 +345,9 @@ def test_every_row_of_the_page_of_the_architecture_names_modules_that_exist(part
     rows = rows_of(part)
     assert len(rows) >= 12
     known = {dotted(path) for path in modules()}
+    known |= {dotted(path.relative_to(*path.parts[:3]).as_posix(), path.parts[2]) for path in above_the_library()}
     for row in rows:
-        named = [name for name in row[1] if name.startswith(f"{PACKAGE}.")]
+        named = [name for name in row[1] if name.partition(".")[0] in (PACKAGE, *BUILDS_ON_IT.values())]
         assert named
         assert [name for name in named if name not in known] == []
 

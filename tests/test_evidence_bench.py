@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hf_credit.bench import Problem, TablePolicy, make_method, make_problem
-from hf_credit.bench.cells import Job
-from hf_credit.bench.play import Player, Ways
-from hf_credit.bench.problems import Chain, Revisit
 from hf_credit.policies.micro import MicroConfig
 from hf_credit.rollouts import RolloutRequest
 from hf_credit.trainers.micro import init_scripted_policy
+from hf_credit_bench import Problem, TablePolicy, make_method, make_problem
+from hf_credit_bench.cells import Job
+from hf_credit_bench.play import Player, Ways
+from hf_credit_bench.problems import Chain, Revisit
 
 FOLDER = "bench"
 

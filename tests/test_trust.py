@@ -169,7 +169,7 @@ EXCEPTIONS = {
     "hf_credit/checkpoint_store.py": ("import_module importlib", "the one module that hf_credit/__init__.py names"),
     "hf_credit/agents/hosting.py": ("Popen subprocess", "this Python, for hf_credit.agents.host"),
     "hf_credit/agents/played.py": ("subprocess", "the command of a task, which needs consent (tasks/spec.py)"),
-    "hf_credit/bench/cells.py": ("ProcessPoolExecutor multiprocessing", "functions of this library in processes"),
+    "hf_credit_bench/cells.py": ("ProcessPoolExecutor multiprocessing", "functions of this library in processes"),
     "hf_credit/cli/side_by_side.py": ("Popen subprocess", "this Python, for hf-credit train"),
     "hf_credit/environments/check.py": ("pickle", "writes only, to compare"),
     "hf_credit/hub/checkpoints.py": ("torch.load", "tensors and plain values only, before they are published"),

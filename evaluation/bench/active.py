@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from hf_credit.bench import TablePolicy, make_method, score
-from hf_credit.bench.play import Player
-from hf_credit.bench.problem import Problem
-from hf_credit.bench.problems import Branches, Chain, Key, Late, Paid
 from hf_credit.evaluation.markdown import table
 from hf_credit.methods import Method
+from hf_credit_bench import TablePolicy, make_method, score
+from hf_credit_bench.play import Player
+from hf_credit_bench.problem import Problem
+from hf_credit_bench.problems import Branches, Chain, Key, Late, Paid
 
 PROBLEMS: Mapping[str, Problem] = {
     "key horizon=16": Key(horizon=16),

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from hf_credit.bench import cells
 from hf_credit.evaluation.markdown import Markup, table
 from hf_credit.evaluation.statistics import holm, mean_interval, permutation_test
+from hf_credit_bench import cells
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "claims.jsonl"

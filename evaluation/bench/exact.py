@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hf_credit.bench import enumerated, make_method
-from hf_credit.bench.problem import Problem
-from hf_credit.bench.problems import Chain, Drift, Hack, Late, Paid, Relay, Trap, Vote
 from hf_credit.evaluation.markdown import table
+from hf_credit_bench import enumerated, make_method
+from hf_credit_bench.problem import Problem
+from hf_credit_bench.problems import Chain, Drift, Hack, Late, Paid, Relay, Trap, Vote
 
 PROBLEMS: dict[str, Problem] = {
     "chain length=2 start_right=0.3": Chain(length=2, start_right=0.3),

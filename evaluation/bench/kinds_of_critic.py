@@ -18,9 +18,9 @@ from typing import Any
 
 from claims import STEPS
 
-from hf_credit.bench import cells
 from hf_credit.evaluation.markdown import table
 from hf_credit.evaluation.statistics import holm, paired_difference, permutation_test
+from hf_credit_bench import cells
 
 HERE = Path(__file__).parent
 CRITICS = ("exact", "noisy", "taught", "untaught")

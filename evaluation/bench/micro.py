@@ -30,11 +30,6 @@ from running import ON_A_PROCESSOR
 from transformers import AutoTokenizer, PrinterCallback, TrainerCallback, logging
 
 from hf_credit import CreditConfig, CreditTrainer
-from hf_credit.bench import make_problem
-from hf_credit.bench.cells import SETTINGS, Job, instances_of, learned
-from hf_credit.bench.problem import Problem
-from hf_credit.bench.table import TablePolicy
-from hf_credit.bench.truth import Truth, best
 from hf_credit.evaluation.markdown import table
 from hf_credit.evaluation.statistics import holm, paired_difference, permutation_test
 from hf_credit.methods import find, make
@@ -43,6 +38,11 @@ from hf_credit.policies.micro import MicroConfig
 from hf_credit.rollouts import Request, RolloutRequest
 from hf_credit.rollouts.chat import Chat
 from hf_credit.trainers.micro import init_scripted_policy
+from hf_credit_bench import make_problem
+from hf_credit_bench.cells import SETTINGS, Job, instances_of, learned
+from hf_credit_bench.problem import Problem
+from hf_credit_bench.table import TablePolicy
+from hf_credit_bench.truth import Truth, best
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "micro.jsonl"

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from hf_credit.bench.problem import Node, Problem, Way, logit
-from hf_credit.bench.problems import Branches, Chain, Key, Late, Paid, Revisit, Trap
-from hf_credit.bench.table import TablePolicy, Vector
-from hf_credit.bench.truth import Truth
 from hf_credit.evaluation.markdown import table
+from hf_credit_bench.problem import Node, Problem, Way, logit
+from hf_credit_bench.problems import Branches, Chain, Key, Late, Paid, Revisit, Trap
+from hf_credit_bench.table import TablePolicy, Vector
+from hf_credit_bench.truth import Truth
 
 
 @dataclass(frozen=True)

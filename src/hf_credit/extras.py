@@ -10,10 +10,11 @@ from packaging.requirements import Requirement
 
 OF_THE_REPOSITORY = {
     "code-sandbox": "./packages/code-sandbox",
-    "hf-credit-leaderboard": "./packages/leaderboard",
+    "hf-credit-bench": "./packages/bench",
+    "hf-credit-leaderboard": "./packages/bench ./packages/leaderboard",
     "local-hub": "./packages/local-hub",
 }
-"""Distributions that are in no index, by the folder in a clone: a package of this name in an index is another one."""
+"""What pip needs in a clone for distributions that are in no index: a package of this name there is another one."""
 
 
 class MissingPackageError(ImportError, ValueError):

@@ -17,11 +17,11 @@ import pytest
 from datasets import Dataset
 from markdown_it import MarkdownIt
 
-from hf_credit.bench import cells, guide, plots
-from hf_credit.bench.measures import make_problem
 from hf_credit.cli import main
 from hf_credit.collectors import Single
 from hf_credit.methods import Credit, Method
+from hf_credit_bench import cells, guide, plots
+from hf_credit_bench.measures import make_problem
 
 
 def test_a_run_goes_on_where_it_was_cut_off(tmp_path: Path) -> None:

@@ -6,13 +6,13 @@ import dataclasses
 
 import pytest
 
-from hf_credit.bench import TablePolicy, Truth, make_problem, score
-from hf_credit.bench.games import Team, World
 from hf_credit.collaborations.exact_coalitions import vote_values
 from hf_credit.environments import make
 from hf_credit.evaluation.exact_actions import ExactPlay
 from hf_credit.methods import make as make_method
 from hf_credit.rollouts import EnvironmentInteraction
+from hf_credit_bench import TablePolicy, Truth, make_problem, score
+from hf_credit_bench.games import Team, World
 
 
 def test_a_relay_is_right_if_both_are_right_or_one_corrects_the_other() -> None:

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from hf_credit import methods
-from hf_credit.bench import PROBLEMS, area, enumerated, learning, make_method, make_problem, score
-from hf_credit.bench.cells import SETTINGS
-from hf_credit.bench.play import Player, bound
-from hf_credit.bench.problems import Chain, Late, Paid, Relay, Stop, Trap, Vote
-from hf_credit.bench.table import TablePolicy
 from hf_credit.methods import Method
 from hf_credit.options import options_of
+from hf_credit_bench import PROBLEMS, area, enumerated, learning, make_method, make_problem, score
+from hf_credit_bench.cells import SETTINGS
+from hf_credit_bench.play import Player, bound
+from hf_credit_bench.problems import Chain, Late, Paid, Relay, Stop, Trap, Vote
+from hf_credit_bench.table import TablePolicy
 
 
 def made(name: str, **options: Any) -> Method:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hf_credit.bench import PROBLEMS, Problem, TablePolicy, Truth, best, make_problem, solved
-from hf_credit.bench.problems import Chain, Key, Late, Relay, Vote
+from hf_credit_bench import PROBLEMS, Problem, TablePolicy, Truth, best, make_problem, solved
+from hf_credit_bench.problems import Chain, Key, Late, Relay, Vote
 
 SMALL = {
     "key": {"horizon": 3},

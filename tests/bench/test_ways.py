@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hf_credit.bench.play import Ways
+from hf_credit_bench.play import Ways
 
 
 def test_every_combination_of_draws_comes_once_with_its_probability() -> None:

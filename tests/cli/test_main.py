@@ -30,7 +30,6 @@ COMMANDS = {
     "evaluate",
     "diagnose",
     "credit",
-    "bench",
     "report",
     "demo",
 }

@@ -73,8 +73,9 @@ def test_a_broken_distribution_stops_its_own_command_alone(content: str, reason:
     [
         (["hub", "serve", "folder", "--port", "0"], "local-hub", "./packages/local-hub"),
         (["hub", "run-space", "folder", "me/space"], "local-hub", "./packages/local-hub"),
-        (["submit", "--help"], "hf-credit-leaderboard", "./packages/leaderboard"),
-        (["leaderboard", "verify", "me/b", "--secret", "s"], "hf-credit-leaderboard", "./packages/leaderboard"),
+        (["bench", "--seeds", "0"], "hf-credit-bench", "./packages/bench"),
+        (["submit", "--help"], "hf-credit-leaderboard", "./packages/bench ./packages/leaderboard"),
+        (["leaderboard", "rank", "me/b"], "hf-credit-leaderboard", "./packages/bench ./packages/leaderboard"),
     ],
 )
 def test_without_the_distribution_it_says_what_to_install(words: list[str], package: str, folder: str) -> None:

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from hf_credit.bench.play import TableChat, TableSampler
-from hf_credit.bench.problems import Late
-from hf_credit.bench.table import TablePolicy
 from hf_credit.diagnostics import replay_gain
 from hf_credit.diagnostics.diagnosis_report import numbers, replay_tables, write_replays
 from hf_credit.diagnostics.policy import Subject
 from hf_credit.diagnostics.replay_walks import ReplayDiagnosis, diagnose_replays, episodes_gain
 from hf_credit.methods import make
 from hf_credit.rollouts import Decision, Ending, Engine, Episode, RolloutRequest
+from hf_credit_bench.play import TableChat, TableSampler
+from hf_credit_bench.problems import Late
+from hf_credit_bench.table import TablePolicy
 
 
 def test_two_blocks_by_hand():

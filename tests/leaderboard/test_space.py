@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from huggingface_hub import HfApi
 
-from hf_credit.bench import cells
 from hf_credit.cli import main
-from hf_credit.hub import publish_cells
+from hf_credit_bench import cells, publish_cells
 from hf_credit_leaderboard.opening import open_season
 from hf_credit_leaderboard.seasons import SeasonSecret, SeasonTask
 from hf_credit_leaderboard.sources import Hub, load_results

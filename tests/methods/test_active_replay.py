@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from hf_credit import methods
-from hf_credit.bench import enumerated, make_method
-from hf_credit.bench.play import Player
-from hf_credit.bench.problems import Chain, Late, Relay, Revisit, Trap
-from hf_credit.bench.table import TablePolicy
 from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.methods.active_replay import BranchAdvantages, PlannedBranches
 from hf_credit.methods.replay_plan import START, Plan, Profile, ReplayMemory, ratio_of
 from hf_credit.rollouts import Ending, LocalContext
+from hf_credit_bench import enumerated, make_method
+from hf_credit_bench.play import Player
+from hf_credit_bench.problems import Chain, Late, Relay, Revisit, Trap
+from hf_credit_bench.table import TablePolicy
 
 
 def remembering(profiles, generated=0.0, unbranched=0.0):

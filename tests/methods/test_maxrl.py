@@ -7,10 +7,10 @@ import itertools
 import pytest
 import torch
 
-from hf_credit.bench import make_problem
 from hf_credit.methods.maxrl import MeanScaled, maxrl, mean_scaled
 from hf_credit.methods.rloo import OthersMean
 from hf_credit.rollouts import Ending
+from hf_credit_bench import make_problem
 
 
 def of(*outcomes):

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from hf_credit import make, methods
-from hf_credit.bench import make_problem
 from hf_credit.collaborations import Collaboration, Event
 from hf_credit.collectors import Ratings, Single
 from hf_credit.collectors.ratings import RATING, SHARES
 from hf_credit.credit import rated_rewards
 from hf_credit.methods.sepo import RatedShares
 from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, Generation, LocalContext
+from hf_credit_bench import make_problem
 
 EVEN = ((0.5, 0.5), (0.5, 0.5))
 # The thinker gives itself .7, the solver gives it .5: .3 x .7 + .7 x .5 = .56. Of the own .5 of the solver and the .3

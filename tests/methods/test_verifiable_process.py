@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from hf_credit import methods
-from hf_credit.bench.problem import Problem, Way
-from hf_credit.bench.table import TableChat, TablePolicy, TableSampler
 from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.methods.verifiable_process import StateGroup, TrajectoryOutcome, TurnGroup, ValueDifferences
 from hf_credit.rollouts import Decision, Ending, Engine, Episode, LocalContext, Verdict, by_episode
+from hf_credit_bench.problem import Problem, Way
+from hf_credit_bench.table import TableChat, TablePolicy, TableSampler
 
 
 def decision(score: float | None) -> Decision:

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from hf_credit.bench import make_method
-from hf_credit.bench.play import Player
-from hf_credit.bench.problems import Chain
-from hf_credit.bench.table import TablePolicy
 from hf_credit.collectors import RolloutBatch
 from hf_credit.rollouts import LocalContext
 from hf_credit.trainers.recording import credit_of_others
+from hf_credit_bench import make_method
+from hf_credit_bench.play import Player
+from hf_credit_bench.problems import Chain
+from hf_credit_bench.table import TablePolicy
 
 
 def played(name: str, **options: object) -> tuple[Player, RolloutBatch, LocalContext]:

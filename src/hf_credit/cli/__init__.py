@@ -24,7 +24,6 @@ from packaging.utils import canonicalize_name
 
 from hf_credit._version import __version__
 from hf_credit.cli.agent import agent
-from hf_credit.cli.bench import bench
 from hf_credit.cli.credit import credit
 from hf_credit.cli.demo import demo
 from hf_credit.cli.diagnose import diagnose
@@ -92,7 +91,6 @@ app.command(
 app.command(short_help="Play held-out tasks with a policy.")(evaluate)
 app.command(short_help="Measure how accurate the credit of a policy's decisions is.")(diagnose)
 app.command(short_help="Assign credit to the replies of recorded traces.")(credit)
-app.command(short_help="Measure methods against exact values.")(bench)
 app.command(short_help="Write a report of a run.")(report)
 app.command(short_help="Train with and without process rewards, and compare.")(demo)
 app.add_typer(agent, name="agent", short_help="Check a program that calls a model before you train it.")

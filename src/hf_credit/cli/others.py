@@ -8,7 +8,12 @@ from hf_credit import registry
 from hf_credit.extras import OF_THE_REPOSITORY
 from hf_credit.trust import installed, only_typed_here
 
-_KNOWN = {"hub": "local-hub", "leaderboard": "hf-credit-leaderboard", "submit": "hf-credit-leaderboard"}
+_KNOWN = {
+    "bench": "hf-credit-bench",
+    "hub": "local-hub",
+    "leaderboard": "hf-credit-leaderboard",
+    "submit": "hf-credit-leaderboard",
+}
 
 
 def add_commands(app: typer.Typer) -> None:

@@ -106,25 +106,6 @@ def episodes(
     show(publish_episode_folder(source, repo, traces=traces, **vars(where)))
 
 
-@publish.command(short_help="Cells of the bench, as a dataset.")
-@with_options("where", Where)
-def cells(
-    source: Annotated[Path, typer.Argument(metavar="FOLDER", help="`--output` of `hf-credit bench`.")],
-    repo: Repo,
-    where: Where = Where(),
-) -> None:
-    """Publishes the results of the bench, with its page and plots.
-
-    \b
-    Example:
-      hf-credit bench --output creditbench
-      hf-credit publish cells creditbench me/creditbench
-    """
-    from hf_credit.hub.cell_sets import publish_cells
-
-    show(publish_cells(source, repo, **vars(where)))
-
-
 @publish.command(short_help="A checkpoint, to evaluate or to resume training.")
 @with_options("where", Where)
 def checkpoint(

@@ -1,10 +1,8 @@
 """Publishes to and loads from the Hugging Face Hub.
 
-    publish_environment, _tasks, _episodes, _checkpoint, _metric, _cells
-                                                one commit each, public after verification
-    load_environment, _tasks, _episodes, _checkpoint, _metric, _cells
-                                                at one commit, every byte verified
-    publish, fetch                              the same for any files
+    publish_environment, _tasks, _episodes, _checkpoint, _metric   one commit each, public after verification
+    load_environment, _tasks, _episodes, _checkpoint, _metric      at one commit, every byte verified
+    publish, fetch                                                 the same for any files
 
 Names are imported on first use.
 """
@@ -16,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from hf_credit.trust import imported
 
 if TYPE_CHECKING:
-    from hf_credit.hub.cell_sets import load_cells, publish_cells
     from hf_credit.hub.checkpoints import load_checkpoint, publish_checkpoint
     from hf_credit.hub.environments import load_environment, publish_environment
     from hf_credit.hub.episode_sets import (
@@ -33,7 +30,6 @@ if TYPE_CHECKING:
     from hf_credit.hub.task_sets import load_tasks, publish_tasks
 
 _HOMES = {
-    "cell_sets": ("load_cells", "publish_cells"),
     "checkpoints": ("load_checkpoint", "publish_checkpoint"),
     "environments": ("load_environment", "publish_environment"),
     "episode_sets": (
@@ -47,8 +43,8 @@ _HOMES = {
 }
 
 __all__ = [
-    "EpisodeSet", "fetch", "load_cells", "load_checkpoint", "load_environment", "load_episode_folder", "load_episodes",
-    "load_metric", "load_tasks", "publish", "publish_cells", "publish_checkpoint",
+    "EpisodeSet", "fetch", "load_checkpoint", "load_environment", "load_episode_folder", "load_episodes",
+    "load_metric", "load_tasks", "publish", "publish_checkpoint",
     "publish_environment", "publish_episode_folder", "publish_episodes", "publish_metric",
     "publish_tasks", "save_episodes",
 ]  # fmt: skip

@@ -33,29 +33,20 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 def tasks_card(repo: str, spec: TaskSpec, rows: Mapping[str, int], fingerprints: Mapping[str, str]) -> str:
     """Returns the card of a dataset of tasks."""
-    front = _front(f"Tasks of {spec.name}", [spec.name], {"default": [f"tasks/{split}" for split in rows]})
+    front = dataset_metadata(f"Tasks of {spec.name}", [spec.name], {"default": [f"tasks/{split}" for split in rows]})
     return rendered(_TEMPLATES / "tasks.md", front, repo=repo, spec=spec, rows=rows, fingerprints=fingerprints)
-
-
-def cells_card(repo: str, rows: int, page: str) -> str:
-    """Returns the card of a dataset of cells of the bench.
-
-    Args:
-        page: the results, in Markdown.
-    """
-    front = _front("CreditBench cells", ["credit-assignment"], {"default": ["cells/train"]})
-    return rendered(_TEMPLATES / "cells.md", front, repo=repo, rows=rows, page=page)
 
 
 def episodes_card(repo: str, about: Mapping[str, Any]) -> str:
     """Returns the card of a dataset of episodes."""
     name = str(about["task"].get("environment") or about["task"].get("collaboration"))
-    front = _front(f"Episodes of {name}", ["agent-traces", name], {table: [f"{table}/train"] for table in MEANINGS})
+    configs = {table: [f"{table}/train"] for table in MEANINGS}
+    front = dataset_metadata(f"Episodes of {name}", ["agent-traces", name], configs)
     front["configs"][0]["default"] = True
     return rendered(_TEMPLATES / "episodes.md", front, repo=repo, name=name, about=about, meanings=MEANINGS)
 
 
-def _front(name: str, tags: list[str], configs: Mapping[str, list[str]]) -> dict[str, Any]:
+def dataset_metadata(name: str, tags: list[str], configs: Mapping[str, list[str]]) -> dict[str, Any]:
     """Returns the metadata of a dataset, with the tables of each configuration, as folder/split."""
     return {
         "pretty_name": name,

@@ -55,7 +55,7 @@ class Results:
     Attributes:
         season: the season.
         rows: the entries, in the order of their ids.
-        cells: the benchmark cells that the season names, as `hf_credit.hub.load_cells` returns them.
+        cells: the benchmark cells that the season names, as `hf_credit_bench.load_cells` returns them.
         problems: one sentence for each file that could not be read, and whose entry `rows` therefore lacks.
     """
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from hf_credit.files import OwnFolder, copy, move
-from hf_credit.hub.cell_sets import load_cells
 from hf_credit.hub.loading import Fetched, fetch
 from hf_credit.hub.publishing import Published, publish
+from hf_credit_bench import load_cells
 from hf_credit_leaderboard.entries import PlayedEpisode, paths_of, read_episodes
 from hf_credit_leaderboard.results import Results, Row, read_results
 from hf_credit_leaderboard.seasons import SEASON_FILE, Season

@@ -17,12 +17,6 @@ from pathlib import Path
 from typing import Any, NotRequired, TypedDict, get_args
 
 from hf_credit import methods
-from hf_credit.bench import measures
-from hf_credit.bench.measures import STEPS, Score, area, learning, make_method, make_problem, policy_of, score
-from hf_credit.bench.play import REFERENCES, Critic, bound
-from hf_credit.bench.problem import Problem
-from hf_credit.bench.problems import PROBLEMS
-from hf_credit.bench.truth import Truth, best
 from hf_credit.boundary import check
 from hf_credit.boundary import read as read_shape
 from hf_credit.collectors import Verified
@@ -33,6 +27,12 @@ from hf_credit.processes import end_with
 from hf_credit.safe_io import parse_json
 from hf_credit.trust import is_code, search_here
 from hf_credit.validators import one_of
+from hf_credit_bench import measures
+from hf_credit_bench.measures import STEPS, Score, area, learning, make_method, make_problem, policy_of, score
+from hf_credit_bench.play import REFERENCES, Critic, bound
+from hf_credit_bench.problem import Problem
+from hf_credit_bench.problems import PROBLEMS
+from hf_credit_bench.truth import Truth, best
 
 Cells = Sequence[Mapping[str, Any]]
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hf_credit.bench.problem import Problem, View
 from hf_credit.environments.randomness import stream
 from hf_credit.rollouts import Generation
+from hf_credit_bench.problem import Problem, View
 
 Vector = NDArray[np.float64]
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from hf_credit.bench.problem import Node, Position, Problem, View, Way, logit
 from hf_credit.collaborations.relay import relay, relay_chain_task, relay_numbers
 from hf_credit.collaborations.sum_vote import LAZY, STOCK, sum_pairs, sum_task
 from hf_credit.collaborations.sum_vote import sum_vote as voting
@@ -21,6 +20,7 @@ from hf_credit.oracles import default_oracle
 from hf_credit.oracles.auditing import Audit, Auditor, default_auditor
 from hf_credit.rollouts import Interaction
 from hf_credit.rollouts.capabilities import Enumerable, Removable, Scripted, fingerprint
+from hf_credit_bench.problem import Node, Position, Problem, View, Way, logit
 
 
 @dataclass(frozen=True)

@@ -14,15 +14,15 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from hf_credit.bench.problem import Position, Problem
-from hf_credit.bench.table import TableChat, TablePolicy, TableSampler, Vector
-from hf_credit.bench.truth import Truth, natural_direction
 from hf_credit.collectors import RolloutBatch, Single
 from hf_credit.environments.randomness import derive, stream
 from hf_credit.methods import Credit, CriticTargets, Method
 from hf_credit.methods.base import weighted
 from hf_credit.rollouts import Decision, Engine
 from hf_credit.rollouts.method_context import CriticInput, LocalContext, Policy
+from hf_credit_bench.problem import Position, Problem
+from hf_credit_bench.table import TableChat, TablePolicy, TableSampler, Vector
+from hf_credit_bench.truth import Truth, natural_direction
 
 T = TypeVar("T")
 
@@ -87,7 +87,7 @@ class Ways:
         return place
 
     def chance(self, seed: int, step: int, probabilities: Sequence[float]) -> int:
-        """Draws as `hf_credit.bench.Chance`, by one uniform number for each seed and step.
+        """Draws as `hf_credit_bench.Chance`, by one uniform number for each seed and step.
 
         Several episodes may use the number with different probabilities, so its range is kept.
         """

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from hf_credit import methods
-from hf_credit.bench.cells import Cells, by_dial, error_of, grouped, of_defaults, to_rows, uses_critic
-from hf_credit.bench.measures import STEPS, make_problem
-from hf_credit.bench.play import REFERENCES
-from hf_credit.bench.problems import PROBLEMS
 from hf_credit.evaluation.markdown import Markup, code, escaped, table
 from hf_credit.evaluation.statistics import Interval, mean_with_interval
 from hf_credit.files import replaced
+from hf_credit_bench.cells import Cells, by_dial, error_of, grouped, of_defaults, to_rows, uses_critic
+from hf_credit_bench.measures import STEPS, make_problem
+from hf_credit_bench.play import REFERENCES
+from hf_credit_bench.problems import PROBLEMS
 
 KINDS: Mapping[str, tuple[str, str]] = {
     "outcome": ("only an outcome, or intermediate rewards", "only an outcome"),
@@ -247,7 +247,7 @@ PICTURES = {
         "true gradient's. A line ends where there is no signal, or no noise.",
     ),
 }
-"""Title and caption of each plot of `hf_credit.bench.plots`, by the name of its file."""
+"""Title and caption of each plot of `hf_credit_bench.plots`, by the name of its file."""
 
 
 def which_method(cells: Cells, command: str, place: str = "", pictures: Sequence[str] = (), exact: Cells = ()) -> str:

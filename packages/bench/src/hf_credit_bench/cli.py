@@ -1,4 +1,4 @@
-"""`hf-credit bench`: compares methods by exact values."""
+"""The command `hf-credit bench`, which hf-credit finds by its entry point: compares methods by exact values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ import typer
 from hf_credit.cli.options import parse_options
 from hf_credit.cli.progress import Progress
 
+commands = typer.Typer()
 
+
+@commands.command(short_help="Measure methods against exact values.")
 def bench(
     method: Annotated[
         list[str] | None, typer.Option(help="A method, or module:factory; repeatable; default: all.")
@@ -64,8 +67,8 @@ def bench(
       hf-credit bench --method my_package:my_method --method ppo --problem chain
       hf-credit bench --output creditbench --guide docs/which-method.md
     """
-    from hf_credit.bench import cells
-    from hf_credit.bench.plots import require_libraries, write_pages
+    from hf_credit_bench import cells
+    from hf_credit_bench.plots import require_libraries, write_pages
 
     dials = parse_options(dial)
     settings: dict[str, Any] = {"critic": critic, "oracle_error": oracle_error, "updates": updates}
@@ -90,7 +93,7 @@ def bench(
     if shown := write_pages(output, todo, critic, oracle_error, command if pages else None, guide):
         typer.echo(shown)
         if push_to_hub is not None:
-            from hf_credit.hub.cell_sets import publish_cells
+            from hf_credit_bench.cell_sets import publish_cells
 
             typer.echo(f"The cells are published: {publish_cells(output, push_to_hub).url}")
     if failed:

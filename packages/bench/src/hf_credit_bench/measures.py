@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 
 from hf_credit import methods
-from hf_credit.bench.play import REFERENCES, Critic, Player, Update, Ways
-from hf_credit.bench.problem import Problem
-from hf_credit.bench.problems import PROBLEMS
-from hf_credit.bench.table import TablePolicy, Vector
-from hf_credit.bench.truth import Truth, solved
 from hf_credit.environments.randomness import derive
 from hf_credit.methods import Method
 from hf_credit.options import check_options
 from hf_credit.registry import find, refuse_options
 from hf_credit.validators import one_of, whole_number
+from hf_credit_bench.play import REFERENCES, Critic, Player, Update, Ways
+from hf_credit_bench.problem import Problem
+from hf_credit_bench.problems import PROBLEMS
+from hf_credit_bench.table import TablePolicy, Vector
+from hf_credit_bench.truth import Truth, solved
 
 POLICIES = {"start": None, "half": 0.5, "solved": 0.95, "adversarial": -0.9}
 """The fraction of the possible gain in J that each policy has made, or of the possible loss."""

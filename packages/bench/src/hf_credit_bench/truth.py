@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from hf_credit.bench.problem import Node, Problem, Way
-from hf_credit.bench.table import TablePolicy, Vector
 from hf_credit.rollouts import Decision
+from hf_credit_bench.problem import Node, Problem, Way
+from hf_credit_bench.table import TablePolicy, Vector
 
 Micro = tuple[Node, tuple[int, ...]]
 """A node, and the actions of its first speakers, where several act simultaneously and are taken in order."""

@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hf_credit.bench import cells as written
-from hf_credit.bench.cells import DRAWN, LINES, Cells, Job, by_dial, grouped, of_defaults
-from hf_credit.bench.guide import BASE, LIMIT, limit, ranked, tables, which_method, write_parquet
-from hf_credit.bench.play import REFERENCES
 from hf_credit.evaluation.plots import require_matplotlib, save
 from hf_credit.evaluation.statistics import mean_with_interval
 from hf_credit.files import write
+from hf_credit_bench import cells as written
+from hf_credit_bench.cells import DRAWN, LINES, Cells, Job, by_dial, grouped, of_defaults
+from hf_credit_bench.guide import BASE, LIMIT, limit, ranked, tables, which_method, write_parquet
+from hf_credit_bench.play import REFERENCES
 
 FEATURED = DRAWN[1:]
 """The methods with a colour of their own in plots of more than seven methods."""
@@ -123,7 +123,7 @@ def cost(cells: Cells, path: Path, width: int) -> Path:
     """Draws the cost of signal by trace against a dial of each problem, a line per method, with the exact advantage.
 
     Args:
-        cells: along dials, from jobs of `hf_credit.bench.cells.along_dials`.
+        cells: along dials, from jobs of `hf_credit_bench.cells.along_dials`.
         width: of the page, in pixels.
     """
     lines = by_dial(cells)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from hf_credit.bench import cells, guide
 from hf_credit.cli import main
-from hf_credit.hub import fetch, load_cells, publish_cells
+from hf_credit.hub import fetch
+from hf_credit_bench import cells, guide, load_cells, publish_cells
 from local_hub.running import Served
 
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from hf_credit.bench.problem import Position, Problem, View, Way, logit
 from hf_credit.boundary import Range
+from hf_credit_bench.problem import Position, Problem, View, Way, logit
 
 AGENT = ("agent",)
 
@@ -497,4 +497,4 @@ class Drift(Chain):
 PROBLEMS = {
     one.__name__.lower(): f"{__name__}:{one.__name__}"
     for one in (Key, Late, Chain, Branches, Paid, Stop, Revisit, Relay, Vote, Trap, Verdict, Hack, Drift)
-} | {name: f"hf_credit.bench.games:{name}" for name in ("number_relay", "sum_vote", "tic_tac_toe", "evidence")}
+} | {name: f"hf_credit_bench.games:{name}" for name in ("number_relay", "sum_vote", "tic_tac_toe", "evidence")}

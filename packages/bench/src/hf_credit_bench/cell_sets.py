@@ -8,14 +8,15 @@ from typing import Any, Unpack
 
 from datasets import Features, List, Value
 
-from hf_credit.bench import cells as bench
-from hf_credit.bench import guide
-from hf_credit.bench.plots import WIDTHS
 from hf_credit.files import OwnFolder, write
-from hf_credit.hub import cards, safety
+from hf_credit.hub.cards import dataset_metadata, rendered
 from hf_credit.hub.loading import Where
 from hf_credit.hub.publishing import Published, publish
+from hf_credit.hub.safety import files_of
 from hf_credit.hub.tables import fetch_tables, read_description, read_table, write_description, write_table
+from hf_credit_bench import cells as bench
+from hf_credit_bench import guide
+from hf_credit_bench.plots import WIDTHS
 
 _STRING, _WHOLE, _NUMBER = Value("string"), Value("int64"), Value("float64")
 CELLS = Features(
@@ -33,7 +34,7 @@ CELLS = Features(
         "tokens_to_90": List(_WHOLE),
     }
 )
-"""The columns of cells: `hf_credit.bench.cells.Job`, `hf_credit.bench.Score`, and the learning curves' results."""
+"""The columns of cells: `hf_credit_bench.cells.Job`, `hf_credit_bench.Score`, and the learning curves' results."""
 
 
 def publish_cells(folder: str | Path, repo: str, **where: Any) -> Published:
@@ -60,13 +61,15 @@ def publish_cells(folder: str | Path, repo: str, **where: Any) -> Published:
         counts = Counter(cell["problem"] for cell in cells)
         write_description(target, "cells", {"rows": len(cells), "problems": dict(counts)})
         text = page.read_text(encoding="utf-8") if page.exists() else ""
-        write(target / "README.md", cards.cells_card(repo, len(cells), text))
-        files, message = {**safety.files_of(target), **pictures}, "Publish cells of the bench"
+        front = dataset_metadata("CreditBench cells", ["credit-assignment"], {"default": ["cells/train"]})
+        card = rendered(Path(__file__).with_name("cells.md"), front, repo=repo, rows=len(cells), page=text)
+        write(target / "README.md", card)
+        files, message = {**files_of(target), **pictures}, "Publish cells of the bench"
         return publish(files, repo, repo_type="dataset", message=message, replaces=("cells/",), **where)
 
 
 def load_cells(repo: str, **where: Unpack[Where]) -> list[dict[str, Any]]:
-    """Loads the cells that `publish_cells` published, as `hf_credit.bench.cells.read` returns them.
+    """Loads the cells that `publish_cells` published, as `hf_credit_bench.cells.read` returns them.
 
     Args:
         repo: owner/name.

@@ -1,0 +1,44 @@
+"""CreditBench: compares methods of credit with exact values.
+
+Names are imported on first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hf_credit.trust import imported
+
+if TYPE_CHECKING:
+    from hf_credit_bench.cell_sets import load_cells, publish_cells
+    from hf_credit_bench.measures import POLICIES, Score, area, enumerated, learning, make_method, make_problem, score
+    from hf_credit_bench.problem import Chance, Node, Position, Problem, View, Way
+    from hf_credit_bench.problems import PROBLEMS
+    from hf_credit_bench.table import TablePolicy
+    from hf_credit_bench.truth import Truth, best, solved
+
+_HOMES = {
+    "cell_sets": ("load_cells", "publish_cells"),
+    "measures": ("POLICIES", "Score", "area", "enumerated", "learning", "make_method", "make_problem", "score"),
+    "problem": ("Chance", "Node", "Position", "Problem", "View", "Way"),
+    "problems": ("PROBLEMS",),
+    "table": ("TablePolicy",),
+    "truth": ("Truth", "best", "solved"),
+}
+
+__all__ = [
+    "POLICIES", "PROBLEMS", "Chance", "Node", "Position", "Problem", "Score", "TablePolicy", "Truth", "View", "Way",
+    "area", "best", "enumerated", "learning", "load_cells", "make_method", "make_problem", "publish_cells", "score",
+    "solved",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            return imported(f"hf_credit_bench.{home}:{name}")
+    raise AttributeError(f"module 'hf_credit_bench' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
