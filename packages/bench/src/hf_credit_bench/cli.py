@@ -11,6 +11,7 @@ import typer
 
 from hf_credit.cli.options import parse_options
 from hf_credit.cli.progress import Progress
+from hf_credit.cli.publish import Private, show
 
 commands = typer.Typer()
 
@@ -48,6 +49,7 @@ def bench(
     push_to_hub: Annotated[
         str | None, typer.Option(metavar="REPO", help="Publish the cells as a dataset: owner/name.")
     ] = None,
+    private: Private = False,
     guide: Annotated[Path | None, typer.Option(help="Also write the page of recommendations to this file.")] = None,
     along_dials: Annotated[
         bool | None,
@@ -93,9 +95,9 @@ def bench(
     if shown := write_pages(output, todo, critic, oracle_error, command if pages else None, guide):
         typer.echo(shown)
         if push_to_hub is not None:
-            from hf_credit_bench.cell_sets import publish_cells
+            from hf_credit_bench import publish_cells
 
-            typer.echo(f"The cells are published: {publish_cells(output, push_to_hub).url}")
+            show(publish_cells(output, push_to_hub, private=private))
     if failed:
         raise ValueError(
             f"methods must run without errors, got {len(failed)} failed cells, the first {failed[0]['method']} in "
