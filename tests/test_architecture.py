@@ -308,7 +308,10 @@ def test_the_library_imports_no_package_that_builds_on_it() -> None:
     library = {Path(path): read(path) for path in modules()}
     assert imported_of(library, BUILDS_ON_IT.values()) == []
     assert [path for path, text in library.items() if any(name in text for name in BUILDS_ON_IT.values())] == []
-    assert imported_of(above_the_library(), {"trl"}) == []
+    above = above_the_library()
+    assert imported_of(above, {"trl"}) == []
+    bench = {path: text for path, text in above.items() if path.parts[0] == "bench"}
+    assert imported_of(bench, {"hf_credit_leaderboard"}) == []
 
 
 # What a trainer has only if its settings ask for it.

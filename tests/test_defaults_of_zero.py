@@ -14,8 +14,8 @@ NO_ANSWER = "an audit of a step without an answer has none, and such a step earn
 UNDRAWN = "a step that is not drawn adds nothing; a drawn one without an estimate counts in contribution/unknown"
 SCALE = "the colours of a page, where nothing has a colour"
 EXCEPTIONS = {
-    "bench/cells.py": {"cell.get('oracle_error') or 0.0": "a cell without it has oracles that do not err"},
-    "bench/truth.py": {
+    "hf_credit_bench/cells.py": {"cell.get('oracle_error') or 0.0": "a cell without it has oracles that do not err"},
+    "hf_credit_bench/truth.py": {
         "reached.get((one.node, actions), 0.0)": UNPROBABLE,
         "self.reached.get((node, before), 0.0)": UNPROBABLE,
     },

@@ -9,6 +9,7 @@ import sys
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
+from types import ModuleType
 
 import jaxtyping
 import pytest
@@ -18,6 +19,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import hf_credit
+import hf_credit_bench
 from hf_credit.credit import turn_group_advantages
 
 
@@ -28,24 +30,30 @@ def modules_after(code: str) -> set[str]:
     return set(json.loads(result.stdout))
 
 
+PACKAGES = pytest.mark.parametrize("package", [hf_credit, hf_credit_bench], ids=lambda package: package.__name__)
+
+
 def test_importing_the_package_imports_nothing_heavy() -> None:
     assert modules_after("import hf_credit").isdisjoint({"torch", "transformers", "trl", "datasets", "numpy"})
 
 
-def test_listing_and_missing_names_import_nothing_heavy() -> None:
-    loaded = modules_after("import hf_credit\ndir(hf_credit)\nhasattr(hf_credit, 'Nothing')")
+@PACKAGES
+def test_listing_and_missing_names_import_nothing_heavy(package: ModuleType) -> None:
+    loaded = modules_after(f"import {package.__name__} as it\ndir(it)\nhasattr(it, 'Nothing')")
     assert loaded.isdisjoint({"torch", "transformers", "trl", "datasets", "numpy"})
 
 
-def test_every_public_name_resolves_and_is_listed() -> None:
-    for name in hf_credit.__all__:
-        assert getattr(hf_credit, name) is not None
-        assert name in dir(hf_credit)
+@PACKAGES
+def test_every_public_name_resolves_and_is_listed(package: ModuleType) -> None:
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+        assert name in dir(package)
 
 
-def test_an_unknown_name_is_refused_like_any_missing_attribute() -> None:
-    with pytest.raises(AttributeError, match="module 'hf_credit' has no attribute 'Nothing'"):
-        _ = hf_credit.Nothing
+@PACKAGES
+def test_an_unknown_name_is_refused_like_any_missing_attribute(package: ModuleType) -> None:
+    with pytest.raises(AttributeError, match=f"module '{package.__name__}' has no attribute 'Nothing'"):
+        _ = package.Nothing
 
 
 def test_credit_needs_torch_alone(tmp_path: Path) -> None:
