@@ -23,6 +23,7 @@ from hf_credit_leaderboard.records import VERIFIED
 from hf_credit_leaderboard.results import Results, compare_rows
 from hf_credit_leaderboard.seasons import Season
 from hf_credit_leaderboard.sources import Hub, Source
+from hf_credit_leaderboard.space import BENCHMARK_VARIABLE
 
 try:
     import gradio as gr
@@ -64,10 +65,10 @@ def from_environment() -> Any:
     Raises:
         ValueError: no benchmark is named.
     """
-    benchmark = os.environ.get("HF_CREDIT_BENCHMARK", "")
+    benchmark = os.environ.get(BENCHMARK_VARIABLE, "")
     if not benchmark:
         raise ValueError(
-            "the page must have HF_CREDIT_BENCHMARK=owner/name, got none; set it in the Space's variables."
+            f"the page must have {BENCHMARK_VARIABLE}=owner/name, got none; set it in the Space's variables."
         )
     token = os.environ.get("HF_CREDIT_BOT_TOKEN")
     visitors = Hub() if os.environ.get("OAUTH_CLIENT_ID") else None

@@ -13,7 +13,6 @@ from typing import Any
 from hf_credit.files import OwnFolder, copy, move
 from hf_credit.hub.loading import Fetched, fetch
 from hf_credit.hub.publishing import Published, publish
-from hf_credit_bench import load_cells
 from hf_credit_leaderboard.entries import PlayedEpisode, paths_of, read_episodes
 from hf_credit_leaderboard.results import Results, Row, read_results
 from hf_credit_leaderboard.seasons import SEASON_FILE, Season
@@ -73,6 +72,8 @@ class Hub:
             results = Results(season=season, rows=())
         if not season.cells:
             return results
+        from hf_credit_bench import load_cells  # most seasons name no cells, and this takes a second
+
         try:
             cells = load_cells(season.cells, token=self.token, endpoint=self.endpoint)
         except ValueError as error:
