@@ -6,9 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from transformers import AutoModelForCausalLM
 
-from hf_credit.cli.init_policy import init_policy
+from hf_credit.cli.init_policy import create, init_policy
+from hf_credit.cli.progress import Progress
 from hf_credit.environments import ENVIRONMENTS, make
 from hf_credit.oracles import default_oracle
 from hf_credit.policies.micro import MICRO_SAMPLING, MicroConfig, build_tokenizer
@@ -71,12 +73,39 @@ def test_every_action_of_every_game_fits_a_reply() -> None:
         assert longest + 1 <= MICRO_SAMPLING.max_new_tokens
 
 
+TALKER = """
+from hf_credit.collaborations import Collaboration, Event
+
+class Talker(Collaboration):
+    def scripted_player(self, quality):
+        return lambda state, request, draws: "word " * 40
+
+def talker():
+    events = [Event("talk", role="one")]
+    return Talker(roles={"one": "talk"}, events=events, final="talk", scorer=lambda task, text: 1.0)
+"""
+
+
+def test_the_saved_task_has_room_for_the_longest_scripted_reply(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "talkers.py").write_text(TALKER)
+    monkeypatch.syspath_prepend(tmp_path)
+    spec = TaskSpec.of_name("talkers:talker", sampling=MICRO_SAMPLING)
+    small = MicroConfig(hidden_size=16, layers=1, heads=2, episodes=2)
+    with Progress() as progress:
+        create(spec, small, tmp_path / "policy", progress, [{"problem": "what?"}] * 2)
+    saved = TaskSpec.load(tmp_path / "policy")
+    assert saved is not None
+    assert saved.sampling == dataclasses.replace(MICRO_SAMPLING, max_new_tokens=42)  # 40 words, a space, the end
+
+
 def test_a_policy_from_python_is_evaluated_on_its_recorded_task(command: Callable[..., Any], tmp_path: Path) -> None:
     environment = make("sudoku", size=4, blanks=2)
     oracle = default_oracle(environment)
     assert oracle is not None
     interaction = EnvironmentInteraction(environment, history="current", instructions=False)
-    starts = [RolloutRequest(task={"seed": seed}, seed=seed) for seed in range(4)]
+    starts = [RolloutRequest[Any](task={"seed": seed}, seed=seed) for seed in range(4)]
     small = MicroConfig(hidden_size=16, layers=1, heads=2, episodes=4)
     folder = init_scripted_policy(
         interaction, OraclePlayer(environment, oracle, 1.0), starts, tmp_path / "policy", small

@@ -91,5 +91,5 @@ def create(
     player = player_of(interaction, config.quality)
     rows = TaskSource(interaction).tasks("train", config.episodes) if rows is None else rows
     starts = progress.over(starts_of(rows, "train"), "scripted play")
-    init_scripted_policy(interaction, player, starts, output, config, [ShowProgress(progress, "warm-up")])
-    spec.complete().save(output)
+    shown = [ShowProgress(progress, "warm-up")]
+    init_scripted_policy(interaction, player, starts, output, config, shown, spec.sampling)

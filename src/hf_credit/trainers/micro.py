@@ -22,7 +22,7 @@ from hf_credit.rollouts import Chat, Interaction, RolloutRequest
 from hf_credit.rollouts.capabilities import Scripted, fingerprint
 from hf_credit.rollouts.dry_run import undisturbed
 from hf_credit.rollouts.scripts import Script
-from hf_credit.tasks import TASK_FILE, TaskSpec
+from hf_credit.tasks import TASK_FILE, Sampling, TaskSpec
 from hf_credit.trainers.warm_up import WarmUpTrainer
 
 logger = logging.getLogger(__name__)
@@ -35,6 +35,7 @@ def init_scripted_policy(
     output: str | Path,
     config: MicroConfig,
     callbacks: Sequence[TrainerCallback] | None = None,
+    sampling: Sampling = MICRO_SAMPLING,
 ) -> Path:
     """Builds a micro policy for any task, warms it up on scripted play and saves it with a model card and its task.
 
@@ -46,6 +47,7 @@ def init_scripted_policy(
         output: the folder to write, for `from_pretrained`.
         config: the sizes and the warm-up; its quality is only recorded in the model card.
         callbacks: of the warm-up; shows progress bars if `None`.
+        sampling: to save with the task; a longer reply of the scripted episodes raises its `max_new_tokens`.
     """
     played: Iterable[RolloutRequest[Any]] = islice(starts, config.episodes)
     if callbacks is None:
@@ -77,9 +79,9 @@ def init_scripted_policy(
         model.save_pretrained(new)
         tokenizer.save_pretrained(new)
         write(new / "README.md", _card(interaction, config, model.num_parameters()))
-    longest = max([MICRO_SAMPLING.max_new_tokens, *(len(tokenizer.encode(reply)) + 1 for reply in replies)])
+    longest = max([sampling.max_new_tokens, *(len(tokenizer.encode(reply)) + 1 for reply in replies)])
     try:
-        TaskSpec.of(interaction, sampling=replace(MICRO_SAMPLING, max_new_tokens=longest)).save(folder)
+        TaskSpec.of(interaction, sampling=replace(sampling, max_new_tokens=longest)).save(folder)
     except ValueError as error:
         logger.warning("saved the policy without %s, so name its task to evaluate it: %s", TASK_FILE, error)
     return folder
