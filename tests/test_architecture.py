@@ -25,6 +25,7 @@ SHARED = {
     "http_guard",
     "hub_client",
     "loading",
+    "logistic",
     "noise",
     "options",
     "parquet",

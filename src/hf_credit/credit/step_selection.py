@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from hf_credit.logistic import logistic_weights
 from hf_credit.validators import finite_number
 
 
@@ -95,7 +96,6 @@ def _interpolated(value: float, x: Sequence[float], y: Sequence[float]) -> float
 
 
 _RIDGE = 1e-2
-_STEPS = 25
 
 Example = tuple[tuple[float, ...], float]
 """The features of a step, and whether an intervention there was informative."""
@@ -153,7 +153,8 @@ class StepSelector:
         table = torch.tensor(features, dtype=torch.float64)
         mean, scale = table.mean(0), table.std(0, correction=0)
         scale = torch.where(scale > 1e-9, scale, 1.0)
-        weights = _newton((table - mean) / scale, torch.tensor(labels, dtype=torch.float64))
+        design = torch.cat([(table - mean) / scale, torch.ones(len(table), 1, dtype=torch.float64)], dim=1)
+        weights = logistic_weights(design, torch.tensor(labels, dtype=torch.float64), _RIDGE * len(table))
         fitted = replace(self, examples=kept, mean=_numbers(mean), scale=_numbers(scale), weights=_numbers(weights))
         raw, calibrated = pooled(fitted._logistic(features), labels)
         return replace(fitted, raw=raw, calibrated=calibrated)
@@ -187,19 +188,6 @@ def pooled(places: Sequence[float], labels: Sequence[float]) -> tuple[tuple[floa
             (low, few, wide), (high, many, more) = blocks[-2:]
             blocks[-2:] = [((low * few + high * many) / (few + many), few + many, wide + more)]
     return tuple(by_place), tuple(mean for mean, _, wide in blocks for _ in range(wide))
-
-
-def _newton(standard: Tensor, labels: Tensor) -> Tensor:
-    """The weights of standardised features, then the constant, of a logistic regression with a ridge."""
-    design = torch.cat([standard, torch.ones(len(labels), 1, dtype=torch.float64)], dim=1)
-    ridge = _RIDGE * len(labels) * torch.eye(design.shape[1], dtype=torch.float64)
-    weights = torch.zeros(design.shape[1], dtype=torch.float64)
-    for _ in range(_STEPS):
-        predicted = torch.sigmoid(design @ weights)
-        gradient = design.T @ (predicted - labels) + ridge @ weights
-        curvature = design.T @ (design * (predicted * (1 - predicted))[:, None]) + ridge
-        weights = weights - torch.linalg.solve(curvature, gradient)
-    return weights
 
 
 def _numbers(values: Tensor) -> tuple[float, ...]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import mul
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from hf_credit.environments import Environment, make
 from hf_credit.environments.randomness import stream
@@ -18,7 +17,6 @@ from hf_credit.oracles.evidence_play import EvidenceHacker, EvidenceOracle
 from hf_credit.validators import finite_number
 
 _KINDS = ("think", "read", "verify", "act", "final")
-_ROUNDS = 50
 
 
 def features(audit: Audit) -> tuple[float, ...]:
@@ -60,24 +58,29 @@ class HackDetector:
             ValueError: a category has no step or all steps, or the penalty is not above 0.
         """
         finite_number("penalty", penalty, above=0)
-        inputs = np.array([features(audit) for audit in audits]).reshape(len(audits), -1)
+        import torch  # seconds
+
+        from hf_credit.logistic import logistic_weights
+
+        inputs = torch.tensor([features(audit) for audit in audits], dtype=torch.float64)
         weights = {}
         for category in categories:
-            truth = np.array([category in audit.true_hacks for audit in audits], dtype=float)
+            truth = torch.tensor([category in audit.true_hacks for audit in audits], dtype=torch.float64)
             if not 0 < truth.sum() < len(truth):
                 raise ValueError(
                     f"a detector must learn from steps that are hacks and steps that are not, got {int(truth.sum())} "
                     f"of {len(truth)} for {category!r}; add the missing traces."
                 )
-            weights[category] = tuple(map(float, _newton(inputs, truth, penalty)))
+            weights[category] = tuple(logistic_weights(inputs, truth, penalty).tolist())
         return cls(weights=weights)
 
     def scores(self, audit: Audit) -> dict[str, float]:
         """Returns the probability of each category of hack, in [0, 1]; empty for a step without an action."""
         if not audit.kind:
             return {}
-        inputs = np.array(features(audit))
-        return {category: float(_logistic(inputs @ np.array(w))) for category, w in self.weights.items()}
+        inputs = features(audit)
+        logits = {category: sum(map(mul, inputs, weights)) for category, weights in self.weights.items()}
+        return {category: 1 / (1 + math.exp(min(-logit, 500.0))) for category, logit in logits.items()}
 
 
 class DetectingAuditor:
@@ -157,20 +160,3 @@ def learned_evidence_auditor(documents: int = 3, episodes: int = 200, verifier_n
     """
     inner = EvidenceAuditor(documents, verifier_noise=verifier_noise)
     return DetectingAuditor(inner, evidence_detector(documents, episodes))
-
-
-def _newton(inputs: NDArray[np.float64], truth: NDArray[np.float64], penalty: float) -> NDArray[np.float64]:
-    weights = np.zeros(inputs.shape[1])
-    for _ in range(_ROUNDS):
-        probabilities = _logistic(inputs @ weights)
-        gradient = inputs.T @ (probabilities - truth) + penalty * weights
-        hessian = (inputs * (probabilities * (1 - probabilities))[:, None]).T @ inputs + penalty * np.eye(len(weights))
-        step = np.linalg.solve(hessian, gradient)
-        weights = weights - step
-        if np.abs(step).max() < 1e-8:
-            break
-    return weights
-
-
-def _logistic(value: Any) -> Any:
-    return 1 / (1 + np.exp(-np.clip(value, -500, 500)))
