@@ -42,9 +42,8 @@ class Rubric(OfTurns):
     eps: Positive = 1e-4
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
-        """What the collector must give."""
-        return frozenset({"groups", "verdicts"} if self.criteria == "verdict" else {"groups"})
+    def needs(self) -> frozenset[str]:
+        return super().needs | ({"verdicts"} if self.criteria == "verdict" else set())
 
     def bind(self, interaction: Interaction[Any]) -> Rubric:
         """Returns the estimator unchanged.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
@@ -18,20 +18,24 @@ from hf_credit.rollouts.method_context import MethodContext
 class OfGroups(Options):
     """An estimator that compares several episodes of each task."""
 
-    needs: ClassVar[frozenset[str]] = frozenset({"groups"})
+    @property
+    def needs(self) -> frozenset[str]:
+        """What the collector must give."""
+        return frozenset({"groups"})
 
 
 class OfScores(OfGroups):
     """An estimator that compares the scores of turns, from the source that its option `turn_scores` names."""
 
+    turn_scores: Literal["reward", "verdict"]
+
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
-        """What the collector must give."""
-        return OfGroups.needs | ({"verdicts"} if self.turn_scores == "verdict" else set())  # type: ignore[attr-defined]
+    def needs(self) -> frozenset[str]:
+        return super().needs | ({"verdicts"} if self.turn_scores == "verdict" else set())
 
     def scores(self, played: Turns) -> tuple[Tensor, Tensor]:
         """Returns the `score` of each turn, and their mask."""
-        return played.table(lambda step: score(step, self.turn_scores))  # type: ignore[attr-defined]
+        return played.table(lambda step: score(step, self.turn_scores))
 
 
 class OfEpisodes(OfGroups, ABC):
