@@ -64,6 +64,31 @@ def test_a_mark_within_a_call_has_no_meaning() -> None:
     ]
 
 
+# Forms whose arguments are JSON.
+IN_JSON = [
+    "{call}",
+    "<think>hm</think>{call}",
+    "<tool_call>\n{call}\n</tool_call>",
+    "<|START_ACTION|>[{call}]<|END_ACTION|>",
+    "<|python_tag|>{call}<|eom_id|>",
+    "[TOOL_CALLS][{call}]",
+    "[TOOL_CALLS]look[ARGS]{arguments}",
+    "<function=look>{arguments}</function>",
+    "<｜tool▁call▁begin｜>look<｜tool▁sep｜>{arguments}<｜tool▁call▁end｜>",
+    "<|tool_call_begin|>functions.look:0<|tool_call_argument_begin|>{arguments}<|tool_call_end|>",
+    "<|channel|>commentary to=functions.look <|constrain|>json<|message|>{arguments}<|call|>",
+]
+CLOSING = ["</tool_call>", "</function>", "</parameter>", "<arg_key>", "<|eom_id|>", "[ARGS]", "```", '"', "\\", "{"]
+
+
+@given(form=st.sampled_from(IN_JSON), at=st.lists(st.sampled_from([*sorted(MARKS), *CLOSING])).map("".join))
+def test_a_mark_in_a_string_of_json_is_data_in_every_form(form: str, at: str) -> None:
+    arguments = json.dumps({"at": at})
+    reply = form.format(arguments=arguments, call=f'{{"name": "look", "arguments": {arguments}}}')
+    said = read_reply(reply)
+    assert ([(one.name, one.arguments) for one in said.made], said.content) == ([("look", {"at": at})], "")
+
+
 def test_the_end_of_a_context_can_open_a_thought() -> None:
     assert [open_thought(one) for one in ("<think>\n", "a <think>", "<think>\n\n</think>\n\n", "<think> a", "")] == [
         "<think>\n",

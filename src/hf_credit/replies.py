@@ -81,7 +81,7 @@ def read_reply(text: str, tools: Sequence[Mapping[str, Any]] = ()) -> Said:
 
     Calls are read in the forms of Hermes, Qwen, Llama, Mistral, DeepSeek, Kimi, GLM, Cohere, LFM2, Gemma 4, GPT-OSS
     and MiniMax. Arguments are an object of strict JSON, or text with one; they may be missing, null or empty, or be
-    named `parameters`. A reply that is only JSON is a call if it has a name and arguments.
+    named `parameters`. A reply that is only JSON, behind its thoughts, is a call if it has a name and arguments.
 
     Args:
         text: of the reply.
@@ -95,8 +95,6 @@ def read_reply(text: str, tools: Sequence[Mapping[str, Any]] = ()) -> Said:
     spoken = "".join(one for kind, one, _ in parts if kind in ("content", "call"))
     made = tuple(call for _, _, calls in parts for call in calls)
     content = "".join(one for kind, one, calls in parts if kind == "content" or any(not call.name for call in calls))
-    if not made and (made := tuple(_bare(content))):
-        content = ""
     if reader.marked:
         spoken, content = spoken.strip(), content.strip()
     return Said(thoughts=thoughts, spoken=spoken, content=content, made=made)
@@ -139,7 +137,7 @@ class _Reader:
         self._ends: dict[str, re.Match[str] | None] = {}
         at = self._message(0)
         self.marked = bool(at)
-        while found := _OPENING.search(text, at):
+        while not (bare := _bare(text, at)) and (found := _OPENING.search(text, at)):
             self.marked = True
             self._add("content", text[at : found.start()])
             at = found.end()
@@ -151,7 +149,7 @@ class _Reader:
                 at = self._call(found)
             else:  # of a frame, which has no meaning, if it is no header
                 at = max(at, self._message(found.start()))
-        self._add("content", text[at:])
+        self._add("call" if bare else "content", text[at:], bare)
 
     def _add(self, kind: str, text: str, calls: Sequence[Call] = ()) -> None:
         if text:
@@ -184,12 +182,25 @@ class _Reader:
         closed = end < after or "\\Z" in closing
         if not closed:
             end = after = self._next(start, found.group())
-        calls = _made(read, self, self.text[start : min(end, start + MOST_CHARACTERS + 1)], closed)
+        calls, end, after = self._read(read, start, (end, after), closing, closed)
         if closed and any(call.why for call in calls) and (other := self._next(start, found.group())) < end:
             after = other  # what closes it belongs to another call
             calls = [Call("", {}, "it is not closed", self.text[start:other][:MOST_CHARACTERS])]
         self._add("call", self.text[found.start() : after], calls)
         return after
+
+    def _read(
+        self, read: _Read, start: int, end: tuple[int, int], closing: str, closed: bool = True
+    ) -> tuple[list[Call], int, int]:
+        """The calls up to `end`, or up to the first end outside of strings if only those can be read; and the end."""
+        limit = start + MOST_CHARACTERS + 1
+        calls = _made(read, self, self.text[start : min(end[0], limit)], closed)
+        if closed and any(call.why for call in calls):
+            found = re.compile(_NO_STRING + f"({closing})", re.DOTALL).match(self.text, start, limit)
+            others = _made(read, self, self.text[start : found.start(1)], True) if found else calls
+            if found and not any(call.why for call in others):
+                return others, found.start(1), found.end()
+        return calls, *end
 
     def _message(self, at: int) -> int:
         """Adds the message of GPT-OSS that has its header here, and returns its end; 0 without one."""
@@ -199,11 +210,13 @@ class _Reader:
         to = header["to"] or header["also"] or "user"
         if to == "self" or (to == "user" and header["channel"] == "analysis"):
             return self._thought(header.end(), _MESSAGE_ENDS)
-        end, after = self._end(header.end(), _MESSAGE_ENDS)
-        body = self.text[header.end() : end]
-        if to == "user" or body.lstrip().startswith("<atem:"):
+        if to == "user" or self.text[header.end() : header.end() + 99].lstrip().startswith("<atem:"):
             return header.end()
-        made = _made(lambda _, text, __: [_call(to.removeprefix("functions."), text)], self, body, True)
+
+        def read(_: Any, text: str, __: bool) -> list[Call]:
+            return [_call(to.removeprefix("functions."), text)]
+
+        made, _, after = self._read(read, header.end(), self._end(header.end(), _MESSAGE_ENDS), _MESSAGE_ENDS)
         self._add("call", self.text[header.start() : after], made)
         return after
 
@@ -260,12 +273,12 @@ def _named(value: Any) -> Call:
     return _call(value.get("name", value.get("tool_name")), value.get("arguments", value.get("parameters")))
 
 
-def _bare(text: str) -> list[Call]:
-    """The calls of a text that is only JSON; empty for other JSON."""
-    if text.lstrip()[:1] not in ("{", "[") or len(text) > MOST_CHARACTERS:
+def _bare(text: str, start: int) -> list[Call]:
+    """The calls of a text that is only JSON from `start` on; empty for other JSON."""
+    if len(text) - start > MOST_CHARACTERS or text[start:].lstrip()[:1] not in ("{", "["):
         return []
     try:
-        value = _value(text)
+        value = _value(text[start:])
     except ValueError:
         return []
     values = value if isinstance(value, list) else [value]
@@ -405,6 +418,7 @@ _HEADER = re.compile(
     r"(?:<\|channel\|>(?P<channel>\w+)(?:\s?to=(?P<also>[\w.-]+))?\s?(?:<\|constrain\|>)?\w*)?<\|message\|>"
 )
 _OPENING = re.compile("|".join(map(re.escape, (*_THOUGHTS, *_THOUGHTS.values(), *_CALLS, *_FRAMES))))
+_NO_STRING = r'(?:[^"]|"(?:[^"\\]|\\.)*+")*?'  # text in which every string of JSON is closed
 _PARAMETER = re.compile(r'<(?:atem:)?parameter(?:=| name=")([^">\n]{1,128})"?>')
 _NAME = re.compile(r"[\w.:-]{1,128}")
 _TYPES: dict[Any, tuple[type, ...]] = {

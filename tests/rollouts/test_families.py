@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import itertools
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hf_credit import make
-from hf_credit.replies import read_reply
+from hf_credit.environments.actions import marked, write_call
+from hf_credit.replies import MARKS, read_reply
 from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, Generation, Request, RolloutRequest
 from hf_credit.rollouts.templates import ChatTemplateError
 from hf_credit.rollouts.threads import Thread
@@ -184,6 +189,31 @@ def test_a_call_that_was_not_sampled_is_written_and_read_as_the_template_writes_
     assert text_of(chat, ids[:-1]).strip() in own
     (read,) = chat.reply(ids, (), TOOLS).calls
     assert (read[0], json.loads(read[1])) == ("look", {"at": "box <eos>"})
+
+
+MARKED = st.sampled_from(sorted(filter(str.isascii, {*MARKS, "</tool_call>", "</parameter>", "<|eot_id|>", "[ARGS]"})))
+
+
+@functools.cache
+def chat_of(name: str) -> Chat:
+    return Chat(tokenizer_of(name))
+
+
+@given(
+    name=st.sampled_from(sorted(one for one in FILES if family(one) not in NO_TOOLS | NO_CALLS)),
+    at=st.lists(MARKED | st.text("ab \n\"\\'{}[]<>|,:", max_size=3), min_size=1, max_size=6).map("".join),
+)
+def test_a_call_whose_argument_has_marks_of_any_family_is_written_and_read_unchanged(name: str, at: str) -> None:
+    chat = chat_of(name)
+    special = set(map(chat.tokenizer.convert_tokens_to_ids, chat.tokenizer.all_special_tokens))
+
+    def written(at: str) -> tuple[int, ...]:
+        return chat.reply_ids(marked(write_call("look", {"at": at})), tools=TOOLS)
+
+    ids = written(at)
+    (read,) = chat.reply(ids, (), TOOLS).calls
+    assert (read[0], json.loads(read[1])) == ("look", {"at": at})
+    assert Counter(one for one in ids if one in special) <= Counter(one for one in written("box") if one in special)
 
 
 @pytest.mark.parametrize("name", sorted(one for one in FILES if family(one) in NO_TEXT))
