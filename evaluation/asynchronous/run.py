@@ -138,12 +138,13 @@ def run_cell(experiment: Mapping[str, Any], arm: str, seed: int, work: Path) -> 
         trainer.add_callback(Stop())
         trainer.train()
         logs = [entry for entry in trainer.state.log_history if "reward" in entry]
+        stale = [entry["collections/staleness_mean"] for entry in logs if "collections/staleness_mean" in entry]
         waited = "time/rollouts" if arm == SYNCHRONOUS else "perf/rollout_wait_s"
         cell |= {
             "updates": trainer.state.global_step,
             "sampled_tokens": trainer.ledger.completion_tokens,
-            "staleness": fmean(entry.get("collections/staleness_mean", 0.0) for entry in logs),
-            "dropped": sum(entry.get("collections/dropped_total", 0.0) for entry in logs),
+            "staleness": 0.0 if arm == SYNCHRONOUS else fmean(stale),
+            "dropped": sum(entry.get("collections/dropped_total", 0) for entry in logs),
             "waited": sum(entry[waited] for entry in logs[1:]) / (times[-1] - times[0]),
             "rewards": [round(entry["reward"], 4) for entry in logs],
         }
