@@ -1,4 +1,4 @@
-"""Loads models, and refuses files with missing, unexpected or differently shaped tensors."""
+"""Loads models, for which it imports torch; refuses files with missing, unexpected or differently shaped tensors."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from huggingface_hub import HfApi, try_to_load_from_cache
+from huggingface_hub.constants import CONFIG_NAME
 from huggingface_hub.errors import HFValidationError, OfflineModeIsEnabled, RepositoryNotFoundError
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
-from transformers.utils import CONFIG_NAME, find_adapter_config_file
 
 from hf_credit.checkpoints import NUMBERED, latest_complete
 from hf_credit.http_guard import bounded, httpx
@@ -19,6 +17,7 @@ from hf_credit.validators import first_line
 
 if TYPE_CHECKING:
     from peft import PeftModel  # its import takes a second, which only adapters need
+    from transformers import PreTrainedTokenizerBase
 
 ADAPTER_CONFIG = "adapter_config.json"
 """The file that distinguishes a folder with an adapter from one with a whole model."""
@@ -96,6 +95,8 @@ def load_tokenizer(
     Raises:
         OSError: there is none.
     """
+    from transformers import AutoTokenizer
+
     known: dict[str, Any] = {"trust_remote_code": trust_remote_code, "revision": revision}
     tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name, padding_side="left", **known)
     return tokenizer
@@ -112,6 +113,9 @@ def load_model(name: str | Path, **options: Any) -> Any:
         IncompleteModelError: a tensor is missing, unexpected, or of another shape; the error names the first.
         OSError: there is no such model.
     """
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import find_adapter_config_file
+
     hub = {key: options[key] for key in ("revision",) if options.get(key) is not None}
     if find_adapter_config_file(str(name), **hub) is None:
         checked = {"output_loading_info": True, "ignore_mismatched_sizes": True, **_NO_QUESTION, **options}
@@ -194,6 +198,8 @@ def require_whole_files(name: str, **options: Any) -> Any:
         ValueError: it is an adapter.
         IncompleteModelError: as in `load_model`.
     """
+    from transformers import AutoConfig
+
     refuse_adapters(name)
     kept: dict[str, Any] = dict(_NO_QUESTION)
     kept.update((key, options[key]) for key in ("revision", "trust_remote_code", "subfolder") if key in options)
@@ -231,6 +237,8 @@ def require_whole(
 
 def device_of(device: str | None) -> str:
     """Returns a device, by default a GPU if there is one, and refuses one that torch does not find here."""
+    import torch
+
     if device is None:
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:

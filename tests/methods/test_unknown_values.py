@@ -7,9 +7,9 @@ import math
 import pytest
 
 from hf_credit import methods
-from hf_credit.methods.base import one_number
 from hf_credit.methods.mt_grpo import MultiTurn
 from hf_credit.rollouts import Ending, LocalContext
+from hf_credit.rollouts.rows import one_number
 
 GROUPS = (
     "grpo", "rloo", "magrpo", "maxrl", "gdpo", "gspo", "mt_grpo", "alive_baseline", "all_turns_baseline", "tree_grpo",

@@ -42,12 +42,13 @@ def credit(
       hf-credit credit traces.jsonl --method grpo --out credit.jsonl
       hf-credit credit traces.jsonl --method mt_grpo --method-option turn_weight=0.5 --page trace.html
     """
+    options = parse_options(method_option)
     from hf_credit import methods
     from hf_credit.evaluation.credit_tables import in_one_line, short_reply
     from hf_credit.evaluation.episode_page import rounded, write_episode_page
     from hf_credit.evaluation.traces import credit_traces
 
-    found = credit_traces(traces, methods.make(method, **parse_options(method_option)))
+    found = credit_traces(traces, methods.make(method, **options))
     lines = [trace.line for trace in found.traces]
     if line is not None and line not in lines:
         raise ValueError(f"--line must be a line with a readable trace, got {line}; choose another line.")

@@ -87,7 +87,12 @@ class Diagnosed(Played):
         Raises:
             ValueError: options do not go together.
         """
-        from hf_credit import methods
+        names, oracle = self.method or [], self.judge()
+        if self.method_option and len(names) != 1:
+            raise ValueError(
+                f"--method-option needs exactly one --method, got {', '.join(names) or 'none'}; name one."
+            )
+        from hf_credit import methods  # seconds, which what is refused above does not need
         from hf_credit.diagnostics.bucket_sampling import BucketPlan
         from hf_credit.diagnostics.policy import Tasks
         from hf_credit.diagnostics.protocols import Protocol
@@ -95,18 +100,13 @@ class Diagnosed(Played):
         def own(*names: str) -> dict[str, Any]:
             return {name: getattr(self, name) for name in names}
 
-        names = self.method or []
-        if self.method_option and len(names) != 1:
-            raise ValueError(
-                f"--method-option needs exactly one --method, got {', '.join(names) or 'none'}; name one."
-            )
         plan = own("buckets", "candidates", "replays", "value_actions", "common_random_numbers", "seed")
         return Protocol(
             name=self.protocol,
             plan=BucketPlan(**plan, events=tuple(self.event or ()), draws=8 * self.candidates),
             tasks=Tasks(**own("episodes", "first_task", "dataset", "split")),
             methods={name: methods.make(name, **parse_options(self.method_option)) for name in names},
-            oracle=self.judge(),
+            oracle=oracle,
             **own("exact", "attempts", "credit_replays", "branches", "examples"),
         )
 

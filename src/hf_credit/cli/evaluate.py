@@ -53,9 +53,7 @@ def evaluate(
     """
     be_quiet()  # before the imports that print warnings
     spec = played.spec(model)  # before seconds of imports, as it raises if the task cannot be played
-    from hf_credit.evaluation.markdown import plain
     from hf_credit.evaluation.play import evaluate_model
-    from hf_credit.evaluation.report import results_rows
     from hf_credit.evaluation.statistics import mean_interval
 
     mean_interval([0.0, 1.0], resamples=2)  # a missing library is an error before the episodes
@@ -78,9 +76,13 @@ def evaluate(
     if output is not None:
         write(output, results.to_json())
     if as_json:
+        from hf_credit.evaluation.markdown import plain
+
         found = {**results.about, "episodes": len(results.records), "metrics": plain(results.summary())}
         typer.echo(json.dumps(found, indent=2))
     else:
+        from hf_credit.evaluation.report import results_rows
+
         print_rows(["", "mean [95% interval]"], results_rows({"policy": results}))
         failed = next((record.error for record in results.records if record.error), None)
         if failed is not None:

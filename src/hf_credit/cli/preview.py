@@ -29,10 +29,11 @@ def preview(
       hf-credit preview recipe.yaml --model_name_or_path HuggingFaceTB/SmolLM2-135M-Instruct --tasks 16
     """
     be_quiet()
+    recipe = str(find(config))
     from hf_credit.trainers.preview import preview as look
 
     main = int(os.environ.get("RANK", "0")) == 0
     with Progress() as progress, progress.playing(f"episodes of {config}") if main else nullcontext():
-        found = look(["--config", str(find(config)), *context.args], tasks, shown)
+        found = look(["--config", recipe, *context.args], tasks, shown)
     if main:
         typer.echo(str(found))

@@ -23,6 +23,7 @@ from hf_credit.cli.options import (
     with_options,
 )
 from hf_credit.cli.progress import Progress, be_quiet
+from hf_credit.recipes import find
 
 if TYPE_CHECKING:
     from hf_credit.policies.scripted import Demonstration
@@ -126,20 +127,24 @@ def warm_up(
       hf-credit warm-up Qwen/Qwen3-0.6B --traces logs.jsonl --output runs/from_logs
     """
     be_quiet()
+    from hf_credit.tasks import TaskSpec
+
+    job = spec = None
+    if taught.recipe:
+        recipe = str(find(taught.recipe))
+        from hf_credit.trainers.recipes import read_job
+
+        job = read_job(["--config", recipe, "--model_name_or_path", model])
+        spec = job.spec()
+    elif not (taught.traces and taught.task is None and TaskSpec.load(model) is None):
+        spec = taught.spec(model).complete()
+    interaction = None if spec is None else spec.build()
     from transformers import PrinterCallback, ProgressCallback
 
     from hf_credit.cli.training_progress import ShowProgress
     from hf_credit.policies.scripted import hold_out, in_words, select
-    from hf_credit.recipes import find
-    from hf_credit.tasks import TaskSpec
-    from hf_credit.trainers.recipes import read_job
     from hf_credit.trainers.warm_up import read_settings, save, trainer_of
 
-    job = read_job(["--config", str(find(taught.recipe)), "--model_name_or_path", model]) if taught.recipe else None
-    spec = job.spec() if job is not None else None
-    if job is None and not (taught.traces and taught.task is None and TaskSpec.load(model) is None):
-        spec = taught.spec(model).complete()
-    interaction = None if spec is None else spec.build()
     args, config, chat, limits = read_settings(model, context.args, output, spec, taught.trust_remote_code)
     dropped: Counter[str] = Counter()
     with Progress() as progress:

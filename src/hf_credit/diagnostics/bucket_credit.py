@@ -19,9 +19,9 @@ from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.diagnostics.buckets import Action, Bucket
 from hf_credit.diagnostics.fidelity import Fidelity, credit_fidelity, target_advantages
 from hf_credit.methods import Method
-from hf_credit.methods.base import one_number
 from hf_credit.rollouts import Chat, Decision, Ending, Episode, Interaction, Verdict
 from hf_credit.rollouts.method_context import CriticInput, LocalContext, MethodContext
+from hf_credit.rollouts.rows import one_number
 
 Truth = Literal["estimated", "exact"]
 

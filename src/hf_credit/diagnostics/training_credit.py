@@ -26,9 +26,9 @@ from hf_credit.diagnostics.variance import ContextVariance, context_variance
 from hf_credit.environments.randomness import stream
 from hf_credit.evaluation.statistics import Interval, clustered_interval
 from hf_credit.methods import Credit, Method
-from hf_credit.methods.base import one_number
 from hf_credit.rollouts import Chat, Decision, Engine, Episode, Interaction, Ledger, by_episode, replay_from
 from hf_credit.rollouts.method_context import LocalContext
+from hf_credit.rollouts.rows import one_number
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,21 +10,21 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
-
-from transformers import PreTrainedTokenizerBase
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from hf_credit.boundary import Range, read
 from hf_credit.collectors import RolloutBatch
 from hf_credit.environments.actions import call_in_words
-from hf_credit.methods import DecisionCredit, DecisionCredits
-from hf_credit.methods.base import one_number
 from hf_credit.rollouts import Decision, Episode, Interaction, Request
 from hf_credit.rollouts.buckets import alternatives
 from hf_credit.rollouts.capabilities import Replayable
 from hf_credit.rollouts.chat import read_tokens
+from hf_credit.rollouts.rows import DecisionCredit, DecisionCredits, one_number
 from hf_credit.rollouts.threads import joined_parts
 from hf_credit.safe_io import parse_json, read_text
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 EPISODES_FILE = "episodes.jsonl"
 """The file in the folder of a run with some episodes of each logged update, one per line."""

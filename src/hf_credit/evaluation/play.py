@@ -8,11 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from accelerate.utils import set_seed
-
 from hf_credit.evaluation.results import EpisodeRecord, EvalResults
 from hf_credit.oracles import Oracle
-from hf_credit.policies.saved import SavedPolicy
 from hf_credit.rollouts import (
     Chat,
     Ending,
@@ -120,6 +117,10 @@ def evaluate_model(
     interaction = spec.build()
     oracle = Oracled(interaction).check_oracle(oracle)
     starts = evaluation_starts(interaction, episodes, first_task, dataset, split)
+    from accelerate.utils import set_seed  # seconds, which a task that is refused does not need
+
+    from hf_credit.policies.saved import SavedPolicy
+
     loading: dict[str, Any] = {"device": device, "trust_remote_code": trust_remote_code}
     policy = SavedPolicy(model, spec, interaction, role_models=role_models, **loading)
     set_seed(seed)

@@ -21,9 +21,9 @@ from hf_credit.environments.actions import marked, write_call
 from hf_credit.evaluation.credited import CreditedEpisode, credited_episodes, spread
 from hf_credit.extras import needed
 from hf_credit.methods import DecisionCredit, Method
-from hf_credit.methods.base import one_number
 from hf_credit.rollouts import Decision, Ending, Episode, Interaction, LocalContext, Request, by_episode
 from hf_credit.rollouts.failures import in_one_line
+from hf_credit.rollouts.rows import one_number
 from hf_credit.safe_io import MOST_BYTES, parse_json
 
 T = TypeVar("T")

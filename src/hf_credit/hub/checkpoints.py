@@ -11,9 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
-import torch
-from transformers.trainer_pt_utils import safe_globals
-
 from hf_credit.checkpoint_store import PREFIX
 from hf_credit.checkpoints import MANIFEST, NUMBERED, flaw, latest_complete, make_room, recorded, write_manifest
 from hf_credit.evaluation.results import evaluation_files
@@ -24,7 +21,6 @@ from hf_credit.hub.client import account as account  # part of the interface of 
 from hf_credit.hub.client import connect, repo_url
 from hf_credit.hub.loading import Where, fetch
 from hf_credit.hub.publishing import Published, publish
-from hf_credit.hub.tensors import load_values, save_values
 from hf_credit.safe_io import read_json
 
 LOADED_FILE = "hf_credit_loaded.json"
@@ -259,6 +255,11 @@ def _places(folder: Path) -> tuple[Path, Path]:
 
 
 def _state(checkpoint: Path, pickled: set[str], work: Path) -> dict[str, Path | bytes]:
+    import torch
+    from transformers.trainer_pt_utils import safe_globals
+
+    from hf_credit.hub.tensors import save_values
+
     by_rank: dict[int, dict[str, Any]] = {}
     for name in sorted(pickled):
         rank = _RANK.search(name)
@@ -271,6 +272,10 @@ def _state(checkpoint: Path, pickled: set[str], work: Path) -> dict[str, Path | 
 
 
 def _rebuild_state(source: Path, names: Mapping[str, Path], folder: Path, repo: str) -> None:
+    import torch
+
+    from hf_credit.hub.tensors import load_values
+
     stems = sorted({Path(name).stem for name in names if _STATE_FILES.fullmatch(name)})
     for stem in stems:
         values = load_values(source / stem)

@@ -10,10 +10,11 @@ from typing import Any
 
 from hf_credit import collectors
 from hf_credit.methods import t3
-from hf_credit.methods.base import Credit, CriticTargets, DecisionCredit, DecisionCredits, Estimator, Method
+from hf_credit.methods.base import Credit, CriticTargets, Estimator, Method
 from hf_credit.options import check_options
 from hf_credit.registry import find as find_named
 from hf_credit.registry import names, refuse_options
+from hf_credit.rollouts.rows import DecisionCredit, DecisionCredits
 
 __all__ = [
     "METHODS", "Credit", "CriticTargets", "DecisionCredit", "DecisionCredits", "Estimator", "Method", "composed",

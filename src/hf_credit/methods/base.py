@@ -22,18 +22,7 @@ from hf_credit.registry import described, plain
 from hf_credit.rollouts import Decision, Ending, Episode, Interaction
 from hf_credit.rollouts.capabilities import require_replayable
 from hf_credit.rollouts.method_context import CriticInput, MethodContext
-
-DecisionCredit = float | Sequence[float] | None
-"""Credit of a decision: one number for all its tokens, or one for each token; with `None` it is not trained on."""
-DecisionCredits = Sequence[Sequence[DecisionCredit]]
-"""Of the decisions of each episode."""
-
-
-def one_number(credit: DecisionCredit) -> float | None:
-    """Returns the credit of a decision as one number: the mean over its tokens if each has its own."""
-    if isinstance(credit, Sequence):
-        return sum(credit) / len(credit) if credit else None
-    return credit
+from hf_credit.rollouts.rows import DecisionCredit, DecisionCredits
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,11 +10,12 @@ from typing import Literal
 from hf_credit.collectors import RolloutBatch, single_or_group
 from hf_credit.critics.inputs import Places, policy_inputs
 from hf_credit.methods import base
-from hf_credit.methods.base import Credit, CriticTargets, DecisionCredit, Method, paper
+from hf_credit.methods.base import Credit, CriticTargets, Method, paper
 from hf_credit.methods.turns import ragged_advantages, step_rewards
 from hf_credit.options import Count, Options, Share, with_parts
 from hf_credit.rollouts import Decision, Episode
 from hf_credit.rollouts.method_context import CriticInput, MethodContext
+from hf_credit.rollouts.rows import DecisionCredit
 
 PAPER = paper("Proximal Policy Optimization Algorithms", arxiv="1707.06347")
 

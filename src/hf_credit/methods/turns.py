@@ -12,9 +12,10 @@ from torch import Tensor
 from hf_credit.collectors import RolloutBatch, continuation_values
 from hf_credit.collectors.answers import ANSWER
 from hf_credit.credit import generalized_advantages, pad_to_matrix, turn_rewards
-from hf_credit.methods.base import DecisionCredit, mean_by_decision, outcomes_of
+from hf_credit.methods.base import mean_by_decision, outcomes_of
 from hf_credit.rollouts import Decision, Episode
 from hf_credit.rollouts.method_context import MethodContext
+from hf_credit.rollouts.rows import DecisionCredit
 
 Step = Sequence[Decision]
 

@@ -6,10 +6,9 @@ import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from jinja2 import TemplateError
-from transformers import PreTrainedTokenizerBase
 
 from hf_credit.replies import MARKS, MESSAGE_MARKS, Said, closing_of, listed_calls, open_thought, read_reply, spoken
 from hf_credit.rollouts import templates
@@ -18,6 +17,9 @@ from hf_credit.rollouts.special_tokens import Hidden, SpecialTokens
 from hf_credit.rollouts.templates import REPLY, SAID, USER, ChatTemplateError
 from hf_credit.rollouts.threads import Thread, continuation, if_same_tools, of_text
 from hf_credit.safe_io import TookTooLong, at_most
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 RENDERING_SECONDS = 60.0
 """Time limit for rendering all conversations of a round, which takes milliseconds."""

@@ -10,6 +10,18 @@ from hf_credit.rollouts.episode import Decision, Episode
 
 Value = TypeVar("Value")
 
+DecisionCredit = float | Sequence[float] | None
+"""Credit of a decision: one number for all its tokens, or one for each token; with `None` it is not trained on."""
+DecisionCredits = Sequence[Sequence[DecisionCredit]]
+"""Of the decisions of each episode."""
+
+
+def one_number(credit: DecisionCredit) -> float | None:
+    """Returns the credit of a decision as one number: the mean over its tokens if each has its own."""
+    if isinstance(credit, Sequence):
+        return sum(credit) / len(credit) if credit else None
+    return credit
+
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
@@ -61,7 +73,7 @@ def by_episode(episodes: Sequence[Episode], credit: Mapping[str, Value]) -> list
 
 def decision_rows(
     decisions: Sequence[Decision],
-    advantages: Sequence[float | Sequence[float] | None],
+    advantages: Sequence[DecisionCredit],
     marks: Sequence[Sequence[int]] | None = None,
 ) -> list[Row]:
     """Returns the training rows of one episode.
@@ -126,9 +138,7 @@ class _OpenRow:
         same_sampler = self.role == decision.role and self.reported == (decision.logprobs is not None)
         return same_sampler and decision.context_ids[: len(self.ids)] == self.ids
 
-    def append(
-        self, decision: Decision, advantage: float | Sequence[float] | None, marks: Sequence[int] | None
-    ) -> None:
+    def append(self, decision: Decision, advantage: DecisionCredit, marks: Sequence[int] | None) -> None:
         added, tokens = len(decision.context_ids) - len(self.ids), len(decision.action_ids)
         each = [*advantage] if isinstance(advantage, Sequence) else [advantage or 0.0] * tokens
         if len(each) != tokens:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
-
-from transformers import PreTrainedTokenizerBase
+from typing import TYPE_CHECKING, Any
 
 from hf_credit.boundary import encodable
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 # Placeholders for the text of special tokens while a template is rendered; longer if a message contains the mark.
 _MARK, _END = "\ue002", "\ue003"

@@ -117,8 +117,8 @@ def evaluation_starts(
     last = len(found) if episodes is None else first + episodes
     if not first < last <= len(found):
         raise ValueError(
-            f"the dataset must have a row for each task, got {len(found)} rows for {last - first} tasks from row "
-            f"{first}; play fewer tasks."
+            f"the dataset must have a row for each task, got {len(found)} rows for {max(1, last - first)} tasks from "
+            f"row {first}; play fewer tasks, or earlier ones."
         )
     chosen = enumerate(found.select(range(first, last)), start=first)
     if TaskSource(interaction).seeded:

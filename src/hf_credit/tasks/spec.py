@@ -9,17 +9,16 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError
 
-from hf_credit import collaborations, environments, methods
+from hf_credit import collaborations, environments
 from hf_credit.boundary import Range, read
 from hf_credit.collaborations import COLLABORATIONS
 from hf_credit.environments import ENVIRONMENTS, WORLDS, Environment
 from hf_credit.files import write_json
-from hf_credit.methods import Method
 from hf_credit.options import NotNegative, Options
 from hf_credit.redaction import redacted
 from hf_credit.registry import did_you_mean, find
@@ -27,6 +26,9 @@ from hf_credit.rollouts import EnvironmentInteraction, Interaction
 from hf_credit.safe_io import read_json
 from hf_credit.trust import NO_CONSENT, Consent, code_in, is_code, only_typed_here
 from hf_credit.validators import whole_number
+
+if TYPE_CHECKING:
+    from hf_credit.methods import Method
 
 TASK_FILE = "hf_credit_task.json"
 
@@ -226,6 +228,8 @@ class TaskSpec:
         if self.method is None:
             return None
         self._refuse_untrusted_code(code_in(self.method))
+        from hf_credit import methods  # seconds, which a task that is refused does not need
+
         with self._import_path():
             return methods.make(self.method["name"], **self.method["options"])
 

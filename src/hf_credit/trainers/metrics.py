@@ -18,12 +18,12 @@ from transformers import Trainer
 from hf_credit.collectors import RolloutBatch
 from hf_credit.credit.surrogate import TokenLosses
 from hf_credit.methods import DecisionCredit, DecisionCredits
-from hf_credit.methods.base import one_number
 from hf_credit.replies import read_reply
 from hf_credit.rollouts import Chat, Ending, Episode, Interaction, Ledger
 from hf_credit.rollouts.capabilities import Metered
 from hf_credit.rollouts.pulse import PULSE
 from hf_credit.rollouts.reply_ends import was_cut
+from hf_credit.rollouts.rows import one_number
 from hf_credit.trainers.callbacks import EpisodeCallback, watched
 from hf_credit.trainers.ranks import Ranks
 

@@ -31,9 +31,9 @@ from hf_credit.evaluation.episode_page import written_out
 from hf_credit.evaluation.runs import CONFIG_FILE, FACTS_FILE, LOG_FILE, read_log, versions, write_config
 from hf_credit.files import append, remove, write, write_json
 from hf_credit.methods import DecisionCredit, DecisionCredits, Method, make
-from hf_credit.methods.base import one_number
 from hf_credit.redaction import redacted
 from hf_credit.rollouts import Engine, Episode, LocalContext, MethodContext
+from hf_credit.rollouts.rows import one_number
 from hf_credit.trainers.callbacks import EpisodeCallback
 
 logger = logging.getLogger(__name__)
