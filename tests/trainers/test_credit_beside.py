@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from hf_credit.collectors import RolloutBatch
@@ -28,6 +30,14 @@ def test_methods_that_compare_outcomes_credit_groups() -> None:
     decisions = collected.episodes[0].decisions
     expected = outcomes[0] - sum(outcomes[1:]) / 3
     assert [found["rloo"][one.id] for one in decisions] == [pytest.approx(expected)] * len(decisions)
+
+
+def test_outcomes_credit_no_reply_of_state_groups_that_was_not_played_to_the_end() -> None:
+    player, collected, context = played("verifiable_process", state_group_size=3)
+    found = credit_of_others(player.method, collected, context)
+    ended = [episode for episode in collected.episodes if not math.isnan(episode.outcome)]
+    assert 0 < len(ended) < len(collected.episodes)
+    assert found["outcome_reward"].keys() == {one.id for episode in ended for one in episode.decisions}
 
 
 def test_single_episodes_are_not_compared_with_others() -> None:

@@ -107,12 +107,12 @@ class ValueDifferences(TurnGroup):
 
 @dataclass(frozen=True, kw_only=True)
 class TrajectoryOutcome:
-    """Every decision of an episode gets its outcome, normalised over the update (eq. 1)."""
+    """Every decision of an episode gets its outcome, normalised over the update (eq. 1); without one no credit."""
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         outcomes: TurnRewards = [
-            [None if episode.ending == Ending.ERROR else episode.outcome] * len(episode.decisions)
-            for episode in collected.episodes
+            [None if one.ending == Ending.ERROR or math.isnan(one.outcome) else one.outcome] * len(one.decisions)
+            for one in collected.episodes
         ]
         rewards, active, local = _of_all_processes(outcomes, context)
         # The outcome is the reward of every turn, and every trajectory has a first turn.
