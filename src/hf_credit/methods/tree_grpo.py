@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
 from hf_credit.collectors import RandomForks, RolloutBatch, tree_numbers
 from hf_credit.credit import tree_group_advantages
 from hf_credit.methods.base import Credit, Method, compare_outcomes, paper, without_errors
+from hf_credit.methods.groups import OfGroups
 from hf_credit.methods.trees import step_weights
-from hf_credit.options import Options, Positive, with_parts
+from hf_credit.options import Positive, with_parts
 from hf_credit.rollouts.method_context import MethodContext
 
 PAPER = paper("Tree Search for LLM Agent Reinforcement Learning", arxiv="2509.21240")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TreeScore(Options):
+class TreeScore(OfGroups):
     """`tree_group_advantages` of the leaves; a decision that several leaves share gets the mean of their advantages.
 
     Failed episodes get no credit.
@@ -27,8 +27,6 @@ class TreeScore(Options):
         eps: added to standard deviations.
         equal_steps: whether decisions are weighted by `step_weights`, so that all steps of a tree have equal weight.
     """
-
-    needs: ClassVar[frozenset[str]] = frozenset({"groups"})
 
     eps: Positive = 1e-4
     equal_steps: bool = False

@@ -29,7 +29,7 @@ _HELD_OUT_TASKS = 256  # as `hf-credit evaluate` plays them
 _ONE_ROW = "importance_sampling_level='sequence' needs episodes of one row"
 
 
-def with_ratio(args: Any, sequence: bool = False) -> Any:
+def with_ratio(args: Any, sequence: bool) -> Any:
     """Returns the settings with an importance ratio: the one that is set, or else that of a method."""
     if args.importance_sampling_level is not None:
         return args

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -98,8 +97,6 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, GeneratingTrainer, GRPOTrainer):
         self.roles = tuple(args.role_adapters or ())
         self.samplers = dict(samplers or {})
         engine = arguments.prepare_roles(args, interaction, model, peft_config)
-        arguments.require(interaction, args, CreditConfig)
-        self.args = args = arguments.with_ratio(args)
         arguments.require_samplers(interaction, args, self.samplers)
         arguments.require_one_row(interaction, args)
         eval_dataset, _ = arguments.prepare(
@@ -259,11 +256,10 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, GeneratingTrainer, GRPOTrainer):
         return vllm_generation.VLLMClient(base_url=url)
 
     def unwrapped(self) -> Any:
-        settings: dict[str, Any] = {"generation_kwargs": self.generation_kwargs}
-        name = "gradient_checkpointing_kwargs"  # an argument that TRL 1.15 does not have
-        if name in inspect.signature(unwrap_model_for_generation).parameters:
-            settings[name] = getattr(self.args, name)
-        return unwrap_model_for_generation(self.model_wrapped, self.accelerator, **settings)
+        settings = {"gradient_checkpointing_kwargs": self.args.gradient_checkpointing_kwargs}
+        return unwrap_model_for_generation(
+            self.model_wrapped, self.accelerator, generation_kwargs=self.generation_kwargs, **settings
+        )
 
     def _add_logprobs(self, batch: dict[str, Tensor]) -> None:
         """Adds the log-probabilities of the old and the reference policy, under TRL's names and conditions."""

@@ -269,7 +269,7 @@ def headlines(logs: Mapping[str, Any]) -> dict[str, float]:
 
 
 class PulseCallback(TrainerCallback):
-    """Prints what a long update does, on the main process; a subclass may renew one line instead."""
+    """Prints what a long update does, on the main process; a base class behind it shows the `headlines` of a log."""
 
     @property
     def renews(self) -> bool:
@@ -279,6 +279,9 @@ class PulseCallback(TrainerCallback):
     def on_pulse(self, line: str) -> None:
         """Called from a thread of its own, every second if the callback `renews`, else every 30 seconds."""
         print(line, flush=True)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        super().on_log(args, state, control, logs=headlines(logs or {}), **kwargs)
 
 
 class BriefProgress(PulseCallback, ProgressCallback):
@@ -297,15 +300,9 @@ class BriefProgress(PulseCallback, ProgressCallback):
         elif self.training_bar is not None:
             self.training_bar.set_postfix_str(line)
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        super().on_log(args, state, control, logs=headlines(logs or {}), **kwargs)
-
 
 class BriefPrinter(PulseCallback, PrinterCallback):
     """Prints the `headlines` of a log, without a progress bar."""
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        super().on_log(args, state, control, logs=headlines(logs or {}), **kwargs)
 
 
 def show_headlines(trainer: Any) -> None:

@@ -8,7 +8,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -49,8 +49,6 @@ LIMITS: Mapping[str, float] = {"tampering": 0.02, "unsupported": 0.04, "skipped"
 
 Contrast = Literal["dr", "ips", "model", "sequential", "process"]
 Outcome = Literal["check", "verified"]
-ESTIMATORS: tuple[str, ...] = get_args(Contrast)
-OUTCOMES: tuple[str, ...] = get_args(Outcome)
 Baseline = Literal["ppo_rlvr", "long_rlvr", "rlvmr", "constrained_process", "compute_matched", "information_matched"]
 _META = ("think", "search", "read", "verify")
 # The baselines of Tables 2 and 3 as options of this method; every other weight of eq. 3 is 0.
