@@ -6,7 +6,7 @@ python evaluation/real/table.py
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -90,37 +90,49 @@ Differences in success:
 
 
 def draw(cells: Cells, folder: Path) -> None:
-    """Draws the success in training against the tokens sampled, for wide and for narrow pages."""
+    """Draws the success in training against the tokens sampled, and beside it, or below it, that held out."""
     tasks = tasks_of(cells)
-    for name, (rows, columns, width) in {
-        "learning": (1, len(tasks), 3 + 3.3 * len(tasks)),
-        "learning_narrow": (len(tasks), 1, 4.2),
-    }.items():
-        figure = Figure(figsize=(width, 0.2 + 3.7 * rows), dpi=130, layout="constrained")
-        axes = figure.subplots(rows, columns, squeeze=False).flat
-        for axis, task in zip(axes, tasks, strict=True):
-            start = cells[task, START][0]["success"]
-            axis.axhline(start, color="black", linewidth=0.8, linestyle=":")
-            for method, colour in zip(METHODS[task], COLOURS, strict=False):
-                curves = [cells[task, method][seed]["curve"] for seed in seeds_of(cells, task, method)]
-                if len(curves) > 1:
-                    line(axis, curves, colour, method)
-            axis.set_title(TITLES[task])
-            tidy(axis, "tokens sampled (thousands)", "success in training")
-            if axis.get_legend_handles_labels()[0]:
-                axis.legend(frameon=False, loc="upper left", fontsize="small")
+    for name, columns, width in (("learning", 2, 8.4), ("learning_narrow", 1, 4.2)):
+        rows = 2 * len(tasks) // columns
+        figure = Figure(figsize=(width, 0.2 + 3.5 * rows), dpi=130, layout="constrained")
+        axes = figure.subplots(rows, columns, squeeze=False, sharey=True).flat
+        for training, held_out, task in zip(axes[::2], axes[1::2], tasks, strict=True):
+            for axis in (training, held_out):
+                axis.axhline(cells[task, START][0]["success"], color="black", linewidth=0.8, linestyle=":")
+            shown = [method for method in METHODS[task] if len(seeds_of(cells, task, method)) > 1]
+            for place, method in enumerate(shown):
+                own = [cells[task, method][seed] for seed in seeds_of(cells, task, method)]
+                colour = COLOURS[list(METHODS[task]).index(method)]
+                line(training, [cell["curve"] for cell in own], colour, method)
+                dots(held_out, place, [cell["success"] for cell in own], colour)
+            training.set_title(TITLES[task], loc="left")
+            tidy(training, "tokens sampled (thousands)", "success in training")
+            tidy(held_out, "", "held-out success, after training")
+            held_out.yaxis.set_tick_params(labelleft=True)
+            held_out.set_xticks(range(len(shown)), shown)
+            if shown:
+                held_out.set_xlim(-0.5, len(shown) - 0.5)
+                training.legend(frameon=False, loc="upper left", fontsize="small")
         figure.savefig(folder / f"{name}.png")
 
 
+def dots(axis: Any, place: int, values: Sequence[float], colour: str) -> None:
+    """A dot for each seed, and beside them their mean with Student's interval."""
+    axis.plot([place - 0.1] * len(values), values, "o", color=colour, alpha=0.45, markeredgewidth=0)
+    found = mean_interval(values)
+    ends = [[found.mean - max(found.low, 0)], [min(found.high, 1) - found.mean]]  # a success lies in 0 to 1
+    axis.errorbar([place + 0.1], [found.mean], yerr=ends, fmt="s", color=colour, capsize=3)
+
+
 def line(axis: Any, curves: list[list[list[float]]], colour: str, label: str) -> None:
-    """The mean over seeds of curves smoothed over five updates, with Student's interval."""
+    """The mean over seeds of curves smoothed over three updates, with Student's interval."""
     first = max(curve[0][0] for curve in curves)
     last = min(curve[-1][0] for curve in curves)
     tokens = np.linspace(first, last, POINTS)
     found = []
     for curve in curves:
         x, y = zip(*curve, strict=True)
-        found.append(np.interp(tokens, x, smoothed(y, 5)))
+        found.append(np.interp(tokens, x, smoothed(y, 3)))
     bands = [mean_interval(values) for values in np.array(found).T]
     axis.fill_between(tokens / 1000, [b.low for b in bands], [b.high for b in bands], color=colour, alpha=0.15, lw=0)
     axis.plot(tokens / 1000, [b.mean for b in bands], color=colour, linewidth=2, label=label)
