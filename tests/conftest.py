@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import functools
 import gc
-import importlib
+import importlib.util
 import logging
 import os
 import shutil
@@ -36,12 +36,20 @@ os.environ.update(
     MPLBACKEND="Agg",
     TOKENIZERS_PARALLELISM="false",
     TRL_EXPERIMENTAL_SILENCE="1",
+    # One thread reads a small policy faster than several.
+    HF_DEACTIVATE_ASYNC_LOAD="1",
 )
+if importlib.util.find_spec("bitsandbytes") is not None:
+    # PEFT imports it, and it would import torch's whole compiler: a sixth of what a process takes to start.
+    os.environ["TORCHDYNAMO_DISABLE"] = "1"
 # Threads beyond the cores spin against each other.
 os.environ.setdefault("OMP_NUM_THREADS", str(min(2, os.cpu_count() or 1)))
 
 # To collect every 700 objects takes 7 % of tests of plain Python; every training collects by itself.
 gc.set_threshold(20_000, 20, 20)
+
+# A checkpoint waits for the disk some thirty times, so that it survives a loss of power, which no test causes.
+os.fsync = lambda file: None
 
 # `launched` is found here, also by the processes that it starts.
 sys.path.append(os.path.join(os.path.dirname(__file__), "processes"))
@@ -77,11 +85,10 @@ def _few_handlers() -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _installed_once() -> None:
-    """accelerate looks on the disk whether DeepSpeed, lomo and PEFT are installed, some eighty times a training."""
-    imports: Any = sys.modules.get("accelerate.utils.imports")
-    if imports is not None and not hasattr(imports._is_package_available, "cache_info"):
-        imports._is_package_available = functools.cache(imports._is_package_available)
+def _asked_once() -> None:
+    from remembered import remember
+
+    remember()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,6 +12,9 @@ from typing import Any
 
 from local_hub.hooks import Hooks
 
+SYNCHRONOUS = "FULL"
+"""SQLite waits for the disk in every transaction; tests, in which no machine loses power, do not."""
+
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS secrets (name TEXT PRIMARY KEY, value BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS tokens (
@@ -145,7 +148,7 @@ class Database:
         connection = sqlite3.connect(self._path, timeout=60, isolation_level=None, check_same_thread=False)
         connection.row_factory = sqlite3.Row
         try:
-            for setting in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+            for setting in ("journal_mode = WAL", f"synchronous = {SYNCHRONOUS}", "foreign_keys = ON"):
                 connection.execute(f"PRAGMA {setting}")
         except BaseException:
             connection.close()

@@ -13,7 +13,12 @@ from typing import Any
 import pytest
 from huggingface_hub.errors import HfHubHTTPError
 
+from local_hub import database
 from local_hub.running import Served, client_environment, serving
+
+# Nothing waits for the disk: only a loss of power could tell.
+database.SYNCHRONOUS = "OFF"
+os.fsync = lambda file: None
 
 httpx: Any = import_module(HfHubHTTPError.__bases__[0].__module__.partition(".")[0])
 """What huggingface_hub asks through: httpx, and since its version 2 httpx2."""
