@@ -8,32 +8,107 @@ Whatever depends on how a program is started, or on what it imports, is tested w
 
 from __future__ import annotations
 
-import gc
-import multiprocessing
+import contextlib
+import fcntl
+import functools
+import json
 import os
-import runpy
+import signal
+import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from multiprocessing import connection
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
-import torch
 from torch.distributed import TCPStore
 
-IMPORTED = [
-    "hf_credit.trainers.verifiable_process",
-    "hf_credit.trainers.replay_loo",
-    "hf_credit.cli",
-    "datasets",
-    "transformers.models.qwen3.modeling_qwen3",
-    "copied",
-]
 MOST_SECONDS = 300
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+# As tests find it before any of them changes it.
+_ENVIRONMENT = {**os.environ, **NO_GPU}
+
+
+class Copy:
+    """A copy that runs a script, with what is asked of a `multiprocessing.Process`.
+
+    Args:
+        to: the socket that leads to who copies.
+        told: what `copied.run` is to do.
+    """
+
+    def __init__(self, to: socket.socket, told: Mapping[str, Any]) -> None:
+        # Unbuffered: what has been read is not waited for.
+        self.sentinel, self._lines = to, to.makefile("rb", 0)
+        to.sendall(json.dumps(told).encode() + b"\n")
+        self.pid = int(self._lines.readline())
+        self._code: int | None = None
+
+    def __del__(self) -> None:
+        self._lines.close()
+        self.sentinel.close()
+
+    @property
+    def exitcode(self) -> int | None:
+        """What it ended with, less than 0 by a signal; `None` while it runs."""
+        self.join(0)
+        return self._code
+
+    def join(self, seconds: float | None = None) -> None:
+        """Waits until it has ended, at most for some seconds."""
+        if self._code is None and connection.wait([self.sentinel], seconds):
+            self._code = int(self._lines.readline())
+
+    def is_alive(self) -> bool:
+        return self.exitcode is None
+
+    def kill(self) -> None:
+        if self.is_alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+
+def _connected(place: Path) -> socket.socket:
+    found = socket.socket(socket.AF_UNIX)
+    try:
+        found.connect(str(place))
+    except BaseException:
+        found.close()
+        raise
+    return found
+
+
+@functools.cache
+def _copied() -> Path:
+    """The socket at which copies are asked for, of a process that the first to ask starts."""
+    folder = Path(tempfile.gettempdir(), f"copied-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    # Processes that run tests side by side have this name in common.
+    place = folder / os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+    with place.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            connected = _connected(place)
+        except (FileNotFoundError, ConnectionRefusedError):
+            place.unlink(missing_ok=True)
+            _serve(place)
+            connected = _connected(place)
+    connected.detach()  # open as long as this process, so that the other lasts as long
+    return place
+
+
+def _serve(place: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(place))
+        listener.listen(64)
+        listener.set_inheritable(True)
+        here = os.path.dirname(__file__)
+        path = os.pathsep.join([*filter(None, [_ENVIRONMENT.get("PYTHONPATH")]), here])
+        command = [sys.executable, f"{here}/copied.py", str(listener.fileno())]
+        started = os.posix_spawn(sys.executable, command, {**_ENVIRONMENT, "PYTHONPATH": path})
+        os.waitpid(started, 0)  # it goes on in a child of its own
 
 
 def start(
@@ -42,7 +117,7 @@ def start(
     log: Path,
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
-) -> BaseProcess:
+) -> Copy:
     """Starts `python script arguments`.
 
     Args:
@@ -52,17 +127,15 @@ def start(
         environment: variables beside those of this process. What is read on import was read before.
         folder: where it works; here if `None`.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(IMPORTED)
-    told = {**os.environ, **NO_GPU, **(environment or {})}
-    process = context.Process(
-        target=_run, args=(str(script), [str(one) for one in arguments], str(log), told, str(folder or Path.cwd()))
-    )
-    path = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), os.path.dirname(__file__)])
-    # Of the process that is copied, which the first one starts; it finds `copied` by the path.
-    with patch.dict(os.environ, {**NO_GPU, "PYTHONPATH": path}):
-        process.start()
-    return process
+    told = {
+        "script": str(script),
+        "arguments": [str(one) for one in arguments],
+        "log": str(log),
+        "environment": {**os.environ, **NO_GPU, **(environment or {})},
+        "folder": str(folder or Path.cwd()),
+        "path": sys.path,
+    }
+    return Copy(_connected(_copied()), told)
 
 
 class Started:
@@ -81,7 +154,7 @@ class Started:
         self.process.join()
 
 
-def finish(process: BaseProcess, log: Path) -> str:
+def finish(process: Copy, log: Path) -> str:
     """What a process printed until it ended, which has to be well."""
     process.join(MOST_SECONDS)
     if process.is_alive():
@@ -142,19 +215,6 @@ def launch(
         for process in started:
             process.kill()
             process.join()
-
-
-def _run(script: str, arguments: Sequence[str], log: str, environment: Mapping[str, str], folder: str) -> None:
-    gc.freeze()  # every training collects garbage, and what is copied has none
-    os.environ.clear()
-    os.environ.update(environment)
-    torch.set_num_threads(1)  # as many run side by side; OMP_NUM_THREADS was read long ago
-    for stream, path in ((1, Path(log)), (2, _errors(Path(log)))):
-        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
-    os.chdir(folder)
-    sys.argv = [script, *arguments]
-    sys.path.insert(0, str(Path(script).parent))
-    runpy.run_path(script, run_name="__main__")
 
 
 def _errors(log: Path) -> Path:
