@@ -241,7 +241,7 @@ def test_a_run_resumed_from_the_hub_ends_bitwise_as_one_undisturbed(
     name: str, cut: Callable[[str], Cut], hub: Served, policies: Policies, tmp_path: Path
 ) -> None:
     first = cut(name)
-    undisturbed = train(name, policies, tmp_path / "whole")
+    undisturbed = train(name, policies, tmp_path / "whole", save_strategy="no")
     fetched = fetch(f"me/{name}", repo_type="model", endpoint=hub.url)
     assert not [path for path in fetched.files if Path(path).suffix in (".bin", ".pt", ".pth")]
     assert not [path for path, file in fetched.files.items() if first.token.encode() in file.read_bytes()]
