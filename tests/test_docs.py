@@ -84,7 +84,11 @@ SMALLER = {
         "batch_size=32": "batch_size=4",
     },
     "docs/how-to-hackable-checks.md": {"10_300": "10_060"},
-    "docs/tutorials/own-method.ipynb": {"updates=30": "updates=8", "epochs=8": "epochs=1"},
+    "docs/tutorials/own-method.ipynb": {
+        "updates=30": "updates=8",
+        '"train", 64': '"train", 16',
+        "episodes=64, epochs=8": "episodes=16, epochs=1",
+    },
     "docs/tutorials/which-decision.ipynb": {"updates=12": "updates=4", "updates=20": "updates=8"},
 }
 # A GPU's settings, which a CPU would refuse.

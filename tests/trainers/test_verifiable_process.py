@@ -30,7 +30,7 @@ def test_the_defaults_are_the_papers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        {"instances_per_update": 32, "per_device_train_batch_size": 32},
+        {"instances_per_update": 16, "per_device_train_batch_size": 16},
         {"instances_per_update": 8, "per_device_train_batch_size": 8, "state_group_size": 4},
     ],
 )
@@ -48,13 +48,13 @@ def test_training_teaches_what_the_oracle_accepts(
         micro_policy,
         trainer_kwargs={"oracle": LikesOnes()},
         **settings,
-        max_steps=20,
-        learning_rate=3e-3,
+        max_steps=10,
+        learning_rate=1e-2,
         max_grad_norm=1.0,
         top_k=0,
     )
     valid = [entry["oracle/valid"] for entry in trainer.state.log_history if "oracle/valid" in entry]
-    assert valid[0] < 0.5
+    assert valid[0] < 0.7
     assert valid[-1] > 0.9
 
 

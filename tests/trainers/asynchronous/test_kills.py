@@ -17,8 +17,8 @@ from micro_server import MicroServer
 
 from hf_credit.checkpoints import latest_complete
 
-KILLS = 10
-STEPS = 12
+KILLS = 6
+STEPS = 8
 
 
 def steps_of(path: Path) -> list[dict[str, Any]]:
@@ -27,8 +27,8 @@ def steps_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-def test_ten_kills_lose_and_double_no_episode(micro_policy: Path, tmp_path: Path) -> None:
-    """Half a minute: each process that is killed has to load a policy first."""
+def test_six_kills_lose_and_double_no_episode(micro_policy: Path, tmp_path: Path) -> None:
+    """Each process that is killed has to load a policy first, so there are no more."""
     draws, learned, log = Random(0), tmp_path / "learned.jsonl", tmp_path / "run.log"
     server = MicroServer(micro_policy).start()
     arguments = (micro_policy, tmp_path, server.url, STEPS)
