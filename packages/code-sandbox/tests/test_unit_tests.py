@@ -7,6 +7,7 @@ import ast
 import gzip
 import json
 import math
+import os
 import re
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -1055,7 +1056,9 @@ def humaneval() -> list[Row]:
 
 @pytest.mark.skipif(not DATA.is_dir(), reason=f"the rows of MBPP and HumanEval are not in {DATA}")
 @pytest.mark.parametrize(("rows", "count"), [(mbpp, 974), (humaneval, 164)])
-def test_every_reference_solution_passes_its_tests(rows: Any, count: int) -> None:
+def test_reference_solutions_pass_their_tests(rows: Any, count: int) -> None:
+    """A fourth of them; `make soak` runs them all."""
+
     def failed(row: Row) -> list[str]:
         name, code, tests, setup, entry_point = row
         # What is right does not depend on how busy the machine is; one of MBPP's is close to the default limits.
@@ -1066,4 +1069,5 @@ def test_every_reference_solution_passes_its_tests(rows: Any, count: int) -> Non
     listed = rows()
     assert len(listed) == count
     with ThreadPoolExecutor(4) as threads:
-        assert [line for lines in threads.map(failed, listed) for line in lines] == []
+        every = int(os.environ.get("CODE_SANDBOX_EVERY", "4"))
+        assert [line for lines in threads.map(failed, listed[::every]) for line in lines] == []
