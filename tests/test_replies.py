@@ -245,7 +245,11 @@ def test_no_reply_raises_and_nothing_is_both_thought_and_said(reply: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "text", ["<function=a>", "<tool_call>", '<tool_call>{"', "<tool_call>a<arg_key>", "<think>", " to=a"]
+    "text",
+    [
+        *("<function=a>", "<tool_call>", '<tool_call>{"', "<tool_call>a<arg_key>", "<think>", " to=a"),
+        *('<tool_call>"</tool_call>"', '<tool_call>{\\"</tool_call>'),
+    ],
 )
 def test_a_long_reply_of_unclosed_marks_is_read_in_pieces(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     reply = text * (65_536 // len(text))

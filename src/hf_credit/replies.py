@@ -11,6 +11,7 @@ import functools
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -192,14 +193,16 @@ class _Reader:
     def _read(
         self, read: _Read, start: int, end: tuple[int, int], closing: str, closed: bool = True
     ) -> tuple[list[Call], int, int]:
-        """The calls up to `end`, or up to the first end outside of strings if only those can be read; and the end."""
+        """The calls up to `end`, or, if only those can be read, up to an end behind the JSON there; and the end."""
         limit = start + MOST_CHARACTERS + 1
         calls = _made(read, self, self.text[start : min(end[0], limit)], closed)
         if closed and any(call.why for call in calls):
-            found = re.compile(_NO_STRING + f"({closing})", re.DOTALL).match(self.text, start, limit)
-            others = _made(read, self, self.text[start : found.start(1)], True) if found else calls
-            if found and not any(call.why for call in others):
-                return others, found.start(1), found.end()
+            with suppress(ValueError, RecursionError):
+                behind = start + _end_of_json(self.text[start:limit], end[0] - start)
+                found = re.compile(rf"[\s`]*({closing})").match(self.text, behind)
+                others = _made(read, self, self.text[start : found.start(1)], True) if found else calls
+                if found and not any(call.why for call in others):
+                    return others, found.start(1), found.end()
         return calls, *end
 
     def _message(self, at: int) -> int:
@@ -249,6 +252,17 @@ def _value(text: str) -> Any:
         ValueError: it is not JSON, or nested too deep.
     """
     return encodable(parse_json(text, broken_text=True, most_depth=MOST_DEPTH, finite=True))
+
+
+def _end_of_json(text: str, before: int) -> int:
+    """Where the object or the list of objects ends that begins in a text, before a place.
+
+    Raises:
+        ValueError: there is none.
+    """
+    begun = text.index("{", 0, before)
+    name = text[:begun].rstrip()
+    return json.JSONDecoder().raw_decode(text, len(name) - 1 if name.endswith("[") else begun)[1]
 
 
 def _call(name: Any, arguments: Any) -> Call:
@@ -418,7 +432,6 @@ _HEADER = re.compile(
     r"(?:<\|channel\|>(?P<channel>\w+)(?:\s?to=(?P<also>[\w.-]+))?\s?(?:<\|constrain\|>)?\w*)?<\|message\|>"
 )
 _OPENING = re.compile("|".join(map(re.escape, (*_THOUGHTS, *_THOUGHTS.values(), *_CALLS, *_FRAMES))))
-_NO_STRING = r'(?:[^"]|"(?:[^"\\]|\\.)*+")*?'  # text in which every string of JSON is closed
 _PARAMETER = re.compile(r'<(?:atem:)?parameter(?:=| name=")([^">\n]{1,128})"?>')
 _NAME = re.compile(r"[\w.:-]{1,128}")
 _TYPES: dict[Any, tuple[type, ...]] = {
