@@ -32,7 +32,7 @@ C = TypeVar("C", bound=type)
 # of processes changes. The other losses of TRL average over rows or over one slice.
 _TOKEN_MEAN_LOSSES = ("dapo", "cispo")
 
-_OR_NONE = ("max_context_tokens", "rows_per_forward", "instances_per_update", "token_budget")
+_OR_NONE = ("max_context_tokens", "rows_per_forward", "instances_per_update", "token_budget", "max_turns")
 # The least of whole numbers.
 _LEAST = {
     **dict.fromkeys(("num_generations", "max_concurrent_episodes", "concurrent_collections", "switch_every"), 1),

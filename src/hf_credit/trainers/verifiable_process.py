@@ -17,7 +17,7 @@ from hf_credit.rollouts.environment_interaction import HISTORIES
 from hf_credit.trainers import arguments
 from hf_credit.trainers.credit import CreditTrainer
 from hf_credit.trainers.preset import OPTION, PresetConfig
-from hf_credit.validators import one_of, whole_number
+from hf_credit.validators import one_of
 
 
 @dataclass
@@ -54,8 +54,6 @@ class VerifiableProcessConfig(PresetConfig, method="verifiable_process"):
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of("history", self.history, HISTORIES)
-        if self.max_turns is not None:
-            whole_number("max_turns", self.max_turns, 1)
 
     def method(self, oracle: OracleLike | None = None) -> Method:
         """The method with the options of these settings.
