@@ -17,5 +17,6 @@ def remember() -> None:
     for module, kind, name in ASKED:
         if module in sys.modules:
             owner = getattr(sys.modules[module], kind) if kind else sys.modules[module]
-            if not hasattr(ask := getattr(owner, name), "cache_info"):
+            ask = getattr(owner, name, None)  # other versions of TRL may ask in another way
+            if ask is not None and not hasattr(ask, "cache_info"):
                 setattr(owner, name, functools.cache(ask))
