@@ -52,10 +52,10 @@ def trainer_of(server: MicroServer, policy: Path, output: Path, **changed: Any) 
         "weight_transfer": "folder",
         "token_budget": 4096,
     }
-    kwargs = changed.pop("trainer_kwargs", {})
+    kwargs = {"method": "verifiable_process", **changed.pop("trainer_kwargs", {})}
     game = EnvironmentInteraction(make("sudoku", size=4, blanks=4), history="current", instructions=False)
     settings = AsyncCreditConfig(**{**values, **changed})
-    return AsyncCreditTrainer(str(policy), game, settings, method="verifiable_process", **kwargs)
+    return AsyncCreditTrainer(str(policy), game, settings, **kwargs)
 
 
 def test_a_training_learns_from_episodes_that_a_server_plays_meanwhile(
@@ -81,6 +81,17 @@ def test_a_training_learns_from_episodes_that_a_server_plays_meanwhile(
     assert {one.update for one in shown} >= {1, 2, 3}
     assert all(decision.beside for one in shown for decision in one.decisions)  # what other methods would have given
     report(tmp_path)
+
+
+def test_a_server_plays_state_groups(
+    server: MicroServer, micro_policy: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    groups = {"method": methods.make("verifiable_process", state_group_size=3)}
+    trainer = trainer_of(server, micro_policy, tmp_path, max_steps=1, instances_per_update=2, trainer_kwargs=groups)
+    trainer.train()
+    (logged,) = [entry for entry in trainer.state.log_history if "reward" in entry]
+    assert (logged["endings/error"], logged["oracle/valid"] > 0, logged["state_groups/equal"] < 1) == (0, True, True)
+    assert "without the credit" not in caplog.text  # of other methods, which do not know what some replies led to
 
 
 def test_a_server_with_other_weights_is_refused(
