@@ -40,15 +40,20 @@ class Copy:
     """
 
     def __init__(self, to: socket.socket, told: Mapping[str, Any]) -> None:
-        # Unbuffered: what has been read is not waited for.
-        self.sentinel, self._lines = to, to.makefile("rb", 0)
         to.sendall(json.dumps(told).encode() + b"\n")
-        self.pid = int(self._lines.readline())
+        self.sentinel = to.detach()  # which `__del__` closes, also where the garbage collector would find it first
+        self.pid = self._read()
         self._code: int | None = None
 
     def __del__(self) -> None:
-        self._lines.close()
-        self.sentinel.close()
+        os.close(self.sentinel)
+
+    def _read(self) -> int:
+        """The number in the next line, and no more than that is read."""
+        line = b""
+        while not line.endswith(b"\n"):
+            line += os.read(self.sentinel, 1) or b"who copies has ended\n"
+        return int(line)
 
     @property
     def exitcode(self) -> int | None:
@@ -59,7 +64,7 @@ class Copy:
     def join(self, seconds: float | None = None) -> None:
         """Waits until it has ended, at most for some seconds."""
         if self._code is None and connection.wait([self.sentinel], seconds):
-            self._code = int(self._lines.readline())
+            self._code = self._read()
 
     def is_alive(self) -> bool:
         return self.exitcode is None
