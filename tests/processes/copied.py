@@ -63,6 +63,14 @@ def run(told: dict[str, Any], others: list[socket.socket]) -> None:
     runpy.run_path(told["script"], run_name="__main__")
 
 
+def asked(client: socket.socket) -> str:
+    """The line that a client sent; nothing if it has ended, perhaps before it read how its copy did."""
+    try:
+        return client.makefile().readline()
+    except OSError:
+        return ""
+
+
 def serve(listener: socket.socket) -> None:
     """Starts copies until nobody is connected any more."""
     context = multiprocessing.get_context("fork")
@@ -90,11 +98,12 @@ def serve(listener: socket.socket) -> None:
                 for copy in [copy for copy in copies if copy.exitcode is not None]:
                     with contextlib.suppress(OSError):  # who asked for it may have ended
                         copies.pop(copy).sendall(b"%d\n" % copy.exitcode)
-            elif line := one.makefile().readline():
+            elif line := asked(one):
                 copy = context.Process(target=run, args=(json.loads(line), [listener, ended, wakes, *clients]))
                 copy.start()
                 copies[copy] = one
-                one.sendall(b"%d\n" % copy.pid)
+                with contextlib.suppress(OSError):
+                    one.sendall(b"%d\n" % copy.pid)
             else:
                 events.unregister(one)
                 clients.remove(one)
@@ -104,8 +113,8 @@ def serve(listener: socket.socket) -> None:
 if __name__ == "__main__":
     if os.fork():  # it is nobody's child, so that no test takes the copies of another for its own
         os._exit(0)
-    asked = socket.socket(fileno=int(sys.argv[1]))
+    heard = socket.socket(fileno=int(sys.argv[1]))
     prepare()
-    serve(asked)
-    for name in (asked.getsockname(), f"{asked.getsockname()}.lock"):
+    serve(heard)
+    for name in (heard.getsockname(), f"{heard.getsockname()}.lock"):
         Path(name).unlink(missing_ok=True)

@@ -18,6 +18,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import weakref
 from collections.abc import Mapping, Sequence
 from multiprocessing import connection
 from pathlib import Path
@@ -41,12 +42,10 @@ class Copy:
 
     def __init__(self, to: socket.socket, told: Mapping[str, Any]) -> None:
         to.sendall(json.dumps(told).encode() + b"\n")
-        self.sentinel = to.detach()  # which `__del__` closes, also where the garbage collector would find it first
+        self.sentinel = to.detach()
+        weakref.finalize(self, os.close, self.sentinel)
         self.pid = self._read()
         self._code: int | None = None
-
-    def __del__(self) -> None:
-        os.close(self.sentinel)
 
     def _read(self) -> int:
         """The number in the next line, and no more than that is read."""
