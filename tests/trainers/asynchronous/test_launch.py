@@ -39,9 +39,8 @@ def test_accelerate_launches_two_processes(server: MicroServer, micro_policy: Pa
     command += ["--mixed_precision", "no", "--dynamo_backend", "no"]
     command += [async_run.__file__, str(micro_policy), str(tmp_path), server.url, "2", json.dumps(settings)]
     log = tmp_path / "launch.log"
-    # What launches is a copy, and torch's agent, which it asks, copies it again: by these two it starts no new Python.
-    told = {**ON_CPU, "PET_START_METHOD": "fork", "PET_RUN_PATH": "1"}
-    done = finish(start(accelerate.commands.launch.__file__, *command, log=log, environment=told), log)
+    # What launches is a copy; the two that it launches are started afresh, as a user's are.
+    done = finish(start(accelerate.commands.launch.__file__, *command, log=log, environment=ON_CPU), log)
     assert done.count("begins") == 2
     assert len(server.loaded) == 3  # before the first update, and after each
     first, second = [entry for entry in log_of(tmp_path / "checkpoint-2") if "reward" in entry]
