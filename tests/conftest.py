@@ -65,8 +65,8 @@ settings.load_profile("ci")
 
 @pytest.hookimpl(optionalhook=True)  # make test-vllm has no xdist
 def pytest_xdist_auto_num_workers() -> int:
-    """Two more than there are cores: a third of its time a test waits for a process, a server or a browser."""
-    return (os.cpu_count() or 1) + 2
+    """One more than there are cores: about a quarter of the time a test waits for a process, a server or a browser."""
+    return (os.cpu_count() or 1) + 1
 
 
 @pytest.fixture(scope="module", autouse=True)
