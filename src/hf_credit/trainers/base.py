@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -256,10 +257,11 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, GeneratingTrainer, GRPOTrainer):
         return vllm_generation.VLLMClient(base_url=url)
 
     def unwrapped(self) -> Any:
-        settings = {"gradient_checkpointing_kwargs": self.args.gradient_checkpointing_kwargs}
-        return unwrap_model_for_generation(
-            self.model_wrapped, self.accelerator, generation_kwargs=self.generation_kwargs, **settings
-        )
+        settings: dict[str, Any] = {"generation_kwargs": self.generation_kwargs}
+        name = "gradient_checkpointing_kwargs"  # an argument that TRL 1.15 does not have, of `make test-trl`
+        if name in inspect.signature(unwrap_model_for_generation).parameters:
+            settings[name] = getattr(self.args, name)
+        return unwrap_model_for_generation(self.model_wrapped, self.accelerator, **settings)
 
     def _add_logprobs(self, batch: dict[str, Tensor]) -> None:
         """Adds the log-probabilities of the old and the reference policy, under TRL's names and conditions."""
