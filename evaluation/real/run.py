@@ -41,11 +41,12 @@ EXPERIMENT: Mapping[str, Any] = {
     "methods": METHODS,
     "tasks": {
         "sudoku": {
-            "training": {"instances_per_update": 32, "per_device_train_batch_size": 32, "max_completion_length": 20},
+            "blanks": 4,
+            "training": {"instances_per_update": 16, "per_device_train_batch_size": 16, "max_completion_length": 20},
             "episodes": 3000,  # that the start imitates
             "quality": 0.9,  # of their play
-            "budget": 60_000,  # tokens sampled in training; the update that passes it is the last
-            "held_out": 512,  # episodes that measure a policy, one of each task
+            "budget": 10_000,  # tokens sampled in training; the update that passes it is the last
+            "held_out": 256,  # episodes that measure a policy, one of each task
         },
         "sql_agent": {
             "training": {"instances_per_update": 2, "per_device_train_batch_size": 2, "max_completion_length": 48},
@@ -71,10 +72,10 @@ EXPERIMENT: Mapping[str, Any] = {
     },
     "warm_up": {  # on Sudoku
         "rows": 32,  # of an update
-        "rate": 1e-4,
+        "rate": 3e-4,
         "updates": 600,  # at most
-        "every": 10,  # updates between two looks at its success
-        "looked_at": 128,  # episodes, of tasks of the training
+        "every": 10,  # updates between two looks at its success, and of the rise of the rate
+        "looked_at": 64,  # episodes, of tasks of the training
         "enough": 0.2,  # the first success from here on ends it
         "accepted": (0.05, 0.6),  # success of a start that methods can be compared from
     },
@@ -176,7 +177,7 @@ def opened(task: str, one: Mapping[str, Any]) -> tuple[Any, Any, list[Any]]:
     from hf_credit.rollouts import EnvironmentInteraction, RolloutRequest
 
     if task == "sudoku":
-        sudoku = EnvironmentInteraction(make("sudoku", size=4, blanks=5), "current")
+        sudoku = EnvironmentInteraction(make("sudoku", size=4, blanks=one["blanks"]), "current")
         rows = list(sudoku.tasks("held_out", one["held_out"]))
         starts = [RolloutRequest[Any](task=dict(row), seed=row["seed"]) for row in rows]
         return sudoku, sudoku.tasks("train", 100_000), starts
@@ -227,7 +228,8 @@ def warmed_up(
         per_device_train_batch_size=how["rows"],
         max_length=None,
         max_steps=how["updates"],
-        lr_scheduler_type="constant",
+        lr_scheduler_type="constant_with_warmup",
+        warmup_steps=how["every"],
         **{name: value for name, value in on_this_machine().items() if name != "max_concurrent_episodes"},
     )
     trainer = WarmUpTrainer(str(experiment["model"]), args, found, processing_class=tokenizer)
