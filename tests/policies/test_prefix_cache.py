@@ -115,6 +115,23 @@ def test_equal_contexts_are_read_once(model, tokenizer, read):
     assert replies == [reply[:2] for context in contexts for reply in replies_to(model, tokenizer, [context])]
 
 
+def test_what_all_new_contexts_begin_with_is_read_once(model, tokenizer, read):
+    generate = sampler(model, tokenizer, max_new_tokens=2, temperature=0)
+    contexts = [[*[6] * 40, 7, 8, 9], [*[6] * 40, 8, 7], [*[6] * 40, 8, 7], [*[6] * 40, 9, 9, 9, 9]]
+    replies = replies_to(model, tokenizer, contexts, generate)
+    # The beginning of one; of each but the last token what is not in it, two more in the shorter; the last tokens.
+    assert read == [40, 3, 1, 1]
+    assert replies == [reply[:2] for context in contexts for reply in replies_to(model, tokenizer, [context])]
+
+
+@pytest.mark.parametrize("lengths", [(31, 3, 2), (40, 0, 9), (60, 600, 600)])
+def test_a_beginning_that_saves_little_is_not_read_first(model, tokenizer, read, lengths):
+    shared, first, second = lengths
+    contexts = [[*[6] * shared, *[7] * first], [*[6] * shared, *[8] * second]]
+    replies_to(model, tokenizer, contexts, sampler(model, tokenizer, max_new_tokens=1, temperature=0))
+    assert read == [shared + max(first, second)]
+
+
 @pytest.mark.parametrize("contexts", [[[6]], [[6], [6]], [[6], [6], [7]], [[6, 7], [6, 7]]])
 def test_the_shortest_contexts_can_be_repeated(model, tokenizer, contexts):
     generate = sampler(model, tokenizer, max_new_tokens=2, temperature=0)

@@ -34,13 +34,7 @@ from trl.trainer.utils import add_fused_lm_head
 
 from hf_credit.rollouts import Row
 from hf_credit.rollouts.batches import pad_rows
-from hf_credit.trainers.scores import (
-    obstacle,
-    pack,
-    packed_log_probs,
-    separate_log_probs,
-    takes_positions,
-)
+from hf_credit.trainers.scores import Scores, log_probs, obstacle, pack, separate, takes_positions
 
 PROMPT = {"A": (5, 6, 7, 8, 9, 10), "B": (11,), "C": (5, 6, 12, 13), "D": (14,), "E": (15,)}
 # Single precision; sums of the same numbers in another order.
@@ -55,6 +49,15 @@ SIZES = {
     "num_key_value_heads": 1,
     "head_dim": 16,
 }
+
+
+def separate_log_probs(model: Any, ids: Any, mask: Any, scored: Any, states: bool = False) -> Scores:
+    return log_probs(model, model, separate(ids, mask, scored, model), scored, states)
+
+
+def packed_log_probs(model: Any, ids: Any, mask: Any, scored: Any, states: bool = False) -> Scores | None:
+    packed = pack(ids, mask, scored, model)
+    return None if packed is None else log_probs(model, model, packed, scored, states)
 
 
 def rows_of(*rows: tuple[str, tuple[int, ...]]) -> dict[str, torch.Tensor]:
@@ -94,7 +97,7 @@ def qwen(**changed: Any) -> Qwen3ForCausalLM:
 
 
 def test_rows_with_one_prompt_are_a_trunk_and_a_branch_for_each() -> None:
-    packed = pack(*columns(rows_of(("A", (20, 21, 22)), ("A", (25,)), ("A", (20, 23)))), hidden_size=32)
+    packed = pack(*columns(rows_of(("A", (20, 21, 22)), ("A", (25,)), ("A", (20, 23)))), qwen())
     assert packed is not None
     # The token before a parting opens each branch; the last token of a row predicts nothing.
     assert packed.inputs["input_ids"].tolist() == [[5, 6, 7, 8, 9, 10, 20, 21, 20, 10]]
@@ -111,7 +114,7 @@ def test_rows_with_one_prompt_are_a_trunk_and_a_branch_for_each() -> None:
 
 
 def test_rows_that_begin_alike_share_that_whatever_their_prompts() -> None:
-    packed = pack(*columns(rows_of(("A", (20, 21)), ("C", (23, 24)), ("A", (20, 22)))), hidden_size=32)
+    packed = pack(*columns(rows_of(("A", (20, 21)), ("C", (23, 24)), ("A", (20, 22)))), qwen())
     assert packed is not None
     # Prompts 5 6 7 ... and 5 6 12 13: both read 5, and what comes behind 6 tells them apart.
     assert packed.inputs["input_ids"].tolist() == [[5, 6, 7, 8, 9, 10, 20, 20, 6, 12, 13, 23]]
@@ -121,7 +124,7 @@ def test_rows_that_begin_alike_share_that_whatever_their_prompts() -> None:
 
 def test_rows_with_little_in_common_are_sequences_of_their_own() -> None:
     rows = [(prompt, (token,) * 12) for prompt in ("A", "B") for token in (20, 21)]
-    packed = pack(*columns(rows_of(*rows)), hidden_size=24)  # attention to all would cost more
+    packed = pack(*columns(rows_of(*rows)), qwen(hidden_size=24))  # attention to all would cost more
     assert packed is not None
     assert packed.inputs["input_ids"].tolist() == [
         [5, 6, 7, 8, 9, *[10, *[20] * 11], *[10, *[21] * 11]],
@@ -142,13 +145,13 @@ def test_rows_with_little_in_common_are_sequences_of_their_own() -> None:
     ],
 )
 def test_rows_that_would_cost_more_together_stay_by_themselves(rows: Any) -> None:
-    assert pack(*columns(rows_of(*rows)), hidden_size=8) is None
+    assert pack(*columns(rows_of(*rows)), qwen(hidden_size=8)) is None
 
 
 def test_a_row_without_a_prompt_stays_by_itself() -> None:
     batch = rows_of(("A", (20,)), ("A", (21,)), ("A", (22,)))
     batch["prompt_mask"][1] = 0
-    assert pack(*columns(batch), hidden_size=32) is None
+    assert pack(*columns(batch), qwen()) is None
 
 
 @settings(max_examples=25, deadline=None)
@@ -160,7 +163,7 @@ def test_any_rows_have_the_log_probabilities_and_gradients_of_separate_rows(seed
     batch = pad_rows(rows, pad_token_id=0, multiple_of=draws.choice([None, 4]))
     model = family("gpt2", "sdpa").double()  # others norm in single precision
     add_fused_lm_head(model)
-    packed = packed_log_probs(model, model, *columns(batch), states=True)
+    packed = packed_log_probs(model, *columns(batch), states=True)
     assume(packed is not None)
     assert packed is not None
     assert packed.states is not None
@@ -244,13 +247,13 @@ def by_themselves(model: Any, batch: dict[str, torch.Tensor]) -> tuple[torch.Ten
 
 
 def padded(model: Any, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-    logprobs, entropies, _ = separate_log_probs(model, model, *columns(batch))
+    logprobs, entropies, _ = separate_log_probs(model, *columns(batch))
     assert entropies is not None
     return logprobs, entropies
 
 
 def together(model: Any, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-    found = packed_log_probs(model, model, *columns(batch))
+    found = packed_log_probs(model, *columns(batch))
     assert found is not None
     assert found[1] is not None
     return found[0], found[1]
@@ -326,7 +329,7 @@ def test_the_head_scores_the_tokens_in_the_loss_and_no_others(mixed: dict[str, t
     add_fused_lm_head(model, outputs=("log_probs", "entropy"))
     labels: list[torch.Tensor] = []
     model.register_forward_pre_hook(lambda module, args, given: labels.append(given["shift_labels"]), with_kwargs=True)
-    scores = read(model, model, *columns(mixed))
+    scores = read(model, *columns(mixed))
     # The first tokens of equal replies to one prompt are one column of a tree; here none are equal.
     assert sorted(labels[0].flatten().tolist()) == sorted(mixed["completion_ids"][mask].tolist())
     for values in scores[:2]:
@@ -350,7 +353,7 @@ def test_rows_without_loss_reach_every_weight_with_a_gradient_of_0(mixed: dict[s
     for read in (separate_log_probs, packed_log_probs):
         model = family("llama", "sdpa").train()
         add_fused_lm_head(model, outputs=("log_probs", "entropy"))
-        read(model, model, *columns(mixed)).logprobs.sum().backward()
+        read(model, *columns(mixed)).logprobs.sum().backward()
         assert all(parameter.grad is not None and not parameter.grad.any() for parameter in model.parameters())
 
 
@@ -360,7 +363,7 @@ def test_padding_before_a_prompt_moves_no_position(mixed: dict[str, torch.Tensor
     ids, mask, scored = columns(mixed)
     wider = [torch.nn.functional.pad(tensor, (7, 0)) for tensor in (ids, mask)]
     for read in (separate_log_probs, packed_log_probs):
-        near, far = read(model, model, ids, mask, scored), read(model, model, *wider, scored)
+        near, far = read(model, ids, mask, scored), read(model, *wider, scored)
         torch.testing.assert_close(far, near, **TOLERANCE)
 
 

@@ -17,6 +17,7 @@ CACHE = "cache" if "cache" in GenerateDecoderOnlyOutput.__dataclass_fields__ els
 """The name of a cache in the arguments of `generate` and in its output; transformers 5.24 renamed it."""
 
 _ATTENTION = ("sdpa", "eager")  # implementations that depend on the mask and the position ids only
+_SAVED = 32  # tokens of each context that are worth a call of the model
 _Key = tuple[str, tuple[int, ...]]
 """An adapter, and tokens that were read with it."""
 
@@ -58,9 +59,10 @@ class PrefixCache:
     """The inputs of generation calls, with the keys and values of the last call as their prefix.
 
     It holds one call. A context that begins with a context and reply of that call continues from their keys and
-    values; other contexts are read first, equal ones once, so that one call generates all replies. Everything is read
-    again if a weight or the active adapter has changed, and with a model for which `reads_in_parts` is false. If calls
-    name the adapter of each context, a context continues only from what its adapter read.
+    values; other contexts are read first, equal ones once, so that one call generates all replies. What all of these
+    begin with is read once if it is long. Everything is read again if a weight or the active adapter has changed, and
+    with a model for which `reads_in_parts` is false. If calls name the adapter of each context, a context continues
+    only from what its adapter read.
 
     Args:
         model: a causal language model in evaluation mode.
@@ -106,7 +108,7 @@ class PrefixCache:
         ]
         if not unread:
             known, last = [], None
-            if len(set(keys)) == len(keys):
+            if len(set(keys)) == len(keys) and (mixed or not _shared(contexts)):
                 return inputs
         # All rows continue from the same column, so that padding is on the left only, as in a call without a cache.
         at_once = max(unread, default=1)
@@ -172,7 +174,12 @@ class PrefixCache:
 
     def _read(self, contexts: Sequence[Sequence[int]], adapters: list[str], mixed: bool) -> _Table:
         inputs = self._padded(contexts)
-        named = {"adapter_names": adapters} if mixed else {}
+        named: dict[str, Any] = {"adapter_names": adapters} if mixed else {}
+        if not mixed and (shared := _shared(contexts)):
+            first = self._read([contexts[0][:shared]], adapters[:1], mixed)
+            width = inputs["input_ids"].shape[1]
+            _select(first, [0] * len(contexts), [shared - width + len(context) for context in contexts])
+            named[CACHE] = first.cache
         output = cast(Any, self.model).generate(**inputs, **named, generation_config=self._read_only)
         return _Table(
             tokens=[tuple(context) for context in contexts],
@@ -181,6 +188,14 @@ class PrefixCache:
             cache=getattr(output, CACHE),
             weights=(),
         )
+
+
+def _shared(contexts: Sequence[Sequence[int]]) -> int:
+    """The number of first tokens that contexts share; 0 where little is saved by reading them once, first."""
+    shortest, longest = min(map(len, contexts)), max(map(len, contexts))
+    first, last = min(map(tuple, contexts)), max(map(tuple, contexts))  # in lexicographic order
+    shared = [*(one == other for one, other in zip(first[: shortest - 1], last, strict=False)), False].index(False)
+    return shared if len(contexts) > 1 and shared - (longest - shortest) >= max(_SAVED, longest // 8) else 0
 
 
 def _continued(known: Sequence[_Key], contexts: Sequence[_Key]) -> list[int | None]:

@@ -14,7 +14,7 @@ from hf_credit.rollouts.batches import map_micro_batches, micro_batches, pad_row
 from hf_credit.trainers.arguments import refuse_several_rows
 from hf_credit.trainers.ranks import Ranks
 from hf_credit.trainers.resumption import ResumableTrainer
-from hf_credit.trainers.scores import Scores, obstacle, packed_log_probs, separate_log_probs
+from hf_credit.trainers.scores import Scores, log_probs, obstacle, pack, separate
 
 logger = logging.getLogger(__name__)
 
@@ -88,9 +88,11 @@ class RowTrainer(ResumableTrainer):
         where that is exact."""
         ids = torch.cat([rows["prompt_ids"], rows["completion_ids"]], dim=1)
         mask = torch.cat([rows["prompt_mask"], rows["completion_mask"]], dim=1)
-        inputs = (model, self.accelerator.unwrap_model(model), ids, mask, rows["tool_mask"].bool(), states)
+        unwrapped, scored = self.accelerator.unwrap_model(model), rows["tool_mask"].bool()
+        asked = ids, mask, scored, unwrapped
         with self.accelerator.autocast():
-            return (packed_log_probs(*inputs) if self._packs() else None) or separate_log_probs(*inputs)
+            sequences = (pack(*asked) if self._packs() else None) or separate(*asked)
+            return log_probs(model, unwrapped, sequences, scored, states)
 
     def parts_of(self, batch: dict[str, Tensor], size: int) -> list[dict[str, Tensor]]:
         """A batch in parts of at most `size` rows, each of one role."""

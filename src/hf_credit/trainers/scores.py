@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -48,80 +49,49 @@ class Sequences:
     places: tuple[Any, Any]
 
 
-def separate_log_probs(
-    model: Any,
-    unwrapped: PreTrainedModel,
-    input_ids: Tensor,
-    attention_mask: Tensor,
-    scored: Tensor,
-    states: bool = False,
-) -> Scores:
+def log_probs(model: Any, unwrapped: Any, sequences: Sequences, scored: Tensor, states: bool = False) -> Scores:
     """Log-probability and entropy of completion tokens of rows, independent of their padding.
 
-    The first token of a row has position 0. Without position ids, some models use the column instead, and absolute
-    position embeddings would then shift with the padding.
+    Only states that predict a label reach the head: TRL's would take all on a CPU.
 
     Args:
         model: with TRL's fused head, as the accelerator prepared it.
         unwrapped: the model itself.
-        input_ids: of shape (rows, columns), prompts padded on the left, completions on the right.
-        attention_mask: of the same shape, 0 on padding.
+        sequences: the rows, from `pack` or `separate`.
         scored: of shape (rows, completion tokens), true on the tokens to score.
         states: whether to return hidden states.
     """
-    inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
-    if takes_positions(unwrapped):
-        inputs["position_ids"] = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)
-    tokens = scored.shape[1]
-    places = slice(None), slice(-tokens - 1, -1)
-    labels = torch.full_like(input_ids, -100)
-    labels[places] = input_ids[:, -tokens:].masked_fill(~scored, -100)
-    return _scores(model, unwrapped, Sequences(inputs=inputs, labels=labels, places=places), scored, states)
-
-
-def packed_log_probs(
-    model: Any,
-    unwrapped: PreTrainedModel,
-    input_ids: Tensor,
-    attention_mask: Tensor,
-    scored: Tensor,
-    states: bool = False,
-) -> Scores | None:
-    """As `separate_log_probs`, with what rows begin with in common read once; `None` if that would cost more.
-
-    The model must have no `obstacle`.
-    """
-    packed = pack(input_ids, attention_mask, scored, unwrapped.config.get_text_config().hidden_size)
-    if packed is None:
-        return None
-    if unwrapped.config._attn_implementation == "eager":  # adds the mask to the attention scores
-        visible = packed.inputs["attention_mask"]
-        bias = torch.zeros(visible.shape, dtype=unwrapped.dtype, device=visible.device)
-        packed.inputs["attention_mask"] = bias.masked_fill(~visible, torch.finfo(unwrapped.dtype).min)
-    return _scores(model, unwrapped, packed, scored, states)
-
-
-def _scores(model: Any, unwrapped: Any, sequences: Sequences, scored: Tensor, states: bool) -> Scores:
-    """Reads sequences. Only states that predict a label reach the head: TRL's would take all on a CPU."""
-    inner = unwrapped.get_base_model() if hasattr(unwrapped, "get_base_model") else unwrapped
-    labels, kept = sequences.labels, list[Tensor]()
+    labels = sequences.labels
     predicting = labels != -100
-
-    def gather(module: Any, args: Any, output: Any) -> None:
-        kept.append(output.last_hidden_state[:, -labels.shape[1] :])  # behind virtual tokens
-        output.last_hidden_state = kept[0][predicting.to(kept[0].device)][None]
 
     def of_rows(values: Tensor) -> Tensor:
         spread = values.new_zeros(labels.shape).masked_scatter(predicting, values)
         return spread[sequences.places].masked_fill(~scored, 0)
 
-    handle = inner.base_model.register_forward_hook(gather)
-    try:
+    with head_reads(unwrapped, predicting) as kept:
         output = model(**sequences.inputs, shift_labels=labels[predicting][None], fused_lm_head=True)
-    finally:
-        handle.remove()
     entropy = None if output.entropy is None else of_rows(output.entropy)
     return Scores(of_rows(output.log_probs), entropy, kept[0][sequences.places] if states else None)
+
+
+@contextmanager
+def head_reads(unwrapped: Any, columns: Tensor) -> Iterator[list[Tensor]]:
+    """Within, only the hidden states of chosen columns reach a model's head, as one row; yields all states, appended.
+
+    Args:
+        columns: of shape (sequences, columns), true on those to keep.
+    """
+    inner, kept = unwrapped.get_base_model() if hasattr(unwrapped, "get_base_model") else unwrapped, list[Tensor]()
+
+    def gather(module: Any, args: Any, output: Any) -> None:
+        kept.append(output.last_hidden_state[:, -columns.shape[1] :])  # behind virtual tokens
+        output.last_hidden_state = kept[0][columns.to(kept[0].device)][None]
+
+    handle = inner.base_model.register_forward_hook(gather)
+    try:
+        yield kept
+    finally:
+        handle.remove()
 
 
 def obstacle(model: PreTrainedModel) -> str:
@@ -163,12 +133,15 @@ def _has_positions(model_type: Any) -> bool:
     return "position_ids" in inspect.signature(model_type.forward).parameters
 
 
-def pack(input_ids: Tensor, attention_mask: Tensor, scored: Tensor, hidden_size: int) -> Sequences | None:
-    """Packs rows that begin alike; `None` if that would cost more than separate rows.
+def pack(input_ids: Tensor, attention_mask: Tensor, scored: Tensor, unwrapped: Any) -> Sequences | None:
+    """Packs rows, so that what they begin with in common is read once; `None` if that would cost more than separate
+    rows.
 
     Args:
-        input_ids, attention_mask, scored: as in `separate_log_probs`.
-        hidden_size: of the model, for the cost of attention relative to that of the other layers.
+        input_ids: of shape (rows, columns), prompts padded on the left, completions on the right.
+        attention_mask: of the same shape, 0 on padding.
+        scored: of shape (rows, completion tokens), true on the tokens to score.
+        unwrapped: the model, which has no `obstacle`.
     """
     device, wanted = input_ids.device, scored.cpu().numpy()
     prompts = attention_mask[:, : -scored.shape[1]].sum(dim=1).tolist()
@@ -176,6 +149,7 @@ def pack(input_ids: Tensor, attention_mask: Tensor, scored: Tensor, hidden_size:
         return None
     rows = unpadded(input_ids, attention_mask)
     order = sorted(range(len(rows)), key=lambda row: token_order(rows[row]))
+    hidden_size = unwrapped.config.get_text_config().hidden_size
     runs = _cheapest([rows[row] for row in order], input_ids.shape[1], hidden_size)
     if not runs:
         return None
@@ -192,15 +166,35 @@ def pack(input_ids: Tensor, attention_mask: Tensor, scored: Tensor, hidden_size:
             sequence[row], column[row, : len(at)] = index, at
             kept = wanted[row, : len(at)]
             labels[index, at[kept]] = rows[row][prompts[row] :][kept]
+    mask = _visible(torch.from_numpy(ends).to(device))
+    if unwrapped.config._attn_implementation == "eager":  # adds the mask to the attention scores
+        bias = torch.zeros(mask.shape, dtype=unwrapped.dtype, device=device)
+        mask = bias.masked_fill(~mask, torch.finfo(unwrapped.dtype).min)
     return Sequences(
         inputs={
             "input_ids": torch.from_numpy(packed_ids).to(device),
             "position_ids": torch.from_numpy(positions).to(device),
-            "attention_mask": _visible(torch.from_numpy(ends).to(device)),
+            "attention_mask": mask,
         },
         labels=torch.from_numpy(labels).to(device),
         places=(torch.from_numpy(sequence).to(device), torch.from_numpy(column).to(device)),
     )
+
+
+def separate(input_ids: Tensor, attention_mask: Tensor, scored: Tensor, unwrapped: Any) -> Sequences:
+    """Each row by itself; arguments as in `pack`.
+
+    The first token of a row has position 0. Without position ids, some models use the column instead, and absolute
+    position embeddings would then shift with the padding.
+    """
+    inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
+    if takes_positions(unwrapped):
+        inputs["position_ids"] = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)
+    tokens = scored.shape[1]
+    places = slice(None), slice(-tokens - 1, -1)
+    labels = torch.full_like(input_ids, -100)
+    labels[places] = input_ids[:, -tokens:].masked_fill(~scored, -100)
+    return Sequences(inputs=inputs, labels=labels, places=places)
 
 
 def _cheapest(rows: list[Any], width: int, hidden_size: int) -> list[tuple[int, int]]:

@@ -27,6 +27,7 @@ from hf_credit.tasks import TaskSpec
 from hf_credit.trainers.callbacks import show_headlines
 from hf_credit.trainers.recipes import FieldParser, flags
 from hf_credit.trainers.recording import RunRecorder
+from hf_credit.trainers.scores import head_reads, obstacle, pack, separate
 
 silence_known_warnings()
 
@@ -89,13 +90,19 @@ class WarmUpTrainer(SFTTrainer):
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        """As in TRL; with the shares of tokens, the cross entropy with these."""
+        """As in TRL; with the shares of tokens, the cross entropy with these, and what rows begin with read once."""
         if "shares" not in inputs:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        learned = inputs["labels"][:, 1:] != IGNORED
-        kept = learned.any(dim=0).nonzero()[:, 0]  # the positions that some row needs, as logits are large
-        known = {name: inputs[name] for name in ("input_ids", "attention_mask")}
-        logits = model(**known, logits_to_keep=kept, use_cache=False).logits[learned[:, kept]]
+        unwrapped, learned = self.accelerator.unwrap_model(model), inputs["labels"][:, 1:] != IGNORED
+        asked = inputs["input_ids"], inputs["attention_mask"], learned, unwrapped
+        rows = (None if obstacle(unwrapped) else pack(*asked)) or separate(*asked)
+        predicting = rows.labels != IGNORED
+        with head_reads(unwrapped, predicting):
+            logits = model(**rows.inputs, use_cache=False).logits[0]
+        of_column = torch.zeros_like(rows.labels).masked_scatter(
+            predicting, torch.arange(len(logits)).to(logits.device)
+        )
+        logits = logits[of_column[rows.places][learned]]
         shares, count = inputs["shares"], learned.sum() if num_items_in_batch is None else num_items_in_batch
         logprobs = functional.log_softmax(logits.float(), dim=-1)[inputs["places"], inputs["tokens"]]
         loss = -(logprobs * shares).sum() / count
