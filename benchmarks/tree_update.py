@@ -38,9 +38,9 @@ from hf_credit import make
 from hf_credit.policies.micro import build_tokenizer
 from hf_credit.rollouts import Chat, EnvironmentInteraction, Row
 from hf_credit.rollouts.batches import micro_batches, pad_rows
+from hf_credit.trainers import scores
 from hf_credit.trainers.asynchronous.attention import segment_attention
 from hf_credit.trainers.asynchronous.packing import Sample, pack, plan
-from hf_credit.trainers.scores import packed_log_probs, separate_log_probs
 
 TEXT = (
     "Forward and backward of the loss over rows of {tokens} tokens or of Sudoku, single precision; medians over "
@@ -156,8 +156,8 @@ def loss_of_part(model: Any, part: dict[str, torch.Tensor], seen: list[int]) -> 
         lambda module, args, given: seen.append(given["input_ids"].numel()), with_kwargs=True
     )
     kept = part["tool_mask"].bool()
-    inputs = (model, model, ids, mask, kept)
-    logprobs = (packed_log_probs(*inputs) or separate_log_probs(*inputs)).logprobs
+    sequences = scores.pack(ids, mask, kept, model) or scores.separate(ids, mask, kept, model)
+    logprobs = scores.log_probs(model, model, sequences, kept).logprobs
     handle.remove()
     return surrogate(logprobs[kept], part["sampling_per_token_logps"][kept], part["advantages"][kept])
 
