@@ -97,6 +97,17 @@ def test_the_loss_is_the_mean_over_the_tokens_of_replies(tokenizer, tmp_path, hi
     assert losses(accumulating)[0] == pytest.approx(expected, rel=1e-4)
 
 
+def test_what_rows_begin_with_is_read_once(tokenizer, tmp_path):
+    # A context of 40 tokens and a reply each, of which the last is only predicted: alone, 2 rows of 40 columns.
+    found = [one(tuple(range(6, 16)) * 4, (token,), ([{token: 1.0}],)) for token in (7, 8)]
+    model, read = build_model(tokenizer, SMALL), []
+    model.model.register_forward_pre_hook(
+        lambda module, args, given: read.append(given["input_ids"].numel()), with_kwargs=True
+    )
+    losses(trainer_of(model, tokenizer, found, tmp_path))
+    assert read == [41]  # the context, and its last token again for the second reply
+
+
 def test_it_lowers_the_held_out_loss(tokenizer, tmp_path, shown):
     model = build_model(tokenizer, SMALL)
     trainer = trainer_of(model, tokenizer, shown[:18], tmp_path, shown[18:], epochs=6, batch_rows=8)
