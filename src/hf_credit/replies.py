@@ -91,7 +91,7 @@ def read_reply(text: str, tools: Sequence[Mapping[str, Any]] = ()) -> Said:
     if not any(start in text for start in ("<", "◁", "[T", "[/T")) and text.lstrip()[:1] not in ("{", "["):
         return Said(spoken=text, content=text)
     reader = _Reader(text, tools)
-    parts = reader.parts
+    parts = [(kind, text[start:end], calls) for kind, start, end, calls in reader.parts]
     thoughts = "\n".join(one.strip() for kind, one, _ in parts if kind == "thought")
     spoken = "".join(one for kind, one, _ in parts if kind in ("content", "call"))
     made = tuple(call for _, _, calls in parts for call in calls)
@@ -99,6 +99,11 @@ def read_reply(text: str, tools: Sequence[Mapping[str, Any]] = ()) -> Said:
     if reader.marked:
         spoken, content = spoken.strip(), content.strip()
     return Said(thoughts=thoughts, spoken=spoken, content=content, made=made)
+
+
+def spans(text: str) -> list[tuple[str, int, int]]:
+    """Returns the kind (content, thought, or call with its marks), start and end of each part of a reply."""
+    return [(kind, start, end) for kind, start, end, _ in _Reader(text, ()).parts]
 
 
 @functools.lru_cache(maxsize=256)  # several verifiers read the same reply
@@ -134,27 +139,27 @@ class _Reader:
     def __init__(self, text: str, tools: Sequence[Mapping[str, Any]]) -> None:
         self.schemas = {str(name): properties for tool in tools for name, properties in [_schema(tool)]}
         self.text = text
-        self.parts: list[tuple[str, str, list[Call]]] = []
+        self.parts: list[tuple[str, int, int, list[Call]]] = []
         self._ends: dict[str, re.Match[str] | None] = {}
         at = self._message(0)
         self.marked = bool(at)
         while not (bare := _bare(text, at)) and (found := _OPENING.search(text, at)):
             self.marked = True
-            self._add("content", text[at : found.start()])
+            self._add("content", at, found.start())
             at = found.end()
             if found.group() in _THOUGHTS:
                 at = self._thought(at, re.escape(_THOUGHTS[found.group()]))
             elif found.group() in _THOUGHTS.values():  # the reply began within a thought
-                self.parts = [("thought", text[: found.start()], [])]
+                self.parts = [("thought", 0, found.start(), [])]
             elif found.group() in _CALLS:
                 at = self._call(found)
             else:  # of a frame, which has no meaning, if it is no header
                 at = max(at, self._message(found.start()))
-        self._add("call" if bare else "content", text[at:], bare)
+        self._add("call" if bare else "content", at, len(text), bare)
 
-    def _add(self, kind: str, text: str, calls: Sequence[Call] = ()) -> None:
-        if text:
-            self.parts.append((kind, text, list(calls)))
+    def _add(self, kind: str, start: int, end: int, calls: Sequence[Call] = ()) -> None:
+        if start < end:
+            self.parts.append((kind, start, end, list(calls)))
 
     def _end(self, start: int, closing: str) -> tuple[int, int]:
         """Start and end of the next match of `closing`; the end of the text if there is none."""
@@ -165,7 +170,7 @@ class _Reader:
 
     def _thought(self, start: int, closing: str) -> int:
         end, after = self._end(start, closing)
-        self._add("thought", self.text[start:end])
+        self._add("thought", start, end)
         return after
 
     def _next(self, start: int, opened: str) -> int:
@@ -187,7 +192,7 @@ class _Reader:
         if closed and any(call.why for call in calls) and (other := self._next(start, found.group())) < end:
             after = other  # what closes it belongs to another call
             calls = [Call("", {}, "it is not closed", self.text[start:other][:MOST_CHARACTERS])]
-        self._add("call", self.text[found.start() : after], calls)
+        self._add("call", found.start(), after, calls)
         return after
 
     def _read(
@@ -220,7 +225,7 @@ class _Reader:
             return [_call(to.removeprefix("functions."), text)]
 
         made, _, after = self._read(read, header.end(), self._end(header.end(), _MESSAGE_ENDS), _MESSAGE_ENDS)
-        self._add("call", self.text[header.start() : after], made)
+        self._add("call", header.start(), after, made)
         return after
 
 

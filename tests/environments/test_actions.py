@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_credit.environments.actions import (
+    acting,
     call_in_words,
     last_action,
     marked,
@@ -170,3 +171,18 @@ def test_reading_a_written_call_returns_it(name, arguments):
 )
 def test_a_reply_without_exactly_one_call_is_its_text_without_thoughts(reply, action):
     assert one_action(reply) == action
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        ("so <action>a</action> or <ACTION>b</action>.", "<action>a</action> or <ACTION>b</action>"),
+        ("<think><action>a</action></think> <action>b", "<action>b"),
+        ('a <tool_call>{"name": "a"}</tool_call> b <tool_call>{"name": "b"}</tool_call> c',
+         '<tool_call>{"name": "a"}</tool_call> b <tool_call>{"name": "b"}</tool_call>'),
+        ("</action> nothing", ""),
+    ],
+)  # fmt: skip
+def test_the_part_of_a_reply_that_acts_is_found_outside_its_thoughts(reply, expected):
+    start, end = acting(reply)
+    assert reply[start:end] == expected

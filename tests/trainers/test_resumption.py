@@ -29,6 +29,7 @@ from packaging.version import Version
 from peft import LoraConfig
 from transformers import TrainerCallback
 
+from hf_credit.checkpoint_store import StoreError
 from hf_credit.checkpoints import MANIFEST, flaw, latest_complete
 from hf_credit.trainers.callbacks import CheckpointCallback
 from local_hub.running import serving
@@ -520,7 +521,7 @@ def test_each_pushed_checkpoint_can_be_resumed(
         trainer = runs.build(micro_policy, tmp_path / "again", max_steps=2, tasks=16)
         trainer.train(resume_from_checkpoint=f"hub:me/run@{first}")
         assert_same_weights(trainer, two_updates[1])
-        with pytest.raises(ValueError, match="there is no such revision"):
+        with pytest.raises(StoreError, match="there is no such revision"):
             trainer.train(resume_from_checkpoint=f"hub:me/run@{second[::-1]}")
         longer = runs.build(micro_policy, tmp_path / "longer", max_steps=3, tasks=16)
         with pytest.raises(ValueError, match=f"max_steps 3 in place of 2 in hub:me/run@{first}; set them back"):

@@ -152,19 +152,24 @@ def test_the_logged_divergence_is_exact_if_the_top_is_the_vocabulary_and_else_a_
 
 
 @pytest.mark.parametrize(
-    ("reply", "expected"),
+    ("thought", "action"),
     [
-        ("I read. <action>read 2</action>", "read 2</action>"),
-        ('<tool_call>{"a": 1}</tool_call> so', '{"a": 1}</tool_call>'),
-        ("<action>cut off", "cut off"),
+        ("I read. ", "<action>read 2</action>"),
+        ("", '<tool_call>{"name": "read", "arguments": {}}</tool_call>'),
+        ("<think><action>no</action></think>", "<action>cut off"),
+        ("It may be ", "<function=read><parameter=page>2</parameter></function>"),
+        ("", '{"name": "read", "arguments": {"page": 2}}'),
+        ("", '[TOOL_CALLS]read[ARGS]{"page": 2}'),
         ("nothing", ""),
     ],
 )
-def test_tokens_between_the_tags_of_an_action_are_marked(chat: Any, reply: str, expected: str) -> None:
-    ids = chat.encode(reply)
-    decision = Decision(role="agent", state=None, context_ids=(1,), action_ids=ids, logprobs=None, action_text=reply)
+@pytest.mark.parametrize("opened", ["", "<think>so</think>"])
+def test_tokens_of_an_action_are_marked(chat: Any, thought: str, action: str, opened: str) -> None:
+    ids = chat.encode(thought + action)
+    text = opened + thought + action
+    decision = Decision(role="agent", state=None, context_ids=(1,), action_ids=ids, logprobs=None, action_text=text)
     marks = action_marks(decision, chat.tokenizer.decode)
-    assert chat.tokenizer.decode([token for token, mark in zip(ids, marks, strict=True) if mark]) == expected
+    assert chat.tokenizer.decode([token for token, mark in zip(ids, marks, strict=True) if mark]) == action
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hf_credit.replies import read_reply, spoken
+from hf_credit.replies import read_reply, spans, spoken
 
 OPEN, CLOSE = "<action>", "</action>"
 
@@ -36,6 +36,18 @@ def spelled_action(reply: str) -> str | None:
     folded = _folded(reply)
     start = folded.rfind(OPEN, 0, max(folded.rfind(CLOSE), 0))
     return reply[start + len(OPEN) : folded.find(CLOSE, start)].strip() if start >= 0 else None
+
+
+def acting(reply: str) -> tuple[int, int]:
+    """Where the first action or tool call of a reply starts and the last ends, with marks; `(0, 0)` without one."""
+    folded, found = _folded(reply), list[tuple[int, int]]()
+    for kind, start, end in spans(reply):
+        if kind == "content" and (start := folded.find(OPEN, start, end)) >= 0:
+            close = folded.rfind(CLOSE, start, end)
+            found.append((start, end if close < 0 else close + len(CLOSE)))
+        elif kind == "call":
+            found.append((start, end))
+    return (found[0][0], found[-1][1]) if found else (0, 0)
 
 
 @functools.lru_cache(maxsize=1024)

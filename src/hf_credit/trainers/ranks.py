@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedType, gather_object
+from accelerate.utils import DistributedType, broadcast_object_list, gather_object
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -39,6 +39,21 @@ def backward(loss: Tensor, accelerator: Accelerator) -> None:
     """The backward pass of a loss that is already divided by the tokens of an update."""
     deepspeed = accelerator.distributed_type == DistributedType.DEEPSPEED
     accelerator.backward(loss, **({"scale_wrt_gas": False} if deepspeed else {}))
+
+
+def from_main(accelerator: Accelerator, ask: Callable[[], Any]) -> Any:
+    """What `ask` returns on the main process, on every process; its error there is raised on every process."""
+    answer: Any = None
+    failure: Exception | None = None
+    if accelerator.is_main_process:
+        try:
+            answer = ask()
+        except Exception as error:  # the other processes wait for an answer, whatever went wrong
+            failure = error
+    answer, refusal = broadcast_object_list([answer, failure and (str(failure) or type(failure).__name__)])
+    if refusal is None:
+        return answer
+    raise failure or ValueError(refusal)
 
 
 class Ranks:

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import broadcast_object_list
 from datasets import IterableDataset
 from peft import PeftModel
 from transformers import Trainer, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 from transformers.trainer_utils import HubStrategy
 
-from hf_credit.checkpoint_store import PREFIX, StoreError, checkpoint_store
+from hf_credit.checkpoint_store import PREFIX, checkpoint_store
 from hf_credit.checkpoints import (
     NUMBERED,
     begin,
@@ -37,6 +36,7 @@ from hf_credit.rollouts.capabilities import fingerprint
 from hf_credit.rollouts.pulse import PULSE
 from hf_credit.trainers.callbacks import CheckpointCallback, IntervalsOfThisRun, watched
 from hf_credit.trainers.component import Component
+from hf_credit.trainers.ranks import from_main
 from hf_credit.trainers.saving import correct_card, save_task
 
 logger = logging.getLogger(__name__)
@@ -164,11 +164,11 @@ class ResumableTrainer(Trainer):
 
         Raises:
             ValueError: the checkpoint is incomplete, or of another run.
-            OSError: a checkpoint cannot be written.
+            OSError: a checkpoint cannot be written, or downloaded.
         """
         self._run = run_facts(self)
         self._passes = 0
-        folder = self._agreed_checkpoint(resume_from_checkpoint)
+        folder = from_main(self.accelerator, lambda: self._checkpoint_to_resume(resume_from_checkpoint))
         self._complete = folder and folder.resolve()
         if folder is not None:
             self._restore(folder)
@@ -277,26 +277,13 @@ class ResumableTrainer(Trainer):
             private=bool(self.args.hub_private_repo if private is None else private),
         )
 
-    def _agreed_checkpoint(self, chosen: str | Path | bool | None) -> Path | None:
-        """The checkpoint to resume from, chosen by the main process; every process raises its refusal."""
-        answer: list[Any] = [None, None]
-        failure = None
-        if self.accelerator.is_main_process:
-            args = self.args
-            run: dict[str, Any] = {"run": self._run, "accepted": args.resume_with_changed or []}
-            try:
-                if isinstance(chosen, str) and chosen.startswith(PREFIX):
-                    check = functools.partial(refuse_another_run, **run, place=chosen)
-                    chosen = checkpoint_store().fetch_resumable(chosen, args.output_dir, args.hub_token, check)
-                answer[0] = checkpoint_to_resume(chosen, args.output_dir, **run)
-            except Exception as error:  # the other processes wait for an answer
-                failure, answer[1] = error, str(error) or type(error).__name__
-        folder, refusal = broadcast_object_list(answer)
-        if failure is not None and not isinstance(failure, ValueError | StoreError):
-            raise failure
-        if refusal is not None:
-            raise ValueError(refusal)
-        return folder
+    def _checkpoint_to_resume(self, chosen: str | Path | bool | None) -> Path | None:
+        folder = self.args.output_dir
+        run: dict[str, Any] = {"run": self._run, "accepted": self.args.resume_with_changed or []}
+        if isinstance(chosen, str) and chosen.startswith(PREFIX):
+            check = functools.partial(refuse_another_run, **run, place=chosen)
+            chosen = checkpoint_store().fetch_resumable(chosen, folder, self.args.hub_token, check)
+        return checkpoint_to_resume(chosen, folder, **run)
 
     def _load_best_model(self) -> None:
         best = self.state.best_model_checkpoint

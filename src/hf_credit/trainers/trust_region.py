@@ -6,6 +6,7 @@ they are computed from the hidden states, in chunks of tokens, and recomputed in
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from hf_credit.credit import divergence, interpolated_logprobs, projected_logprobs, top_tokens
-from hf_credit.environments.actions import CLOSE, OPEN
+from hf_credit.environments.actions import acting
 from hf_credit.rollouts import Decision
 from hf_credit.validators import finite_number, one_of, whole_number
 
@@ -29,8 +30,6 @@ PROJECTIONS: Mapping[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 """Projections of a distribution into its region: CVT-RL, eq. 8, and TROLL's layer."""
 
 _LOGITS_AT_ONCE = 2**26  # 256 MiB of float32
-_OPENING = (OPEN, "<tool_call>", "<function=")
-_CLOSING = (CLOSE, "</tool_call>", "</function>")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,22 +242,17 @@ def divergence_from_old(old: dict[str, Tensor], tops: Tensor, sums: Tensor) -> T
 
 
 def action_marks(decision: Decision, decode: Callable[[Sequence[int]], str]) -> tuple[int, ...]:
-    """1 for each token of a decision's reply that is part of an action or a tool call, between its tags, else 0."""
+    """1 for each token of a reply from its first action or tool call to its last, marks included, else 0."""
     ids = decision.action_ids
-    if not any(tag in decision.action_text for tag in _OPENING):
-        return (0,) * len(ids)
-    first, last = _tokens_until(_OPENING, ids, decode), _tokens_until(_CLOSING, ids, decode)
+    opened = len(decision.action_text) - len(decode(ids))  # the mark of a thought that the context opens
+    start, end = (max(place - opened, 0) for place in acting(decision.action_text))
+
+    def length(count: int) -> int:
+        return len(decode(ids[:count]))
+
+    counts = range(len(ids) + 1)
+    first, last = bisect_right(counts, start, key=length) - 1, bisect_left(counts, end, key=length)
     return tuple(int(first <= index < last) for index in range(len(ids)))
-
-
-def _tokens_until(tags: Sequence[str], ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> int:
-    """The number of tokens up to the first tag, inclusive; all if there is no tag."""
-    low, high = 0, len(ids)
-    while low < high:
-        middle = (low + high) // 2
-        text = decode(ids[:middle])
-        low, high = (low, middle) if any(tag in text for tag in tags) else (middle + 1, high)
-    return low
 
 
 def _logits(head: Any, states: Tensor, temperature: float) -> Tensor:

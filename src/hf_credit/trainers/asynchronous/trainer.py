@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from accelerate.utils import broadcast_object_list
 from datasets import Dataset, IterableDataset
 from peft import LoraConfig, PeftConfig
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
@@ -33,7 +32,7 @@ from hf_credit.trainers.callbacks import (
     show_headlines,
 )
 from hf_credit.trainers.metrics import summarise, update_metrics
-from hf_credit.trainers.ranks import Ranks
+from hf_credit.trainers.ranks import Ranks, from_main
 from hf_credit.trainers.recording import CompletionsTable, EpisodeRecorder
 
 _PROBE = 'Which decision deserves the credit? 3.14159, 2.71828: the answer is on page 42, line 7, "in the end".'
@@ -259,18 +258,16 @@ class AsyncCreditTrainer(UpdateTrainer):
         whole = self.chat.context([{"role": "user", "content": _PROBE}])
         roles = self.roles or (next(iter(self.interaction.roles)),)
         trained = [self.reply_log_probs(list(whole), role) for role in roles]
-        refusal: list[str | None] = [None]
-        if self.server is not None:
-            exact = self.model.dtype == torch.float32 and not self.args.bf16 and self.server.dtype() == "float32"
-            try:
-                for role, own in zip(roles, trained, strict=True):
-                    served = self.server.logprobs(role, whole[:1], whole[1:]).result()
-                    self.log_metric("server/logprob_difference", refuse_other_weights(own, served, exact))
-            except Exception as error:  # the other processes wait for an answer, whatever went wrong
-                refusal = [str(error) or type(error).__name__]
-        (told,) = broadcast_object_list(refusal)
-        if told is not None:
-            raise ValueError(told)
+
+        def compare() -> None:
+            server = self.server
+            assert server is not None
+            exact = self.model.dtype == torch.float32 and not self.args.bf16 and server.dtype() == "float32"
+            for role, own in zip(roles, trained, strict=True):
+                served = server.logprobs(role, whole[:1], whole[1:]).result()
+                self.log_metric("server/logprob_difference", refuse_other_weights(own, served, exact))
+
+        from_main(self.accelerator, compare)
 
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
@@ -288,28 +285,25 @@ class AsyncCreditTrainer(UpdateTrainer):
         """
         rows: Any = self.eval_dataset if eval_dataset is None else eval_dataset
         sets = {f"_{name}": one for name, one in rows.items()} if isinstance(rows, dict) else {"": rows}
-        answer: list[Any] = [{}, None]
         PULSE.begin("evaluating")
         batches = [RolloutBatch() for _ in sets]
-        if self.accelerator.is_main_process:
-            try:
-                for number, (name, one) in enumerate(sets.items()):
-                    played = self.rollout_worker.evaluated(self.evaluation_interaction, list(one))
-                    batches[number] = played
-                    refuse_total_failure(played.episodes, what="of an evaluation")
-                    summaries = [
-                        summarise(one, [None] * len(one.decisions), self.chat.end_tokens) for one in played.episodes
-                    ]
-                    answer[0] |= {
-                        f"{metric_key_prefix}{name}_{metric}": value
-                        for metric, value in update_metrics(summaries).items()
-                        if "advantages/" not in metric  # evaluation gives no credit
-                    }
-            except Exception as error:  # the other processes wait for an answer, whatever went wrong
-                answer[1] = error
-        metrics, failure = broadcast_object_list(answer)
-        if failure is not None:
-            raise failure
+
+        def measured() -> dict[str, float]:
+            found = dict[str, float]()
+            for number, (name, one) in enumerate(sets.items()):
+                batches[number] = played = self.rollout_worker.evaluated(self.evaluation_interaction, list(one))
+                refuse_total_failure(played.episodes, what="of an evaluation")
+                summaries = [
+                    summarise(one, [None] * len(one.decisions), self.chat.end_tokens) for one in played.episodes
+                ]
+                found |= {
+                    f"{metric_key_prefix}{name}_{metric}": value
+                    for metric, value in update_metrics(summaries).items()
+                    if "advantages/" not in metric  # evaluation gives no credit
+                }
+            return found
+
+        metrics = from_main(self.accelerator, measured)
         training = self.model.training
         self.model.eval()
         with self.alone():
