@@ -281,12 +281,12 @@ class CreditConfig(RunSettings, GRPOConfig):
     router_aux_loss_coef: float | None = 0.0
     trust_region: float | None = None
     trust_region_tool: float | None = None
-    trust_region_top: int = 256
-    trust_region_wide: int = 1024
-    trust_region_coverage: float = 0.98
-    trust_region_penalty: float = 1.0
-    trust_region_projection: str = "least_squares"
-    trust_region_regression: float = 0.0
+    trust_region_top: int = TrustRegion.top
+    trust_region_wide: int = TrustRegion.wide
+    trust_region_coverage: float = TrustRegion.coverage
+    trust_region_penalty: float = TrustRegion.penalty
+    trust_region_projection: str = TrustRegion.projection
+    trust_region_regression: float = TrustRegion.regression
     vllm_server_request_timeout: float = 1800.0
     vllm_importance_sampling_mode: str = "token_truncate"
 
