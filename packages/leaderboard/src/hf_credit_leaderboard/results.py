@@ -9,11 +9,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from hf_credit.evaluation.statistics import Interval, paired_difference, permutation_test
+from hf_credit.evaluation.statistics import Interval, paired_difference
 from hf_credit.files import replaced
 from hf_credit.safe_io import read_text
 from hf_credit_leaderboard.entries import Entry, read_entry
-from hf_credit_leaderboard.ranking import Ranked, rank
+from hf_credit_leaderboard.ranking import Ranked, paired_p, rank
 from hf_credit_leaderboard.records import SELF_REPORTED, Record, record_path
 from hf_credit_leaderboard.seasons import Season
 
@@ -167,7 +167,7 @@ def compare_rows(a: Row, b: Row) -> Comparison:
     differences = tuple(one - other for one, other in zip(of_a, of_b, strict=True))
     return Comparison(
         difference=paired_difference(of_a, of_b),
-        p_value=permutation_test(of_a, of_b).p_value if any(differences) else 1.0,
+        p_value=paired_p(of_a, of_b),
         wins=sum(one > 0 for one in differences),
         ties=sum(one == 0 for one in differences),
         losses=sum(one < 0 for one in differences),

@@ -12,11 +12,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import numpy as np
-
 from hf_credit.boundary import read
 from hf_credit.evaluation.runs import versions
-from hf_credit.evaluation.statistics import permutation_test
 from hf_credit.files import OwnFolder, copy
 from hf_credit.hub.loading import TooLarge
 from hf_credit.rollouts import Ending, Interaction, RolloutRequest
@@ -25,6 +22,7 @@ from hf_credit_leaderboard.confined import ISOLATION, Limits, confined_play
 from hf_credit_leaderboard.credit_board import board_method
 from hf_credit_leaderboard.entries import Checkpoint, Entry, PlayedEpisode
 from hf_credit_leaderboard.inputs import pinned
+from hf_credit_leaderboard.ranking import paired_p
 from hf_credit_leaderboard.records import REPLAYED, VERIFIED, Record, linked
 from hf_credit_leaderboard.seasons import Season, SeasonSecret, secret_seeds, starts_of
 from hf_credit_leaderboard.weights import MOST_FILE_BYTES, check_folder, parameters, template_digest, tensor_digest
@@ -67,8 +65,7 @@ def verify_entry(
 
     A policy entry: replays every reply, then plays the checkpoints on the public and the secret tasks. A credit entry:
     measures the method's credit on the public and on secret rows. The claim holds if its outcomes on the public tasks
-    do not differ from the second play in a paired test: p >= 0.001 by
-    `hf_credit.evaluation.statistics.permutation_test`. The outcomes on the secret tasks make the rank; for credit, the
+    do not differ from the second play in a paired test: p >= 0.001 by `paired_p`. The outcomes on the secret tasks make the rank; for credit, the
     fidelity of each repeat. An entry whose checkpoint exceeds the limit of parameters is listed as `replayed`, without
     a rank.
 
@@ -321,8 +318,7 @@ def compare(claimed: Sequence[PlayedEpisode], found: Sequence[PlayedEpisode]) ->
     """Returns the means of two plays of the same instances with the same checkpoints, and the paired p-value."""
     by_instance = {(one.checkpoint, one.seed): one.outcome for one in claimed}
     first, second = [by_instance[one.checkpoint, one.seed] for one in found], [one.outcome for one in found]
-    p_value = permutation_test(first, second).p_value if np.ptp([first, second]) else 1.0
-    return {"claimed": fmean(first), "found": fmean(second), "p": p_value}
+    return {"claimed": fmean(first), "found": fmean(second), "p": paired_p(first, second)}
 
 
 def _notes(record: Record) -> list[str]:
