@@ -55,10 +55,10 @@ def paired_p(a: ArrayLike, b: ArrayLike) -> float:
 
         p = P(|sum_i s_i d_i| >= |sum_i d_i|)
 
-    (Fisher, The Design of Experiments, 1935, section 21), here by the distribution of the sum, task by task, and not by
-    resamples, whose least p-value would grow with the pairs of a board. Differences are rounded to 1/840 of the largest
-    (on n > 128 tasks to 1/12 or more finely): every sign is as likely as before, so the test remains exact. It takes
-    O(n^2) steps.
+    (Fisher, The Design of Experiments, 1935, section 21), from the distribution of the sum, task by task: a test with
+    resamples has a least p-value, so that many pairs need many of them. Differences are rounded to 1/840 of the
+    largest, on n > 128 tasks to 1/12 or more finely; every sign is as likely as before, so the test remains exact. It
+    takes O(n^2) steps.
 
     Args:
         a, b: n finite numbers each, of the same tasks.
@@ -83,9 +83,9 @@ def rank(outcomes: Mapping[str, Outcomes], alpha: float = ALPHA, resamples: int 
     """Returns the entries of a board with the ranges of their ranks, the highest mean first.
 
     Every pair is compared task by task, on the mean over each one's checkpoints, by the paired permutation test
-    (`paired_p`), and the p-values of all pairs are corrected together by Holm: the square of the entries, times that of
-    the tasks. With n entries, of which b are significantly better than an entry and w significantly worse, its rank is
-    one of
+    (`paired_p`), and the p-values of all pairs are corrected together by Holm. This takes the square of the entries
+    times the square of the tasks. With n entries, of which b are significantly better than an entry and w significantly
+    worse, its rank is one of
 
         1 + b, ..., n - w.
 
