@@ -123,7 +123,7 @@ def parse_yaml(text: str, strict: bool = False) -> Any:
         value = yaml.load(text, Loader=_StrictLoader if strict else _BoundedLoader)
     except RecursionError:
         raise _too_deep(MOST_DEPTH) from None
-    except (yaml.YAMLError, ValueError, TypeError, AttributeError, OverflowError) as error:
+    except (yaml.YAMLError, ValueError, TypeError, AttributeError, OverflowError, LookupError) as error:
         raise ValueError(f"a text must be YAML of plain values, got {error}; fix it.") from None
     return _plain(value)
 

@@ -83,9 +83,9 @@ def rank(outcomes: Mapping[str, Outcomes], alpha: float = ALPHA, resamples: int 
     """Returns the entries of a board with the ranges of their ranks, the highest mean first.
 
     Every pair is compared task by task, on the mean over each one's checkpoints, by the paired permutation test
-    (`paired_p`), and the p-values of all pairs are corrected together by Holm. This takes the square of the entries
-    times the square of the tasks. With n entries, of which b are significantly better than an entry and w significantly
-    worse, its rank is one of
+    (`paired_p`), and the p-values of all pairs are corrected together by Holm, in the square of the entries times that
+    of the tasks. With n entries, of which b are significantly better than an entry and w significantly worse, its rank
+    is one of
 
         1 + b, ..., n - w.
 
