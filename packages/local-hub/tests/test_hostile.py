@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from hub_fixtures import httpx
 from huggingface_hub import CommitOperationAdd, HfApi
 
 from local_hub.limits import Limits
-from local_hub.running import Served, serving
+from local_hub.running import Served, open_database, serving
 
 BENCHMARK = "org/benchmark"
 RESULT = "- dataset: {id: org/benchmark, task_id: main}\n  value: 1.0\n"
@@ -120,23 +121,23 @@ def test_a_proposal_that_takes_long_to_compare_is_shown_by_name(hub: Served, own
 
 
 def test_a_sweep_leaves_an_object_that_an_upload_was_told_is_here(tmp_path: Path) -> None:
-    from local_hub.running import open_hub
-    from local_hub.upkeep import sweep
-
+    content = b"\0" * 5000
+    sha256 = hashlib.sha256(content).hexdigest()
     with serving(tmp_path / "hub") as served:
         api = HfApi(endpoint=served.url, token=served.token())
         api.create_repo("org/large")
-        operation = CommitOperationAdd("a.bin", b"\0" * 5000)
-        api.preupload_lfs_files("org/large", [operation])
-    with open_hub(tmp_path / "hub") as hub, hub.database.write() as writing:
-        writing.execute("UPDATE lfs SET created = 0")
-    with serving(tmp_path / "hub") as served:
-        api = HfApi(endpoint=served.url, token=served.token())
-        again = CommitOperationAdd("a.bin", b"\0" * 5000)
-        api.preupload_lfs_files("org/large", [again])  # is told that it is here
-    with open_hub(tmp_path / "hub") as hub:
-        sweep(hub)
-    with serving(tmp_path / "hub") as served:
-        api = HfApi(endpoint=served.url, token=served.token())
-        api.create_commit("org/large", [again], commit_message="Add")
-        assert "a.bin" in api.list_repo_files("org/large")
+        api.preupload_lfs_files("org/large", [CommitOperationAdd("a.bin", content)])
+        with open_database(tmp_path / "hub") as database, database.write() as writing:
+            writing.execute("UPDATE lfs SET created = 0")
+        asked = {"operation": "upload", "objects": [{"oid": sha256, "size": 5000}]}
+        headers = api._build_hf_headers()
+        answer = httpx.post(f"{served.url}/org/large.git/info/lfs/objects/batch", json=asked, headers=headers)
+        assert "actions" not in answer.json()["objects"][0]  # it is here
+    with serving(tmp_path / "hub") as served:  # which sweeps at its start
+        lines = [
+            {"key": "header", "value": {"summary": "Add"}},
+            {"key": "lfsFile", "value": {"path": "a.bin", "algo": "sha256", "oid": sha256, "size": 5000}},
+        ]
+        url = f"{served.url}/api/models/org/large/commit/main"
+        answer = httpx.post(url, content="\n".join(map(json.dumps, lines)), headers=headers)
+        assert answer.status_code == 200, answer.text
