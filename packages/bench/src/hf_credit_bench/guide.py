@@ -168,7 +168,7 @@ def _row(cell: Mapping[str, Any], limit: float | None) -> list[str]:
         share,
         "" if areas is None else f"{areas.mean:.3f} [{areas.low:.3f}, {areas.high:.3f}]",
         "" if areas is None else f"{len(solved)} of {areas.n}" + (f", {np.median(solved):.0f}" if solved else ""),
-        f"{1000 * cell['seconds']:.1f}",
+        "unknown" if cell["seconds"] is None else f"{1000 * cell['seconds']:.1f}",
     ]
 
 
