@@ -200,7 +200,7 @@ def test_of_the_same_weights_one_entry_is_ranked_the_newest_of_who_may_decide(
 ) -> None:
     first = dataclasses.replace(FIRST, submitter=earlier)
     found = linked(shows("new", ("alice", "a", 1.0), submitter=submitter), [first])
-    assert (found.replaces, found.copy_of) == ((("first",), None) if is_ranked else ((), "first"))
+    assert (found.related, found.copy_of) == (("first",), None if is_ranked else "first")
 
 
 def test_a_policy_whose_chat_template_the_season_does_not_know_is_noted_and_has_no_rank(

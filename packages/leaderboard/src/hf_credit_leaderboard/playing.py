@@ -27,7 +27,7 @@ from hf_credit_leaderboard.seasons import starts_of
 
 _PRINTED = 16  # secret tasks
 _PRINTED_TOKENS = 16  # of a greedy reply
-_LIKELIEST = 16  # tokens at each of these
+_LIKELIEST = 5  # tokens at each of these; tokens that are added to a copy's vocabulary are not among them
 _DIGITS = 4
 _LONGEST_TEMPLATE = 2**16  # characters, since a maintainer has to read it
 
@@ -148,10 +148,9 @@ def _prints(policy: SavedPolicy, key: bytes, seeds: Sequence[int]) -> list[float
 
 
 def _print(logits: torch.Tensor, tokenizer: Any, key: bytes, seed: int) -> list[float]:
-    """Returns 16 numbers that are equal, up to one positive factor, for a policy, its copies, and these at another
-    temperature:
+    """Returns 16 numbers that are equal, up to one positive factor, for a policy and its copies at any temperature:
 
-        x_j = sum_t sum_k s_j(t, k) * (z_tk - z_t(17)),   k: the 16 likeliest tokens at t, by their text
+        x_j = sum_t sum_k s_j(t, k) * (z_tk - z_t(6)),   k: the 5 likeliest tokens at t, by their text
 
     with logits z, and signs s from a keyed hash. Without the key, the numbers say nothing of the task.
 

@@ -55,10 +55,9 @@ def paired_p(a: ArrayLike, b: ArrayLike) -> float:
 
         p = P(|sum_i s_i d_i| >= |sum_i d_i|)
 
-    (Fisher, The Design of Experiments, 1935, section 21), from the distribution of the sum, task by task: a test with
-    resamples has a least p-value, so that many pairs need many of them. Differences are rounded to 1/840 of the
-    largest, on n > 128 tasks to 1/12 or more finely; every sign is as likely as before, so the test remains exact. It
-    takes O(n^2) steps.
+    (Fisher, The Design of Experiments, 1935, section 21), in O(n^2) steps and without resamples, of which many pairs
+    would need many. Differences are rounded to 1/840 of the largest, on n > 128 tasks to 1/12 or more finely; every
+    sign is as likely as before, so the test remains exact.
 
     Args:
         a, b: n finite numbers each, of the same tasks.

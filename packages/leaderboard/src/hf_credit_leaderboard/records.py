@@ -23,8 +23,8 @@ PRINT_WIDTH = 16
 """The numbers of a policy's print for each task."""
 
 _SAME_PRINT = 0.03
-"""The sine of the angle between the prints of two policies on a task: that of a copy with 2 % noise on all weights. In
-half precision it is 0.003, in eight bits 0.01, and of separate training runs of one micro policy 0.2 and more."""
+"""The sine of the angle between the prints of two policies on a task. Of a micro policy's copy with 1 % noise on all
+weights, or in eight bits, it is 0.008; of training runs with separate seeds 0.25 and more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +38,8 @@ class Record:
         notes: caveats for readers, one sentence each.
         submitter: the account that opened the pull request; "" if unknown.
         copy_of: the id of an earlier entry with the same weights, which is ranked in place of this one.
-        related: the ids of earlier entries with the same weights in a repository of the same account.
-        replaces: those of them that this entry takes the rank of.
+        related: the ids of earlier entries with the same weights in a repository of the same account, whose rank this
+            one takes unless `copy_of` is set.
         public: the `claimed` and `found` means on the public tasks, and the `p` of the paired test between them.
         secret: the outcomes on the secret tasks, [checkpoints][tasks], tasks in their order.
         scores: the scores of a credit entry, by name.
@@ -62,7 +62,6 @@ class Record:
     submitter: str = ""
     copy_of: str | None = None
     related: tuple[str, ...] = ()
-    replaces: tuple[str, ...] = ()
     public: Mapping[str, float] = field(default_factory=dict)
     secret: tuple[tuple[float, ...], ...] = ()
     scores: Mapping[str, Any] = field(default_factory=dict)
@@ -134,8 +133,7 @@ def linked(record: Record, listed: Sequence[Record]) -> Record:
     for earlier in related.values():
         if who and who not in owners | {earlier.submitter.casefold()}:
             copy_of = copy_of or earlier.entry
-    replaces = () if copy_of else tuple(related)
-    return dataclasses.replace(record, copy_of=copy_of, related=tuple(related), replaces=replaces)
+    return dataclasses.replace(record, copy_of=copy_of, related=tuple(related))
 
 
 def _weights(record: Record) -> list[tuple[str, Sequence[float]]]:

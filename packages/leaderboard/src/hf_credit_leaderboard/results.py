@@ -112,7 +112,7 @@ class Results:
         if not row.record.ranked_in(self.season):
             return "unknown template"
         later = (one for one in self.rows if one.record and one.record.ranked_in(self.season))
-        return next((f"replaced by {one.id[:SHORT]}" for one in later if row.id in one.record.replaces), "")
+        return next((f"replaced by {one.id[:SHORT]}" for one in later if row.id in one.record.related), "")
 
     def ranks(self, board: str) -> list[Ranked]:
         """Returns the ranks of a board's entries that have one (`standing`)."""
