@@ -16,7 +16,9 @@ _SECRET_NAME = re.compile(
 # Special tokens of text, which are no secrets.
 _TEXT_TOKEN = re.compile(r"^(eos|bos|pad|unk|sep|cls|mask)_token$", re.IGNORECASE)
 _SECRET_VALUE = re.compile(
-    r"\bhf_[A-Za-z0-9]{30,}\b|(?<=://)[^/@\s]+(?=@)|(?<=\bBearer )[^\s'\"]+|(?<=\bBasic )[^\s'\"]+", re.IGNORECASE
+    r"hf_[A-Za-z0-9]{30,}|-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----|(?<=://)[^/@\s]+(?=@)"
+    r"|(?<=\bBearer )[^\s'\"]+|(?<=\bBasic )[^\s'\"]+",
+    re.IGNORECASE,
 )
 _QUERY = re.compile(r"(?<=[?&])([\w.-]+)=[^&\s#'\"]+")
 _WORD_WITHIN = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")  # of apiKey

@@ -106,16 +106,13 @@ class Verifier:
             # Also after a crash between a record and its rankings.
             if self.results().rows and self._repo.history()[0].title != _RANK:
                 publish_rankings(self.hub, self.results())
-            waiting = {one.author: one.num for one in self._open() if one.num not in judged}
-            if not waiting:
+            newest_first = sorted(self._repo.open_requests(), key=lambda one: -one.num)
+            oldest = {one.author: one.num for one in newest_first if one.num not in judged}
+            if not oldest:
                 return
-            for number in sorted(waiting.values()):
+            for number in sorted(oldest.values()):
                 judged.add(number)
                 yield self._alone(self.handle, number, number)
-
-    def _open(self) -> list[Any]:
-        """Returns the open pull requests, the newest first."""
-        return sorted(self._repo.open_requests(), key=lambda one: -one.num)
 
     def _alone(self, judge: Callable[[Any], Verdict], subject: int | str, number: int) -> Verdict:
         """Returns the verdict on an entry. What it raises is its own if the Hub answers this verifier otherwise."""
@@ -172,7 +169,7 @@ class Verifier:
 
     def finish(self, name: str) -> Verdict:
         """Verifies a merged entry without a record, which a crash can leave behind."""
-        claimed = self.results().row(name).entry
+        board = self.results().row(name).entry.board
         try:
             entry, episodes = self._read(name, None)
             record = self.verify(name, entry, episodes)
@@ -180,9 +177,8 @@ class Verifier:
         except HubError:
             raise
         except Exception as error:
-            reason = f"Merged, and refused when it was verified: {redacted(_reason(error, f'the entry {name}'))}"
-            known = {"entry": name, "season": self.season.name, "board": claimed.board}
-            record = Record(**known, badge=SELF_REPORTED, notes=(reason,))
+            reason = redacted(f"Merged, and refused when it was verified: {_reason(error, f'the entry {name}')}")
+            record = Record(entry=name, season=self.season.name, board=board, badge=SELF_REPORTED, notes=(reason,))
             files = {record_path(name): record.signed(self.secret)}
         self._publish(files)
         return Verdict(number=0, entry=name, listed=True, reason=" ".join(record.notes) or record.badge)
@@ -190,8 +186,7 @@ class Verifier:
     def verify(
         self, name: str, entry: entries.Entry, episodes: Sequence[entries.PlayedEpisode], submitter: str = ""
     ) -> Record:
-        """Checks that an entry is of this season and new, and its account's on the board not too many, then calls
-        `verify_entry`.
+        """Checks that an entry is of this season, new, and not one too many of its account, then calls `verify_entry`.
 
         Raises:
             ValueError: the entry is not listed, for the reason in the message.
@@ -229,7 +224,7 @@ class Verifier:
     def _submitted(self, number: int) -> tuple[str, str, str]:
         """Returns the id of a pull request's entry, its commit and its author; it must add one entry and no more."""
         revision = f"refs/pr/{number}"
-        author = next((one.author for one in self._open() if one.num == number), None)
+        author = next((one.author for one in self._repo.open_requests() if one.num == number), None)
         if author is None:
             raise Refusal("a pull request must be open, got one that is closed; open a new one.")
         head = self._repo.head(revision)
@@ -283,18 +278,13 @@ class Verifier:
             ) from None
 
     def _whole(self, record: Record, entry: entries.Entry) -> dict[str, Path | bytes]:
-        """Returns the file of a record, signed, after all local checks of what is published of an entry.
-
-        Raises:
-            ValueError: a number is not finite, or a text looks like a token.
-        """
+        """Returns the file of a record, signed, or raises a `ValueError` if it or the entry cannot be published."""
         files: dict[str, Path | bytes] = {record_path(record.entry): record.signed(self.secret)}
         self._publish({**files, entries.paths_of(record.entry)[0]: to_json(entry)}, dry_run=True)
         return files
 
     def _publish(self, files: Mapping[str, Path | bytes], dry_run: bool = False) -> None:
-        (first, *_) = files
-        message = f"Record {Path(first).stem}"
+        message = f"Record {Path(next(iter(files))).stem}"
         self.hub.publish(files, self.season.results, "dataset", message=message, dry_run=dry_run)
 
     def _refuse(self, number: int, name: str | None, reason: str) -> Verdict:
@@ -311,7 +301,7 @@ def publish_rankings(hub: Hub, results: Results) -> None:
         hub.publish({RANKINGS_FILE: path}, results.season.results, "dataset", message=_RANK)
 
 
-def _reason(error: BaseException, what: str) -> str:
+def _reason(error: Exception, what: str) -> str:
     """Returns in one line why an entry is not listed, and logs the traceback of any error but a `ValueError`."""
     line = first_line(error)
     if isinstance(error, ValueError):
