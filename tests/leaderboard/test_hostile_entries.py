@@ -152,6 +152,16 @@ def test_what_was_merged_and_cannot_be_published_has_a_reason_and_ends_no_later_
     assert hosted.verifier().run() == []
 
 
+def test_cells_of_others_that_are_gone_hide_no_entry(board: Board, tmp_path: Path) -> None:
+    with serving(tmp_path / "hub") as hub:
+        client = Hub(endpoint=hub.url, token=hub.token(rights="admin"), cache_dir=tmp_path / "cache")
+        (name, *_) = packed(*board.entries["good"]).files.items()
+        client.publish({str(name[0]): name[1]}, RESULTS, "dataset")
+        results = client.results(dataclasses.replace(board.season, cells="them/gone"))
+    assert [row.entry.name for row in results.rows] == ["good"]
+    assert "them/gone" in results.problems[0]
+
+
 def test_the_accounts_take_turns_whoever_sent_how_many(world: tuple[World, Served], board: Board) -> None:
     hosted, hub = world
     entry, episodes = hosted.entry("good")

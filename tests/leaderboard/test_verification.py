@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import shutil
 import sys
@@ -102,36 +103,60 @@ def test_a_checkpoint_is_played_again_without_network_or_other_files(board: Boar
     assert abs(np.corrcoef(again[0], guessed[0])[0, 1]) < 0.4
 
 
-def changed_policy(board: Board, folder: Path, change: Callable[[dict[str, Tensor]], Any]) -> Path:
-    """The good policy with other weights."""
+def changed_policy(board: Board, folder: Path, change: Callable[..., Any]) -> Path:
+    """The good policy with other weights, or another vocabulary."""
     shutil.copytree(board.policies[commit_of("good")], folder)
     weights = load_file(folder / "model.safetensors")
-    change(weights)
+    files = {name: json.loads((folder / name).read_text()) for name in ("tokenizer.json", "config.json")}
+    change(weights, *files.values())
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content))
     return folder
 
 
-def one_number_more(weights: dict[str, Tensor]) -> None:
+def one_number_more(weights: dict[str, Tensor], *_: Any) -> None:
     next(iter(weights.values())).view(-1)[0] += 1e-6
 
 
-def larger_norm(weights: dict[str, Tensor]) -> None:
+def larger_norm(weights: dict[str, Tensor], *_: Any) -> None:
     weights["model.norm.weight"] *= 1.25
 
 
-def half_precision(weights: dict[str, Tensor]) -> None:
+def half_precision(weights: dict[str, Tensor], *_: Any) -> None:
     weights |= {name: value.bfloat16().to(value.dtype) for name, value in weights.items()}
 
 
-def noise(weights: dict[str, Tensor]) -> None:
+def noise(weights: dict[str, Tensor], *_: Any) -> None:
     generator = torch.Generator().manual_seed(0)
     for value in weights.values():
         value += 1e-2 * value.std() * torch.randn(value.shape, generator=generator)
 
 
-@pytest.mark.parametrize("change", [one_number_more, larger_norm, half_precision, noise])
+def renumbered_tokens(weights: dict[str, Tensor], tokenizer: dict[str, Any], _: Any) -> None:
+    vocabulary = tokenizer["model"]["vocab"]
+    named = {one["id"] for one in tokenizer["added_tokens"]}
+    free = [token for token in vocabulary.values() if token not in named]
+    moved = dict(zip(free, free[1:] + free[:1], strict=True))
+    tokenizer["model"]["vocab"] = {text: moved.get(token, token) for text, token in vocabulary.items()}
+    before = weights["model.embed_tokens.weight"].clone()
+    for token, place in moved.items():
+        weights["model.embed_tokens.weight"][place] = before[token]
+
+
+def more_tokens(weights: dict[str, Tensor], tokenizer: dict[str, Any], config: dict[str, Any]) -> None:
+    size, width = weights["model.embed_tokens.weight"].shape
+    weights["model.embed_tokens.weight"] = torch.cat([weights["model.embed_tokens.weight"], torch.zeros(40, width)])
+    tokenizer["model"]["vocab"] |= {f"junk {place}": size + place for place in range(40)}
+    config["vocab_size"] = size + 40
+
+
+CHANGES = (one_number_more, larger_norm, half_precision, noise, renumbered_tokens, more_tokens)
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_a_copy_is_told_by_what_its_weights_compute_and_not_by_what_is_sampled(
-    board: Board, tmp_path: Path, change: Callable[[dict[str, Tensor]], Any]
+    board: Board, tmp_path: Path, change: Callable[..., Any]
 ) -> None:
     names = ("first", "changed", "trained apart")
     folders = (

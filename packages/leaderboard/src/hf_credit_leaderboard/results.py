@@ -111,8 +111,8 @@ class Results:
             return f"copy of {row.record.copy_of[:SHORT]}"
         if not row.record.ranked_in(self.season):
             return "unknown template"
-        later = (one for one in self.rows if one.record and one.record.ranked_in(self.season))
-        return next((f"replaced by {one.id[:SHORT]}" for one in later if row.id in one.record.related), "")
+        ranked = (one.record for one in self.rows if one.record and one.record.ranked_in(self.season))
+        return next((f"replaced by {one.entry[:SHORT]}" for one in ranked if row.id in one.related), "")
 
     def ranks(self, board: str) -> list[Ranked]:
         """Returns the ranks of a board's entries that have one (`standing`)."""

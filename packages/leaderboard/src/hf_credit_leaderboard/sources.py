@@ -13,6 +13,7 @@ from typing import Any
 from hf_credit.files import OwnFolder, copy, move
 from hf_credit.hub.loading import Fetched, NoFiles, fetch
 from hf_credit.hub.publishing import Published, publish
+from hf_credit.hub.retries import HubError
 from hf_credit_leaderboard.entries import PlayedEpisode, paths_of, read_episodes
 from hf_credit_leaderboard.results import Results, Row, read_results
 from hf_credit_leaderboard.seasons import SEASON_FILE, Season
@@ -78,7 +79,7 @@ class Hub:
 
         try:
             cells = load_cells(season.cells, token=self.token, endpoint=self.endpoint)
-        except ValueError as error:
+        except (ValueError, HubError) as error:
             problem = f"{season.cells}: {str(error)[:300]}"
             return dataclasses.replace(results, problems=(*results.problems, problem))
         return dataclasses.replace(results, cells=tuple(cells))
