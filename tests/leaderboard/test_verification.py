@@ -130,7 +130,7 @@ def half_precision(weights: dict[str, Tensor], *_: Any) -> None:
 def noise(weights: dict[str, Tensor], *_: Any) -> None:
     generator = torch.Generator().manual_seed(0)
     for value in weights.values():
-        value += 1e-2 * value.std() * torch.randn(value.shape, generator=generator)
+        value += 5e-3 * value.std() * torch.randn(value.shape, generator=generator)
 
 
 def renumbered_tokens(weights: dict[str, Tensor], tokenizer: dict[str, Any], _: Any) -> None:
@@ -201,7 +201,7 @@ COPIED = shows("copied", ("mallory", "a", 1.0), copy_of="first")
     ("weights", "listed", "copy_of", "related"),
     [
         ([("mallory", "a", 1.0)], [FIRST], "first", ()),
-        ([("mallory", "moved a little", 1.01)], [FIRST], "first", ()),
+        ([("mallory", "moved a little", 1.005)], [FIRST], "first", ()),
         ([("mallory", "trained apart", 1.2)], [FIRST], None, ()),
         ([("alice", "a", 1.0), ("alice", "one more seed", 3.0)], [FIRST], None, ("first",)),
         ([("Alice", "a", 1.0)], [COPIED, FIRST], None, ("first",)),

@@ -283,10 +283,8 @@ def _begin(codes: Sequence[str], parent: int) -> None:
 
 
 def read(path: Path) -> dict[str, dict[str, Any]]:
-    """Returns the cells of a file by their keys, without those that failed; none if the file is missing.
-
-    A line that this version cannot read is named in the log and left out.
-    """
+    """Returns the cells of a file, if there is one, by their keys, without those that failed. A line that this version
+    cannot read is named in the log and left out."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
     cells = {cell["key"]: cell for cell in _checked(lines, parse_json, f"line {{}} of {path}")}
     return {key: cell for key, cell in cells.items() if not cell.get("failed")}
@@ -301,14 +299,10 @@ def _checked(values: Sequence[Any], made: Callable[[Any], Any], place: str) -> I
             _tell(f"{place.format(number)} is no cell that this version can read, and left out: {first_line(error)}")
 
 
-@lru_cache(maxsize=4096)  # files are read several times in a run
-def _tell(sentence: str) -> None:
-    logger.warning("%s", sentence)
+_tell = lru_cache(maxsize=4096)(logger.warning)  # once, since files are read several times in a run
 
 
-class _Cell(TypedDict):
-    """The fields of a cell that every reader needs, beside those of `Score`."""
-
+class _Cell(TypedDict):  # and the fields of `Score`
     key: str
     method: str
     problem: str
@@ -324,11 +318,8 @@ class _Cell(TypedDict):
 
 
 def check_cell(cell: Any) -> dict[str, Any]:
-    """Returns a cell of a file; what it does not say of its score is `None`.
-
-    Raises:
-        ValueError: a field is missing or of another type, or this version has no such method, problem or policy.
-    """
+    """Returns a cell of a file, with `None` for what it does not say of its score; raises a `ValueError` if a field is
+    missing or of another type, or this version has no such method, problem or policy."""
     read_shape(_Cell, cell, "a cell")
     if not is_code(cell["method"]):
         one_of("the method of a cell", cell["method"], (*REFERENCES, *methods.METHODS))

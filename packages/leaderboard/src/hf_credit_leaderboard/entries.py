@@ -365,11 +365,7 @@ def require_season(entry: Entry, season: Season, commits: Sequence[str] | None =
 
 
 def board_of(entry: Entry, season: Season) -> Board:
-    """Returns the board of an entry.
-
-    Raises:
-        ValueError: the season has no such board.
-    """
+    """Returns the board of an entry; raises a `ValueError` if the season has none with its name."""
     return season.board(entry.board) if entry.kind == "policy" else season.credit_board(entry.board)
 
 

@@ -242,12 +242,8 @@ def _lines(body: Path, file_bytes: int) -> Iterator[tuple[str, dict[str, Any]]]:
                 continue
             # A long line holds the content of a file in base64, and all else in it is short.
             around = line.split(b'"', _MOST_TEXTS)
-            if len(line) > _MOST_LINE and (
-                len(line) > most
-                or b"\\" in line
-                or len(around) > _MOST_TEXTS
-                or len(b"".join(around[::2])) > _MOST_LINE
-            ):
+            is_file = b"\\" not in line and len(around) <= _MOST_TEXTS and len(b"".join(around[::2])) <= _MOST_LINE
+            if len(line) > most or (len(line) > _MOST_LINE and not is_file):
                 raise bad_request(
                     f"a line of a commit of more than {_MOST_LINE} bytes must hold one file in base64, got another; "
                     "send large files to LFS."
