@@ -25,6 +25,8 @@ class GroupInGroup(OfTurns):
     Failed episodes get no credit.
 
     Args:
+        repeats: whether the mean of a step has the other steps of its own episode from that state, as in the paper.
+            They depend on its action, which biases the credit where a state recurs.
         anchor: what equal states have in common, as in `state_numbers`: the `"observation"`, which is the last
             message; the whole `"context"`; or the Interaction's `"state"`.
         gamma: discount factor per step.
@@ -35,6 +37,7 @@ class GroupInGroup(OfTurns):
         eps: added to standard deviations.
     """
 
+    repeats: bool = False
     anchor: Literal["observation", "context", "state"] = "observation"
     gamma: Share = 0.95
     weight: NotNegative = 1.0
@@ -47,7 +50,8 @@ class GroupInGroup(OfTurns):
         rollouts, _ = active.nonzero(as_tuple=True)
         returns = discounted_returns(rewards, active, self.gamma)[active]
         anchors = torch.tensor(state_numbers(played, self.anchor, context), dtype=torch.long)
-        settings: Any = (self.weight, self.normalise, self.by_steps, self.eps)
+        episodes = None if self.repeats else played.visits()[active]
+        settings: Any = (self.weight, self.normalise, self.by_steps, self.eps, episodes)
         advantages = torch.zeros_like(rewards)
         advantages[active] = group_in_group_advantages(
             played.outcomes, played.groups, returns, anchors, rollouts, *settings

@@ -27,6 +27,7 @@ class NestedGroups(OfTurns):
     Failed episodes get no credit. There is no advantage of the whole episode beside that of the step.
 
     Args:
+        repeats: as in `gigpo`.
         anchor: what equal states have in common, as in `gigpo`.
         history: K, the largest number of earlier states that are compared.
         gamma: discount factor per step.
@@ -36,6 +37,7 @@ class NestedGroups(OfTurns):
         eps: added to standard deviations.
     """
 
+    repeats: bool = False
     anchor: Literal["observation", "context", "state"] = "observation"
     history: Annotated[int, Range(0)] = 2
     gamma: Share = 0.95
@@ -58,7 +60,8 @@ class NestedGroups(OfTurns):
         table = torch.tensor(anchors, dtype=torch.long).reshape(-1, self.history + 1)
         returns = discounted_returns(rewards, active, self.gamma)[active]
         advantages = torch.zeros_like(rewards)
-        settings = self.alpha, self.offset, self.normalise, self.eps
+        episodes = None if self.repeats else played.visits()[active]
+        settings = self.alpha, self.offset, self.normalise, self.eps, episodes
         advantages[active] = nested_group_advantages(returns, table, *settings)
         return advantages
 

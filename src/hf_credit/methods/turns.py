@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from itertools import islice
 from statistics import fmean
 
+import torch
 from torch import Tensor
 
 from hf_credit.collectors import RolloutBatch, continuation_values
@@ -45,6 +46,12 @@ def ragged_advantages(
     return [row[: len(own)] for row, own in zip(advantages, values, strict=True)]
 
 
+def filled_up(numbers: Sequence[Sequence[int]]) -> Tensor:
+    """Returns ragged rows of numbers as a matrix, filled up with -1."""
+    width = max(map(len, numbers), default=1)
+    return torch.tensor([[*row, *[-1] * (width - len(row))] for row in numbers], dtype=torch.long).reshape(-1, width)
+
+
 class Turns:
     """Some trained rollouts, in matrices with a row for each and a column for each of its turns, as `pad_to_matrix`.
 
@@ -75,6 +82,16 @@ class Turns:
     def tokens(self) -> tuple[Tensor, Tensor]:
         """Returns the number of tokens of the replies in each turn, and its mask."""
         return self.table(lambda step: sum(len(one.action_ids) for one in step))
+
+    def visits(self) -> Tensor:
+        """Returns the rows that contain each turn, of shape (rows, turns, most rows of a turn), filled up with -1."""
+        rows: dict[str, list[int]] = {}
+        for row, own in enumerate(self.steps):
+            for step in own:
+                rows.setdefault(step[0].id, []).append(row)
+        turns = max([len(own) for own in self.steps] + [1])
+        table = [[rows[step[0].id] for step in own] + [[-1]] * (turns - len(own)) for own in self.steps]
+        return filled_up([of_turn for own in table for of_turn in own]).unflatten(0, (len(self.steps), turns))
 
     def values(self) -> tuple[Tensor, Tensor]:
         """Returns the Monte Carlo value before each turn, and its mask; of rollouts that did not fail.
