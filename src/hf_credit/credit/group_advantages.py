@@ -116,7 +116,7 @@ def group_in_group_advantages(
         A[k] = A_E[rollout of k] + weight A_S[k]
         A_E  = outcome minus the mean of its group,    A_S = return minus the mean of the steps from one anchor
 
-    With `episodes`, the mean of a step leaves out the other steps of its episode: what follows it depends on it.
+    The mean of a step leaves out the other steps of its episode: what follows it depends on it.
 
     With `normalise`, each is divided by its group's standard deviation (n - 1) plus eps (`mean_std_norm` of the public
     code; otherwise `mean_norm`). A step or rollout without others has advantage 0; in the public code a lone rollout
@@ -133,7 +133,7 @@ def group_in_group_advantages(
         by_steps: whether a rollout counts once for each of its steps in the statistics of episodes, as in the public
             code.
         eps: added to standard deviations, above 0.
-        episodes: as in `leave_one_out`.
+        episodes: as in `leave_one_out`; `rollouts` if `None`.
 
     Returns:
         One for each step, in the dtype of `returns`.
@@ -149,6 +149,7 @@ def group_in_group_advantages(
         return group_scaled(centred, members, eps, correction=1) if normalise else centred
 
     of_steps = compared(outcomes[rollouts], groups[rollouts]) if by_steps else compared(outcomes, groups)[rollouts]
+    episodes = rollouts[:, None] if episodes is None else episodes
     return (of_steps + weight * compared(returns, anchors, episodes)).to(result_dtype(returns))
 
 

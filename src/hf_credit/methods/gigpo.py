@@ -50,7 +50,7 @@ class GroupInGroup(OfTurns):
         rollouts, _ = active.nonzero(as_tuple=True)
         returns = discounted_returns(rewards, active, self.gamma)[active]
         anchors = torch.tensor(state_numbers(played, self.anchor, context), dtype=torch.long)
-        episodes = None if self.repeats else played.visits()[active]
+        episodes = torch.arange(len(returns))[:, None] if self.repeats else played.visits()[active]
         settings: Any = (self.weight, self.normalise, self.by_steps, self.eps, episodes)
         advantages = torch.zeros_like(rewards)
         advantages[active] = group_in_group_advantages(

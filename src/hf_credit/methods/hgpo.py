@@ -60,7 +60,7 @@ class NestedGroups(OfTurns):
         table = torch.tensor(anchors, dtype=torch.long).reshape(-1, self.history + 1)
         returns = discounted_returns(rewards, active, self.gamma)[active]
         advantages = torch.zeros_like(rewards)
-        episodes = None if self.repeats else played.visits()[active]
+        episodes = torch.arange(len(returns))[:, None] if self.repeats else played.visits()[active]
         settings = self.alpha, self.offset, self.normalise, self.eps, episodes
         advantages[active] = nested_group_advantages(returns, table, *settings)
         return advantages
