@@ -49,14 +49,15 @@ class Critiqued(OfScores, GroupScore):
 
     Args:
         scale, eps: as for `grpo`.
-        turn_scores: the source of critiques: an oracle's `"verdict"`, positive above 1/2, otherwise negative, or the
-            sign of the Interaction's `"reward"` for the step.
+        turn_scores: the source of critiques: an oracle's `"verdict"`, positive above 1/2, otherwise negative; the
+            sign of the Interaction's `"reward"` for the step; or that of the change of a `"score"`, if the
+            Interaction's number for a step is a score of the state after it.
         strength: of the shifts.
         minority: whether the turns of the rarer sign are shifted by the whole strength, rather than all of one sign by
             it together.
     """
 
-    turn_scores: Literal["reward", "verdict"] = "verdict"
+    turn_scores: Literal["reward", "score", "verdict"] = "verdict"
     strength: NotNegative = 0.1
     minority: bool = False
 

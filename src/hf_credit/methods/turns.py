@@ -27,12 +27,13 @@ def step_rewards(episode: Episode) -> list[float]:
 
 
 def score(step: Step, source: str) -> float:
-    """Returns the score of a step; the mean over simultaneous decisions, NaN without a verdict.
+    """Returns a number of a step; the mean over simultaneous decisions, NaN without a verdict.
 
     Args:
-        source: `"reward"`, the Interaction's reward for the step, or `"verdict"`, the score of an oracle.
+        source: `"reward"`, the Interaction's reward for the step; `"score"`, where this is a score of the state after
+            it; or `"verdict"`, the score of an oracle.
     """
-    if source == "reward":
+    if source != "verdict":
         return step[0].reward
     return fmean([one.verdict.score for one in step if one.verdict is not None] or [math.nan])
 
