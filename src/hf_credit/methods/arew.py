@@ -64,7 +64,7 @@ class Critiqued(OfScores, GroupScore):
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         credit = super().__call__(collected, context, memory)
         played = Turns(collected, without_errors(collected))
-        found, there = self.scores(played)
+        found, there = self.scores(played, context)
         judged = torch.where(found > 0.5, 1, -1) if self.turn_scores == "verdict" else found
         signs = torch.where(there & ~found.isnan(), judged, 0)
         shifts = played.credit(self.strength * critique_shifts(signs, self.minority))

@@ -228,6 +228,33 @@ def _described(part: Any) -> Any:
         return {"is": type(part).__qualname__}
 
 
+INPUTS = "inputs/"
+"""Metrics of this prefix are the shares of episodes with an input that the method reads, and the task may lack."""
+
+
+def note_input(context: MethodContext, name: str, known: Iterable[bool]) -> None:
+    """Records the share of episodes, or of decisions, that have an input of the method.
+
+    Args:
+        name: what they have, in the plural, such as `"verdicts"`.
+        known: whether each of this process has it.
+    """
+    context.mean(f"{INPUTS}{name}", [float(one) for one in known])
+
+
+def absent_inputs(logs: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Returns a sentence for each input of the method that nothing had in all of these logs of updates."""
+    most: dict[str, float] = {}
+    for name, share in ((name, share) for entry in logs for name, share in entry.items() if name.startswith(INPUTS)):
+        most[name] = max(most.get(name, 0.0), share or 0.0)
+    return [
+        f"The method reads {name.removeprefix(INPUTS)}, which no episode had, so they are no part of its credit; "
+        "let the task give them, or take another method (docs/which-method.md)."
+        for name, share in most.items()
+        if not share
+    ]
+
+
 def broadcast_to_decisions(collected: RolloutBatch, per_episode: Sequence[float | None]) -> dict[str, DecisionCredit]:
     """Returns the credit of decisions, by id: that of their episode, or the mean if several episodes share a decision.
 

@@ -39,7 +39,7 @@ class MultiTurn(OfScores, OfTurns):
     eps: Positive = 1e-4
 
     def advantages(self, played: Turns, context: MethodContext) -> Tensor:
-        rewards, active = self.scores(played)
+        rewards, active = self.scores(played, context)
         before = active.sum(dim=1, keepdim=True) - 1 if self.all_turns else 1
         outcomes = self.beside(rewards * (torch.arange(rewards.shape[1]) < before), played.outcomes)
         settings = self.turn_weight, self.gamma, self.all_turns, self.eps

@@ -32,7 +32,7 @@ class SpreadDeltas(OfScores, OfTurns):
     beta: NotNegative = 1.0
 
     def advantages(self, played: Turns, context: MethodContext) -> Tensor:
-        deltas, active = self.scores(played)
+        deltas, active = self.scores(played, context)
         if self.turn_scores == "verdict":
             deltas = credit.score_deltas(deltas, active & ~deltas.isnan())
         beside = self.beside(deltas, played.outcomes)
