@@ -62,7 +62,7 @@ def decision(context, action, event="agent", verdict=None, reward=0.0) -> Decisi
         action_ids=tuple(action),
         logprobs=None,
         action_text=str(action),
-        verdict=None if verdict is None else Verdict(score=verdict, valid=verdict > 0),
+        verdict=None if verdict is None else Verdict(score=verdict),
         reward=reward,
     )
 

@@ -15,6 +15,7 @@ from hf_credit.methods.groups import OfScores, of_groups
 from hf_credit.methods.grpo import GroupScore
 from hf_credit.methods.turns import Turns
 from hf_credit.options import NotNegative
+from hf_credit.oracles.base import ACCEPTED_ABOVE
 from hf_credit.rollouts.method_context import MethodContext
 
 PAPER = paper(
@@ -65,7 +66,7 @@ class Critiqued(OfScores, GroupScore):
         credit = super().__call__(collected, context, memory)
         played = Turns(collected, without_errors(collected))
         found, there = self.scores(played, context)
-        judged = torch.where(found > 0.5, 1, -1) if self.turn_scores == "verdict" else found
+        judged = torch.where(found > ACCEPTED_ABOVE, 1, -1) if self.turn_scores == "verdict" else found
         signs = torch.where(there & ~found.isnan(), judged, 0)
         shifts = played.credit(self.strength * critique_shifts(signs, self.minority))
         decisions = {name: value + shifts[name] for name, value in credit.decisions.items()}  # type: ignore[operator]
