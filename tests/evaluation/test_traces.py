@@ -35,6 +35,14 @@ def test_turns_are_credited_as_by_hand() -> None:
     assert credit(traces, "turn_credit") == [[round(0.5 + one - 0.5, 4) for one in shares], [-0.5]]
 
 
+def test_traces_without_rewards_on_the_way_are_told_to_a_method_that_reads_them() -> None:
+    traces = [{"messages": OPENED, "reward": 1.0}, {"messages": GUESSED, "reward": 0.0}]
+    (told,) = credit_traces(traces, methods.make("turn_credit")).absent
+    assert told.startswith("The method reads rewards before the last turn, which no episode had")
+    assert credit_traces([{**traces[0], "rewards": [0.5, 0.5]}], methods.make("turn_credit")).absent == ()
+    assert credit_traces(traces, methods.make("grpo")).absent == ()
+
+
 def test_every_suitable_method_credits_each_reply() -> None:
     traces = [{"messages": one, "reward": reward} for one, reward in ((OPENED, 1.0), (GUESSED, 0.0), (OPENED, 0.5))]
     names = methods_of_traces(with_tokens=False)

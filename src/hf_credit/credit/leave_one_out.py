@@ -93,7 +93,7 @@ def number_of_others(
 ) -> Int[Tensor, " alternatives"]:
     """The number of alternatives in the baseline of each by `leave_one_out`, whose arguments these are."""
     _, group, sizes = torch.unique(groups, return_inverse=True, return_counts=True)
-    others = sizes[group] - 1
+    others: Tensor = sizes[group] - 1
     for members, related in _recurring(group, episodes):
         others[members] = (~related).sum(dim=1)
     return others

@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict, TypeVar
@@ -191,9 +191,9 @@ def credit_traces(source: str | Path | Iterable[str | Mapping[str, Any]], method
         tuple(one if decision.trained else None for decision, one in zip(episode.decisions, own, strict=True))
         for episode, own in zip(collected.episodes, given, strict=True)
     )
-    found = {"traces": tuple(traces), "credit": credit, "failures": tuple(failures)}
+    found = CreditedTraces(method=method.name, traces=tuple(traces), credit=credit, failures=tuple(failures))
     absent = absent_inputs([{name: max(values) for name, values in context.metrics.items()}])
-    return CreditedTraces(method=method.name, absent=tuple(absent), **found)
+    return replace(found, absent=tuple(absent))
 
 
 def read_lines(

@@ -229,17 +229,8 @@ def _described(part: Any) -> Any:
 
 
 INPUTS = "inputs/"
-"""Metrics of this prefix are the shares of episodes with an input that the method reads, and the task may lack."""
-
-
-def note_input(context: MethodContext, name: str, known: Iterable[bool]) -> None:
-    """Records the share of episodes, or of decisions, that have an input of the method.
-
-    Args:
-        name: what they have, in the plural, such as `"verdicts"`.
-        known: whether each of this process has it.
-    """
-    context.mean(f"{INPUTS}{name}", [float(one) for one in known])
+"""Metrics of this prefix, which estimators record, are the shares of episodes, or decisions, that have what the method
+reads and a task may lack."""
 
 
 def absent_inputs(logs: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hf_credit.collectors import RolloutBatch
 from hf_credit.credit import decoupled_advantages
-from hf_credit.methods.base import Credit, compare_outcomes, note_input, paper, without_errors
+from hf_credit.methods.base import INPUTS, Credit, compare_outcomes, paper, without_errors
 from hf_credit.methods.groups import OfGroups, of_groups
 from hf_credit.options import Positive
 from hf_credit.rollouts import Episode
@@ -47,7 +47,7 @@ class Decoupled(OfGroups):
         weights = torch.tensor([*self.rewards.values()], dtype=torch.float64)
         known = [self._of(collected.episodes[row]) for row in without_errors(collected)]
         for name, values in zip(self.rewards, zip(*known, strict=True), strict=False):
-            note_input(context, name, [not math.isnan(value) for value in values])
+            context.mean(f"{INPUTS}{name}", [not math.isnan(value) for value in values])
 
         def advantages(outcomes: Tensor, groups: Tensor) -> Tensor:
             return decoupled_advantages(outcomes.reshape(-1, len(self.rewards)), groups, weights, self.eps)

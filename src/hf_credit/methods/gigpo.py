@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hf_credit.credit import discounted_returns, group_in_group_advantages
 from hf_credit.credit.leave_one_out import number_of_others
-from hf_credit.methods.base import note_input, paper
+from hf_credit.methods.base import INPUTS, paper
 from hf_credit.methods.groups import OfTurns, of_groups
 from hf_credit.methods.turns import Turns, state_numbers
 from hf_credit.options import NotNegative, Positive, Share
@@ -53,7 +53,7 @@ class GroupInGroup(OfTurns):
         anchors = torch.tensor(state_numbers(played, self.anchor, context), dtype=torch.long)
         episodes = torch.arange(len(returns))[:, None] if self.repeats else played.visits()[active]
         settings: Any = (self.weight, self.normalise, self.by_steps, self.eps, episodes)
-        note_input(context, "states that recur", number_of_others(anchors, episodes) > 0)
+        context.mean(f"{INPUTS}states that recur", (number_of_others(anchors, episodes) > 0).tolist())
         advantages = torch.zeros_like(rewards)
         advantages[active] = group_in_group_advantages(
             played.outcomes, played.groups, returns, anchors, rollouts, *settings

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hf_credit.collectors import Answers, Collector, Group, RolloutBatch, Single, Verified
 from hf_credit.credit import score_deltas
-from hf_credit.methods.base import Credit, Method, compare_outcomes, note_input, without_errors
+from hf_credit.methods.base import INPUTS, Credit, Method, compare_outcomes, without_errors
 from hf_credit.methods.turns import Turns, score
 from hf_credit.options import GroupSize, Options, with_parts
 from hf_credit.rollouts.method_context import MethodContext
@@ -41,10 +41,10 @@ class OfScores(OfGroups):
         """Returns the reward, the change of the score, or the verdict's score of each turn, and their mask."""
         found, there = played.table(lambda step: score(step, self.turn_scores))
         if self.turn_scores == "verdict":
-            note_input(context, "verdicts", (there & ~found.isnan()).any(dim=1))
+            context.mean(f"{INPUTS}verdicts", (there & ~found.isnan()).any(dim=1).tolist())
         else:
             on_the_way = (found[:, :-1] != 0) & there[:, 1:]
-            note_input(context, f"{self.turn_scores}s before the last turn", on_the_way.any(dim=1))
+            context.mean(f"{INPUTS}{self.turn_scores}s before the last turn", on_the_way.any(dim=1).tolist())
         return (score_deltas(found, there) if self.turn_scores == "score" else found), there
 
     def beside(self, counted: Tensor, outcomes: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 from hf_credit.boundary import Range
 from hf_credit.credit import discounted_returns, nested_group_advantages
 from hf_credit.credit.leave_one_out import number_of_others
-from hf_credit.methods.base import note_input, paper
+from hf_credit.methods.base import INPUTS, paper
 from hf_credit.methods.groups import OfTurns, of_groups
 from hf_credit.methods.turns import Turns, state_numbers
 from hf_credit.options import NotNegative, Positive, Share
@@ -62,7 +62,7 @@ class NestedGroups(OfTurns):
         returns = discounted_returns(rewards, active, self.gamma)[active]
         advantages = torch.zeros_like(rewards)
         episodes = torch.arange(len(returns))[:, None] if self.repeats else played.visits()[active]
-        note_input(context, "states that recur", number_of_others(table[:, 0], episodes) > 0)
+        context.mean(f"{INPUTS}states that recur", (number_of_others(table[:, 0], episodes) > 0).tolist())
         settings = self.alpha, self.offset, self.normalise, self.eps, episodes
         advantages[active] = nested_group_advantages(returns, table, *settings)
         return advantages

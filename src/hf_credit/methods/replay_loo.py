@@ -16,7 +16,7 @@ from hf_credit.collectors import Collector, RolloutBatch, Tree, VisitedContexts
 from hf_credit.credit import full_mean, group_scaled, leave_one_out, value_assisted
 from hf_credit.credit.leave_one_out import number_of_others
 from hf_credit.critics.inputs import context_inputs, joint_histories
-from hf_credit.methods.base import Credit, CriticTargets, Method, note_input, paper
+from hf_credit.methods.base import INPUTS, Credit, CriticTargets, Method, paper
 from hf_credit.methods.trees import step_weights
 from hf_credit.methods.turns import filled_up
 from hf_credit.options import Count, Options, Positive, Share, with_parts
@@ -84,7 +84,7 @@ class LeaveOneOut(Options):
             context.total("buckets/count", len(sizes))
             context.mean("buckets/alternatives", sizes)
             context.mean("buckets/alone", [float(credit is None) for credit in credits])
-            note_input(context, "alternatives at a context", [credit is not None for credit in credits])
+            context.mean(f"{INPUTS}alternatives at a context", [credit is not None for credit in credits])
         return Credit(
             decisions={one.decision.id: credit for one, credit in zip(compared, credits, strict=True)},
             weights=step_weights(collected) if self.equal_steps else {},

@@ -7,7 +7,6 @@ from collections.abc import Callable, Hashable, Sequence
 from itertools import islice
 from statistics import fmean
 
-import torch
 from torch import Tensor
 
 from hf_credit.collectors import RolloutBatch, continuation_values
@@ -49,8 +48,8 @@ def ragged_advantages(
 
 def filled_up(numbers: Sequence[Sequence[int]]) -> Tensor:
     """Returns ragged rows of numbers as a matrix, filled up with -1."""
-    width = max(map(len, numbers), default=1)
-    return torch.tensor([[*row, *[-1] * (width - len(row))] for row in numbers], dtype=torch.long).reshape(-1, width)
+    values, known = pad_to_matrix(numbers)
+    return values.masked_fill(~known, -1).long()
 
 
 class Turns:
