@@ -109,6 +109,15 @@ def test_the_credit_of_c3_weights_other_candidates_by_their_replays() -> None:
     assert assigned_credit([uneven], "replay_loo")[0][2] == pytest.approx(1 - 1 / 4)
 
 
+def test_a_candidate_is_not_compared_with_what_its_replay_does_back_at_its_context() -> None:
+    back = whole([1.0], [0.0])
+    first, second = back.candidates
+    (replay,) = first.replays
+    again = replace(replay, decisions=(*replay.decisions, replace(replay.decisions[0], id="again")))
+    returned = replace(back, candidates=(replace(first, replays=(again,)), second))
+    assert assigned_credit([returned], "replay_loo") == [[1.0, -1.0]]
+
+
 def test_the_baseline_of_magrpo_includes_the_candidate() -> None:
     assert assigned_credit([ONE], "magrpo") == [pytest.approx([0.5, -0.5, 0])]
 

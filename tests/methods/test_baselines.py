@@ -39,6 +39,7 @@ PATHS: dict[str, dict[str, Any]] = {
     "gigpo": {"anchor": "context", "gamma": 1.0},
     "grpo": FLAT,
     "gspo": FLAT,
+    # With a history, a level counts only if its advantage is not 0, which depends on the action.
     "hgpo": {"anchor": "context", "gamma": 1.0, "history": 0, **FLAT},
     "igpo": {"normalise": "separate", **FLAT},  # joint means have as many entries of an episode as it has turns
     "magrpo": {},
@@ -64,7 +65,7 @@ TREES: dict[str, dict[str, Any]] = {
 OTHERS = {
     "at2po": "its credit is a value, from which no baseline of the state is subtracted",
     "constrained_counterfactual": "compares outcomes of an auditor, with a critic and replacements as baselines",
-    "counterfactual_grpo": "compares whole episodes as grpo, of teams",
+    "counterfactual_grpo": "compares contributions as grpo outcomes, shaped by moments of the update, its own included",
     "draco": "compares verdicts",
     "maxrl": "divides by the mean of the group, which is its objective: log p",
     "mc_process_reward": "divides by the deviation of a turn, with its values from elsewhere, as vineppo",
