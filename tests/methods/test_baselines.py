@@ -65,7 +65,7 @@ TREES: dict[str, dict[str, Any]] = {
 OTHERS = {
     "at2po": "its credit is a value, from which no baseline of the state is subtracted",
     "constrained_counterfactual": "compares outcomes of an auditor, with a critic and replacements as baselines",
-    "counterfactual_grpo": "compares contributions as grpo outcomes, shaped by moments of the update, its own included",
+    "counterfactual_grpo": "compares contributions, shaped by moments of the update, its own included",
     "draco": "compares verdicts",
     "maxrl": "divides by the mean of the group, which is its objective: log p",
     "mc_process_reward": "divides by the deviation of a turn, with its values from elsewhere, as vineppo",
