@@ -564,9 +564,23 @@ MUTANTS = [
     Mutant(
         "leaves averaged as if all branches split alike",
         "src/hf_credit/rollouts/buckets.py",
-        "mean_outcome=_value([(branch, outcome) for branch, outcome, _ in leaves[node]])",
-        "mean_outcome=fmean([outcome for _, outcome, _ in leaves[node]])",
+        "mean_outcome=_value([(episodes[row].branch, outcome) for row, outcome in leaves[node]])",
+        "mean_outcome=fmean([outcome for _, outcome in leaves[node]])",
         ["tests/rollouts/test_buckets.py::test_a_branch_with_more_forks_has_no_more_weight"],
+    ),
+    Mutant(
+        "what follows a decision taken into its baseline",
+        "src/hf_credit/credit/leave_one_out.py",
+        "yield members, same.flatten(start_dim=2).any(dim=2)",
+        "yield members, torch.eye(len(members), dtype=torch.bool)",
+        ["tests/methods/test_baselines.py::test_replay_loo_has_the_exact_gradient_in_a_world_with_one_context"],
+    ),
+    Mutant(
+        "rewards of turns counted again in the outcome",
+        "src/hf_credit/methods/groups.py",
+        'return outcomes - counted.sum(dim=1) if self.turn_scores == "reward" else outcomes',
+        "return outcomes",
+        ["tests/methods/test_mt_grpo.py::test_a_reward_counts_once_in_the_turn_and_not_again_in_the_outcome"],
     ),
     Mutant(
         "samples for comparison counted as trained",

@@ -75,7 +75,7 @@ def test_a_task_row_without_a_right_answer_has_no_probabilities_and_is_counted(
     monkeypatch.setattr(context.interaction, "gold_answer", lambda state: None)
     (episode,) = Answers(inner=Single())([{"seed": 4}], context, None).episodes
     assert not any(ANSWER in one.extras for one in episode.decisions)
-    assert context.metrics["inputs/right answers"] == [0.0]
+    assert context.metrics["inputs/answers"] == [0.0]
 
 
 def test_without_a_policy_there_is_no_probability(chat: Chat) -> None:

@@ -56,7 +56,7 @@ class Answers(Around):
             if not one.observed
         }
         asked = {name: one for name, one in answers.items() if one is not None}
-        context.mean("inputs/right answers", [float(name in asked) for name in answers])
+        context.mean(f"inputs/{ANSWER}s", [float(name in asked) for name in answers])
         found = context.logprobs(list(asked.values()), self.policy)
         means = {name: fmean(tokens) for name, tokens in zip(asked, found, strict=True)}
         context.mean("answer/logprob", [*means.values()])

@@ -235,14 +235,13 @@ reads and a task may lack."""
 
 def absent_inputs(logs: Iterable[Mapping[str, Any]]) -> list[str]:
     """Returns a sentence for each input of the method that nothing had in all of these logs of updates."""
-    most: dict[str, float] = {}
-    for name, share in ((name, share) for entry in logs for name, share in entry.items() if name.startswith(INPUTS)):
-        most[name] = max(most.get(name, 0.0), share or 0.0)
+    known = [(name, share) for entry in logs for name, share in entry.items() if name.startswith(INPUTS)]
+    had = {name for name, share in known if share}
     return [
         f"The method reads {name.removeprefix(INPUTS)}, which no episode had, so they are no part of its credit; "
         "let the task give them, or take another method (docs/which-method.md)."
-        for name, share in most.items()
-        if not share
+        for name in dict.fromkeys(name for name, share in known if share is not None)
+        if name not in had
     ]
 
 
