@@ -421,7 +421,7 @@ MUTANTS = [
     Mutant(
         "what is not on the white list of a call is dropped",
         _AGENTS + "white_lists.py",
-        "            if name not in kind and value[name] is not None:",
+        "            if name not in kind and value[name] is not None and not (place and is_empty(value[name])):",
         "            if False:",
         ["tests/agents/test_endpoint.py::test_what_cannot_be_trained_on_is_refused_in_one_sentence_of_the_dialect"],
     ),

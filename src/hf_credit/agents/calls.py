@@ -21,6 +21,7 @@ class _Function(TypedDict):
 
 
 class _ToolCall(TypedDict):
+    id: NotRequired[str | None]
     function: _Function
 
 
@@ -28,6 +29,7 @@ class _Message(TypedDict):
     role: Annotated[str, Range(1, 64)]
     content: NotRequired[Any]
     tool_calls: NotRequired[list[_ToolCall] | None]
+    function_call: NotRequired[_Function | None]
 
 
 class _Tool(TypedDict):
@@ -63,7 +65,7 @@ def canonical_call(request: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "model": call.get("model") or "",
         "messages": canonical_messages(call["messages"]),
-        "tools": [_tool(one) for one in call.get("tools") or []],
+        "tools": canonical_tools(call.get("tools") or ()),
         "max_tokens": call.get("max_completion_tokens") or call.get("max_tokens"),
         "stop": [stop] if isinstance(stop, str) else stop,
         "logprobs": bool(call.get("logprobs")),
@@ -71,33 +73,102 @@ def canonical_call(request: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def canonical_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns messages in canonical form: without ids, arguments of tool calls by name, parts of text joined,
-    null as empty text, and consecutive messages of an assistant as one.
+def canonical_messages(messages: Sequence[Mapping[str, Any]], merged: bool = True) -> list[dict[str, Any]]:
+    """Returns messages in canonical form: arguments of tool calls by name, parts of text joined, null as empty text.
+
+    An assistant's thoughts are its `reasoning_content`, whatever field or part has them, and a refusal is content. Ids
+    are left out: the result of another than the next call of its turn has the place of its call, from 0, as `answers`.
+
+    Args:
+        messages: with the fields of `hf_credit.agents.white_lists.MESSAGE_LIST`.
+        merged: whether consecutive messages of an assistant become one.
 
     Raises:
-        RefusedCallError: a part of a message is not text.
+        RefusedCallError: a part of a message is not text, or a message has what its role cannot have.
     """
-    merged: list[dict[str, Any]] = []
+    found: list[dict[str, Any]] = []
+    waiting: dict[int, tuple[Any, str]] = {}  # by place in the turn, the id and name of each call without a result
     for number, given in enumerate(messages, start=1):
-        message: _Message = _shaped(_Message, given, f"message {number} of a call")
-        try:
-            content, role = joined_parts(message.get("content")), plain_role(message["role"])
-        except ValueError as error:
-            raise RefusedCallError(str(error)) from None
-        role = {"developer": "system", "function": "tool"}.get(role, role)
-        one: dict[str, Any] = {"role": role, "content": content}
-        functions = [call["function"] for call in message.get("tool_calls") or []]
-        if calls := [{"name": it["name"], "arguments": arguments_of(it.get("arguments"))} for it in functions]:
-            one["tool_calls"] = calls
-        last = merged[-1] if merged else None
-        if last is not None and role == "assistant" == last["role"]:
-            last["content"] = "\n".join(text for text in (last["content"], content) if text)
-            if both := [*last.get("tool_calls", []), *calls]:
-                last["tool_calls"] = both
+        one, called = _canonical(given, number)
+        last = found[-1] if merged and found and one["role"] == "assistant" == found[-1]["role"] else None
+        if one["role"] == "assistant":
+            first = 0 if last is None else len(last.get("tool_calls", ()))
+            waiting = ({} if last is None else waiting) | dict(enumerate(called, start=first))
+        elif one["role"] == "tool" and waiting:
+            place = _answered(given, waiting, number)
+            one |= {} if place == next(iter(waiting)) else {"answers": place}
+            del waiting[place]
+        if last is None:
+            found.append(one)
+            continue
+        for name in ("content", "reasoning_content"):
+            last |= {name: text} if (text := "\n".join(it[name] for it in (last, one) if it.get(name))) else {}
+        last |= {"tool_calls": [*last.get("tool_calls", ()), *one["tool_calls"]]} if called else {}
+    return found
+
+
+def _canonical(given: Mapping[str, Any], number: int) -> tuple[dict[str, Any], list[tuple[Any, str]]]:
+    """Returns a message in canonical form, and the id and name of each of its calls."""
+    message: _Message = _shaped(_Message, given, f"message {number} of a call")
+    try:
+        (content, thoughts), role = _words(given), plain_role(message["role"])
+    except ValueError as error:
+        raise RefusedCallError(str(error)) from None
+    role = {"developer": "system", "function": "tool"}.get(role, role)
+    legacy = message.get("function_call")
+    made: list[_ToolCall] = [*(message.get("tool_calls") or ()), *([{"function": legacy}] if legacy else ())]
+    if role != "assistant" and (made or thoughts):
+        raise RefusedCallError(f"thoughts and calls must be an assistant's, got them of {role!r} in message {number}.")
+    one: dict[str, Any] = {"role": role, "content": content} | ({"reasoning_content": thoughts} if thoughts else {})
+    functions = [call["function"] for call in made]
+    if functions:
+        one["tool_calls"] = [{"name": it["name"], "arguments": arguments_of(it.get("arguments"))} for it in functions]
+    return one, [(call.get("id"), call["function"]["name"]) for call in made]
+
+
+def _answered(result: Mapping[str, Any], calls: Mapping[int, tuple[Any, str]], number: int) -> int:
+    """Returns the place of the call that a result answers: by its id, else by its name, else the next one."""
+    wanted, name = result.get("tool_call_id"), result.get("name") or result.get("tool_name")
+    if wanted and all(own for own, _ in calls.values()):
+        place = next((place for place, (own, _) in calls.items() if own == wanted), None)
+        if place is None:
+            raise RefusedCallError(
+                f"a result of a tool must have the id of a call of the turn before it, without another result, got "
+                f"{str(wanted)[:100]!r} in message {number}; correct it."
+            )
+        return place
+    return next((place for place, (_, called) in calls.items() if called == name), next(iter(calls)))
+
+
+def _words(message: Mapping[str, Any]) -> tuple[str, str]:
+    """Returns the content and the thoughts of a message. Thoughts that a server says twice are taken once."""
+    parts = message.get("content")
+    parts = parts if isinstance(parts, list | tuple) else [parts] if parts is not None else []
+    thoughts = [message.get(name) for name in _THOUGHTS]
+    thoughts += [
+        _thought(part) for name in ("reasoning_details", "thinking_blocks") for part in message.get(name) or ()
+    ]
+    spoken = []
+    for part in parts:
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        if kind in _THOUGHTS:
+            thoughts.append(_thought(part))
         else:
-            merged.append(one)
-    return merged
+            spoken.append(part.get("refusal") if kind == "refusal" else part)
+    said = [joined_parts(spoken), message.get("refusal") or ""]
+    kept: list[str] = []
+    for thought in filter(None, thoughts):
+        kept += [] if str(thought).strip() in "\n".join(kept) else [str(thought)]
+    return "\n".join(filter(None, said)), "\n".join(kept)
+
+
+_THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+
+
+def _thought(part: Mapping[str, Any]) -> str:
+    return joined_parts(
+        next((part[name] for name in ("thinking", "reasoning", "text", "summary") if part.get(name)), "")
+    )
 
 
 def assistant_message(content: str, calls: Sequence[Sequence[str]]) -> dict[str, Any]:
@@ -144,11 +215,19 @@ def _parting(before: Any, after: Any, shown: int = 60) -> str:
     return f"...{one[at : at + shown]!r}, then ...{other[at : at + shown]!r}"
 
 
-def _tool(given: Mapping[str, Any]) -> dict[str, Any]:
-    tool: _Tool = _shaped(_Tool, given.get("function", given), "a tool of a call, which is a function,")
-    parameters = tool.get("parameters") or {"type": "object", "properties": {}}
-    kept = {"name": tool["name"], "description": tool.get("description") or "", "parameters": parameters}
-    return {"type": "function", "function": kept}
+def canonical_tools(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the tools of a call in canonical form.
+
+    Raises:
+        RefusedCallError: one has another shape.
+    """
+    found = []
+    for given in _shaped(list[dict[str, Any]], tools, "the tools of a call"):
+        tool: _Tool = _shaped(_Tool, given.get("function", given), "a tool of a call, which is a function,")
+        parameters = tool.get("parameters") or {"type": "object", "properties": {}}
+        kept = {"name": tool["name"], "description": tool.get("description") or "", "parameters": parameters}
+        found.append({"type": "function", "function": kept})
+    return found
 
 
 def arguments_of(written: Any) -> Mapping[str, Any]:

@@ -104,9 +104,13 @@ class Responses(ChatCompletions):
         messages: list[Event] = [{"role": "system", "content": said}] if said else []
         for item in [{"role": "user", "content": given}] if isinstance(given, str) else given or []:
             if item.get("type") == "function_call":
-                messages.append({"role": "assistant", "tool_calls": [{"function": item}]})
+                messages.append({"role": "assistant", "tool_calls": [{"id": item.get("call_id"), "function": item}]})
             elif item.get("type") == "function_call_output":
-                messages.append({"role": "tool", "content": item.get("output")})
+                result = {"tool_call_id": item.get("call_id"), "content": item.get("output")}
+                messages.append({"role": "tool", **result})
+            elif item.get("type") == "reasoning":
+                said = [*(item.get("summary") or ()), *(item.get("content") or ())]
+                messages.append({"role": "assistant", "reasoning_content": joined_parts(said)})
             else:
                 messages.append(item)
         return body | {
@@ -193,11 +197,12 @@ class Messages(Responses):
             parts, calls, blocks = [], [], message.get("content")
             for block in [{"text": blocks}] if isinstance(blocks, str) else blocks or []:
                 if block.get("type") == "tool_use":
-                    calls.append({"function": {"name": block.get("name"), "arguments": block.get("input")}})
+                    function = {"name": block.get("name"), "arguments": block.get("input")}
+                    calls.append({"id": block.get("id"), "function": function})
                 elif block.get("type") == "tool_result":
                     said = joined_parts(block.get("content"))
                     said = f"[Tool Error] {said}" if block.get("is_error") else said
-                    messages.append({"role": "tool", "content": said})
+                    messages.append({"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": said})
                 else:
                     parts.append(block)
             if parts or calls or not blocks:

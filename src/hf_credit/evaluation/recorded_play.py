@@ -97,11 +97,14 @@ def _demonstration(chat: Chat, interaction: Interaction[Any] | None, row: Any, n
 def _of_trace(chat: Chat, interaction: Interaction[Any] | None, row: Any, number: int) -> Demonstration:
     trace = trace_of(row, number, scored=False)
     tools = interaction.environment.tools if isinstance(interaction, EnvironmentInteraction) else ()
-    rendered = interaction is not None and Shown(interaction).history == "rendered"
+    shown = Shown(RecordedTraces() if interaction is None else interaction)
     steps: list[Step] = []
     for decision in trace.episode.decisions:
+        if not decision.action_text:
+            raise ValueError("a reply to learn must not be empty, got an empty message of an assistant; remove it.")
         (request,) = RecordedTraces().pending(decision.state)
-        request = replace(request, tools=tools or request.tools, rendered=rendered)
+        messages, rendered = shown.context_of(request.messages), shown.history == "rendered"
+        request = replace(request, messages=messages, tools=tools or request.tools, rendered=rendered)
         if any("parameters" not in tool.get("function", {}) for tool in request.tools):
             raise ValueError(
                 "a trace with calls must say which tools were offered, got none; add tools, or name a task with tools."

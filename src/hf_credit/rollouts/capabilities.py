@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hf_credit.environments.tasks import Split
 from hf_credit.oracles import Oracle
 from hf_credit.oracles.auditing import Auditor, Interventions
-from hf_credit.rollouts.interaction import Interaction, Request
+from hf_credit.rollouts.interaction import Interaction, Message, Request
 from hf_credit.rollouts.scripts import Script
 
 if TYPE_CHECKING:
@@ -46,6 +46,10 @@ class Shown(Capability):
 
     history: str = "append"
     words: bool = True
+
+    def context_of(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Returns what of a recorded conversation the context of its next reply has."""
+        return messages
 
 
 class ReadsTokens(Capability):
