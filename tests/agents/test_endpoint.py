@@ -122,11 +122,11 @@ IMAGE = {"type": "image_url", "image_url": {"url": "x"}}
 REFUSED = [
     (CHAT, {"n": 2}, "n of a call must be 1, got 2; call several times."),
     (CHAT, {"logit_bias": {"1": 1}}, "logit_bias of a call must be left out"),
-    (CHAT, {"response_format": {"type": "json_object"}}, "response_format.type of a call must be text, got 'json_obj"),
+    (CHAT, {"response_format": {"type": "grammar"}}, "response_format of a call must be of the type text or json_obj"),
     (
         CHAT,
         {"messages": [user([IMAGE])]},
-        "messages[0].content[0] of a call must be of the type text or thinking or reasoning or refusal, got 'image_url'",
+        "messages[0].content[0] of a call must be of the type text or thinking or reasoning or refusal, got",
     ),
     (CHAT, {"messages": [user([{"type": "text", "text": "q", "image": "x"}])]}, "messages[0].content[0].image of"),
     (CHAT, {"messages": [{"role": "user", "content": "q", "audio": {"id": "x"}}]}, "messages[0].audio of a call must"),
@@ -142,7 +142,7 @@ REFUSED = [
         "functions of a call must be left out, got [{'name': 'look'}]; use tools.",
     ),
     (CHAT, {"function_call": "auto"}, "function_call of a call must be left out"),
-    (CHAT, {"guided_json": {}}, "guided_json of a call must be left out, got {}; ask for it in the prompt."),
+    (CHAT, {"guided_json": {}}, "guided_json of a call must be left out, got {}; use response_format."),
     (CHAT, {"structured_outputs": {"regex": "a"}}, "structured_outputs of a call must be left out"),
     (CHAT, {"top_logprobs": 5}, "top_logprobs of a call must be 0, got 5; leave it out, since only sampled tokens"),
     (CHAT, {"modalities": ["audio"]}, "modalities[0] of a call must be text"),
@@ -152,7 +152,11 @@ REFUSED = [
     (RESPONSES, {"conversation": "c"}, "conversation of a call must be left out"),
     (RESPONSES, {"background": True}, "background of a call must be False, got True"),
     (RESPONSES, {"truncation": "auto"}, "truncation of a call must be disabled, got 'auto'; shorten the input"),
-    (RESPONSES, {"text": {"format": {"type": "json_schema"}}}, "text.format.type of a call must be text"),
+    (
+        RESPONSES,
+        {"text": {"format": {"type": "regex"}}},
+        "text.format of a call must be of the type text or json_object",
+    ),
     (RESPONSES, {"tools": [{"type": "web_search"}]}, "tools[0] of a call must be of the type function, got 'web_se"),
     (RESPONSES, {"tools": [{"type": "file_search"}]}, "of the type function, got 'file_search'"),
     (
@@ -178,7 +182,7 @@ REFUSED = [
     (MESSAGES, {"top_logprobs": 0}, "top_logprobs of a call must be left out, got 0"),
     (MESSAGES, {"messages": "q"}, "messages of a call must be a list, got 'q'"),
     (MESSAGES, {"mcp_servers": [{}]}, "mcp_servers of a call must be left out"),
-    (MESSAGES, {"output_config": {"format": {}}}, "output_config.format of a call must be left out"),
+    (MESSAGES, {"output_config": {"format": {"type": "xml"}}}, "output_config.format of a call must be of the type"),
     (
         MESSAGES,
         {"tools": [{"type": "web_search_1", "name": "w"}]},

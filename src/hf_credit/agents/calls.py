@@ -49,13 +49,15 @@ class _Call(TypedDict):
     stop: NotRequired[str | list[str] | None]
     logprobs: NotRequired[bool | None]
     most_calls: NotRequired[int | None]
+    format: NotRequired[dict[str, Any] | None]
 
 
 def canonical_call(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a call as plain values: `model`, `messages`, `tools`, `max_tokens`, `stop`, `logprobs` and `most_calls`.
+    """Returns a call as plain values: `model`, `messages`, `tools`, `max_tokens`, `stop`, `logprobs` and `most_calls`,
+    and `format`, the JSON schema of the reply, if it asks for one.
 
     Args:
-        request: of chat completions, with the most tool calls to read as `most_calls`; no limit if `None`.
+        request: of chat completions, with `format`, and the most tool calls to read as `most_calls`; any if `None`.
 
     Raises:
         RefusedCallError: it has no messages, a field is of another type, or a part of a message is not text.
@@ -70,6 +72,7 @@ def canonical_call(request: Mapping[str, Any]) -> dict[str, Any]:
         "stop": [stop] if isinstance(stop, str) else stop,
         "logprobs": bool(call.get("logprobs")),
         "most_calls": call.get("most_calls"),
+        **({"format": call["format"]} if call.get("format") else {}),
     }
 
 

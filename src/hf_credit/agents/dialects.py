@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hf_credit.agents.calls import arguments_of
+from hf_credit.agents.formats import schema_of
 from hf_credit.agents.white_lists import CHAT, MESSAGES, RESPONSES, RefusedCallError, unheeded
 from hf_credit.boundary import encodable
 from hf_credit.rollouts.threads import joined_parts
@@ -116,6 +117,7 @@ class Responses(ChatCompletions):
         return body | {
             "messages": messages,
             "max_tokens": body.get("max_output_tokens"),
+            "response_format": (body.get("text") or {}).get("format"),
             "logprobs": "message.output_text.logprobs" in (body.get("include") or []),
         }
 
@@ -211,6 +213,7 @@ class Messages(Responses):
             "messages": messages,
             "tools": [{**tool, "parameters": tool.get("input_schema")} for tool in body.get("tools") or []],
             "stop": body.get("stop_sequences"),
+            "response_format": (body.get("output_config") or {}).get("format") or body.get("output_format"),
             "parallel_tool_calls": not (body.get("tool_choice") or {}).get("disable_parallel_tool_use"),
         }
 
@@ -310,6 +313,7 @@ def read_call(dialect: ChatCompletions, body: Any) -> tuple[dict[str, Any], int]
     call = dialect.request(body)
     choice = call.get("tool_choice")
     choice = choice.get("type") if isinstance(choice, Mapping) else choice
+    call["format"] = schema_of(call.get("response_format"))
     call["most_calls"] = 0 if choice == "none" else 1 if call.get("parallel_tool_calls") is False else None
     return call, ignored + (choice not in (None, "auto", "none"))
 

@@ -58,7 +58,9 @@ def _parts(types: str, **others: Any) -> Any:
 
 
 _MARKS = "cache_control annotations citations logprobs caller signature id index format"  # without a meaning in a call
-_TEXT_ONLY = {"type": Literal["text"]}
+_SCHEMA = {"schema": Mapping[str, Any], "strict": bool} | _of(str, "name description")
+_FLAT_FORMAT = Types(text={"type": str}, json_object={"type": str}, json_schema=_SCHEMA | {"type": str})
+_FORMAT = Types(_FLAT_FORMAT | {"json_schema": {"type": str, "json_schema": _SCHEMA}})
 _FUNCTION = _of(str, "name description") | {"parameters": Mapping[str, Any], "strict": Unheeded(bool)}
 _CALLED = {"name": str, "arguments": Any}
 _COMMON = (
@@ -92,7 +94,7 @@ CHAT = (
     | {"messages": MESSAGE_LIST, "tools": [Types(function={"type": str, "function": _FUNCTION})]}
     | {"stream_options": _of(bool, "include_usage include_obfuscation continuous_usage_stats")}
     | {"stop": (str, [str]), "n": Literal[1], "logprobs": bool, "top_logprobs": Literal[0]}
-    | {"response_format": _TEXT_ONLY, "modalities": [Literal["text"]]}
+    | {"response_format": _FORMAT, "modalities": [Literal["text"]]}
 )
 """Of chat completions."""
 
@@ -110,7 +112,7 @@ RESPONSES = (
     | {"instructions": str, "max_output_tokens": int, "stream_options": Mapping[str, Any]}
     | {"include": [Literal["message.output_text.logprobs", "reasoning.encrypted_content"]]}
     | {"background": Literal[False], "truncation": Literal["disabled"], "top_logprobs": Literal[0]}
-    | {"text": {"format": _TEXT_ONLY, "verbosity": Unheeded(str)}, "reasoning": Unheeded(Mapping[str, Any])}
+    | {"text": {"format": _FLAT_FORMAT, "verbosity": Unheeded(str)}, "reasoning": Unheeded(Mapping[str, Any])}
 )
 """Of Responses."""
 
@@ -127,13 +129,14 @@ MESSAGES = (
     | {"messages": [{"role": Literal["user", "assistant"], "content": (str, [_BLOCKS])}]}
     | {"tools": [Types(custom=_TOOL)], "tool_choice": _of(str, "type name") | {"disable_parallel_tool_use": bool}}
     | {"system": _parts("text"), "max_tokens": int, "stop_sequences": [str]}
-    | {"thinking": Unheeded(Mapping[str, Any]), "output_config": {"effort": Unheeded(str)}}
+    | {"thinking": Unheeded(Mapping[str, Any]), "output_config": {"effort": Unheeded(str), "format": _FLAT_FORMAT}}
+    | {"output_format": _FLAT_FORMAT}
 )
 """Of Anthropic's messages."""
 
 REMEDIES = MappingProxyType(
     _of("send the whole conversation with each call", "previous_response_id conversation")
-    | _of("ask for it in the prompt", "response_format output_format format type structured_outputs guided_json")
+    | _of("use response_format", "structured_outputs guided_json")
     | {"n": "call several times", "functions": "use tools", "function_call": "use tool_choice"}
     | {"top_logprobs": "leave it out, since only sampled tokens are known"}
     | {"truncation": "shorten the input after the error of a context that is too long"}

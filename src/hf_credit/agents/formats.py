@@ -1,0 +1,77 @@
+"""The format that a call asks for: the reply is sampled freely, and then it has the format or not.
+
+A sampler that only draws what fits never draws what does not: the free policy, which is trained, would get no gradient
+from it, and the ratio of the two would not be 1 but the mass of the allowed tokens.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hf_credit.agents.white_lists import RefusedCallError
+from hf_credit.extras import needed
+from hf_credit.rollouts.failures import in_one_line
+from hf_credit.safe_io import parse_json
+
+# Left to the program: patterns, which may take exponential time on a reply, what depends on these, and quadratic time.
+_UNREAD = ("pattern", "patternProperties", "unevaluatedProperties", "unevaluatedItems", "uniqueItems", "$dynamicRef")
+
+
+def schema_of(asked: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Returns the JSON schema that a call's `response_format` asks for; `None` for text.
+
+    Raises:
+        RefusedCallError: it is no schema, or refers to what is elsewhere.
+    """
+    if asked is None or asked.get("type", "text") == "text":
+        return None
+    own = (asked.get("json_schema") or asked).get("schema")
+    schema = {"type": "object"} if asked["type"] == "json_object" or own is None else own
+    _validator(json.dumps(schema))
+    return schema
+
+
+def fits(text: str, schema: Mapping[str, Any]) -> bool:
+    """Returns whether a reply is JSON of a schema, apart from its patterns, which the program's own check reads."""
+    try:
+        return bool(_validator(json.dumps(schema)).is_valid(parse_json(text, finite=True)))
+    except (ValueError, RecursionError):
+        return False
+
+
+@functools.lru_cache(maxsize=64)
+def _validator(written: str) -> Any:
+    jsonschema = needed("calls with a response_format need", "jsonschema", "agents")
+    from referencing.jsonschema import DRAFT202012, EMPTY_REGISTRY  # which jsonschema needs
+
+    def additional(validator: Any, allowed: Any, value: Any, schema: Mapping[str, Any]) -> Any:
+        return (
+            ()
+            if "patternProperties" in schema
+            else own.VALIDATORS["additionalProperties"](validator, allowed, value, schema)
+        )
+
+    schema, own = json.loads(written), jsonschema.Draft202012Validator
+    kind = jsonschema.validators.extend(
+        own, dict.fromkeys(_UNREAD, lambda *_: ()) | {"additionalProperties": additional}
+    )
+    try:
+        own.check_schema(schema)
+        resolver = EMPTY_REGISTRY.with_resource("", DRAFT202012.create_resource(schema)).resolver()
+        for reference in _references(schema):
+            resolver.lookup(reference)
+    except Exception as error:  # also of a pattern
+        raise RefusedCallError(
+            f"response_format of a call must be a JSON schema without references to others, got {in_one_line(error)}."
+        ) from None
+    return kind(schema, registry=EMPTY_REGISTRY)
+
+
+def _references(schema: Any) -> Iterator[str]:
+    if isinstance(schema, Mapping) and isinstance(schema.get("$ref"), str):
+        yield schema["$ref"]
+    for inner in schema.values() if isinstance(schema, Mapping) else schema if isinstance(schema, list) else ():
+        yield from _references(inner)
