@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from hf_credit import make
+from hf_credit.agents import AgentInteraction
+from hf_credit.environments import ENVIRONMENTS, WORLDS
 from hf_credit.environments.actions import marked, write_call
+from hf_credit.environments.replayed import ReplayedEnvironment
 from hf_credit.evaluation.credited import CreditedEpisode, credited_episode
 from hf_credit.evaluation.recorded_play import recorded_demonstrations, replayed
 from hf_credit.oracles import default_oracle
@@ -18,8 +21,10 @@ from hf_credit.policies import scripted
 from hf_credit.policies.micro import build_tokenizer, tokenizer_of
 from hf_credit.policies.scripted import IGNORED, play, supervised_rows, walk
 from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, Generation, RolloutRequest, decision_rows
+from hf_credit.rollouts.capabilities import Replayable
 from hf_credit.rollouts.environment_interaction import HISTORIES
 from hf_credit.rollouts.scripts import OraclePlayer
+from hf_credit.trust import Consent, imported
 
 SUDOKU = EnvironmentInteraction(make("sudoku", size=4, blanks=4))
 ORACLE = default_oracle(SUDOKU.environment)
@@ -142,6 +147,30 @@ def test_a_reply_too_many_does_not_play_again(chat: Chat) -> None:
 def test_an_episode_of_a_run_needs_its_task(chat: Chat, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="line 1: an episode of a run is played again, got it without a task"):
         recorded_demonstrations(written(tmp_path, recorded(chat)[1].to_json()), chat)
+
+
+def test_actions_of_a_file_act_outside_of_the_process_by_consent_alone(tool_chat: Chat, tmp_path: Path) -> None:
+    agent = AgentInteraction("agent_programs:looks")
+    start: RolloutRequest[Any] = RolloutRequest(task={"number": 1}, seed=1)
+    called = marked(write_call("look", {"at": "1"}))
+    episode = play(agent, tool_chat, lambda state, *_: "a" if state.answered else called, start)
+    row = credited_episode(episode, [0.0] * 2, tool_chat.tokenizer, interaction=agent).to_json()
+    path, runs = written(tmp_path, *[TRACE] * 5, row, *[TRACE] * 5), agent.costs()["runs"]
+    found, ((line, error),) = recorded_demonstrations(path, tool_chat, agent)
+    assert (len(found), line, agent.costs()["runs"]) == (10, 6, runs)
+    assert "without your consent, got some for 'agent_programs:looks'; read them, then set --replay-actions." in error
+    found, failures = recorded_demonstrations(path, tool_chat, agent, Consent(actions=True))
+    assert (len(found), failures, agent.costs()["runs"]) == (11, [], runs + 1)
+    agent.close()
+
+
+def test_worlds_act_outside_of_the_process_unless_they_are_values_or_games() -> None:
+    classes = {name: imported(code) for name, code in {**ENVIRONMENTS, **WORLDS}.items()}
+    acting = {name for name, found in classes.items() if found.acts}
+    live = {name for name, found in classes.items() if issubclass(found, ReplayedEnvironment)}
+    assert acting == live - {"textworld", "scienceworld"} >= {"tools", "openenv", "gymnasium"}
+    assert Replayable(EnvironmentInteraction(SUDOKU.environment)).acts is False
+    assert Consent(actions=True).to_options({"a": "b:c"}) == Consent(frozenset({"b:c"}), frozenset({"a"}), True)
 
 
 # Traces

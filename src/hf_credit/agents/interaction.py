@@ -83,6 +83,7 @@ class AgentInteraction(Interaction[AgentState]):
     """
 
     reads_tokens = True
+    acts = True
 
     def __init__(self, agent: Callable[..., Any] | str | Sequence[str], sessions: int = 64, **settings: Any) -> None:
         whole_number("sessions", sessions, 1)

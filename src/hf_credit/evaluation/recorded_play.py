@@ -19,21 +19,24 @@ from hf_credit.replies import read_reply
 from hf_credit.rollouts import Chat, EnvironmentInteraction, Interaction, RolloutRequest
 from hf_credit.rollouts.capabilities import Replayable, Shown, require_replayable
 from hf_credit.rollouts.failures import in_one_line
+from hf_credit.trust import NO_CONSENT, Consent
 
 
 def recorded_demonstrations(
-    source: str | Path, chat: Chat, interaction: Interaction[Any] | None = None
+    source: str | Path, chat: Chat, interaction: Interaction[Any] | None = None, consent: Consent = NO_CONSENT
 ) -> tuple[list[Demonstration], list[tuple[int, str]]]:
     """Reads recorded episodes, rendered for a policy, whichever policy played them.
 
     A line of `episodes.jsonl` in the folder of a run is played again from its first state with its replies, so its
-    outcome is that of the task and not of the file; the tools of an agent run again. Any other line is a trace as in
+    outcome is that of the task and not of the file; where actions act outside of this process, as tools of an agent do,
+    only by `consent`. Any other line is a trace as in
     `hf_credit.evaluation.traces.credit_traces`, which may lack an outcome. Its calls are written as the template
     writes them; the tools are those of an environment that has some, and else those of the trace.
 
     Args:
         source: a file of JSON lines, which may be untrusted.
         interaction: the task; without it, only traces can be read.
+        consent: to `actions`.
 
     Returns:
         The demonstrations, and the number of each line that cannot be used, with why.
@@ -42,7 +45,7 @@ def recorded_demonstrations(
         ValueError: no line can be used.
         OSError: the file cannot be read.
     """
-    return read_lines(source, partial(_demonstration, chat, interaction))
+    return read_lines(source, partial(_demonstration, chat, interaction, consent))
 
 
 def replayed(
@@ -78,12 +81,19 @@ def replayed(
     return Demonstration(task=task, episode=episode)
 
 
-def _demonstration(chat: Chat, interaction: Interaction[Any] | None, row: Any, number: int) -> Demonstration:
+def _demonstration(
+    chat: Chat, interaction: Interaction[Any] | None, consent: Consent, row: Any, number: int
+) -> Demonstration:
     if not isinstance(row, Mapping) or "decisions" not in row:
         return _of_trace(chat, interaction, row, number)
     own = CreditedEpisode.from_json(json.dumps(row))
     if interaction is None:
         raise ValueError("an episode of a run is played again, got it without a task; name the task.")
+    if Replayable(interaction).acts and not consent.actions:
+        raise ValueError(
+            f"recorded actions must not act outside of this process without your consent, got some for "
+            f"{interaction.name!r}; read them, then set --replay-actions."
+        )
     if not own.whole:
         raise ValueError(
             "an episode of a run must have its first state and whole replies, got it without; record it with this "

@@ -175,9 +175,11 @@ class Replayable(Capability):
 
     Attributes:
         replayable: whether a state can be continued more than once.
+        acts: whether actions reach what is outside of the states: files, servers, other programs.
     """
 
     replayable: bool = True
+    acts: bool = False
 
     def check_repeats(self, tasks: Iterable[Mapping[str, Any]]) -> None:
         """Checks with the first task rows, before a training with replays, that they will succeed.

@@ -106,6 +106,10 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
         return self.environment.replayable
 
     @property
+    def acts(self) -> bool:
+        return self.environment.acts
+
+    @property
     def most_live(self) -> int | None:
         return self.environment.most_live
 
