@@ -28,10 +28,10 @@ def recorded_demonstrations(
     """Reads recorded episodes, rendered for a policy, whichever policy played them.
 
     A line of `episodes.jsonl` in the folder of a run is played again from its first state with its replies, so its
-    outcome is that of the task and not of the file; where actions act outside of this process, as tools of an agent do,
-    only by `consent`. Any other line is a trace as in
-    `hf_credit.evaluation.traces.credit_traces`, which may lack an outcome. Its calls are written as the template
-    writes them; the tools are those of an environment that has some, and else those of the trace.
+    outcome is that of the task and not of the file; where its actions act outside of this process, as the tools of an
+    agent do, only by `consent`. Any other line is a trace as in `hf_credit.evaluation.traces.credit_traces`, which may
+    lack an outcome. Its calls are written as the template writes them; the tools are those of an environment that has
+    some, and else those of the trace.
 
     Args:
         source: a file of JSON lines, which may be untrusted.
