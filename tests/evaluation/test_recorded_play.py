@@ -120,6 +120,7 @@ def test_another_tokenizer_reads_and_writes_its_own_tokens(chat: Chat, tokenizer
     [
         ({"state": ""}, "its first state and whole replies"),
         ({"decisions_left_out": 1}, "its first state and whole replies"),
+        ({"decisions": [{"thoughts": "x"}]}, "got 'context' wrong; add it"),
         ({"state": '{"type": "EnvironmentState"}'}, "a state must be a result of state_to_json"),
         ({"state": "[" * 500 + "]" * 500}, "nested 100 deep"),
         ({"outcome": 7.0}, "and was 7"),
@@ -224,12 +225,16 @@ def test_a_warm_up_reads_the_contexts_of_training_for_every_history(
 def test_thoughts_of_a_log_are_part_of_its_replies(tool_chat: Chat, tmp_path: Path) -> None:
     answer = {"role": "assistant", "content": "98", "reasoning_content": "17"}
     path = written(tmp_path, {"messages": [{"role": "user", "content": "?"}, answer] * 2, "reward": 1.0})
-    for history, contexts in (("append", [[], [98, 17]]), ("rendered", [[], [98]])):
-        (found,), _ = recorded_demonstrations(path, tool_chat, EnvironmentInteraction(SUDOKU.environment, history))
+    asks = [AgentInteraction("agent_programs:asks", history=history) for history in ("append", "rendered")]
+    plays = [EnvironmentInteraction(SUDOKU.environment, history) for history in ("append", "rendered")]
+    for world, contexts in zip([*asks, *plays], [[[], [98, 17]], [[], [98]]] * 2, strict=True):
+        (found,), _ = recorded_demonstrations(path, tool_chat, world)
         read = [tool_chat.tokenizer.decode(one.context_ids) for one in found.episode.decisions]
         assert [[number for number in (98, 17) if str(number) in text] for text in read] == contexts
         learned = [tool_chat.tokenizer.decode(one.action_ids) for one in found.episode.decisions]
         assert learned == ["<think>\n17\n</think>\n\n98<|end|>"] * 2
+    for one in asks:
+        one.close()
 
 
 def test_what_has_weight_0_is_read_and_not_learned(tool_chat: Chat, tmp_path: Path) -> None:

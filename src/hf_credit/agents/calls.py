@@ -11,25 +11,7 @@ from typing import Annotated, Any, NotRequired, TypedDict
 from hf_credit.agents.white_lists import RefusedCallError
 from hf_credit.boundary import Range, encodable, read
 from hf_credit.rollouts.special_tokens import plain_role
-from hf_credit.rollouts.threads import joined_parts
 from hf_credit.safe_io import parse_json
-
-
-class _Function(TypedDict):
-    name: str
-    arguments: NotRequired[Any]
-
-
-class _ToolCall(TypedDict):
-    id: NotRequired[str | None]
-    function: _Function
-
-
-class _Message(TypedDict):
-    role: Annotated[str, Range(1, 64)]
-    content: NotRequired[Any]
-    tool_calls: NotRequired[list[_ToolCall] | None]
-    function_call: NotRequired[_Function | None]
 
 
 class _Tool(TypedDict):
@@ -38,41 +20,28 @@ class _Tool(TypedDict):
     parameters: NotRequired[dict[str, Any] | None]
 
 
-class _Call(TypedDict):
-    """A call of chat completions."""
-
-    model: NotRequired[str | None]
-    messages: Annotated[list[dict[str, Any]], Range(1)]
-    tools: NotRequired[list[dict[str, Any]] | None]
-    max_tokens: NotRequired[Annotated[int, Range(1)] | None]
-    max_completion_tokens: NotRequired[Annotated[int, Range(1)] | None]
-    stop: NotRequired[str | list[str] | None]
-    logprobs: NotRequired[bool | None]
-    most_calls: NotRequired[int | None]
-    format: NotRequired[dict[str, Any] | None]
-
-
 def canonical_call(request: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a call as plain values: `model`, `messages`, `tools`, `max_tokens`, `stop`, `logprobs` and `most_calls`,
     and `format`, the JSON schema of the reply, if it asks for one.
 
     Args:
-        request: of chat completions, with `format`, and the most tool calls to read as `most_calls`; any if `None`.
+        request: from `hf_credit.agents.dialects.read_call`.
 
     Raises:
-        RefusedCallError: it has no messages, a field is of another type, or a part of a message is not text.
+        RefusedCallError: it has no messages, or these are refused.
     """
-    call: _Call = _shaped(_Call, request, "a call")
-    stop = call.get("stop") or []
+    stop, schema = request.get("stop") or [], request.get("format")
+    if not request.get("messages"):
+        raise RefusedCallError("messages of a call must be of a length at least 1, got none; add one.", "messages")
     return {
-        "model": call.get("model") or "",
-        "messages": canonical_messages(call["messages"]),
-        "tools": canonical_tools(call.get("tools") or ()),
-        "max_tokens": call.get("max_completion_tokens") or call.get("max_tokens"),
+        "model": request.get("model") or "",
+        "messages": canonical_messages(request["messages"]),
+        "tools": canonical_tools(request.get("tools") or ()),
+        "max_tokens": request.get("max_completion_tokens") or request.get("max_tokens"),
         "stop": [stop] if isinstance(stop, str) else stop,
-        "logprobs": bool(call.get("logprobs")),
-        "most_calls": call.get("most_calls"),
-        **({"format": call["format"]} if call.get("format") else {}),
+        "logprobs": bool(request.get("logprobs")),
+        "most_calls": request.get("most_calls"),
+        **({"format": schema} if schema else {}),
     }
 
 
@@ -112,14 +81,13 @@ def canonical_messages(messages: Sequence[Mapping[str, Any]], merged: bool = Tru
 
 def _canonical(given: Mapping[str, Any], number: int) -> tuple[dict[str, Any], list[tuple[Any, str]]]:
     """Returns a message in canonical form, and the id and name of each of its calls."""
-    message: _Message = _shaped(_Message, given, f"message {number} of a call")
     try:
-        (content, thoughts), role = _words(given), plain_role(message["role"])
+        role = plain_role(given["role"])
     except ValueError as error:
         raise RefusedCallError(str(error)) from None
     role = {"developer": "system", "function": "tool"}.get(role, role)
-    legacy = message.get("function_call")
-    made: list[_ToolCall] = [*(message.get("tool_calls") or ()), *([{"function": legacy}] if legacy else ())]
+    (content, thoughts), legacy = _words(given), given.get("function_call")
+    made = [*(given.get("tool_calls") or ()), *([{"function": legacy}] if legacy else ())]
     if role != "assistant" and (made or thoughts):
         raise RefusedCallError(f"thoughts and calls must be an assistant's, got them of {role!r} in message {number}.")
     one: dict[str, Any] = {"role": role, "content": content} | ({"reasoning_content": thoughts} if thoughts else {})
@@ -132,46 +100,40 @@ def _canonical(given: Mapping[str, Any], number: int) -> tuple[dict[str, Any], l
 def _answered(result: Mapping[str, Any], calls: Mapping[int, tuple[Any, str]], number: int) -> int:
     """Returns the place of the call that a result answers: by its id, else by its name, else the next one."""
     wanted, name = result.get("tool_call_id"), result.get("name") or result.get("tool_name")
-    if wanted and all(own for own, _ in calls.values()):
-        place = next((place for place, (own, _) in calls.items() if own == wanted), None)
-        if place is None:
-            raise RefusedCallError(
-                f"a result of a tool must have the id of a call of the turn before it, without another result, got "
-                f"{str(wanted)[:100]!r} in message {number}; correct it."
-            )
+    by_id = (place for place, (own, _) in calls.items() if wanted and own == wanted)
+    if (place := next(by_id, None)) is not None:
         return place
+    if wanted and all(own for own, _ in calls.values()):
+        raise RefusedCallError(
+            f"a result of a tool must have the id of a call of the turn before it, without another result, got "
+            f"{str(wanted)[:100]!r} in message {number}; correct it."
+        )
     return next((place for place, (_, called) in calls.items() if called == name), next(iter(calls)))
 
 
+_THOUGHTS = ("reasoning_content", "reasoning", "thinking", "reasoning_details", "thinking_blocks")
+
+
 def _words(message: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns the content and the thoughts of a message. Thoughts that a server says twice are taken once."""
-    parts = message.get("content")
-    parts = parts if isinstance(parts, list | tuple) else [parts] if parts is not None else []
-    thoughts = [message.get(name) for name in _THOUGHTS]
-    thoughts += [
-        _thought(part) for name in ("reasoning_details", "thinking_blocks") for part in message.get(name) or ()
-    ]
-    spoken = []
-    for part in parts:
-        kind = part.get("type") if isinstance(part, Mapping) else None
-        if kind in _THOUGHTS:
-            thoughts.append(_thought(part))
-        else:
-            spoken.append(part.get("refusal") if kind == "refusal" else part)
-    said = [joined_parts(spoken), message.get("refusal") or ""]
-    kept: list[str] = []
-    for thought in filter(None, thoughts):
-        kept += [] if str(thought).strip() in "\n".join(kept) else [str(thought)]
-    return "\n".join(filter(None, said)), "\n".join(kept)
+    """Returns the content and the thoughts of a message."""
+    content = message.get("content")
+    parts = content if isinstance(content, list | tuple) else [content]
+    kinds = [part.get("type") if isinstance(part, Mapping) else None for part in parts]
+    within = [part for part, kind in zip(parts, kinds, strict=True) if kind in _THOUGHTS]
+    thoughts: dict[str, str] = {}  # a server may say the same ones in several fields
+    for text in map(_text, (*(message.get(name) for name in _THOUGHTS), within)):
+        thoughts.setdefault("".join(text.split()), text)
+    spoken = _text([part for part, kind in zip(parts, kinds, strict=True) if kind not in _THOUGHTS])
+    return "\n".join(filter(None, (spoken, message.get("refusal")))), "\n".join(filter(str.strip, thoughts.values()))
 
 
-_THOUGHTS = ("reasoning_content", "reasoning", "thinking")
-
-
-def _thought(part: Mapping[str, Any]) -> str:
-    return joined_parts(
-        next((part[name] for name in ("thinking", "reasoning", "text", "summary") if part.get(name)), "")
-    )
+def _text(value: Any) -> str:
+    """Returns the text of a part, or of parts, which have it in a field named after their type."""
+    if isinstance(value, Mapping):
+        value = next(
+            (value[name] for name in ("text", "thinking", "reasoning", "summary", "refusal") if name in value), ""
+        )
+    return "\n".join(map(_text, value)) if isinstance(value, list | tuple) else value or ""
 
 
 def assistant_message(content: str, calls: Sequence[Sequence[str]]) -> dict[str, Any]:
@@ -225,8 +187,12 @@ def canonical_tools(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         RefusedCallError: one has another shape.
     """
     found = []
-    for given in _shaped(list[dict[str, Any]], tools, "the tools of a call"):
-        tool: _Tool = _shaped(_Tool, given.get("function", given), "a tool of a call, which is a function,")
+    try:
+        given = read(list[dict[str, Any]], tools, "the tools of a call")
+        read_tools: list[_Tool] = read(list[_Tool], [one.get("function", one) for one in given], "the tools of a call")
+    except ValueError as error:
+        raise RefusedCallError(str(error)) from None
+    for tool in read_tools:
         parameters = tool.get("parameters") or {"type": "object", "properties": {}}
         kept = {"name": tool["name"], "description": tool.get("description") or "", "parameters": parameters}
         found.append({"type": "function", "function": kept})
@@ -242,13 +208,6 @@ def arguments_of(written: Any) -> Mapping[str, Any]:
     if written in (None, ""):
         return {}
     return written if isinstance(written, Mapping) else {"arguments": written}
-
-
-def _shaped(kind: Any, value: Any, sender: str) -> Any:
-    try:
-        return read(kind, value, sender)
-    except ValueError as error:
-        raise RefusedCallError(str(error)) from None
 
 
 Canonical = Callable[[dict[str, Any]], Any]

@@ -126,6 +126,10 @@ class AgentInteraction(Interaction[AgentState]):
         return self.settings.roles or (DEFAULT_ROLE,)
 
     @property
+    def history(self) -> str:
+        return self.settings.history
+
+    @property
     def max_replies(self) -> int:  # type: ignore[override]
         return self.settings.max_calls
 

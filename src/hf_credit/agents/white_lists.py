@@ -42,6 +42,13 @@ class Unheeded:
     kind: Any = Any
 
 
+@dataclass(frozen=True)
+class Needed:
+    """The shape of a field that an object must have."""
+
+    kind: Any = str
+
+
 class Types(dict[str, dict[str, Any]]):
     """The fields of objects by their `type`; that of an object without one is the first."""
 
@@ -61,8 +68,12 @@ _MARKS = "cache_control annotations citations logprobs caller signature id index
 _SCHEMA = {"schema": Mapping[str, Any], "strict": bool} | _of(str, "name description")
 _FLAT_FORMAT = Types(text={"type": str}, json_object={"type": str}, json_schema=_SCHEMA | {"type": str})
 _FORMAT = Types(_FLAT_FORMAT | {"json_schema": {"type": str, "json_schema": _SCHEMA}})
-_FUNCTION = _of(str, "name description") | {"parameters": Mapping[str, Any], "strict": Unheeded(bool)}
-_CALLED = {"name": str, "arguments": Any}
+_FUNCTION = {"name": Needed(Annotated[str, Range(1, 256)]), "description": str} | {
+    "parameters": Mapping[str, Any],
+    "strict": Unheeded(bool),
+}
+_CALLED = {"name": Needed(), "arguments": Any}
+_TOKENS = Annotated[int, Range(1)]
 _COMMON = (
     _of(Any, "user metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention request_id")
     | _of(Any, "prompt_cache_options priority cache_control prediction max_tool_calls")
@@ -77,10 +88,11 @@ _THOUGHT = {"thinking": _parts("text"), "closed": Literal[True]}
 _REASONING = _of(str, "reasoning text")
 _REFUSAL = {"refusal": str}
 _MESSAGE = (
-    _of(str, "role tool_call_id tool_name refusal reasoning_content reasoning thinking")
+    {"role": Needed(Annotated[str, Range(1, 64)])}
+    | _of(str, "tool_call_id tool_name refusal reasoning_content reasoning thinking")
     | {"content": _parts("text", thinking=_THOUGHT, reasoning=_REASONING, refusal=_REFUSAL)}
     | {"name": Unheeded(str), "annotations": Any, "weight": Unheeded(Literal[0, 1])}
-    | {"tool_calls": [_of(str, "id") | {"index": int, "type": Literal["function"], "function": _CALLED}]}
+    | {"tool_calls": [_of(str, "id") | {"index": int, "type": Literal["function"], "function": Needed(_CALLED)}]}
     | {"function_call": _CALLED, "thinking_blocks": _parts("", thinking=_THOUGHT)[1]}
     | {"reasoning_details": _parts("reasoning.text", **{"reasoning.summary": _of(str, "summary")})[1]}
     | dict.fromkeys(("prefix", "partial"), Literal[False])
@@ -89,7 +101,7 @@ MESSAGE_LIST = [_MESSAGE]
 """Of messages of chat completions, with the thoughts and refusals of the common servers."""
 CHAT = (
     _COMMON
-    | _of(int, "max_tokens max_completion_tokens")
+    | _of(_TOKENS, "max_tokens max_completion_tokens")
     | _of(Unheeded(str), "reasoning_effort verbosity")
     | {"messages": MESSAGE_LIST, "tools": [Types(function={"type": str, "function": _FUNCTION})]}
     | {"stream_options": _of(bool, "include_usage include_obfuscation continuous_usage_stats")}
@@ -101,7 +113,7 @@ CHAT = (
 _ITEM, _SAID = _of(str, "type id call_id status"), _parts("input_text output_text text", refusal=_REFUSAL)
 _SUMMARY = {"summary": _parts("summary_text")[1], "content": _parts("reasoning_text")[1]}
 _ITEMS = Types(
-    message=_ITEM | {"role": str, "phase": Any, "content": _SAID},
+    message=_ITEM | {"role": Needed(), "phase": Any, "content": _SAID},
     function_call=_ITEM | _CALLED,
     function_call_output=_ITEM | {"output": _SAID},
     reasoning=_ITEM | _SUMMARY,
@@ -109,7 +121,7 @@ _ITEMS = Types(
 RESPONSES = (
     _COMMON
     | {"input": (str, [_ITEMS]), "tools": [Types(function={"type": str} | _FUNCTION)]}
-    | {"instructions": str, "max_output_tokens": int, "stream_options": Mapping[str, Any]}
+    | {"instructions": str, "max_output_tokens": _TOKENS, "stream_options": Mapping[str, Any]}
     | {"include": [Literal["message.output_text.logprobs", "reasoning.encrypted_content"]]}
     | {"background": Literal[False], "truncation": Literal["disabled"], "top_logprobs": Literal[0]}
     | {"text": {"format": _FLAT_FORMAT, "verbosity": Unheeded(str)}, "reasoning": Unheeded(Mapping[str, Any])}
@@ -120,15 +132,15 @@ _BLOCK = _of(str, "type") | _of(Any, _MARKS)
 _BLOCKS = Types(
     text=_BLOCK | {"text": str},
     thinking=_BLOCK | {"thinking": str},
-    tool_use=_BLOCK | _of(str, "id name") | {"input": Mapping[str, Any]},
+    tool_use=_BLOCK | {"id": str, "name": Needed()} | {"input": Mapping[str, Any]},
     tool_result=_BLOCK | {"tool_use_id": str, "is_error": bool, "content": _parts("text")},
 )
 _TOOL = _BLOCK | _of(str, "name description") | {"input_schema": Mapping[str, Any], "strict": Unheeded(bool)}
 MESSAGES = (
     _COMMON
-    | {"messages": [{"role": Literal["user", "assistant"], "content": (str, [_BLOCKS])}]}
+    | {"messages": [{"role": Needed(Literal["user", "assistant"]), "content": (str, [_BLOCKS])}]}
     | {"tools": [Types(custom=_TOOL)], "tool_choice": _of(str, "type name") | {"disable_parallel_tool_use": bool}}
-    | {"system": _parts("text"), "max_tokens": int, "stop_sequences": [str]}
+    | {"system": _parts("text"), "max_tokens": _TOKENS, "stop_sequences": [str]}
     | {"thinking": Unheeded(Mapping[str, Any]), "output_config": {"effort": Unheeded(str), "format": _FLAT_FORMAT}}
     | {"output_format": _FLAT_FORMAT}
 )
@@ -159,6 +171,7 @@ def unheeded(value: Any, kind: Any, place: str = "", whose: str = "a call") -> i
     if isinstance(kind, Unheeded):
         unheeded(value, kind.kind, place, whose)
         return int(value is not None and value is not False)
+    kind = kind.kind if isinstance(kind, Needed) else kind
     if isinstance(kind, tuple):
         kind = kind[0] if isinstance(value, str) else kind[1]
     if value is None or type(value) is kind:
@@ -177,7 +190,9 @@ def unheeded(value: Any, kind: Any, place: str = "", whose: str = "a call") -> i
     if isinstance(kind, dict):
         _checked(value, Mapping, place, whose)
         dot = f"{place}." if place else ""
-        for name in value:
+        for name in (*value, *kind):
+            if isinstance(kind.get(name), Needed) and value.get(name) is None:
+                raise RefusedCallError(f"{dot}{name} of {whose} must be given, got none; add it.", place)
             if name not in kind and value[name] is not None and not (place and is_empty(value[name])):
                 raise _refusal(f"{dot}{name}"[:100], "be left out", value[name], whose)
         return sum(unheeded(one, kind.get(name), f"{dot}{name}", whose) for name, one in value.items() if name in kind)

@@ -376,7 +376,9 @@ def _of_turns(row: Mapping[str, Any]) -> Replies:
         state = RecordedState(
             role=_role(raw),
             context=digest(messages),
-            tools=written(canonical_tools(turn.request.get("tools") or ()) or _called([message])),
+            tools=written(
+                canonical_tools(turn.request.get("tools") or turn.request.get("functions") or ()) or _called([message])
+            ),
             trace=tuple(known.setdefault(text, text) for text in messages),
             length=len(messages),
         )
