@@ -6,7 +6,7 @@ import contextlib
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,33 +27,31 @@ _OPTION = re.compile(r"(?<!\S)(--?[\w.-]+)(\s+)(?:\"[^\"]*\"|'[^']*'|[^\s-]\S*)"
 _WORD_WITHIN = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")  # of apiKey
 
 
-def redacted(value: Any) -> Any:
+def redacted(value: Any, told: Callable[[Any], Any] = lambda one: one) -> Any:
     """Returns `value` without secrets: found by name in mappings, and by form in text.
 
     Mappings lose entries named as a token, a key, a secret, a password or credentials (`hub_token`, `apiKey`). In
     text, `***` replaces tokens of the Hub and of common servers, words after `Bearer` or `Basic`, text before the @ of
     a URL, and values with such a name in its query, of an option or of a variable; in lists also words behind such an
-    option. The search enters mappings, lists and tuples; other values are returned unchanged.
+    option. The search enters mappings, lists and tuples.
+
+    Args:
+        told: applied to every other value, after the search; by default it is returned unchanged.
     """
     if isinstance(value, Mapping):
-        return {name: redacted(inner) for name, inner in value.items() if not is_secret_name(str(name))}
+        return {name: redacted(inner, told) for name, inner in value.items() if not is_secret_name(str(name))}
     if type(value) in (list, tuple):
-        return type(value)(_redacted_words(value))
+        return type(value)(redacted(word, told) for word in _redacted_words(value))
     if not isinstance(value, str):
-        return value
+        return told(value)
     shown = _SECRET_VALUE.sub("***", value)
     shown = _OPTION.sub(lambda found: f"{found[1]}{found[2]}***" if is_secret_name(found[1]) else found[0], shown)
-    return _PAIR.sub(lambda pair: f"{pair[1]}=***" if is_secret_name(pair[1]) else pair[0], shown)
+    return told(_PAIR.sub(lambda pair: f"{pair[1]}=***" if is_secret_name(pair[1]) else pair[0], shown))
 
 
 def public(value: Any) -> Any:
     """Returns `value` without secrets, and with the last part alone of texts that are paths from the root."""
-    value = redacted(value)
-    if isinstance(value, Mapping):
-        return {name: public(inner) for name, inner in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(map(public, value))
-    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
+    return redacted(value, lambda one: Path(one).name if isinstance(one, str) and Path(one).is_absolute() else one)
 
 
 def without_secrets(value: Any) -> Any:
@@ -78,7 +76,7 @@ def _redacted_words(words: Sequence[Any]) -> Iterator[Any]:
     hidden = False
     for word in words:
         is_option = isinstance(word, str) and word.startswith("-")
-        yield "***" if hidden and not is_option else _redacted_word(word) if isinstance(word, str) else redacted(word)
+        yield "***" if hidden and not is_option else _redacted_word(word) if isinstance(word, str) else word
         hidden = is_option and "=" not in word and is_secret_name(word.lstrip("-"))
 
 

@@ -76,6 +76,16 @@ def test_patterns_of_a_schema_are_left_to_the_program() -> None:
     assert fits(json.dumps({"a": "a" * 100 + "b", "a" * 100 + "b": 1}), schema)
 
 
+def test_nested_alternatives_are_read_in_linear_time() -> None:
+    of = {"$ref": "#/$defs/term"}
+    pairs = [
+        {"type": "object", "properties": {"of": of, "op": {"const": op}}, "required": ["of"]} for op in ("add", "mul")
+    ]
+    schema = {"$defs": {"term": {"anyOf": [*pairs, {"type": "number"}]}}, **of}
+    nested = '{"of": ' * 40 + "%s" + ', "op": "mul"}' * 40  # 2 to the power of 40, if each were read again
+    assert [fits(nested % value, schema) for value in ("1", '"1"')] == [True, False]
+
+
 @pytest.mark.parametrize(
     ("schema", "why"),
     [

@@ -30,34 +30,36 @@ def schema_of(asked: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         return None
     own = (asked.get("json_schema") or asked).get("schema")
     schema = {"type": "object"} if asked["type"] == "json_object" or own is None else own
-    _validator(json.dumps(schema))
+    _validators(json.dumps(schema))
     return schema
 
 
 def fits(text: str, schema: Mapping[str, Any]) -> bool:
     """Returns whether a reply is JSON of a schema, apart from its patterns, which the program's own check reads."""
+    jsonschema, registry, kind = _validators(json.dumps(schema))
+    known: dict[tuple[str, int], list[Any]] = {}  # else nested alternatives would take exponential time
+
+    def referred(validator: Any, reference: str, value: Any, within: Any) -> list[Any]:
+        at = reference, id(value)
+        if at not in known:
+            known[at] = list(kind.VALIDATORS["$ref"](validator, reference, value, within))
+        return known[at]
+
     try:
-        return bool(_validator(json.dumps(schema)).is_valid(parse_json(text, finite=True)))
+        value = parse_json(text, finite=True)
+        return bool(jsonschema.validators.extend(kind, {"$ref": referred})(schema, registry=registry).is_valid(value))
     except (ValueError, RecursionError):
         return False
 
 
 @functools.lru_cache(maxsize=64)
-def _validator(written: str) -> Any:
+def _validators(written: str) -> tuple[Any, Any, Any]:
+    """Returns the library, a registry without other schemas, and the class of validators of a schema."""
     jsonschema = needed("calls with a response_format need", "jsonschema", "agents")
     from referencing.jsonschema import DRAFT202012, EMPTY_REGISTRY  # which jsonschema needs
 
-    def additional(validator: Any, allowed: Any, value: Any, schema: Mapping[str, Any]) -> Any:
-        return (
-            ()
-            if "patternProperties" in schema
-            else own.VALIDATORS["additionalProperties"](validator, allowed, value, schema)
-        )
-
     schema, own = json.loads(written), jsonschema.Draft202012Validator
-    kind = jsonschema.validators.extend(
-        own, dict.fromkeys(_UNREAD, lambda *_: ()) | {"additionalProperties": additional}
-    )
+    unread = (*_UNREAD, "additionalProperties") if '"patternProperties"' in written else _UNREAD
     try:
         own.check_schema(schema)
         resolver = EMPTY_REGISTRY.with_resource("", DRAFT202012.create_resource(schema)).resolver()
@@ -67,7 +69,7 @@ def _validator(written: str) -> Any:
         raise RefusedCallError(
             f"response_format of a call must be a JSON schema without references to others, got {in_one_line(error)}."
         ) from None
-    return kind(schema, registry=EMPTY_REGISTRY)
+    return jsonschema, EMPTY_REGISTRY, jsonschema.validators.extend(own, dict.fromkeys(unread, lambda *_: ()))
 
 
 def _references(schema: Any) -> Iterator[str]:
