@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hf_credit import methods
 from hf_credit.environments.actions import marked, write_call
@@ -130,6 +133,36 @@ def test_thoughts_calls_and_refusals_of_the_common_servers_are_read(fields: dict
     assert [one.action_text for one in trace.episode.decisions] == [text]
 
 
+_WORD = st.integers(100, 999).map(lambda number: f"w{number}")
+_PART = st.one_of(
+    _WORD,
+    st.fixed_dictionaries({"type": st.just("text"), "text": _WORD}),
+    st.fixed_dictionaries({"text": _WORD, "more": _WORD}),
+    *(
+        st.fixed_dictionaries({"type": st.just(name), name: _WORD})
+        for name in ("thinking", "reasoning", "refusal", "x")
+    ),
+)
+_FUNCTION = st.fixed_dictionaries({"name": _WORD, "arguments": st.fixed_dictionaries({"at": _WORD})})
+_FIELDS = {
+    "content": _WORD | st.lists(_PART, max_size=3),
+    "tool_calls": st.lists(st.fixed_dictionaries({"function": _FUNCTION}), max_size=2),
+    "function_call": _FUNCTION,
+    "reasoning_details": st.lists(_PART, max_size=2),
+    "thinking_blocks": st.lists(_PART, max_size=2),
+    "tool_call_id": st.just(""),
+    **dict.fromkeys(("refusal", "reasoning_content", "reasoning", "thinking", "thoughts", "output"), _WORD),
+}
+
+
+@given(st.fixed_dictionaries({}, optional=_FIELDS))
+def test_no_word_of_a_message_vanishes(fields: dict[str, Any]) -> None:
+    found = credit_traces([said(**fields), GOOD], methods.make("grpo"))
+    told = [error for _, error in found.failures] or [found.traces[0].episode.decisions[0].action_text]
+    words = [set(re.findall(r"w\d{3}", text)) for text in (json.dumps(fields), *told)]
+    assert words[0] == words[1] or ("messages[1]" in told[0] and found.failures)
+
+
 UNKNOWN = {
     "messages[1].reasoned of a trace must be left out, got 'x'": said(content="4", reasoned="x"),
     "messages[1].audio of a trace must be left out": said(content="4", audio={"id": "x"}),
@@ -139,6 +172,7 @@ UNKNOWN = {
     "messages[1].tool_calls[0].function.name of a trace must be given": said(tool_calls=[{"function": {}}]),
     "messages[1].weight of a trace must be 0 or 1, got 0.5": said(content="4", weight=0.5),
     "messages[1] of a trace, an assistant's, must have content, thoughts, calls or a refusal": said(refusal=""),
+    "messages[1] of a trace, an assistant's, must have content, thoughts, calls": said(content=[{"text": ""}]),
     "a thought must not contain marks": said(content="4", reasoning="a</think>b"),
     "thoughts and calls must be an assistant's, got them of 'user' in message 1": {
         "messages": [{**QUESTION, "reasoning": "x"}, GUESSED[1]],

@@ -344,7 +344,7 @@ def _of_messages(row: Mapping[str, Any]) -> Replies:
     context = ""
     for place, (raw, message) in enumerate(zip(given, messages, strict=True)):
         if message["role"] == "assistant":
-            if raw.get("content") is None and is_empty({**message, "role": None}):
+            if not isinstance(raw.get("content"), str) and is_empty({**message, "role": None}):
                 raise ValueError(
                     f"messages[{place}] of a trace, an assistant's, must have content, thoughts, calls or a refusal, "
                     "got none; remove it."
