@@ -101,9 +101,9 @@ def test_policies_are_compared_on_metrics_of_the_task() -> None:
 
 
 def test_shares_are_shown_in_percent_and_other_numbers_as_they_are() -> None:
-    assert shown("success", interval(0.193, 0.16, 0.2288)) == "19.3% [16.0, 22.9]"
-    assert shown("return_first", interval(-0.31, -0.4, -0.2)) == "-0.31 [-0.40, -0.20]"
-    assert shown("turns", interval(2.0, math.nan, math.nan)) == "2.00 (one episode, no interval)"
+    assert shown("success", interval(0.193, 0.16, 0.2288)) == "19.3% [16.0, 22.9], n = 10"
+    assert shown("return_first", interval(-0.31, -0.4, -0.2)) == "-0.31 [-0.40, -0.20], n = 10"
+    assert shown("turns", interval(2.0, math.nan, math.nan)) == "2.00 no interval, n = 10"
 
 
 def test_endings_that_never_occurred_are_omitted() -> None:
@@ -116,7 +116,7 @@ def test_endings_that_never_occurred_are_omitted() -> None:
 def test_a_number_that_one_policy_lacks_is_a_dash() -> None:
     other = EvalResults(records=tuple(EpisodeRecord(seed=seed, ending="error", outcome=0.0) for seed in range(2)))
     rows = {row[0]: row[1:] for row in results_rows({"a": results([1.0, 1.0]), "b": other})}
-    assert rows["success rate"] == ["100.0% [100.0, 100.0]", "-"]
+    assert rows["success rate"] == ["100.0% [34.2, 100.0], n = 2", "-"]
 
 
 def test_a_bar_in_a_cell_does_not_break_the_table() -> None:
@@ -190,7 +190,7 @@ def test_the_page_has_every_part(report: Report) -> None:
     for part in (
         "# A comparison",
         "What was done.",
-        "| success rate | 0.0% [0.0, 0.0] | 75.0% [",
+        "| success rate | 0.0% [0.0, 32.4], n = 8 | 75.0% [",
         "trained minus base, success rate: +75.0 points",
         "Read with care.",
         "| first | 2 | 8 | 100 |",

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from hf_credit.evaluation.statistics import (
     FEW,
+    SHARE,
     Interval,
     PermutationTest,
     holm,
@@ -29,6 +31,44 @@ def ends(interval: Interval) -> tuple[float, float]:
 
 
 # The interval of a mean
+
+
+@pytest.mark.parametrize(("successes", "n"), [(0, 8), (1, 8), (3, 8), (8, 8), (2, 4), (0, 256), (200, 256)])
+def test_the_interval_of_a_share_of_successes_is_wilsons(successes: int, n: int) -> None:
+    # Another implementation of it.
+    expected = stats.binomtest(successes, n).proportion_ci(method="wilson")
+    found = mean_interval([1.0] * successes + [0.0] * (n - successes), within=SHARE)
+    assert (found.mean, found.n) == (successes / n, n)
+    assert ends(found) == pytest.approx((expected.low, expected.high), abs=1e-12)
+
+
+def test_equal_values_with_a_range_have_the_interval_of_a_value_that_did_not_occur() -> None:
+    # q^2 / (4 + q^2) = 0.49: as 0 of 4, on both sides of the value.
+    assert ends(mean_interval([0.5] * 4, within=SHARE)) == pytest.approx((0.255, 0.745), abs=1e-3)
+    assert ends(mean_interval([-1.0] * 4, within=(-1.0, 1.0))) == pytest.approx((-1.0, -0.0202), abs=1e-3)
+    assert ends(mean_interval([0.1] * 3, within=(0.0, math.inf))) == pytest.approx((0.1, 0.1))
+
+
+@given(st.lists(st.floats(-2, 3), min_size=2, max_size=9), st.floats(0.5, 0.99))
+def test_an_interval_stays_in_the_range_and_around_the_mean(values: list[float], confidence: float) -> None:
+    found = mean_interval(values, confidence, within=(-2.0, 3.0))
+    assert -2 <= found.low <= found.mean <= found.high <= 3
+    assert found.mean == pytest.approx(np.mean(values), abs=1e-9)
+    assert found.high > found.low
+
+
+@pytest.mark.parametrize("n", [4, 8, 32])
+def test_intervals_of_bounded_values_cover_their_mean(n: int) -> None:
+    random = np.random.default_rng(n)
+    draws = {0.3: lambda: random.random(n) < 0.3, 0.5: lambda: random.random(n), 0.9: lambda: random.beta(9, 1, n)}
+    for mean, draw in draws.items():
+        found = [mean_interval(draw(), within=SHARE) for _ in range(500)]
+        assert np.mean([one.low <= mean <= one.high for one in found]) > 0.9
+
+
+def test_values_outside_their_range_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"values must be within \[0, 1\], got 0 to 2; correct the range."):
+        mean_interval([0.0, 2.0], within=SHARE)
 
 
 def test_two_values_have_three_resampled_means() -> None:

@@ -251,22 +251,21 @@ def _report(recipe: DemoRecipe, output: Path, results: dict[str, Any]) -> Report
 def _write_over_seeds(reports: Sequence[Report], output: Path) -> Path:
     """Writes the report over all seeds: means over seeds, and paired differences per seed."""
     from hf_credit.evaluation.report import REPORT_FILE, Comparison, shown, table
-    from hf_credit.evaluation.results import within_shares
-    from hf_credit.evaluation.statistics import mean_interval, paired_difference
+    from hf_credit.evaluation.statistics import SHARE, mean_interval, paired_difference
 
     def means(policy: str, metric: str) -> list[float]:
         return [fmean(report.results[policy].values(metric).values()) for report in reports]
 
     rows = [
-        [policy, *(shown(metric, within_shares(mean_interval(means(policy, metric)))) for metric in _METRICS)]
+        [policy, *(shown(metric, mean_interval(means(policy, metric), within=SHARE)) for metric in _METRICS)]
         for policy in (BASE, OUTCOME, VPR)
     ]
     verdicts = []
     for (of, minus), metric in itertools.product(_PAIRS, _METRICS):
-        interval = paired_difference(means(of, metric), means(minus, metric))
+        interval = paired_difference(means(of, metric), means(minus, metric), within=SHARE)
         verdicts.append(Comparison(of=of, minus=minus, metric=metric, interval=interval, units="seeds").verdict)
     note = (
-        f"Means over {len(reports)} seeds [95% intervals over the seeds, Student's t]. Each seed has its own base "
+        f"Means over {len(reports)} seeds [95% intervals over the seeds]. Each seed has its own base "
         "policy, from which each method was trained once. The differences are paired by seed, on the same held-out "
         "tasks. The intervals cover the weights, the scripted play, the order of tasks and the sampling in training."
     )

@@ -273,11 +273,12 @@ def _credit(report: Report) -> list[str]:
 
 
 def shown(name: str, interval: Interval) -> str:
-    """Writes the mean of a metric with its interval for a table; shares are in percent."""
+    """Writes the mean of a metric with its interval and n for a table; shares are in percent."""
     values = (interval.mean, interval.low, interval.high)
     mean, low, high = (f"{100 * value:.1f}" if name in SHARES else f"{value:.2f}" for value in values)
     mean = f"{mean}%" if name in SHARES else mean
-    return f"{mean} (one episode, no interval)" if math.isnan(interval.low) else f"{mean} [{low}, {high}]"
+    ends = "no interval" if math.isnan(interval.low) else f"[{low}, {high}]"
+    return f"{mean} {ends}, n = {interval.n}"
 
 
 def results_rows(results: Mapping[str, EvalResults]) -> list[list[str]]:
@@ -295,9 +296,7 @@ def results_rows(results: Mapping[str, EvalResults]) -> list[list[str]]:
 
 
 def _results_table(results: Mapping[str, EvalResults]) -> str:
-    episodes = ", ".join(f"{escaped(name)} {len(one.records)}" for name, one in results.items())
-    body = table(["", *results], results_rows(results))
-    return f"{body}\n\nMeans over episodes with 95% intervals. Episodes: {episodes}."
+    return f"{table(['', *results], results_rows(results))}\n\nMeans over n episodes with 95% intervals."
 
 
 def _budget_table(runs: Sequence[Run]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -23,6 +23,9 @@ Method = Literal["t", "bootstrap"]
 
 FEW = 50
 """The number of values below which an interval is Student's by default."""
+
+SHARE = (0.0, 1.0)
+"""The range of a share."""
 
 _BATCH = 1_000_000
 """The maximum number of drawn values in memory."""
@@ -70,11 +73,26 @@ class PermutationTest:
 
 
 def mean_interval(
-    values: ArrayLike, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0, method: Method | None = None
+    values: ArrayLike,
+    confidence: float = 0.95,
+    resamples: int = 10_000,
+    seed: int = 0,
+    method: Method | None = None,
+    within: tuple[float, float] | None = None,
 ) -> Interval:
-    """Computes the confidence interval of a mean, by Student's t for few values and by the bootstrap for many.
+    """Computes the confidence interval of a mean: Wilson's if the values have a range, else Student's or a bootstrap.
 
-    For few values, such as the means of five training seeds, with the sample standard deviation s,
+    The ends of the others can exceed a range, and have width zero if all values are equal, as 0 of 8 successes are. So
+    with a finite range, scaled to [0, 1], the interval is Wilson's score interval (Probable Inference, 1927),
+
+        (m + q^2/2e +- q sqrt(m(1 - m)/e + q^2/4e^2)) / (1 + q^2/e)
+
+    with the mean m and the normal quantile q. Of values 0 and 1, e is their number n. Of others it is the effective
+    number n m(1 - m)/s^2 (Franco et al., Comparative Study of Confidence Intervals for Proportions in Complex Sample
+    Surveys, 2019), and q is Student's quantile. n equal values v do not tell their spread; any other value then has a
+    probability of at most w = q^2/(n + q^2), as for 0 of n, so the ends are v - wv and v + w(1 - v).
+
+    Without a range, for few values, such as the means of five training seeds, with the sample standard deviation s,
 
         mean +- t(1 - alpha/2; n - 1) * s / sqrt(n),   alpha = 1 - confidence
 
@@ -96,23 +114,39 @@ def mean_interval(
         confidence: the level, in (0, 1).
         resamples: the number of bootstrap resamples, at least 1.
         seed: of the resampling; equal arguments give equal intervals.
-        method: "t" or "bootstrap"; by default t below `FEW` values.
+        method: "t" or "bootstrap"; by default t below `FEW` values. Unused with a finite range.
+        within: the range of the values, such as `SHARE`. If only one end is finite, it bounds the interval.
 
     Raises:
         ValueError: there are fewer than two values, a value is not a finite number, or an option is out of range.
         ImportError: scipy is missing.
     """
-    return _interval([_sample("values", values)], confidence, resamples, seed, method)
+    sample = _sample("values", values)
+    low, high = (-math.inf, math.inf) if within is None else within
+    if not (low <= sample.min() and sample.max() <= high and low < high):
+        raise ValueError(
+            f"values must be within [{low:g}, {high:g}], got {sample.min():g} to {sample.max():g}; correct the range."
+        )
+    if math.isfinite(low) and math.isfinite(high):
+        _check_drawing(confidence, resamples)
+        return _score(sample, confidence, low, high)
+    found = _interval([sample], confidence, resamples, seed, method)
+    return replace(found, low=max(found.low, low), high=min(found.high, high))
 
 
-def mean_with_interval(values: Sequence[float], confidence: float = 0.95, resamples: int = 10_000) -> Interval:
+def mean_with_interval(
+    values: Sequence[float],
+    confidence: float = 0.95,
+    resamples: int = 10_000,
+    within: tuple[float, float] | None = None,
+) -> Interval:
     """Computes `mean_interval`; for one value the ends are NaN, for none also the mean.
 
     Args:
-        values, confidence, resamples: as in `mean_interval`.
+        values, confidence, resamples, within: as in `mean_interval`.
     """
     if len(values) > 1:
-        return mean_interval(values, confidence, resamples)
+        return mean_interval(values, confidence, resamples, within=within)
     mean = float(values[0]) if values else math.nan
     return Interval(mean=mean, low=math.nan, high=math.nan, confidence=confidence, n=len(values))
 
@@ -163,18 +197,21 @@ def paired_difference(
     resamples: int = 10_000,
     seed: int = 0,
     method: Method | None = None,
+    within: tuple[float, float] | None = None,
 ) -> Interval:
     """Computes the interval of the mean of a_i - b_i, as `mean_interval` of the differences.
 
     Args:
         a, b: n >= 2 finite numbers each; `a[i]` and `b[i]` belong to the same unit.
         confidence, resamples, seed, method: as in `mean_interval`.
+        within: the range of the values of a and b.
 
     Raises:
         ValueError: the lengths differ, or as in `mean_interval`.
         ImportError: scipy is missing.
     """
-    return _interval([_differences(a, b)], confidence, resamples, seed, method)
+    between = None if within is None else (within[0] - within[1], within[1] - within[0])
+    return mean_interval(_differences(a, b), confidence, resamples, seed, method, between)
 
 
 def stratified_paired_difference(
@@ -313,6 +350,26 @@ def _interval(samples: list[Array], confidence: float, resamples: int, seed: int
     else:
         low, high = _bootstrap(samples, confidence, resamples, seed)
     return Interval(mean=mean, low=low, high=high, confidence=confidence, n=n)
+
+
+def _score(sample: Array, confidence: float, low: float, high: float) -> Interval:
+    """Returns Wilson's interval of the mean of values in [low, high]."""
+    law = needed("statistics need", "scipy.stats", "statistics")
+    n, q = len(sample), float(law.norm.ppf((1 + confidence) / 2))
+    values = (sample - low) / (high - low)
+    mean = float(values[0] if np.ptp(values) == 0 else values.mean())
+    if np.ptp(values) == 0:
+        rare = q**2 / (n + q**2)
+        first, last = mean - rare * mean, mean + rare * (1 - mean)
+    else:
+        known = np.isin(values, (0.0, 1.0)).all()
+        q = q if known else float(law.t.ppf((1 + confidence) / 2, n - 1))
+        ratio = q**2 / (n if known else n * mean * (1 - mean) / float(values.var(ddof=1)))
+        half = math.sqrt(ratio * mean * (1 - mean) + ratio**2 / 4)
+        first, last = ((mean + ratio / 2 + end) / (1 + ratio) for end in (-half, half))
+    ends = (low + (high - low) * min(max(end, 0.0), 1.0) for end in (first, mean, last))
+    first, mean, last = sorted(ends)  # equal ones can differ by rounding
+    return Interval(mean=mean, low=first, high=last, confidence=confidence, n=n)
 
 
 def _student(samples: list[Array], confidence: float, mean: float) -> tuple[float, float]:

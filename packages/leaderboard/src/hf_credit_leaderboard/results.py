@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from hf_credit.evaluation.results import range_of
 from hf_credit.evaluation.statistics import Interval, paired_difference, permutation_test
 from hf_credit.files import replaced
 from hf_credit.safe_io import read_text
@@ -166,7 +167,7 @@ def compare_rows(a: Row, b: Row) -> Comparison:
     of_a, of_b = ([fmean(column) for column in zip(*table, strict=True)] for table in tables)
     differences = tuple(one - other for one, other in zip(of_a, of_b, strict=True))
     return Comparison(
-        difference=paired_difference(of_a, of_b),
+        difference=paired_difference(of_a, of_b, within=range_of("reward", [*of_a, *of_b])),
         p_value=permutation_test(of_a, of_b).p_value if any(differences) else 1.0,
         wins=sum(one > 0 for one in differences),
         ties=sum(one == 0 for one in differences),
