@@ -131,7 +131,8 @@ def test_no_interval_leaves_the_range_of_its_metric_or_has_no_width_at_its_ends(
     always = results(*[1.0] * 4).summary()
     assert (always["success"].high, always["reward"].low) == (1.0, pytest.approx(0.5101, abs=1e-4))
     once = results(1.0, 0.0).summary()["reward"]
-    assert 0 < once.low < 0.1 and 0.9 < once.high < 1
+    assert 0 < once.low < 0.1
+    assert 0.9 < once.high < 1
     long = EvalResults(records=(record(0, 1.0, tokens=21), record(1, 0.0, tokens=35))).summary()["tokens"]
     assert (long.mean, long.low) == (28.0, 0.0)
     games = [record(seed, 1.0, metrics={"return": 1.0}) for seed in range(4)]
@@ -139,7 +140,8 @@ def test_no_interval_leaves_the_range_of_its_metric_or_has_no_width_at_its_ends(
     same = difference(results(1.0, 0.0, 1.0), results(1.0, 0.0, 1.0), "success")
     assert -1 < same.low < 0 < same.high < 1
     beyond = EvalResults(records=(record(0, 3.0), record(1, -2.5))).summary()["reward"]
-    assert beyond.low < -2.5 and beyond.high > 3
+    assert beyond.low < -2.5
+    assert beyond.high > 3
 
 
 @given(

@@ -14,7 +14,7 @@ from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
-from rich.table import Table
+from rich.table import Column, Table
 
 from hf_credit.noise import silence_known_warnings
 
@@ -78,15 +78,18 @@ class Progress:
 
     def __init__(self) -> None:
         self.console = Console(stderr=True)
+        # The note has the width that the others leave; of these, the name and the bar shrink first.
+        shrinks = {"no_wrap": True, "overflow": "ellipsis"}
         self.bars = RichProgress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}", style="dim"),
+            TextColumn("{task.description}", table_column=Column(max_width=24, **shrinks)),
+            BarColumn(bar_width=16),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
+            TimeElapsedColumn(table_column=Column(no_wrap=True)),
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
+            TextColumn("{task.fields[note]}", style="dim", table_column=Column(ratio=1, **shrinks)),
             console=self.console,
             disable=not self.console.is_terminal,
+            expand=True,
         )
 
     def __enter__(self) -> Self:
