@@ -171,9 +171,18 @@ def test_names_of_a_strangers_log_and_files_are_no_markup_in_a_report() -> None:
 
 
 def test_a_budget_counts_updates_episodes_and_tokens() -> None:
-    assert budget(run("r", 0.1)) == {"updates": 2, "episodes": 8, "generated_tokens": 100.0}
-    extra = Run(name="r", log=({"step": 2, "tokens/value_rollouts": 5.0},))
-    assert budget(extra) == {"updates": 2, "episodes": None, "generated_tokens": 0.0, "value_rollout_tokens": 10.0}
+    log = ({"step": 1, "budget/scoring_events": 4, "budget/completion_tokens": 40}, {"step": 3})
+    assert budget(Run(name="r", log=log)) == {"updates": 3, "episodes": 4, "generated_tokens": 40}
+    assert budget(Run(name="r", log=({"step": 2},)))["generated_tokens"] is None
+
+
+def test_both_tables_of_a_report_have_the_generated_tokens_of_the_ledger() -> None:
+    # Of a method that plays continuations: `tokens/generated` is only what it is trained on.
+    log = ({"step": 1, "tokens/generated": 82.0, "budget/scoring_events": 24.0, "budget/tokens": 900.0}, {"step": 2})
+    log[0]["budget/completion_tokens"] = 326.0
+    page = markdown(Report(title="r", runs=[Run(name="vineppo", log=log)]))
+    assert "| vineppo | 2 | 24 | 326 |" in page
+    assert "| vineppo | 24 | 900 | 326 |" in page
 
 
 def test_an_end_that_is_not_known_is_null_in_strict_json() -> None:
@@ -193,7 +202,7 @@ def test_the_page_has_every_part(report: Report) -> None:
         "| success rate | 0.0% [0.0, 32.4], n = 8 | 75.0% [",
         "trained minus base, success rate: +75.0 points",
         "Read with care.",
-        "| first | 2 | 8 | 100 |",
+        "| first | 2 | 8 | 8 |",
         "![Learning curves](learning_curves.png)\n\nThin lines: logged values. Thick lines: moving averages",
         "| success | 0.5 | 0.5 |",
         "| torch | 2.13.0 |",
@@ -221,7 +230,7 @@ def test_a_report_is_a_folder(report: Report, tmp_path: Path) -> None:
     numbers = json.loads((path.parent / "results.json").read_text())
     assert numbers["evaluations"]["trained"]["metrics"]["success"]["mean"] == 0.75
     assert numbers["differences"][0]["excludes_zero"] is True
-    assert numbers["budgets"]["first"]["generated_tokens"] == 100.0
+    assert numbers["budgets"]["first"]["generated_tokens"] == 8
     assert numbers["runs"]["second"]["config"]["learning_rate"] == 0.2
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -218,11 +219,12 @@ def _evaluate(recipe: DemoRecipe, output: Path, progress: Progress) -> dict[str,
 
 
 def _report(recipe: DemoRecipe, output: Path, results: dict[str, Any]) -> Report:
-    from hf_credit.evaluation.report import Report, compare
+    from hf_credit.evaluation.report import Report, budget, compare
     from hf_credit.evaluation.runs import read_run
 
     runs = [read_run(folders(output)[name], name) for name in (VPR, OUTCOME)]
-    used, other = (run.total("tokens/generated") for run in runs)
+    spent = [budget(run) for run in runs]
+    used, other = (one["generated_tokens"] or math.nan for one in spent)
     notation = recipe.setup()["environment_options"]["notation"]
     return Report(
         title="Verifiable process rewards against outcome reward",
@@ -238,7 +240,7 @@ def _report(recipe: DemoRecipe, output: Path, results: dict[str, Any]) -> Report
         results=results,
         comparisons=[one for pair in _PAIRS for one in compare(results, *pair)],
         notes=[
-            f"Both trainings played {runs[0].episodes:,.0f} episodes; {VPR} generated {used:,.0f} tokens and "
+            f"Both trainings played {spent[0]['episodes']:,.0f} episodes; {VPR} generated {used:,.0f} tokens and "
             f"{OUTCOME} {other:,.0f} ({used / other:.2f} times as many for {VPR}); the numbers differ because an "
             "illegal action ends an episode early.",
             f"The intervals cover only the draw of the {recipe.held_out} held-out tasks. Each method was trained "

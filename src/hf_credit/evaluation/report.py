@@ -219,13 +219,11 @@ def numbers(report: Report) -> dict[str, Any]:
 
 
 def budget(run: Run) -> dict[str, float | None]:
-    """Returns the updates, episodes and generated tokens of a run, and the tokens of extra rollouts if any."""
-    extra = run.total("tokens/value_rollouts")
+    """Returns the updates of a run and, by its ledger, the scored episodes and all generated tokens."""
     return {
         "updates": run.updates,
         "episodes": run.episodes,
-        "generated_tokens": run.total("tokens/generated"),
-        **({"value_rollout_tokens": extra} if extra else {}),
+        "generated_tokens": run.last("budget/completion_tokens"),
     }
 
 

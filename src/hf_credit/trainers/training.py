@@ -201,7 +201,6 @@ def _facts(job: Job, trainer: Any) -> dict[str, Any]:
         "parameters": sum(parameter.numel() for parameter in parameters),
         "trained_parameters": sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
         "instances_per_update": args.generation_batch_size * generations,
-        "generations_per_update": generations,
     }
 
 
