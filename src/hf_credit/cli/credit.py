@@ -12,6 +12,7 @@ import typer
 from hf_credit.cli.options import MethodOptions, parse_options
 from hf_credit.cli.progress import print_rows
 from hf_credit.files import write
+from hf_credit.words import counted
 
 _MAX_FAILURES_SHOWN = 10
 
@@ -55,7 +56,8 @@ def credit(
     shown = found.largest_spread if line is None else lines.index(line)
     episode = found.episode(shown)
     alone = sum(count == 1 for count in found.groups.values())
-    typer.echo(f"{len(lines)} traces of {len(found.groups)} tasks with {sum(map(len, found.credit))} replies.")
+    replies, tasks = sum(map(len, found.credit)), len(found.groups)
+    typer.echo(f"{counted(len(lines), 'trace')} of {counted(tasks, 'task')} with {replies:,} replies in all.")
     if alone:
         typer.echo(f"Tasks with only one trace, which is compared with none: {alone}.")
     for sentence in found.absent:

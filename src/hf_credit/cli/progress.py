@@ -17,6 +17,7 @@ from rich.progress import Progress as RichProgress
 from rich.table import Column, Table
 
 from hf_credit.noise import silence_known_warnings
+from hf_credit.words import duration
 
 T = TypeVar("T")
 
@@ -64,7 +65,7 @@ class Task:
             self._shown = now
             left = ""
             if self._first is not None and done < self.total and done - self._first[0] >= _STEPS_OF_AN_ESTIMATE:
-                left = f" ({_in_words((now - self._first[1]) / (done - self._first[0]) * (self.total - done))} left)"
+                left = f" ({duration((now - self._first[1]) / (done - self._first[0]) * (self.total - done))} left)"
             self._progress.say(f"{self.name}: {done}/{self.total}{left} {self._note}".rstrip())
 
     def finish(self, note: str | None = None) -> None:
@@ -146,13 +147,6 @@ class Progress:
         """Prints a line if there are no bars."""
         if not self.console.is_terminal:
             self.line(line)
-
-
-def _in_words(seconds: float) -> str:
-    """Writes a duration in seconds, minutes or hours."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def print_table(table: RenderableType) -> None:

@@ -7,7 +7,7 @@ import dataclasses
 import inspect
 import json
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
 from functools import cached_property
@@ -243,9 +243,12 @@ class FieldParser(TrlParser):
     """A field that several parts of a recipe have is one field, and all parts get its value. The checkpoint to resume
     from is a folder, or `True` for the latest in `output_dir`."""
 
+    changed: Mapping[str, Any] = {}
+    """Fields in place of those that were read."""
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         values, rest = super().parse_known_args(args, namespace)
-        known, resumed = dict(vars(values)), "resume_from_checkpoint"
+        known, resumed = {**vars(values), **self.changed}, "resume_from_checkpoint"
         if resumed in known:
             known[resumed] = {"true": True, "false": None}.get(str(known[resumed]).lower(), known[resumed])
         return _Shared(**known), rest
@@ -289,13 +292,14 @@ class _Shared(argparse.Namespace):
         pass
 
 
-def read_job(arguments: Sequence[str]) -> Job:
+def read_job(arguments: Sequence[str], changed: Mapping[str, Any] | None = None) -> Job:
     """Reads `--config recipe --field value ...`; the fields override those of the recipe.
 
     A recipe is trusted as a program is: code that it names as `module:object` may lie in the current folder.
 
     Args:
         arguments: of the command line. The recipe is a file, or a name as for `hf_credit.recipes.find`.
+        changed: values of fields in place of those.
 
     Raises:
         ValueError: the recipe or a field does not exist, or a value is invalid.
@@ -305,13 +309,14 @@ def read_job(arguments: Sequence[str]) -> Job:
     config = imported(_config_of(method, seam))
     parts: Any = (GameArguments, config, ModelConfig)
     parser = FieldParser(parts, allow_abbrev=False, conflict_handler="resolve")
+    parser.changed = changed or {}
     game, args, model, *_, unknown = parser.parse_args_and_config(list(arguments), return_remaining_strings=True)
     if unknown:
         raise ValueError(
             f"a recipe has the fields of {type(args).__name__}, of TRL's ModelConfig and of GameArguments, got "
             f"{flags(unknown) or redacted_command(unknown)}; {_remedy(unknown, parts)}"
         )
-    if args.save_strategy == "no" and any(_field(word) == "save_steps" for word in arguments):
+    if args.save_strategy == "no" and not changed and any(_field(word) == "save_steps" for word in arguments):
         raise ValueError(
             "save_steps needs save_strategy 'steps', got 'no', which saves no checkpoint; add --save_strategy steps."
         )
