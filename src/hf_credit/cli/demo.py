@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -158,7 +159,7 @@ def run_demo(recipe: DemoRecipe, output: Path, seeds: int = 1) -> list[Report]:
         path = _write_over_seeds(reports, output)
         typer.echo(f"\n{path.read_text(encoding='utf-8')}")
     typer.echo(f"\nWrote {path} after {time.monotonic() - begun:.0f} seconds.")
-    typer.echo(f"Next: hf-credit report {folders(folder)[VPR]}")
+    typer.echo(f"Next: {shlex.join(['hf-credit', 'report', str(folders(folder)[VPR])])}")
     return reports
 
 

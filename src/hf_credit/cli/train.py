@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -57,7 +58,7 @@ def train(
     from hf_credit.cli.training_progress import ShowProgress
     from hf_credit.evaluation.credited import EPISODES_FILE
     from hf_credit.trainers.recipes import read_job
-    from hf_credit.trainers.training import run_job
+    from hf_credit.trainers.training import evaluation_of, run_job
 
     job = read_job(arguments)
     with Progress() as progress:
@@ -67,7 +68,7 @@ def train(
         kept = {EPISODES_FILE: "the credit of replies", "completions": "the tables of completions"}
         found = [f"{name} has {what}" for name, what in kept.items() if Path(folder, name).exists()]
         wrote = "; ".join([f"Wrote {folder}", *found])
-        typer.echo(f"{wrote}. Try: hf-credit evaluate {folder}; hf-credit report {folder}")
+        typer.echo(f"{wrote}. Try: {evaluation_of(job, folder)}; {shlex.join(['hf-credit', 'report', folder])}")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         # Everything is saved and the process group is closed, but its C++ threads may abort the interpreter at exit.
         sys.stdout.flush()

@@ -20,6 +20,7 @@ from hf_credit.policies.saved import load_role_models
 from hf_credit.redaction import redacted_command
 from hf_credit.rollouts import Interaction
 from hf_credit.rollouts.capabilities import Oracled, TaskSource
+from hf_credit.tasks.commands import evaluation_command
 from hf_credit.tasks.rows import TaskRows, load_splits, problem_rows, require_split, without_evaluation
 from hf_credit.tasks.spec import TaskSpec
 from hf_credit.trainers.arguments import require_trackers, tokenizer_of
@@ -184,6 +185,22 @@ def _dataset_rows(job: Job, interaction: Interaction[Any]) -> tuple[Any, Any]:
     for rows in found:
         TaskSource(interaction).require_columns(rows.column_names)
     return found[0], found[1] if evaluated else None
+
+
+def evaluation_of(job: Job, folder: str | Path) -> str:
+    """The command that plays the task of a job with the policy that it trained: held-out tasks if there are any.
+
+    Args:
+        folder: of the policy.
+    """
+    game, rows = job.game, {}
+    if sets := [*game.evaluation_problem_sets, *game.problem_sets]:
+        rows = {"dataset": sets[0]}
+    elif game.dataset_name:
+        splits = load_splits(game.dataset_name, game.dataset_train_split, game.dataset_config, game.dataset_streaming)
+        test = game.dataset_test_split
+        rows = {"dataset": game.dataset_name, "split": test if test in splits else game.dataset_train_split}
+    return evaluation_command(folder, job.interaction, role_models=game.role_models or {}, **rows)
 
 
 def _facts(job: Job, trainer: Any) -> dict[str, Any]:
