@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 
-def counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str, plural: str = "") -> str:
     """Writes a number of things: `1 update`, `1,024 updates`.
 
     Args:
         number: how many.
-        noun: the singular of a noun that takes an s.
+        noun: in the singular.
+        plural: by default the singular with an s.
     """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def duration(seconds: float) -> str:

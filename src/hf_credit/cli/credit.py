@@ -56,8 +56,8 @@ def credit(
     shown = found.largest_spread if line is None else lines.index(line)
     episode = found.episode(shown)
     alone = sum(count == 1 for count in found.groups.values())
-    replies, tasks = sum(map(len, found.credit)), len(found.groups)
-    typer.echo(f"{counted(len(lines), 'trace')} of {counted(tasks, 'task')} with {replies:,} replies in all.")
+    replies = counted(sum(map(len, found.credit)), "reply", "replies")
+    typer.echo(f"{counted(len(lines), 'trace')} of {counted(len(found.groups), 'task')} with {replies}.")
     if alone:
         typer.echo(f"Tasks with only one trace, which is compared with none: {alone}.")
     for sentence in found.absent:

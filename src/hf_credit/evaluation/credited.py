@@ -8,6 +8,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -78,7 +79,7 @@ class CreditedDecision(CreditedReply):
         alternatives: other replies at the same context.
         alternatives_left_out: the number of omitted alternatives.
         inherited: whether an earlier episode of the update contains the same decision.
-        messages: if tools are offered, the role and the text of the last new messages, including tool results.
+        messages: the role and the text of the last new messages, if the task is known; a tool's result names its call.
         messages_left_out: the number of omitted new messages.
     """
 
@@ -110,6 +111,7 @@ class CreditedEpisode:
         instance: the index of its task in the update.
         decisions_left_out: the number of omitted decisions.
         state: its first state as text, from which it can be played again; empty if it is not known.
+        chosen: why this episode of its update was kept; empty if all were.
     """
 
     decisions: tuple[CreditedDecision, ...]
@@ -121,6 +123,7 @@ class CreditedEpisode:
     instance: Number = 0
     decisions_left_out: Number = 0
     state: str = ""
+    chosen: str = ""
 
     def to_json(self) -> str:
         """Writes the episode as one line of strict JSON, which `from_json` reads."""
@@ -172,7 +175,7 @@ def credited_episode(
         alternatives: other replies at the context of each decision; by default none.
         outcomes: the outcomes of the episodes with each decision; by default that of the episode.
         beside: the credit that other methods assign, by method and decision id.
-        interaction: the task; if it offers tools, calls and messages are shown separately.
+        interaction: the task, which knows messages and tools.
         **facts: `update` and `instance`, if known.
 
     Raises:
@@ -196,10 +199,10 @@ def credited_episode(
             outcomes=tuple(outcomes[place]) if outcomes else (() if outcome is None else (outcome,)),
             inherited=place < episode.prefix_length,
             beside={name: given[decision.id] for name, given in (beside or {}).items() if decision.id in given},
-            **_with_tools(decision, new, tokenizer),
+            **_asked(decision, asked, tokenizer),
         )
-        for place, (decision, own, new) in enumerate(
-            zip(episode.decisions, credit, new_requests(interaction, episode), strict=True)
+        for place, (decision, own, asked) in enumerate(
+            zip(episode.decisions, credit, requests_of(interaction, episode), strict=True)
         )
     )
     return CreditedEpisode(
@@ -240,13 +243,23 @@ def credited_episodes(
         credit: for each trained episode, the credit of each decision, as in `Credit.decisions`.
         tokenizer, interaction: as in `credited_episode`.
         update: the number of the update.
-        instances: the number of task rows, each with its first trained episode; by default all trained episodes.
+        instances: the number of task rows, those with the largest credit, each with its trained episode that has it;
+            by default all trained episodes.
         beside: as in `credited_episode`.
     """
-    chosen = list(collected.trained)
+    chosen, why = list(collected.trained), ""
     if instances is not None:
-        first = {sample.instance: sample for sample in reversed(chosen)}
-        chosen = [first[place] for place in sorted(first)[:instances]]
+        largest = [max(map(_size, own), default=-1.0) for own in credit]
+        best: dict[int, int] = {}  # by task, the place of the first episode with its largest credit
+        for place, sample in enumerate(chosen):
+            if largest[place] > largest[best.setdefault(sample.instance, place)]:
+                best[sample.instance] = place
+        kept = sorted(best.values(), key=lambda place: -largest[place])[:instances]
+        why = (
+            f"the largest credit of the episodes of its task, one of the {len(kept)} tasks of {len(best)} where it is "
+            "largest"
+        )
+        chosen = [chosen[place] for place in sorted(kept)]
     shown = {sample.instance for sample in chosen}
     scored = [sample for sample in collected.rollouts if sample.instance in shown and sample.episode.scored]
     compared = alternatives([one.episode for one in scored], instances=[one.instance for one in scored])
@@ -283,27 +296,32 @@ def credited_episodes(
                 interaction,
                 update=update,
                 instance=sample.instance,
+                chosen=why,
             )
         )
     return found
 
 
-def new_requests(interaction: Interaction[Any] | None, episode: Episode) -> list[Request | None]:
-    """Returns the request of each decision with only its new messages; `None` if it is not known.
+def requests_of(interaction: Interaction[Any] | None, episode: Episode) -> list[tuple[Request, int] | None]:
+    """Returns the request of each decision and the number of its messages that are not new; `None` if not known.
 
     New messages are those after the messages and the reply of the previous decision of the same event type.
     """
-    found: list[Request | None] = []
-    before: dict[str, list[Mapping[str, Any]]] = {}
+    found: list[tuple[Request, int] | None] = []
+    before: dict[str, Sequence[Mapping[str, Any]]] = {}
     for decision in episode.decisions:
         request = _request(interaction, decision)
-        messages = [] if request is None else list(request.messages)
-        pairs = itertools.takewhile(
-            lambda pair: pair[0] == pair[1], zip(before.get(decision.event, []), messages, strict=False)
+        if request is None:
+            found.append(None)
+            continue
+        messages, known = request.messages, before.get(decision.event, ())
+        shared = sum(
+            1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(known, messages, strict=False))
         )
-        shared = len(list(pairs))
-        found.append(None if request is None else replace(request, messages=messages[shared:]))
-        before[decision.event] = [*messages, {"role": "assistant", "content": decision.action_text}]
+        if known and shared == len(known) < len(messages) and messages[shared]["role"] == "assistant":
+            shared += 1  # the reply, as the task writes it
+        found.append((request, shared))
+        before[decision.event] = messages
     return found
 
 
@@ -313,14 +331,30 @@ def _request(interaction: Interaction[Any] | None, decision: Decision) -> Reques
     return next((one for one in interaction.pending(decision.state) if one.event == decision.event), None)
 
 
-def _with_tools(
-    decision: Decision, new: Request | None, tokenizer: PreTrainedTokenizerBase | None
+def _asked(
+    decision: Decision, asked: tuple[Request, int] | None, tokenizer: PreTrainedTokenizerBase | None
 ) -> Mapping[str, Any]:
-    """Returns the fields of a decision that depend on tools; none without tools."""
-    if new is None or not new.tools:
+    """Returns the new messages of a decision and its tool calls, if they are known."""
+    if asked is None:
         return {}
-    messages = tuple((str(message["role"]), _message_text(message)) for message in new.messages)
-    return {"messages": messages, **_calls(decision, new, tokenizer)}
+    request, shared = asked
+    calls = {call.get("id"): _in_words(call) for one in request.messages for call in one.get("tool_calls") or ()}
+    calls.pop(None, None)
+    messages = []
+    for message in request.messages[shared:]:
+        answered = calls.get(message.get("tool_call_id"))
+        text = [joined_parts(message.get("content")), *map(_in_words, message.get("tool_calls") or ())]
+        role = str(message["role"]) if answered is None else f"{message['role']}, result of {answered}"
+        messages.append((role, "\n".join(filter(None, text))))
+    return {"messages": tuple(messages), **_calls(decision, request, tokenizer)}
+
+
+def _in_words(call: Mapping[str, Any]) -> str:
+    function = call.get("function", call)
+    arguments = function.get("arguments")
+    with suppress(ValueError, TypeError):
+        arguments = parse_json(arguments)  # as in logs
+    return call_in_words(str(function.get("name")), arguments)
 
 
 def _calls(
@@ -335,12 +369,6 @@ def _calls(
         call_in_words(call.name, call.written if call.why else call.arguments) for call in said.made if call.name
     )
     return {"calls": calls, "content": said.content} if calls else {}
-
-
-def _message_text(message: Mapping[str, Any]) -> str:
-    calls = [call.get("function", call) for call in message.get("tool_calls") or ()]
-    texts = [call_in_words(str(call.get("name")), call.get("arguments")) for call in calls]
-    return "\n".join(text for text in (joined_parts(message.get("content")), *texts) if text)
 
 
 def read_episodes(folder: str | Path) -> list[CreditedEpisode]:
@@ -366,14 +394,15 @@ def choose_episode(
 
     Args:
         episodes: from `read_episodes`, at least one.
-        update: the update; by default the last recorded one.
+        update: the update; by default the last recorded one with a credit other than 0, or without any the last.
         episode: the number in the update, from 1; by default the episode with the largest credit differences.
 
     Raises:
         ValueError: the update or the episode is not recorded.
     """
     updates = sorted({one.update for one in episodes})
-    wanted = update if update is not None else updates[-1]
+    telling = [one.update for one in episodes if any(decision.credit for decision in one.decisions)]
+    wanted = update if update is not None else max(telling, default=updates[-1])
     found = [one for one in episodes if one.update == wanted]
     if not found:
         raise ValueError(
@@ -390,6 +419,13 @@ def choose_episode(
 
 def _spread_of(episode: CreditedEpisode) -> float:
     return spread(other.credit for one in episode.decisions for other in (one, *one.alternatives))
+
+
+def _size(credit: DecisionCredit) -> float:
+    """Returns the largest absolute credit of a decision or of its tokens; -1 without any."""
+    if credit is None:
+        return -1.0
+    return max(map(abs, credit), default=-1.0) if isinstance(credit, Sequence) else abs(credit)
 
 
 def spread(credits: Iterable[float | None]) -> float:
@@ -460,7 +496,7 @@ def _shortened_decision(one: CreditedDecision) -> CreditedDecision:
     kept, messages = one.alternatives[:_MAX_ALTERNATIVES], one.messages[-_MAX_MESSAGES:]
     return replace(
         _shortened(one, _MAX_REPLY),
-        context=cut(one.context, _MAX_CONTEXT),
+        context="" if messages else cut(one.context, _MAX_CONTEXT),  # the messages say the same
         messages=tuple((role, cut(text, _MAX_CONTEXT)) for role, text in messages),
         messages_left_out=len(one.messages) - len(messages) + one.messages_left_out,
         token_credit=one.token_credit[:_MAX_TOKENS],

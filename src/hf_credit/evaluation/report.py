@@ -17,7 +17,7 @@ from hf_credit.evaluation.episode_page import PAGE_FILE, rounded, write_episode_
 from hf_credit.evaluation.markdown import escaped, fenced, plain, table
 from hf_credit.evaluation.plots import LINES, learning_curves
 from hf_credit.evaluation.results import LABELS, SHARES, EvalResults, difference, evaluation_files
-from hf_credit.evaluation.runs import Run, read_run
+from hf_credit.evaluation.runs import Run, has_log, read_run
 from hf_credit.evaluation.statistics import Interval
 from hf_credit.files import write, write_json
 from hf_credit.methods.base import absent_inputs
@@ -104,7 +104,7 @@ class Report:
 def report_of(folders: Sequence[Path], update: int | None = None, episode: int | None = None) -> Report:
     """Reads the report of a run, or of several beside each other, from their folders.
 
-    Evaluations on the same tasks are compared.
+    Evaluations on the same tasks are compared. A first folder with episodes may be without a log.
 
     Args:
         folders: of the runs; an episode is shown of the first.
@@ -132,9 +132,10 @@ def report_of(folders: Sequence[Path], update: int | None = None, episode: int |
             "log_episodes."
         )
     chosen = choose_episode(recorded, update, episode) if recorded else None
+    logged = [place for place, folder in enumerate(folders) if place or not recorded or has_log(folder)]
     return Report(
         title=f"Run {names[0]}" if len(folders) == 1 else f"Runs {', '.join(names)}",
-        runs=[read_run(folder, name) for name, folder in zip(names, folders, strict=True)],
+        runs=[read_run(folders[place], names[place]) for place in logged],
         results=results,
         comparisons=[
             one for a, b in combinations(results, 2) if tasks[a] == tasks[b] for one in compare(results, a, b)
@@ -246,7 +247,8 @@ def markdown(report: Report) -> str:
         parts += [f"{escaped(run.name)}: {escaped(one)}" for run in report.runs for one in absent_inputs(run.log)]
         if ledgers := _ledgers(report.runs):
             parts += ["## Budget", table(*ledger_table(ledgers, against=next(iter(ledgers)))), _LEDGER_LEGEND]
-        parts += _credit(report)
+    parts += _credit(report)
+    if report.runs:
         parts += ["## Last logged values", _last_table(report.runs)]
     parts += _settings(report.runs)
     if versions := next(filter(None, (run.facts.get("versions") for run in report.runs)), None):
@@ -264,10 +266,14 @@ def _credit(report: Report) -> list[str]:
     if report.episode is not None:
         parts += [
             f"## An episode of update {report.episode.update}",
-            f"In full, with contexts: [{PAGE_FILE}]({PAGE_FILE}).",
+            f"In full, with contexts: [{PAGE_FILE}]({PAGE_FILE}). {_why(report.episode)}".rstrip(),
             table(*decision_table(report.episode)),
         ]
     return parts
+
+
+def _why(episode: CreditedEpisode) -> str:
+    return f"Chosen: {escaped(episode.chosen)}." if episode.chosen else ""
 
 
 def shown(name: str, interval: Interval) -> str:

@@ -104,6 +104,15 @@ def read_run(folder: str | Path, name: str | None = None) -> Run:
     return Run(name=name or folder.resolve().name, config=redacted(config), facts=facts, log=log)
 
 
+def has_log(folder: str | Path) -> bool:
+    """Whether a folder has a log with a step.
+
+    Raises:
+        ValueError: a log cannot be read.
+    """
+    return bool(_log_entries(Path(folder)))
+
+
 def read_facts(folder: str | Path) -> dict[str, Any]:
     """Reads the facts of a run, such as its command; none if they are not recorded."""
     facts = parse_json(_text(Path(folder) / FACTS_FILE) or "{}")

@@ -16,23 +16,25 @@ from hf_credit.tasks.spec import TaskSpec
 
 
 def evaluation_command(
-    model: str | Path,
+    folder: str | Path,
     interaction: Interaction[Any] | None = None,
     dataset: str | None = None,
     split: str = "test",
     role_models: Mapping[str, str] | None = None,
+    shown: str | None = None,
 ) -> str:
     """Returns the `hf-credit evaluate` that plays the task of a policy, with the names that a file may not choose.
 
     Args:
-        model: the policy's folder, with its task.
+        folder: of the policy, with its task.
         interaction: of the task; unless it makes tasks of its own, the command has a dataset.
         dataset, split: the task rows, if there are any.
         role_models: models of untrained roles, by role.
+        shown: the name of the policy in the command; by default the folder.
     """
-    spec = TaskSpec.load(model)  # without secrets
+    spec = TaskSpec.load(folder)  # without secrets
     name, options = (None, {}) if spec is None else spec.to_be_typed()
-    words = ["hf-credit", "evaluate", str(model), *(["--task", name] if name else [])]
+    words = ["hf-credit", "evaluate", shown or str(folder), *(["--task", name] if name else [])]
     for option, value in options.items():
         words += ["--option", f"{option}={_as_text(value)}"]
     for role, other in (role_models or {}).items():

@@ -33,7 +33,7 @@ from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.generation import GeneratingTrainer
 from hf_credit.trainers.metrics import EpisodeLog, without_cut_replies
 from hf_credit.trainers.ranks import accumulating, backward
-from hf_credit.trainers.recording import CompletionsTable, EpisodeRecorder
+from hf_credit.trainers.recording import CompletionsTable, EpisodeRecorder, LogRecorder
 from hf_credit.trainers.rows import RowTrainer
 
 
@@ -120,6 +120,7 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, GeneratingTrainer, GRPOTrainer):
             )
         show_headlines(self)
         self.add_callback(EpisodeRecorder(self.chat.tokenizer, args.log_episodes))
+        self.add_callback(LogRecorder())
         if self.log_completions:
             self.add_callback(CompletionsTable())
             self.num_completions_to_print = 0  # the callback prints in place of TRL

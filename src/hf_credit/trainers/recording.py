@@ -42,7 +42,27 @@ _PRINTED = 2  # episodes, unless `num_completions_to_print` says otherwise
 _MOST_OF_A_TEXT, _MOST_OF_AN_EPISODE = 2_000, 10_000  # printed characters
 
 
-class RunRecorder(TrainerCallback):
+class LogRecorder(TrainerCallback):
+    """Writes the log of a training to its output folder."""
+
+    _begun = False
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._begun = bool(state.is_world_process_zero)
+        if self._begun:
+            # A new run starts a new log; a resumed run drops the entries after its checkpoint.
+            path = Path(args.output_dir) / LOG_FILE
+            kept = [entry for entry in read_log(path) if entry["step"] <= state.global_step]
+            write(path, "".join(_line(entry) for entry in kept if state.global_step))
+
+    def on_log(
+        self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any
+    ) -> None:
+        if self._begun:
+            append(Path(args.output_dir) / LOG_FILE, _line({**(logs or {}), "step": state.global_step}))
+
+
+class RunRecorder(LogRecorder):
     """Writes the settings, the facts and the log of a run to its output folder.
 
     Args:
@@ -55,28 +75,18 @@ class RunRecorder(TrainerCallback):
         self.facts = facts
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if not state.is_world_process_zero:
-            return
-        folder = Path(args.output_dir)
-        write_config(folder / CONFIG_FILE, self.config)
-        write_json(folder / FACTS_FILE, {**redacted(self.facts), "versions": versions()})
-        # A new run starts a new log; a resumed run drops the entries after its checkpoint.
-        kept = [entry for entry in read_log(folder / LOG_FILE) if entry["step"] <= state.global_step]
-        write(folder / LOG_FILE, "".join(_line(entry) for entry in kept if state.global_step))
-
-    def on_log(
-        self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any
-    ) -> None:
         if state.is_world_process_zero:
-            append(Path(args.output_dir) / LOG_FILE, _line({**(logs or {}), "step": state.global_step}))
+            write_config(Path(args.output_dir) / CONFIG_FILE, self.config)
+            write_json(Path(args.output_dir) / FACTS_FILE, {**redacted(self.facts), "versions": versions()})
+        super().on_train_begin(args, state, control, **kwargs)
 
 
 class EpisodeRecorder(EpisodeCallback):
     """Writes a sample of the training episodes, with the credit of their decisions, to `episodes.jsonl`.
 
-    It records the first update and then every `logging_steps`-th: of each, the first episode of each of the first
-    `episodes` task rows of the main process. When the file exceeds `max_bytes`, every second recorded update is
-    dropped, and from then on updates are recorded half as often.
+    It records the first update and then every `logging_steps`-th: of each, the `episodes` task rows of the main
+    process with the largest credit, and of each row the episode that has it. When the file exceeds `max_bytes`, every
+    second recorded update is dropped, and from then on updates are recorded half as often.
 
     Args:
         episodes: maximum number of episodes of an update; 0 records nothing.
