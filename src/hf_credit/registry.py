@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+from hf_credit.safe_io import parse_json
 from hf_credit.trust import importable, imported, is_code
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -100,11 +101,14 @@ def name_and_options(what: str, given: str | Mapping[str, Any]) -> tuple[str, di
 
     Args:
         what: the part, for the error.
-        given: the name, or a mapping of a `name` and its `options`.
+        given: the name, or a mapping of a `name` and its `options`, also as JSON.
 
     Raises:
         ValueError: `given` is neither.
     """
+    if isinstance(given, str) and given.lstrip().startswith("{"):
+        with contextlib.suppress(ValueError):
+            given = parse_json(given)
     if isinstance(given, str):
         return given, {}
     options = (given.get("options") or {}) if isinstance(given, Mapping) else None

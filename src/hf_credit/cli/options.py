@@ -133,9 +133,13 @@ def named_oracle(oracle: str | None, options: list[str] | None) -> Oracle[Any] |
     """
     if options and not oracle:
         raise ValueError(f"--oracle-option needs --oracle, got {options} without; name the oracle.")
+    if not oracle:
+        return None
     from hf_credit import oracles
+    from hf_credit.registry import name_and_options
 
-    return oracles.make(oracle, **parse_options(options)) if oracle else None
+    name, own = name_and_options("oracle", oracle)
+    return oracles.make(name, **{**own, **parse_options(options)})
 
 
 def parse_options(pairs: Iterable[str] | None) -> dict[str, Any]:

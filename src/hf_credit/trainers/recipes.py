@@ -18,7 +18,7 @@ from trl import ModelConfig, ScriptArguments, TrlParser
 from hf_credit import methods, recipes
 from hf_credit.options import Option, options_of
 from hf_credit.redaction import redacted_command
-from hf_credit.registry import did_you_mean, find, plain
+from hf_credit.registry import did_you_mean, find, name_and_options, plain
 from hf_credit.rollouts import Interaction
 from hf_credit.safe_io import parse_yaml, read_text
 from hf_credit.tasks.spec import TaskSpec, agent_named, require_one_task
@@ -90,7 +90,7 @@ class GameArguments(ScriptArguments):
             `EnvironmentInteraction`.
         instructions: whether prompts open with the instructions.
         max_turns: maximum number of actions of an episode; the environment's limit if `None`.
-        oracle: verifies the actions; the environment's own oracle if `None`. As for `hf_credit.oracles.make`.
+        oracle: verifies the actions; the environment's own oracle if `None`. As for `hf_credit.oracles.resolve`.
         oracle_options: options of the oracle, a mapping.
         role_models: models of their own for roles that are not trained, a mapping such as
             `{judge: Qwen/Qwen2.5-14B-Instruct}`. As for `hf_credit.policies.saved.load_role_models`.
@@ -115,7 +115,7 @@ class GameArguments(ScriptArguments):
     history: str = "append"
     instructions: bool = True
     max_turns: int | None = None
-    oracle: str | None = None
+    oracle: dict | str | None = None
     oracle_options: dict | str | None = None
     role_models: dict | str | None = None
     training_tasks: int = 1024
@@ -139,6 +139,9 @@ class GameArguments(ScriptArguments):
             self.collaboration_options = {**_options(self.collaboration_options), "agent": agent_named(self.agent)}
         if self.oracle_options and self.oracle is None:
             raise ValueError(f"oracle_options need an oracle, got {self.oracle_options} without; name the oracle.")
+        if self.oracle is not None:
+            self.oracle, own = name_and_options("oracle", self.oracle)
+            self.oracle_options = {**own, **_options(self.oracle_options)}
         require_one_task(
             self.environment,
             _options(self.environment_options),
