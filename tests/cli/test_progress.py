@@ -33,7 +33,7 @@ def test_a_task_may_take_fewer_steps_than_its_total(capsys: pytest.CaptureFixtur
         task.update(4, "fast")
         task.finish()
         task.finish()
-    assert capsys.readouterr().err == "turns ...\nturns: 10/10 fast\n"
+    assert capsys.readouterr().err == "turns ...\nturns: 4/4 fast\n"
 
 
 def test_what_is_played_inside_a_block_is_shown_at_its_end(capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,7 +45,7 @@ def test_what_is_played_inside_a_block_is_shown_at_its_end(capsys: pytest.Captur
         with progress.playing("nothing"):
             pass
     lines = [re.sub(r" [0-9]+ tokens/s", "", line) for line in capsys.readouterr().err.splitlines()]
-    assert lines == ["episodes ...", "episodes: 3/3", "replies ...", "replies: 10/10"]
+    assert lines == ["episodes ...", "episodes: 3/3", "replies ...", "replies: 4/4"]
 
 
 @pytest.mark.parametrize(("steps", "left"), [(20, " (7 min left)"), (2, "")])

@@ -63,18 +63,19 @@ def credit(
     for sentence in found.absent:
         typer.echo(sentence)
     name = in_one_line(found.traces[shown].name)
+    rewarded = ["reward"] if any(one.reward for one in episode.decisions) else []  # others are scored as a whole
     rows = [
         [
             str(turn),
             in_one_line(one.role),
             short_reply(one),
-            rounded(one.reward, ".3g"),
+            *(rounded(one.reward, ".3g") for _ in rewarded),
             "none" if one.credit is None else rounded(one.credit, "+.3g"),
         ]
         for turn, one in enumerate(episode.decisions)
     ]
     title = f"Trace {name} (line {lines[shown]}), outcome {episode.outcome:.3g}"
-    print_rows(["turn", "role", "reply", "reward", "advantage"], rows, title)
+    print_rows(["turn", "role", "reply", *rewarded, "advantage"], rows, title)
     say_skipped(found.failures)
     if out is not None:
         write(out, "".join(json.dumps(row) + "\n" for row in found.rows()))

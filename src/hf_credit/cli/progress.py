@@ -37,7 +37,7 @@ class Task:
         self.name = name
         self.total = total
         self.done = 0
-        self._note = ""
+        self._note, self._over = "", False
         self._progress = progress
         self._id = progress.bars.add_task(name, total=total, note="")
         self._shown = time.monotonic()
@@ -55,7 +55,8 @@ class Task:
 
     def update(self, done: int, note: str | None = None) -> None:
         """Sets the number of steps done; `note` is shown beside it."""
-        completed = done >= self.total > self.done
+        completed = done >= self.total and not self._over
+        self._over |= completed
         self.done = done
         self._note = self._note if note is None else note
         now = time.monotonic()
@@ -69,9 +70,9 @@ class Task:
             self._progress.say(f"{self.name}: {done}/{self.total}{left} {self._note}".rstrip())
 
     def finish(self, note: str | None = None) -> None:
-        """Marks the task as complete, even if it took fewer steps than `total`."""
-        if self.done < self.total:
-            self.update(self.total, note)
+        """Marks the task as complete, with the steps that it took, which may be fewer than `total`."""
+        self.total = self.done
+        self.update(self.done, note)
 
 
 class Progress:
