@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from hf_credit.recipes import find
+from hf_credit.recipes import find, read
 from hf_credit.safe_io import parse_json
 from hf_credit.trust import NO_CONSENT, Consent, code_in, search_here
 
@@ -84,7 +84,9 @@ def recipe_words(first: str | None, named: str | None, rest: list[str]) -> list[
         raise ValueError(
             f"the first argument must be a recipe, got {recipe!r}; name a file, or a recipe of hf-credit recipes."
         )
-    return ["--config", str(find(recipe)), *fields]
+    path = find(recipe)
+    read(path)  # before seconds of imports
+    return ["--config", str(path), *fields]
 
 
 def with_options(name: str, kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:

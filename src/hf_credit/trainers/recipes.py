@@ -20,7 +20,6 @@ from hf_credit.options import Option, options_of
 from hf_credit.redaction import redacted_command
 from hf_credit.registry import did_you_mean, find, name_and_options, plain
 from hf_credit.rollouts import Interaction
-from hf_credit.safe_io import parse_yaml, read_text
 from hf_credit.tasks.spec import TaskSpec, agent_named, require_one_task
 from hf_credit.trainers.config import as_mapping, default_of, documented
 from hf_credit.trust import imported, search_here
@@ -271,7 +270,7 @@ def _chosen(arguments: Sequence[str]) -> tuple[str | None, str, str, list[str]]:
         parser.add_argument(flag)
     first, _ = parser.parse_known_args(arguments)
     path = None if first.config is None else str(recipes.find(first.config))
-    recipe = _read(path)
+    recipe = recipes.read(path)
     search_here(recipe)
     method = first.method or recipe.get("method") or GameArguments.method
     seam = first.seam or recipe.get("seam") or GameArguments.seam
@@ -338,7 +337,7 @@ def describe_fields(arguments: Sequence[str]) -> str:
         ValueError: the recipe or the method does not exist.
     """
     path, method, seam, _ = _chosen(arguments)
-    own = _read(path)
+    own = recipes.read(path)
     config = imported(_config_of(method, seam))
     base = next(one for one in config.__mro__ if one.__module__.startswith("trl."))
     theirs = {one.name: one for one in dataclasses.fields(base)}
@@ -407,21 +406,6 @@ def trainer_of(method: str, seam: str = GameArguments.seam) -> str:
 def _config_of(method: str, seam: str) -> str:
     preset = PRESETS.get(method, _ANY)
     return preset.served if seam == "asynchronous" else preset.config
-
-
-def _read(recipe: str | None) -> dict[str, Any]:
-    if recipe is None:
-        return {}
-    try:
-        values = parse_yaml(read_text(recipe))
-    except ValueError as error:
-        raise ValueError(f"a recipe must be YAML, got {recipe!r} ({error}); correct it.") from None
-    if not isinstance(values, dict):
-        raise ValueError(f"a recipe must be a YAML mapping of fields to values, got {recipe!r} without; correct it.")
-    method = values.get("method")
-    if not isinstance(method, str | None):
-        raise ValueError(f"a recipe's method must be a name, got {method!r}; write its options as method_options.")
-    return values
 
 
 def _options(value: Any) -> dict[str, Any]:
