@@ -141,7 +141,7 @@ def run_demo(recipe: DemoRecipe, output: Path, seeds: int = 1) -> list[Report]:
     from hf_credit.evaluation.statistics import mean_interval
 
     require_matplotlib()
-    mean_interval([0.0, 1.0], resamples=2)
+    mean_interval([0.0, 1.0])
     be_quiet()
     begun = time.monotonic()
     reports = []

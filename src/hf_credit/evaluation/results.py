@@ -110,7 +110,7 @@ class EvalResults:
         found = ((record.seed, record.values()) for record in self.records)
         return {seed: values[name] for seed, values in found if name in values}
 
-    def summary(self, confidence: float = 0.95, resamples: int = 10_000) -> dict[str, Interval]:
+    def summary(self, confidence: float = 0.95) -> dict[str, Interval]:
         """Returns the mean of every metric over episodes, with its interval, in the order of `LABELS`.
 
         An episode that the world ended in an error has no outcome and no metrics: it counts in `endings/error`, but
@@ -118,7 +118,7 @@ class EvalResults:
         the interval of a single value are NaN. Other intervals stay in the range of their metric (`range_of`).
 
         Args:
-            confidence, resamples: as in `hf_credit.evaluation.statistics.mean_interval`.
+            confidence: as in `hf_credit.evaluation.statistics.mean_interval`.
 
         Raises:
             ValueError: as in `mean_interval`.
@@ -127,10 +127,7 @@ class EvalResults:
         names = {name for record in self.records for name in record.values()}
         known = [name for name in LABELS if name in names]
         found = {name: list(self.values(name).values()) for name in [*known, *sorted(names - set(known))]}
-        return {
-            name: mean_with_interval(values, confidence, resamples, range_of(name, values))
-            for name, values in found.items()
-        }
+        return {name: mean_with_interval(values, confidence, range_of(name, values)) for name, values in found.items()}
 
     def to_json(self) -> str:
         """Writes the results as JSON, which `from_json` reads."""
