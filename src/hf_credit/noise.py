@@ -16,7 +16,6 @@ def silence_known_warnings() -> None:
     """Silences these warnings, and no others."""
     for message, module in _KNOWN:
         warnings.filterwarnings("ignore", message=message, category=FutureWarning, module=module)
-    logging.getLogger("trl.trainer.grpo_trainer").addFilter(_is_no_advice)
 
 
 def silence_missing_kernel() -> None:
@@ -26,11 +25,6 @@ def silence_missing_kernel() -> None:
     uses its own code instead: the same numbers, more slowly.
     """
     logging.getLogger("bitsandbytes.backends.cpu.ops").addFilter(_is_no_missing_kernel)
-
-
-def _is_no_advice(record: logging.LogRecord) -> bool:
-    # It is refused here, as no loss may depend on how decisions are laid out in rows.
-    return "To reproduce the GSPO paper's setup, set `loss_type='grpo'`" not in record.getMessage()
 
 
 def _is_no_missing_kernel(record: logging.LogRecord) -> bool:

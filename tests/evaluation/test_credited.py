@@ -137,7 +137,7 @@ def test_the_tasks_with_the_largest_credit_are_kept_each_with_its_episode_of_it_
     batch = RolloutBatch(rollouts=samples, rows=3)
     found = credited_episodes(batch, credit, tokenizer, instances=2)
     assert [one.decisions[0].reply for one in found] == kept
-    told = "the largest credit of the episodes of its task, one of the 2 tasks of 3 where it is largest"
+    told = "the largest credit of its task, which is one of the 2 tasks of 3 with the largest"
     assert {CreditedEpisode.from_json(one.to_json()).chosen for one in found} == {told}
     assert f"<dd>{told}</dd>" in episode_page(found[0])
     assert {one.chosen for one in credited_episodes(batch, credit, tokenizer)} == {""}

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
-from hf_credit.evaluation.markdown import plain
 from hf_credit.evaluation.report import (
     Comparison,
     Report,
@@ -23,6 +22,7 @@ from hf_credit.evaluation.report import (
 from hf_credit.evaluation.results import EpisodeRecord, EvalResults
 from hf_credit.evaluation.runs import Run
 from hf_credit.evaluation.statistics import Interval
+from hf_credit.words import plain
 
 
 def interval(mean: float, low: float, high: float) -> Interval:

@@ -76,7 +76,7 @@ def evaluate(
     if output is not None:
         write(output, results.to_json())
     if as_json:
-        from hf_credit.evaluation.markdown import plain
+        from hf_credit.words import plain
 
         found = {**results.about, "episodes": len(results.records), "metrics": plain(results.summary())}
         typer.echo(json.dumps(found, indent=2))

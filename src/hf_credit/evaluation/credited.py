@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import math
@@ -23,15 +22,13 @@ from hf_credit.rollouts.chat import read_tokens
 from hf_credit.rollouts.rows import DecisionCredit, DecisionCredits, one_number
 from hf_credit.rollouts.threads import joined_parts
 from hf_credit.safe_io import parse_json, read_text
+from hf_credit.words import cut, plain
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 EPISODES_FILE = "episodes.jsonl"
 """The file in the folder of a run with some episodes of each logged update, one per line."""
-
-MOST_BYTES = 16 * 2**20
-"""The size of this file above which every second update is dropped and updates are recorded half as often."""
 
 _MAX_DECISIONS, _MAX_ALTERNATIVES, _MAX_TOKENS = 64, 8, 2_000
 _MAX_CONTEXT, _MAX_REPLY, _MAX_ALTERNATIVE, _MAX_STATE = 2_000, 4_000, 500, 20_000  # characters
@@ -219,10 +216,9 @@ def credited_episode(
 def _first_state(interaction: Interaction[Any] | None, episode: Episode) -> str:
     if interaction is None or not episode.decisions or episode.decisions[0].state is None:
         return ""
-    try:
+    with suppress(ValueError):  # of states that stay in the process
         return Replayable(interaction).state_to_json(episode.decisions[0].state)
-    except ValueError:  # its states stay in the process
-        return ""
+    return ""
 
 
 def credited_episodes(
@@ -249,17 +245,13 @@ def credited_episodes(
     """
     chosen, why = list(collected.trained), ""
     if instances is not None:
-        largest = [max(map(_size, own), default=-1.0) for own in credit]
-        best: dict[int, int] = {}  # by task, the place of the first episode with its largest credit
-        for place, sample in enumerate(chosen):
-            if largest[place] > largest[best.setdefault(sample.instance, place)]:
-                best[sample.instance] = place
-        kept = sorted(best.values(), key=lambda place: -largest[place])[:instances]
-        why = (
-            f"the largest credit of the episodes of its task, one of the {len(kept)} tasks of {len(best)} where it is "
-            "largest"
-        )
-        chosen = [chosen[place] for place in sorted(kept)]
+        sizes = [max(map(_size, own), default=-1.0) for own in credit]
+        by_size = sorted(range(len(chosen)), key=lambda place: -sizes[place])  # the first of equal ones
+        best = {chosen[place].instance: chosen[place] for place in reversed(by_size)}
+        tasks = list(dict.fromkeys(chosen[place].instance for place in by_size))
+        kept = sorted(tasks[:instances])
+        chosen = [best[task] for task in kept]
+        why = f"the largest credit of its task, which is one of the {len(kept)} tasks of {len(tasks)} with the largest"
     shown = {sample.instance for sample in chosen}
     scored = [sample for sample in collected.rollouts if sample.instance in shown and sample.episode.scored]
     compared = alternatives([one.episode for one in scored], instances=[one.instance for one in scored])
@@ -310,17 +302,15 @@ def requests_of(interaction: Interaction[Any] | None, episode: Episode) -> list[
     found: list[tuple[Request, int] | None] = []
     before: dict[str, Sequence[Mapping[str, Any]]] = {}
     for decision in episode.decisions:
-        request = _request(interaction, decision)
-        if request is None:
+        if (request := _request(interaction, decision)) is None:
             found.append(None)
             continue
         messages, known = request.messages, before.get(decision.event, ())
         shared = sum(
             1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(known, messages, strict=False))
         )
-        if known and shared == len(known) < len(messages) and messages[shared]["role"] == "assistant":
-            shared += 1  # the reply, as the task writes it
-        found.append((request, shared))
+        replied = known and shared == len(known) < len(messages) and messages[shared]["role"] == "assistant"
+        found.append((request, shared + bool(replied)))  # the reply is written as the task has it
         before[decision.event] = messages
     return found
 
@@ -401,7 +391,7 @@ def choose_episode(
         ValueError: the update or the episode is not recorded.
     """
     updates = sorted({one.update for one in episodes})
-    telling = [one.update for one in episodes if any(decision.credit for decision in one.decisions)]
+    telling = [one.update for one in episodes if any(made.credit or made.token_credit for made in one.decisions)]
     wanted = update if update is not None else max(telling, default=updates[-1])
     found = [one for one in episodes if one.update == wanted]
     if not found:
@@ -423,9 +413,8 @@ def _spread_of(episode: CreditedEpisode) -> float:
 
 def _size(credit: DecisionCredit) -> float:
     """Returns the largest absolute credit of a decision or of its tokens; -1 without any."""
-    if credit is None:
-        return -1.0
-    return max(map(abs, credit), default=-1.0) if isinstance(credit, Sequence) else abs(credit)
+    values = credit if isinstance(credit, Sequence) else () if credit is None else (credit,)
+    return max(map(abs, values), default=-1.0)
 
 
 def spread(credits: Iterable[float | None]) -> float:
@@ -513,22 +502,3 @@ def _shortened(one: R, most: int) -> R:
         content=cut(one.content, most),
         outcomes=one.outcomes[:_MAX_ALTERNATIVES],
     )
-
-
-def cut(text: str, most: int) -> str:
-    """Cuts out the middle of a text with more than `most` characters."""
-    if len(text) <= most:
-        return text
-    half = most // 2
-    return f"{text[:half]}\n... ({len(text) - 2 * half} characters left out) ...\n{text[-half:]}"
-
-
-def plain(value: Any, digits: int = 17) -> Any:
-    """Converts a value to strict JSON: dataclasses become mappings, and numbers that are not finite `None`."""
-    if isinstance(value, float):
-        return float(f"{value:.{digits}g}") if math.isfinite(value) else None
-    if dataclasses.is_dataclass(value):
-        value = vars(value)
-    if isinstance(value, Mapping):
-        return {str(key): plain(one, digits) for key, one in value.items()}
-    return [plain(one, digits) for one in value] if isinstance(value, list | tuple) else value

@@ -14,7 +14,7 @@ import yaml
 from hf_credit.evaluation.credit_tables import credit_table, decision_table, ledger_table, read_ledger
 from hf_credit.evaluation.credited import EPISODES_FILE, CreditedEpisode, choose_episode, read_episodes
 from hf_credit.evaluation.episode_page import PAGE_FILE, rounded, write_episode_page
-from hf_credit.evaluation.markdown import escaped, fenced, plain, table
+from hf_credit.evaluation.markdown import escaped, fenced, table
 from hf_credit.evaluation.plots import LINES, learning_curves
 from hf_credit.evaluation.results import LABELS, SHARES, EvalResults, difference, evaluation_files
 from hf_credit.evaluation.runs import Run, has_log, read_run
@@ -22,6 +22,7 @@ from hf_credit.evaluation.statistics import Interval
 from hf_credit.files import write, write_json
 from hf_credit.methods.base import absent_inputs
 from hf_credit.rollouts import Ledger
+from hf_credit.words import plain
 
 REPORT_FILE, RESULTS_FILE, CURVES_FILE = "report.md", "results.json", "learning_curves.png"
 

@@ -27,7 +27,7 @@ from hf_credit.trainers.arguments import require_trackers, tokenizer_of
 from hf_credit.trainers.callbacks import ReportChecks
 from hf_credit.trainers.config import tasks_per_generation
 from hf_credit.trainers.recipes import GameArguments, Job, trainer_of
-from hf_credit.trainers.recording import LogRecorder, RunRecorder
+from hf_credit.trainers.recording import RunRecorder
 from hf_credit.trust import imported
 
 
@@ -44,7 +44,7 @@ def run_job(job: Job, callbacks: Sequence[TrainerCallback] = ()) -> None:
     config = job.config()
     rows = load_rows(job)
     trainer = build_trainer(job, rows)
-    for default in (ProgressCallback, PrinterCallback, LogRecorder):
+    for default in (ProgressCallback, PrinterCallback, RunRecorder):
         trainer.remove_callback(default)
     trainer.add_callback(ReportChecks())
     trainer.add_callback(RunRecorder(config, {**_facts(job, trainer), **rows.facts}))

@@ -33,7 +33,7 @@ from hf_credit.trainers.callbacks import (
 )
 from hf_credit.trainers.metrics import summarise, update_metrics
 from hf_credit.trainers.ranks import Ranks, from_main
-from hf_credit.trainers.recording import CompletionsTable, EpisodeRecorder, LogRecorder
+from hf_credit.trainers.recording import CompletionsTable, EpisodeRecorder, RunRecorder
 
 _PROBE = 'Which decision deserves the credit? 3.14159, 2.71828: the answer is on page 42, line 7, "in the end".'
 _POLL_SECONDS = 2.0
@@ -185,7 +185,7 @@ class AsyncCreditTrainer(UpdateTrainer):
             callbacks=[
                 *callbacks,
                 EpisodeRecorder(tokenizer, args.log_episodes),
-                LogRecorder(),
+                RunRecorder(),
                 WarnWithoutSignal(),
             ],
             optimizers=optimizers,
