@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from collections import defaultdict
@@ -295,10 +294,8 @@ def credited_episodes(
 
 
 def requests_of(interaction: Interaction[Any] | None, episode: Episode) -> list[tuple[Request, int] | None]:
-    """Returns the request of each decision and the number of its messages that are not new; `None` if not known.
-
-    New messages are those after the messages and the reply of the previous decision of the same event type.
-    """
+    """Returns the request of each decision, if known, and the number of its messages that are not new: those of the
+    previous decision of the same event type, and its reply."""
     found: list[tuple[Request, int] | None] = []
     before: dict[str, Sequence[Mapping[str, Any]]] = {}
     for decision in episode.decisions:
@@ -306,9 +303,8 @@ def requests_of(interaction: Interaction[Any] | None, episode: Episode) -> list[
             found.append(None)
             continue
         messages, known = request.messages, before.get(decision.event, ())
-        shared = sum(
-            1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(known, messages, strict=False))
-        )
+        pairs = enumerate(zip(known, messages, strict=False))
+        shared = next((place for place, (a, b) in pairs if a != b), min(len(known), len(messages)))
         replied = known and shared == len(known) < len(messages) and messages[shared]["role"] == "assistant"
         found.append((request, shared + bool(replied)))  # the reply is written as the task has it
         before[decision.event] = messages
@@ -329,10 +325,9 @@ def _asked(
         return {}
     request, shared = asked
     calls = {call.get("id"): _in_words(call) for one in request.messages for call in one.get("tool_calls") or ()}
-    calls.pop(None, None)
     messages = []
     for message in request.messages[shared:]:
-        answered = calls.get(message.get("tool_call_id"))
+        answered = calls.get(message.get("tool_call_id") or "")
         text = [joined_parts(message.get("content")), *map(_in_words, message.get("tool_calls") or ())]
         role = str(message["role"]) if answered is None else f"{message['role']}, result of {answered}"
         messages.append((role, "\n".join(filter(None, text))))
