@@ -81,14 +81,15 @@ class Progress:
     def __init__(self) -> None:
         self.console = Console(stderr=True)
         # The note has the width that the others leave; of these, the name and the bar shrink first.
-        shrinks = {"no_wrap": True, "overflow": "ellipsis"}
         self.bars = RichProgress(
-            TextColumn("{task.description}", table_column=Column(max_width=24, **shrinks)),
+            TextColumn("{task.description}", table_column=Column(max_width=24, no_wrap=True, overflow="ellipsis")),
             BarColumn(bar_width=16),
             MofNCompleteColumn(table_column=Column(no_wrap=True)),
             TimeElapsedColumn(table_column=Column(no_wrap=True)),
             TimeRemainingColumn(table_column=Column(no_wrap=True)),
-            TextColumn("{task.fields[note]}", style="dim", table_column=Column(ratio=1, **shrinks)),
+            TextColumn(
+                "{task.fields[note]}", style="dim", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
+            ),
             console=self.console,
             disable=not self.console.is_terminal,
             expand=True,

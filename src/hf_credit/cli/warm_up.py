@@ -179,6 +179,9 @@ def warm_up(
             f"Wrote {output}. It has no task: name it as model_name_or_path of a recipe, or evaluate it with --task."
         )
     else:
-        rows = {} if taught.dataset is None else {"dataset": taught.dataset, "split": taught.split}
-        again = evaluation_command(output, interaction, **rows) if job is None else evaluation_of(job, output)
+        again = (
+            evaluation_command(output, interaction, taught.dataset, taught.split)
+            if job is None
+            else evaluation_of(job, output)
+        )
         typer.echo(f"Wrote {output}. Try: {again}")

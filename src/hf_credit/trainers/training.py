@@ -193,14 +193,12 @@ def evaluation_of(job: Job, folder: str | Path) -> str:
     Args:
         folder: of the policy.
     """
-    game, rows = job.game, {}
-    if sets := [*game.evaluation_problem_sets, *game.problem_sets]:
-        rows = {"dataset": sets[0]}
-    elif game.dataset_name:
-        splits = load_splits(game.dataset_name, game.dataset_train_split, game.dataset_config, game.dataset_streaming)
-        test = game.dataset_test_split
-        rows = {"dataset": game.dataset_name, "split": test if test in splits else game.dataset_train_split}
-    return evaluation_command(folder, job.interaction, role_models=game.role_models or {}, **rows)
+    game = job.game
+    rows, split = next(iter([*game.evaluation_problem_sets, *game.problem_sets]), game.dataset_name), "test"
+    if rows is not None and rows == game.dataset_name:
+        splits = load_splits(rows, game.dataset_train_split, game.dataset_config, game.dataset_streaming)
+        split = game.dataset_test_split if game.dataset_test_split in splits else game.dataset_train_split
+    return evaluation_command(folder, job.interaction, rows, split, cast(dict[str, str], game.role_models))
 
 
 def _facts(job: Job, trainer: Any) -> dict[str, Any]:
