@@ -154,7 +154,7 @@ def test_what_a_warm_up_of_a_program_suggests_runs_as_it_is_printed(
     assert code == 0, err
     (words,) = suggested(out)
     assert words[:2] == ["evaluate", "warm"]
-    run_all([words], command)
+    run_all([words, ["report", "warm"]], command)
 
 
 def test_a_warm_up_without_a_task_suggests_no_command(

@@ -44,6 +44,7 @@ def test_the_interval_of_a_share_of_successes_is_wilsons(successes: int, n: int)
 def test_equal_values_with_a_range_have_the_interval_of_a_value_that_did_not_occur() -> None:
     # q^2 / (4 + q^2) = 0.49: as 0 of 4, on both sides of the value.
     assert ends(mean_interval([0.5] * 4, within=SHARE)) == pytest.approx((0.255, 0.745), abs=1e-3)
+    assert ends(mean_interval([1e-13, 0.0, 0.0], within=SHARE)) == pytest.approx((0.0, 0.5615), abs=1e-3)
     assert ends(mean_interval([-1.0] * 4, within=(-1.0, 1.0))) == pytest.approx((-1.0, -0.0202), abs=1e-3)
     assert ends(mean_interval([0.1] * 3, within=(0.0, math.inf))) == pytest.approx((0.1, 0.1))
 

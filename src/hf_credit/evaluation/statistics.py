@@ -21,6 +21,7 @@ Array = NDArray[np.float64]
 SHARE = (0.0, 1.0)
 """The range of a share."""
 
+_ROUNDING = 1e-9
 _BATCH = 1_000_000
 """The maximum number of drawn values in memory."""
 
@@ -297,8 +298,9 @@ def _score(sample: Array, confidence: float, low: float, high: float) -> Interva
     law = needed("statistics need", "scipy.stats", "statistics")
     n, q = len(sample), float(law.norm.ppf((1 + confidence) / 2))
     values = (sample - low) / (high - low)
-    mean = float(values[0] if np.ptp(values) == 0 else values.mean())
-    if np.ptp(values) == 0:
+    equal = bool(np.ptp(values) < _ROUNDING)
+    mean = float(values[0] if equal else values.mean())
+    if equal:
         rare = q**2 / (n + q**2)
         first, last = mean - rare * mean, mean + rare * (1 - mean)
     else:
