@@ -76,8 +76,8 @@ MUTANTS = [
     Mutant(
         "a message that was shown before is new again",
         "src/hf_credit/evaluation/credited.py",
-        "messages=messages[shared:]",
-        "messages=messages",
+        "in request.messages[shared:]:",
+        "in request.messages:",
         ["tests/evaluation/test_credited.py::test_with_tools_calls_and_new_messages_are_shown_separately"],
     ),
     Mutant(

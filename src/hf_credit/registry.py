@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from hf_credit.safe_io import parse_json
 from hf_credit.trust import importable, imported, is_code
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -107,6 +106,8 @@ def name_and_options(what: str, given: str | Mapping[str, Any]) -> tuple[str, di
         ValueError: `given` is neither.
     """
     if isinstance(given, str) and given.lstrip().startswith("{"):
+        from hf_credit.safe_io import parse_json  # with YAML, which the mathematics of credit does without
+
         with contextlib.suppress(ValueError):
             given = parse_json(given)
     if isinstance(given, str):
