@@ -37,6 +37,7 @@ SHARED = {
     "safe_io",
     "trust",
     "validators",
+    "words",
 }
 
 # A room may import itself and these, and what they may. A new room starts here, with its reason in the design.

@@ -278,6 +278,16 @@ def test_the_readmes_script_is_short() -> None:
     assert len([line for line in code.splitlines() if line]) <= 15
 
 
+def test_a_reader_who_comes_from_grpotrainer_sees_credit_before_any_training(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    page, name = text_of("docs/from-grpotrainer.md"), "docs/from-grpotrainer.md"
+    of_records = next(code for code in blocks(name, "python") if "credit_traces" in code)
+    assert page.index(of_records) < page.index("Trainer(\n")
+    exec(of_records, {})
+    assert f"\n```\n{capsys.readouterr().out}```\n" in page
+
+
 def test_a_real_model_is_one_changed_line_of_the_readmes_script() -> None:
     (change,) = blocks("README.md", "diff")
     removed, added = change.splitlines()

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -31,6 +33,21 @@ def test_a_recipe_is_complete_and_its_game_can_be_made(path: Path) -> None:
     assert job.spec().name == (job.game.environment or job.game.collaboration)
     assert job.args.output_dir == f"runs/{path.stem}"
     assert job.model.model_name_or_path
+
+
+def test_an_oracle_is_a_name_or_a_mapping_in_a_recipe_and_on_the_command_line(tmp_path: Path) -> None:
+    values = yaml.safe_load(RECIPES["tic_tac_toe_micro"].read_text())
+    described = {"name": "mcts", "options": {"simulations": 3}}
+    ways: list[tuple[dict[str, Any], list[str]]] = [
+        ({"oracle": "mcts", "oracle_options": {"simulations": 3}}, []),
+        ({"oracle": described}, []),
+        ({}, ["--oracle", json.dumps(described)]),
+        ({}, ["--oracle", '{"name": "mcts"}', "--oracle_options", '{"simulations": 3}']),
+    ]
+    for changed, words in ways:
+        path = tmp_path / "recipe.yaml"
+        path.write_text(yaml.safe_dump({**values, **changed}))
+        assert read_job(["--config", str(path), *ON_CPU, *words]).game.described_oracle() == described
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)

@@ -509,6 +509,7 @@ def test_each_pushed_checkpoint_can_be_resumed(
     two_updates: tuple[Path, Any],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
@@ -520,6 +521,8 @@ def test_each_pushed_checkpoint_can_be_resumed(
         second, first = [one.commit_id for one in history if "Hf-Credit-Publish" in one.message]
         trainer = runs.build(micro_policy, tmp_path / "again", max_steps=2, tasks=16)
         trainer.train(resume_from_checkpoint=f"hub:me/run@{first}")
+        assert f"took the checkpoint of update 1 of me/run at the commit {first}" in caplog.messages
+        assert f"resumes from {tmp_path / 'again' / 'checkpoint-1'}" in caplog.messages
         assert_same_weights(trainer, two_updates[1])
         with pytest.raises(StoreError, match="there is no such revision"):
             trainer.train(resume_from_checkpoint=f"hub:me/run@{second[::-1]}")

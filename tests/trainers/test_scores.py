@@ -439,7 +439,10 @@ def test_why_rows_are_not_packed_is_said_once(
     adapter = LoraConfig(r=4, target_modules=["q_proj"], lora_dropout=0.1)
     one_update(micro_policy, trainer_kwargs={"peft_config": adapter}, **{**SHARING, "max_steps": 2, "beta": 0.1})
     said = [record.getMessage() for record in caplog.records if "reads each row" in record.getMessage()]
-    assert said == ["the policy reads each row from its start, as it has dropout; share_prompts changes nothing."]
+    assert said == [
+        "the policy reads each row from its start, as it has dropout (of adapters lora_dropout, by default 0.05; 0 "
+        "turns it off); share_prompts changes nothing."
+    ]
 
 
 @pytest.mark.parametrize("environment", [{}, SHARDED], ids=["replicated", "sharded by FSDP2"])

@@ -364,9 +364,7 @@ class AgentInteraction(Interaction[AgentState]):
         if step.calls:
             return dataclasses.replace(state, reward=step.reward, status="stopped", worth=self.settings.failure)
         if not state.answered and not state.without:
-            raise RunError(
-                f"a program must not raise before its first call, got {step.raised}\n{step.traceback}".rstrip()
-            )
+            raise RunError(f"a program must not raise before its first call, got {step.raised}", step.traceback)
         if step.refused:
             kind = step.raised.partition(":")[0]  # the rest mostly says the same
             raise RunError(f"a program must catch the error of a refused call, got {kind}: {step.refusal}")

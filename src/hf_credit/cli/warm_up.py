@@ -153,6 +153,8 @@ def warm_up(
 
     from hf_credit.cli.training_progress import ShowProgress
     from hf_credit.policies.scripted import hold_out, in_words, select
+    from hf_credit.tasks.commands import evaluation_command
+    from hf_credit.trainers.training import evaluation_of
     from hf_credit.trainers.warm_up import read_settings, save, trainer_of
 
     args, config, chat, limits = read_settings(model, context.args, output, spec, taught.trust_remote_code)
@@ -172,4 +174,14 @@ def warm_up(
         if unseen:
             trainer.evaluate()
         save(trainer, spec)
-    typer.echo(f"Wrote {output}. Try: hf-credit evaluate {output}{'' if spec else ' --task ...'}")
+    if spec is None:
+        typer.echo(
+            f"Wrote {output}. It has no task: name it as model_name_or_path of a recipe, or evaluate it with --task."
+        )
+    else:
+        again = (
+            evaluation_command(output, interaction, taught.dataset, taught.split)
+            if job is None
+            else evaluation_of(job, output)
+        )
+        typer.echo(f"Wrote {output}. Try: {again}")

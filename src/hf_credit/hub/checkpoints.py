@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import filecmp
 import json
+import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from hf_credit.hub.client import connect, repo_url
 from hf_credit.hub.loading import Where, fetch
 from hf_credit.hub.publishing import Published, publish
 from hf_credit.safe_io import read_json
+
+logger = logging.getLogger(__name__)
 
 LOADED_FILE = "hf_credit_loaded.json"
 """Lists the files that `load_checkpoint` wrote to a folder."""
@@ -198,6 +201,7 @@ def fetch_resumable(
     with OwnFolder(output, prefix="resumed-") as unchecked:
         loaded = load_checkpoint(repo, folder=unchecked / "loaded", revision=revision or None, token=token)
         step = _step(loaded, place)
+        logger.warning("took the checkpoint of update %d of %s at the commit %s", step, repo, loaded.commit)
         reason = flaw(loaded.folder)
         if reason is not None:
             raise ValueError(f"{place} must be a complete checkpoint, got one {reason}; publish it again.")

@@ -19,6 +19,7 @@ from huggingface_hub.utils import build_hf_headers, get_session, get_token, hf_r
 from hf_credit.hub import safety
 from hf_credit.hub.client import REPO_TYPES, check_repo, check_revision, check_upload_path, connect, repo_url
 from hf_credit.hub.retries import ATTEMPTS, Conflict, HubError, retried, status_of, wait_after
+from hf_credit.words import counted
 
 T = TypeVar("T")
 
@@ -134,7 +135,7 @@ def publish(
     if dry_run:
         return done
     target = Repository(api, repo, repo_type)
-    message = message or f"Publish {len(main)} file{'' if len(main) == 1 else 's'} with hf-credit"
+    message = message or f"Publish {counted(len(main), 'file')} with hf-credit"
     if pr:
         commit, request = target.commit(main, message, replaces, create_pr=True)
         target.compare(main, commit)

@@ -237,6 +237,16 @@ class TaskSpec:
         """All `"module:object"` names in the task and its method."""
         return code_in([self.name, self.options, self.method])
 
+    def to_be_typed(self) -> tuple[str | None, dict[str, Any]]:
+        """The task's name, if it is code of the user, and the options that must be named where a person types: `build`
+        of a spec from a file refuses them otherwise."""
+        ours, asked = frozenset(OWN_CODE), _TYPED_ONLY.get(self.name, ())
+        name = self.name if is_code(self.name) and self.name not in ours else None
+        options = {
+            key: value for key, value in self.options.items() if code_in(value) - ours or (key in asked and value)
+        }
+        return name, options
+
     def complete(self, interaction: Interaction[Any] | None = None) -> TaskSpec:
         """A copy with every option, so that a later change of defaults has no effect.
 

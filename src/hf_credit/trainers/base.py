@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -33,8 +34,13 @@ from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.generation import GeneratingTrainer
 from hf_credit.trainers.metrics import EpisodeLog, without_cut_replies
 from hf_credit.trainers.ranks import accumulating, backward
-from hf_credit.trainers.recording import CompletionsTable, EpisodeRecorder
+from hf_credit.trainers.recording import CompletionsTable, EpisodeRecorder, RunRecorder
 from hf_credit.trainers.rows import RowTrainer
+
+# Its advice to set loss_type to grpo is refused here, as no loss may depend on how decisions are laid out in rows.
+logging.getLogger(GRPOTrainer.__module__).addFilter(
+    lambda record: "To reproduce the GSPO paper's setup, set `loss_type='grpo'`" not in record.getMessage()
+)
 
 
 class EpisodeTrainer(RowTrainer, EpisodeLog, GeneratingTrainer, GRPOTrainer):
@@ -120,6 +126,7 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, GeneratingTrainer, GRPOTrainer):
             )
         show_headlines(self)
         self.add_callback(EpisodeRecorder(self.chat.tokenizer, args.log_episodes))
+        self.add_callback(RunRecorder())
         if self.log_completions:
             self.add_callback(CompletionsTable())
             self.num_completions_to_print = 0  # the callback prints in place of TRL

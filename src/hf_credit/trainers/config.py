@@ -94,9 +94,9 @@ class RunSettings:
         max_context_tokens: an episode ends as truncated when its next context is longer, in tokens. `None` takes what
             the model's positions leave beside `max_completion_length`.
         resume_with_changed: names of the settings that may differ between a checkpoint and the run that resumes it.
-        log_episodes: episodes of an update that are written to `episodes.jsonl` in `output_dir`, with their credit.
-            Every `logging_steps` updates; 0 writes none. When the file exceeds 16 MiB, every second update in it is
-            dropped.
+        log_episodes: episodes of an update that are written to `episodes.jsonl` in `output_dir`, with their credit:
+            those of the tasks with the largest. Every `logging_steps` updates; 0 writes none. When the file exceeds
+            16 MiB, every second update in it is dropped.
         collector: replaces the method's own collector, by name, such as `"tree"`. As for `hf_credit.collectors.make`;
             refused if it does not give what the method's estimator needs.
         collector_options: options of the collector, a mapping such as `{fanout: [2, 2]}`.

@@ -7,7 +7,7 @@ import dataclasses
 import inspect
 import json
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
 from functools import cached_property
@@ -18,9 +18,8 @@ from trl import ModelConfig, ScriptArguments, TrlParser
 from hf_credit import methods, recipes
 from hf_credit.options import Option, options_of
 from hf_credit.redaction import redacted_command
-from hf_credit.registry import did_you_mean, find, plain
+from hf_credit.registry import did_you_mean, find, name_and_options, plain
 from hf_credit.rollouts import Interaction
-from hf_credit.safe_io import parse_yaml, read_text
 from hf_credit.tasks.spec import TaskSpec, agent_named, require_one_task
 from hf_credit.trainers.config import as_mapping, default_of, documented
 from hf_credit.trust import imported, search_here
@@ -90,7 +89,7 @@ class GameArguments(ScriptArguments):
             `EnvironmentInteraction`.
         instructions: whether prompts open with the instructions.
         max_turns: maximum number of actions of an episode; the environment's limit if `None`.
-        oracle: verifies the actions; the environment's own oracle if `None`. As for `hf_credit.oracles.make`.
+        oracle: verifies the actions; the environment's own oracle if `None`. As for `hf_credit.oracles.resolve`.
         oracle_options: options of the oracle, a mapping.
         role_models: models of their own for roles that are not trained, a mapping such as
             `{judge: Qwen/Qwen2.5-14B-Instruct}`. As for `hf_credit.policies.saved.load_role_models`.
@@ -115,7 +114,7 @@ class GameArguments(ScriptArguments):
     history: str = "append"
     instructions: bool = True
     max_turns: int | None = None
-    oracle: str | None = None
+    oracle: dict | str | None = None
     oracle_options: dict | str | None = None
     role_models: dict | str | None = None
     training_tasks: int = 1024
@@ -139,6 +138,9 @@ class GameArguments(ScriptArguments):
             self.collaboration_options = {**_options(self.collaboration_options), "agent": agent_named(self.agent)}
         if self.oracle_options and self.oracle is None:
             raise ValueError(f"oracle_options need an oracle, got {self.oracle_options} without; name the oracle.")
+        if self.oracle is not None:
+            self.oracle, own = name_and_options("oracle", self.oracle)
+            self.oracle_options = {**own, **_options(self.oracle_options)}
         require_one_task(
             self.environment,
             _options(self.environment_options),
@@ -243,9 +245,12 @@ class FieldParser(TrlParser):
     """A field that several parts of a recipe have is one field, and all parts get its value. The checkpoint to resume
     from is a folder, or `True` for the latest in `output_dir`."""
 
+    changed: Mapping[str, Any] = {}
+    """Fields in place of those that were read."""
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         values, rest = super().parse_known_args(args, namespace)
-        known, resumed = dict(vars(values)), "resume_from_checkpoint"
+        known, resumed = {**vars(values), **self.changed}, "resume_from_checkpoint"
         if resumed in known:
             known[resumed] = {"true": True, "false": None}.get(str(known[resumed]).lower(), known[resumed])
         return _Shared(**known), rest
@@ -265,7 +270,7 @@ def _chosen(arguments: Sequence[str]) -> tuple[str | None, str, str, list[str]]:
         parser.add_argument(flag)
     first, _ = parser.parse_known_args(arguments)
     path = None if first.config is None else str(recipes.find(first.config))
-    recipe = _read(path)
+    recipe = recipes.read(path)
     search_here(recipe)
     method = first.method or recipe.get("method") or GameArguments.method
     seam = first.seam or recipe.get("seam") or GameArguments.seam
@@ -289,13 +294,14 @@ class _Shared(argparse.Namespace):
         pass
 
 
-def read_job(arguments: Sequence[str]) -> Job:
+def read_job(arguments: Sequence[str], changed: Mapping[str, Any] | None = None) -> Job:
     """Reads `--config recipe --field value ...`; the fields override those of the recipe.
 
     A recipe is trusted as a program is: code that it names as `module:object` may lie in the current folder.
 
     Args:
         arguments: of the command line. The recipe is a file, or a name as for `hf_credit.recipes.find`.
+        changed: values of fields in place of those.
 
     Raises:
         ValueError: the recipe or a field does not exist, or a value is invalid.
@@ -305,13 +311,14 @@ def read_job(arguments: Sequence[str]) -> Job:
     config = imported(_config_of(method, seam))
     parts: Any = (GameArguments, config, ModelConfig)
     parser = FieldParser(parts, allow_abbrev=False, conflict_handler="resolve")
+    parser.changed = changed or {}
     game, args, model, *_, unknown = parser.parse_args_and_config(list(arguments), return_remaining_strings=True)
     if unknown:
         raise ValueError(
             f"a recipe has the fields of {type(args).__name__}, of TRL's ModelConfig and of GameArguments, got "
             f"{flags(unknown) or redacted_command(unknown)}; {_remedy(unknown, parts)}"
         )
-    if args.save_strategy == "no" and any(_field(word) == "save_steps" for word in arguments):
+    if args.save_strategy == "no" and not changed and any(_field(word) == "save_steps" for word in arguments):
         raise ValueError(
             "save_steps needs save_strategy 'steps', got 'no', which saves no checkpoint; add --save_strategy steps."
         )
@@ -330,7 +337,7 @@ def describe_fields(arguments: Sequence[str]) -> str:
         ValueError: the recipe or the method does not exist.
     """
     path, method, seam, _ = _chosen(arguments)
-    own = _read(path)
+    own = recipes.read(path)
     config = imported(_config_of(method, seam))
     base = next(one for one in config.__mro__ if one.__module__.startswith("trl."))
     theirs = {one.name: one for one in dataclasses.fields(base)}
@@ -399,21 +406,6 @@ def trainer_of(method: str, seam: str = GameArguments.seam) -> str:
 def _config_of(method: str, seam: str) -> str:
     preset = PRESETS.get(method, _ANY)
     return preset.served if seam == "asynchronous" else preset.config
-
-
-def _read(recipe: str | None) -> dict[str, Any]:
-    if recipe is None:
-        return {}
-    try:
-        values = parse_yaml(read_text(recipe))
-    except ValueError as error:
-        raise ValueError(f"a recipe must be YAML, got {recipe!r} ({error}); correct it.") from None
-    if not isinstance(values, dict):
-        raise ValueError(f"a recipe must be a YAML mapping of fields to values, got {recipe!r} without; correct it.")
-    method = values.get("method")
-    if not isinstance(method, str | None):
-        raise ValueError(f"a recipe's method must be a name, got {method!r}; write its options as method_options.")
-    return values
 
 
 def _options(value: Any) -> dict[str, Any]:

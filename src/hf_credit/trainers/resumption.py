@@ -172,6 +172,8 @@ class ResumableTrainer(Trainer):
         self._complete = folder and folder.resolve()
         if folder is not None:
             self._restore(folder)
+            if self.is_world_process_zero():
+                logger.warning("resumes from %s", folder)
         with watched(self):
             return super().train(None if folder is None else str(folder), trial, ignore_keys_for_eval)
 

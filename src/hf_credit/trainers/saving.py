@@ -11,6 +11,7 @@ from hf_credit.files import write
 from hf_credit.methods import Method
 from hf_credit.rollouts import Interaction
 from hf_credit.tasks import TASK_FILE, TaskSpec
+from hf_credit.tasks.commands import evaluation_command
 
 logger = logging.getLogger(__name__)
 
@@ -52,11 +53,11 @@ def correct_card(path: Path, hub_model_id: str | None) -> None:
     """Corrects the quick start of a card, and the origin of a model from a folder, which TRL links to "None"."""
     text = path.read_text(encoding="utf-8")
     text = text.replace(_FINE_TUNED, "This model was trained from a policy that is not on the Hub")
-    text = _QUICK_START.sub(_quick_start(hub_model_id or "FOLDER"), text)
+    text = _QUICK_START.sub(_quick_start(evaluation_command(path.parent, shown=hub_model_id or "FOLDER")), text)
     write(path, text.replace("It has been trained using [TRL]", "It has been trained with hf-credit and [TRL]"))
 
 
-def _quick_start(model: str) -> str:
+def _quick_start(command: str) -> str:
     return f"""## Quick start
 
 Play held-out tasks of the task that the model was trained on. `hf_credit_task.json` beside the weights has the task,
@@ -64,7 +65,7 @@ its rendering and the sampling.
 
 ```bash
 pip install hf-credit
-hf-credit evaluate {model} --episodes 64
+{command} --episodes 64
 ```
 
 """

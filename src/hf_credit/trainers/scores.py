@@ -112,7 +112,7 @@ def obstacle(model: PreTrainedModel) -> str:
         "it needs full attention by attn_implementation sdpa or eager in every layer": not reads_in_parts(model),
         "its forward pass takes no position ids": getattr(config, "alibi", False) or not takes_positions(model),
         "the balance of its experts depends on the rows of a pass": getattr(config, "output_router_logits", False),
-        "it has dropout": model.training and any(rates),
+        "it has dropout (of adapters lora_dropout, by default 0.05; 0 turns it off)": model.training and any(rates),
     }
     return next((reason for reason, holds in found.items() if holds), "")
 

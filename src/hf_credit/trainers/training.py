@@ -20,6 +20,7 @@ from hf_credit.policies.saved import load_role_models
 from hf_credit.redaction import redacted_command
 from hf_credit.rollouts import Interaction
 from hf_credit.rollouts.capabilities import Oracled, TaskSource
+from hf_credit.tasks.commands import evaluation_command
 from hf_credit.tasks.rows import TaskRows, load_splits, problem_rows, require_split, without_evaluation
 from hf_credit.tasks.spec import TaskSpec
 from hf_credit.trainers.arguments import require_trackers, tokenizer_of
@@ -43,10 +44,10 @@ def run_job(job: Job, callbacks: Sequence[TrainerCallback] = ()) -> None:
     config = job.config()
     rows = load_rows(job)
     trainer = build_trainer(job, rows)
+    for default in (ProgressCallback, PrinterCallback, RunRecorder):
+        trainer.remove_callback(default)
     trainer.add_callback(ReportChecks())
     trainer.add_callback(RunRecorder(config, {**_facts(job, trainer), **rows.facts}))
-    for default in (ProgressCallback, PrinterCallback):
-        trainer.remove_callback(default)
     for callback in callbacks:
         trainer.add_callback(callback)
     trainer.train(resume_from_checkpoint=job.args.resume_from_checkpoint)
@@ -186,6 +187,20 @@ def _dataset_rows(job: Job, interaction: Interaction[Any]) -> tuple[Any, Any]:
     return found[0], found[1] if evaluated else None
 
 
+def evaluation_of(job: Job, folder: str | Path) -> str:
+    """The command that plays the task of a job with the policy that it trained: held-out tasks if there are any.
+
+    Args:
+        folder: of the policy.
+    """
+    game = job.game
+    rows, split = next(iter([*game.evaluation_problem_sets, *game.problem_sets]), game.dataset_name), "test"
+    if rows is not None and rows == game.dataset_name:
+        splits = load_splits(rows, game.dataset_train_split, game.dataset_config, game.dataset_streaming)
+        split = game.dataset_test_split if game.dataset_test_split in splits else game.dataset_train_split
+    return evaluation_command(folder, job.interaction, rows, split, cast(dict[str, str], game.role_models))
+
+
 def _facts(job: Job, trainer: Any) -> dict[str, Any]:
     """The facts that a report needs in addition to the settings."""
     args, parameters = job.args, list(trainer.model.parameters())
@@ -201,7 +216,6 @@ def _facts(job: Job, trainer: Any) -> dict[str, Any]:
         "parameters": sum(parameter.numel() for parameter in parameters),
         "trained_parameters": sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
         "instances_per_update": args.generation_batch_size * generations,
-        "generations_per_update": generations,
     }
 
 
