@@ -53,7 +53,6 @@ def sampler(
         max_new_tokens=max_new_tokens,
         eos_token_id=end_tokens(model, tokenizer),
         pad_token_id=tokenizer.pad_token_id,
-        repetition_penalty=1.0,  # a penalty in the model's defaults would change the distribution
         disable_compile=True,
         **(draw if temperature > 0 else {"do_sample": False}),
     )
@@ -119,7 +118,7 @@ class PrefixSampler(Replies):
         kept = SampledLogprobs(self.config)
         if self.logprobs:
             processors.insert(0, kept)
-        with evaluating(self.model):
+        with evaluating(self.model), without_defaults(self.model):
             inputs = self._cache.inputs(contexts, adapters)
             output = cast(Any, self.model).generate(**inputs, generation_config=config, logits_processor=processors)
             width = inputs["input_ids"].shape[1]
@@ -191,6 +190,20 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+
+
+@contextmanager
+def without_defaults(model: Any) -> Iterator[None]:
+    """Context in which `model.generate` samples by its arguments alone: what they leave unset is neutral.
+
+    Elsewhere, transformers takes it from the model's own `generation_config.json`.
+    """
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    own, inner.generation_config = inner.generation_config, GenerationConfig()
+    try:
+        yield
+    finally:
+        inner.generation_config = own
 
 
 def max_context_tokens(model: Any, max_new_tokens: int) -> int | None:

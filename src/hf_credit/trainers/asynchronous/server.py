@@ -32,6 +32,8 @@ _MOST_LOGPROB = 1e-3  # nats: rounding in 16 bits; taken for 0
 _TOLD_SECONDS = 30.0  # between two lines about the wait for a server
 _REFUSALS = 3  # connections in a row that a server refuses after its end
 _BEHIND_A_PROXY = (502, 503, 504)  # the server itself is away
+# What a server would take from the model's own settings if a request left it out.
+_NEUTRAL = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
 _RESUME = "resume from the last checkpoint"
 
 
@@ -132,7 +134,7 @@ class Server:
             "top_p": top_p,
             "top_k": top_k,
             "repetition_penalty": repetition_penalty,
-            **({} if min_p is None else {"min_p": min_p}),
+            "min_p": min_p or 0.0,
         }
         self.request_timeout = request_timeout
         self.patience = patience
@@ -173,10 +175,10 @@ class Server:
     def logprobs(self, role: str, context: Sequence[int], ids: Sequence[int]) -> Future[tuple[float, ...]]:
         """Requests the log-probability of each token of a reply under the policy, in nats, always at temperature 1."""
         asked = {
+            **_NEUTRAL,
             "model": self._name(role),
             "prompt": [*context, *ids],
             "max_tokens": 1,
-            "temperature": 1.0,
             "prompt_logprobs": 0,
             "return_token_ids": True,
         }
