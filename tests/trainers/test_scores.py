@@ -370,7 +370,7 @@ def test_padding_before_a_prompt_moves_no_position(mixed: dict[str, torch.Tensor
 # Through the trainer
 
 # Tasks played four times, in one micro-batch; plain gradient descent, in which small differences stay small.
-SHARING = {"num_generations": 4, "optim": "sgd", "warmup_steps": 0, "learning_rate": 1.0, "top_k": 0, "seed": 1}
+SHARING = {"plays": 4, "optim": "sgd", "warmup_steps": 0, "learning_rate": 1.0, "top_k": 0, "seed": 1}
 
 
 def count_columns(seen: list[int]) -> Callable[[Any], None]:
@@ -428,7 +428,7 @@ def test_instructions_are_read_once_a_pass_where_every_turn_is_a_row_with_a_prom
             micro_policy,
             share_prompts=name == "together",
             on_built=count_columns(columns_seen),
-            **{**SHARING, "num_generations": 1, "instructions": True, "beta": 0.1},  # a term without advantages
+            **{**SHARING, "plays": 1, "instructions": True, "beta": 0.1},  # a term without advantages
         )
     assert sum(seen["together"]) < 0.6 * sum(seen["apart"])
 

@@ -21,6 +21,7 @@ from hf_credit.options import arguments_in
 from hf_credit.redaction import redacted
 from hf_credit.safe_io import parse_json
 from hf_credit.tasks import Sampling
+from hf_credit.trainers.trl_settings import refuse_unused
 from hf_credit.trainers.trust_region import TrustRegion
 from hf_credit.validators import finite_number, one_of, whole_number
 
@@ -35,17 +36,9 @@ _TOKEN_MEAN_LOSSES = ("dapo", "cispo")
 _OR_NONE = ("max_context_tokens", "rows_per_forward", "instances_per_update", "token_budget", "max_turns")
 # The least of whole numbers.
 _LEAST = {
-    **dict.fromkeys(("num_generations", "max_concurrent_episodes", "concurrent_collections", "switch_every"), 1),
+    **dict.fromkeys(("max_concurrent_episodes", "concurrent_collections", "switch_every"), 1),
     **dict.fromkeys(_OR_NONE, 1),
     **dict.fromkeys(("log_episodes", "critic_first_updates", "max_staleness"), 0),
-}
-
-# Settings of TRL whose only possible value here is this one, and why.
-_FIXED: Mapping[str, tuple[Any, str]] = {
-    "off_policy_mask_threshold": (None, "which would mask whole rows"),
-    "top_entropy_quantile": (1, "whose threshold is that of the rows of one forward pass"),
-    "router_aux_loss_coef": (0, "where one forward pass measures the balance of experts"),
-    "neftune_noise_alpha": (None, "whose noise depends on the padding of rows"),
 }
 
 
@@ -243,8 +236,7 @@ class CreditConfig(RunSettings, GRPOConfig):
         instances_per_update: task rows of one update over all processes. Sets `gradient_accumulation_steps` from
             `per_device_train_batch_size` and the number of processes, whose product must divide it; `None` leaves
             TRL's own arithmetic. The method's collector decides how many episodes it plays of each row.
-        num_generations: how often the collector gets each task row in one update. These plays are not compared with
-            each other: a method that compares episodes of one task plays several of them itself.
+        num_generations: 1, the only value: a method that compares episodes of one task plays several of them itself.
         reuse_prefixes: whether replies reuse the keys and values of the turn before, where possible. That is where the
             policy itself generates in evaluation mode, with parameters that are not sharded and torch's own attention.
             Otherwise, and with `False`, TRL's call reads every context from its start.
@@ -293,17 +285,16 @@ class CreditConfig(RunSettings, GRPOConfig):
     def __post_init__(self) -> None:
         finite_number("vllm_server_request_timeout", self.vllm_server_request_timeout, above=0)
         self.refuse_impossible()
+        refuse_unused(self, "synchronous")
+        self.router_aux_loss_coef = 0.0
         for name, value in vars(self).items():
             if isinstance(value, float) and math.isnan(value):
                 raise ValueError(f"{name} must be a number, got NaN; correct it.")
         self._derive_accumulation()
-        played = self.num_generations
-        if played == 1:
-            # TRL requires groups of two or more, for its own advantages.
-            self._refuse_odd_batch()
-            self.num_generations = 2
+        self._refuse_odd_batch()
+        self.num_generations = 2  # TRL requires groups of two or more, for its own advantages
         super().__post_init__()
-        self.num_generations = played
+        self.num_generations = 1
         self._refuse_what_depends_on_layout()
         self.region()  # refuses settings out of range
 
@@ -364,9 +355,6 @@ class CreditConfig(RunSettings, GRPOConfig):
         for name in ("importance_sampling_level", "aggregation"):
             if getattr(self, name) is not None:
                 one_of(name, getattr(self, name), ("token", "sequence"))
-        for name, (only, reason) in _FIXED.items():
-            if getattr(self, name) != only:
-                raise ValueError(f"{name} must be {only}, got {getattr(self, name)}, {reason}; leave it out.")
 
 
 def as_mapping(name: str, value: Mapping[str, Any] | str | None, example: str = '{"size": 4}') -> dict[str, Any]:
@@ -387,9 +375,3 @@ def as_mapping(name: str, value: Mapping[str, Any] | str | None, example: str = 
     if not isinstance(read, Mapping):
         raise ValueError(f"{name} must be a mapping, got {repr(value)[:200]}; write for example '{example}'.")
     return dict(read)
-
-
-def tasks_per_generation(args: CreditConfig) -> int:
-    """The number of task rows of one generation, each of which is played `num_generations` times."""
-    assert args.generation_batch_size is not None  # set by TRL's own __post_init__
-    return args.generation_batch_size // args.num_generations

@@ -11,6 +11,7 @@ from accelerate.utils import DistributedType
 from safetensors.torch import load_file, save_file
 
 from hf_credit.files import replaced
+from hf_credit.loading import loadable
 from hf_credit.methods import Method
 from hf_credit.policies.frozen import FrozenCopy
 from hf_credit.trainers.component import Component, Seam
@@ -39,7 +40,7 @@ class FrozenPolicy(FrozenCopy, Component):
         super().__init__(
             accelerator.unwrap_model(trainer.model), None if method.frozen_decay is None else torch.float32
         )
-        self.method, self.device = method, str(accelerator.device)
+        self.method, self.device = method, loadable(accelerator.device)
 
     def before_update(self, updates: int) -> None:
         """Follows the policy, `updates` updates after the start."""

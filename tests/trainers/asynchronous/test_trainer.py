@@ -177,9 +177,12 @@ def test_a_method_that_asks_for_more_than_the_policy_and_critics_is_refused(
         ({"weight_transfer": "mail"}, "weight_transfer must be 'trl' or 'folder', got 'mail'"),
         ({"concurrent_collections": 0}, "concurrent_collections must be at least 1, got 0"),
         ({"token_budget": 0}, "token_budget must be at least 1, got 0"),
-        ({"queue_maxsize": 7}, "queue_maxsize is of TRL's own worker, which does not play here, got 7"),
+        (
+            {"queue_maxsize": 7},
+            "queue_maxsize must be 1024, got 7: it is of TRL's own worker, which does not play here",
+        ),
         ({"num_generations": 4}, "num_generations must be 1, got 4: a method plays a task several times itself"),
-        ({"router_aux_loss_coef": 0.01}, "router_aux_loss_coef must be 0, got 0.01"),
+        ({"router_aux_loss_coef": 0.01}, "router_aux_loss_coef must be None, got 0.01"),
     ],
 )
 def test_settings_that_are_not_possible_are_refused(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 from hf_credit.trainers.asynchronous.trl_1_16 import AsyncGRPOConfig
 from hf_credit.trainers.config import RunSettings, documented
-
-_OF_TRLS_WORKER = ("fork_threshold_tokens", "max_inflight_tasks", "max_tool_calling_iterations", "queue_maxsize")
+from hf_credit.trainers.trl_settings import refuse_unused
 
 
 @dataclass
@@ -58,18 +57,8 @@ class AsyncCreditConfig(RunSettings, AsyncGRPOConfig):
                 "AsyncCreditTrainer trains with DDP or FSDP2, got DeepSpeed; launch it with FSDP2, or train with "
                 "CreditTrainer."
             )
-        defaults = {one.name: one.default for one in fields(AsyncGRPOConfig)}
-        for name in _OF_TRLS_WORKER:
-            if getattr(self, name) != defaults[name]:
-                raise ValueError(
-                    f"{name} is of TRL's own worker, which does not play here, got {getattr(self, name)!r}; leave it "
-                    "out."
-                )
-        if self.num_generations != 1:
-            raise ValueError(
-                f"num_generations must be 1, got {self.num_generations}: a method plays a task several times itself; "
-                "set the size of its groups in method_options."
-            )
+        refuse_unused(self, "asynchronous")
+        self.router_aux_loss_coef = 0.0
         self.refuse_impossible()
         if self.temperature != 1:
             raise ValueError(
@@ -78,12 +67,6 @@ class AsyncCreditConfig(RunSettings, AsyncGRPOConfig):
             )
         if self.weight_transfer not in ("trl", "folder"):
             raise ValueError(f"weight_transfer must be 'trl' or 'folder', got {self.weight_transfer!r}; pick one.")
-        if self.router_aux_loss_coef:
-            raise ValueError(
-                f"router_aux_loss_coef must be 0, got {self.router_aux_loss_coef}: the balance of experts is measured "
-                "over one forward pass; leave it out."
-            )
-        self.router_aux_loss_coef = None  # TRL refuses a number for a model without experts
         super().__post_init__()
 
     @property
