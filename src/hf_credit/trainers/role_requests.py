@@ -63,7 +63,7 @@ class RoleRequests(dict[str, GenerateFn]):
         if self.url is not None:
             if self.client is None:
                 self.client = new_client(self.url)
-                limit_requests(self.client.session, self.timeout)
+                limit_requests(self.client.session, self.timeout, args.vllm_server_timeout)
             refuse_server(self.client.get_server_info(), self.url, len(self), adapter_rank(self.model.peft_config))
         # Names that begin with _ are not pushed to the Hub.
         self.folder = OwnFolder(args.output_dir, prefix="_vllm_")

@@ -11,7 +11,7 @@ from typing import Any
 import requests
 from requests.adapters import HTTPAdapter
 from torch import Tensor
-from urllib3.exceptions import ReadTimeoutError
+from urllib3.exceptions import MaxRetryError, ReadTimeoutError, ResponseError
 from urllib3.util.retry import Retry
 
 from hf_credit.credit import sampling_ratio
@@ -24,6 +24,9 @@ logger = logging.getLogger(__name__)
 _POLL_SECONDS = 1.0
 _TOLD_SECONDS = 30.0  # between two lines about the wait for a server
 _CONNECT_SECONDS = 10.0
+AWAY = (500, 502, 503, 504)
+"""Statuses of a server that is away, or fails for a while: both seams wait `vllm_server_timeout` s for it."""
+_RETRIES, _LONGEST_PAUSE = 5, 10.0  # of a failed connection; in seconds
 _RESUME = "resume from the last checkpoint"
 
 
@@ -70,7 +73,7 @@ def through_vllm(generate: GenerateFn, vllm: Any | None, args: CreditConfig) -> 
         return generate
     client = getattr(vllm, "vllm_client", None)  # only the main process has one
     if client is not None:
-        limit_requests(client.session, args.vllm_server_request_timeout)
+        limit_requests(client.session, args.vllm_server_request_timeout, args.vllm_server_timeout)
 
     def named(contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
         with naming_server(url, args.vllm_server_request_timeout):
@@ -100,16 +103,17 @@ def context_length(vllm: Any) -> int:
     return client.session.get(f"{client.base_url}/v1/models").json()["data"][0]["max_model_len"]
 
 
-def limit_requests(session: requests.Session, timeout: float, retries: int = 5) -> None:
-    """Sets a time limit on every request of a session.
+def limit_requests(session: requests.Session, timeout: float, patience: float) -> None:
+    """Sets a time limit on every request of a session, and repeats it for a while at growing intervals.
 
     Args:
         session: makes the requests.
         timeout: of an answer, in seconds, above 0.
-        retries: of a request whose connection failed, at growing intervals.
+        patience: seconds for which a request is repeated whose answer has a status in `AWAY`. One whose connection
+            failed is repeated five times: a server that is started again has other weights.
     """
     for scheme in ("http://", "https://"):
-        session.mount(scheme, _Limited(timeout, retries))
+        session.mount(scheme, _Limited(timeout, patience))
 
 
 @contextmanager
@@ -141,8 +145,21 @@ def naming_server(url: str, timeout: float) -> Iterator[None]:
         ) from error
 
 
-class _RetryConnections(Retry):
-    """Retries failed connections, but not timeouts: a second request would make a slow server slower."""
+class _Repeated(Retry):
+    """Repeats requests, but not after timeouts: a second request would make a slow server slower.
+
+    Attributes:
+        patience: as in `limit_requests`.
+        until: when it ends, by the monotonic clock; `None` before the first failure.
+    """
+
+    patience: float
+    until: float | None = None
+
+    def new(self, **changed: Any) -> _Repeated:
+        other = super().new(**changed)
+        other.patience, other.until = self.patience, self.until
+        return other
 
     def increment(
         self,
@@ -150,23 +167,28 @@ class _RetryConnections(Retry):
         url: str | None = None,
         response: Any = None,
         error: Exception | None = None,
-        *args: Any,
-        **kwargs: Any,
-    ) -> _RetryConnections:
+        _pool: Any = None,
+        _stacktrace: Any = None,
+    ) -> _Repeated:
         if isinstance(error, ReadTimeoutError):
             raise error
-        return super().increment(method, url, response, error, *args, **kwargs)
+        following = super().increment(method, url, response, error, _pool, _stacktrace)
+        following.until = self.until or time.monotonic() + self.patience
+        if response is not None and time.monotonic() >= following.until:
+            reason = ResponseError(f"status {response.status} for {self.patience:g} s")
+            raise MaxRetryError(_pool, str(url), reason) from reason
+        return following
 
 
 class _Limited(HTTPAdapter):
-    def __init__(self, timeout: float, retries: int) -> None:
+    def __init__(self, timeout: float, patience: float) -> None:
         self.timeout = (min(timeout, _CONNECT_SECONDS), timeout)
-        status = [500, 502, 503]
-        super().__init__(
-            max_retries=_RetryConnections(
-                retries, status=min(retries, 3), status_forcelist=status, allowed_methods=None, backoff_factor=2
-            )
+        counts = {"total": None, "connect": _RETRIES, "read": _RETRIES, "other": _RETRIES}
+        repeated = _Repeated(
+            **counts, status_forcelist=AWAY, allowed_methods=None, backoff_factor=1, backoff_max=_LONGEST_PAUSE
         )
+        repeated.patience = patience
+        super().__init__(max_retries=repeated)
 
     def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
         return super().send(request, *args, **{**kwargs, "timeout": self.timeout})
