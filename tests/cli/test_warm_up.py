@@ -171,6 +171,21 @@ def test_what_does_not_fit_is_refused_in_a_sentence(
     assert err.count("\n") < 8
 
 
+def test_the_oracle_of_a_recipe_plays(
+    command: Callable[..., Any], micro_policy: Path, tmp_path: Path, recipe: Callable[..., Path]
+) -> None:
+    """The one that is asked here knows no game of Sudoku."""
+    own = recipe(method="grpo", oracle="mcts", oracle_options={"simulations": 2})
+    code, _, err = command("warm-up", micro_policy, "--recipe", own, *FAST[2:], *QUIET, "--output", tmp_path / "warm")
+    assert code != 0
+    assert "mcts" in err
+    code, _, err = command(
+        "warm-up", micro_policy, "--recipe", own, "--oracle", "sudoku_constraints", *FAST[2:], *QUIET, "--output",
+        tmp_path / "warm",
+    )  # fmt: skip
+    assert code == 0, err
+
+
 def test_a_recipe_gives_the_task_and_its_prompts(
     command: Callable[..., Any], micro_policy: Path, tmp_path: Path, recipe: Callable[..., Path]
 ) -> None:

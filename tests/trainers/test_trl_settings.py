@@ -119,6 +119,7 @@ ASYNCHRONOUS = OF_TRANSFORMERS | WITH_ANOTHER | INEXACT | {
     "vllm_server_timeout", "request_timeout", "weight_sync_timeout", "weight_sync_steps", "token_budget",
     "max_staleness", "heartbeat_stale_after_s",
     "remove_unused_columns",  # none is removed
+    "dataloader_pin_memory",  # which transformers sets on a CPU
 }  # fmt: skip
 WARM_UP = OF_TRANSFORMERS | LOADED | WITH_ANOTHER | INEXACT | LAYOUT | {
     "auto_find_batch_size", "average_tokens_across_devices", "data_seed", "gradient_checkpointing",

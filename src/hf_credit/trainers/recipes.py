@@ -6,9 +6,11 @@ import argparse
 import dataclasses
 import inspect
 import json
+import os
+import sys
 import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from functools import cached_property
 from typing import Any, NamedTuple, NoReturn
@@ -163,8 +165,6 @@ class GameArguments(ScriptArguments):
                     f"the options of {self.method!r} are fields of their own, got method_options "
                     f"{self.method_options}; write them beside method."
                 )
-            if self.oracle and not self.preset.oracle:
-                raise ValueError(f"the method {self.method} uses no oracle, got {self.oracle!r}; leave it out.")
             if self.preset.oracle and not self.environment:
                 raise ValueError(
                     f"the method {self.method!r} needs an environment, got the collaboration {self.collaboration!r}; "
@@ -180,6 +180,11 @@ class GameArguments(ScriptArguments):
     def preset(self) -> Preset | None:
         """The preset of the method, `None` if it has none."""
         return None if self.asynchronous else PRESETS.get(self.method)
+
+    @property
+    def verifies(self) -> bool:
+        """Whether the method takes an oracle."""
+        return self.preset.oracle if self.preset else "oracle" in options_of(methods.find(self.method))
 
     def described_oracle(self) -> dict[str, Any] | None:
         """The oracle, as `hf_credit.oracles.resolve` takes it."""
@@ -229,14 +234,13 @@ class Job:
         """The method; `None` for a preset, whose trainer makes it.
 
         Raises:
-            ValueError: the method does not take the oracle, or an option is invalid.
+            ValueError: an option is invalid.
         """
         if self.game.preset is not None:
             return None
         options = _options(self.game.method_options)
-        oracle = self.game.described_oracle()
-        if oracle is not None:
-            options["oracle"] = oracle
+        if self.game.oracle and self.game.verifies:
+            options["oracle"] = self.game.described_oracle()
         return methods.make(self.game.method, **options)
 
     def config(self) -> dict[str, Any]:
@@ -265,9 +269,11 @@ class _First(argparse.ArgumentParser):
 
 
 def _chosen(arguments: Sequence[str]) -> tuple[str | None, str, str, list[str]]:
-    """The recipe's file, the method, the seam, and the arguments with the file in place of the recipe's name."""
+    """The recipe's file, the method, the seam, and the arguments without the recipe."""
     parser = _First(add_help=False, allow_abbrev=False)
-    for flag in ("--config", "--method", "--seam"):
+    parser.add_argument("--config")
+    _, others = parser.parse_known_args(arguments)
+    for flag in ("--method", "--seam"):
         parser.add_argument(flag)
     first, _ = parser.parse_known_args(arguments)
     path = None if first.config is None else str(recipes.find(first.config))
@@ -276,7 +282,25 @@ def _chosen(arguments: Sequence[str]) -> tuple[str | None, str, str, list[str]]:
     method = first.method or recipe.get("method") or GameArguments.method
     seam = first.seam or recipe.get("seam") or GameArguments.seam
     _require_method(method, seam)
-    return path, method, seam, [path if path and word == first.config else word for word in arguments]
+    return path, method, seam, others
+
+
+def _of_method(recipe: dict[str, Any], method: str, seam: str, known: set[str]) -> tuple[dict[str, Any], list[str]]:
+    """A recipe without the fields and options that only its own method has, and their names."""
+    own = recipe.get("method") or GameArguments.method
+    if own == method:
+        return recipe, []
+    unused = [name for name in recipe if name not in known and name in _names(_trained_by(own, seam).config)]
+    kept = {name: value for name, value in recipe.items() if name not in unused}
+    if isinstance(options := recipe.get("method_options"), dict):
+        taken = {} if method in PRESETS and seam != "asynchronous" else options_of(methods.find(method))
+        kept["method_options"] = {name: value for name, value in options.items() if name in taken}
+        unused += [f"{name} of method_options" for name in options if name not in taken]
+    return kept, unused
+
+
+def _names(config: str) -> set[str]:
+    return {one.name for one in fields(imported(config))}
 
 
 def _require_method(method: str, seam: str) -> None:
@@ -298,6 +322,7 @@ class _Shared(argparse.Namespace):
 def read_job(arguments: Sequence[str]) -> Job:
     """Reads `--config recipe --field value ...`; the fields override those of the recipe.
 
+    What a recipe has, and only another method than the chosen one uses, is left out and told.
     A recipe is trusted as a program is: code that it names as `module:object` may lie in the current folder.
 
     Args:
@@ -307,11 +332,15 @@ def read_job(arguments: Sequence[str]) -> Job:
         ValueError: the recipe or a field does not exist, or a value is invalid.
         OSError: the recipe cannot be read.
     """
-    _, method, seam, arguments = _chosen(arguments)
+    path, method, seam, arguments = _chosen(arguments)
     config = imported(_trained_by(method, seam).config)
     parts: Any = (GameArguments, config, ModelConfig)
     parser = FieldParser(parts, allow_abbrev=False, conflict_handler="resolve")
-    game, args, model, *_, unknown = parser.parse_args_and_config(list(arguments), return_remaining_strings=True)
+    recipe, unused = _of_method(_read(path), method, seam, {one.name for part in parts for one in fields(part)})
+    os.environ.update({name: str(value) for name, value in recipe.pop("env", {}).items()})  # as TRL does
+    unknown = parser.set_defaults_with_config(**recipe)
+    game, args, model, *_, typed = parser.parse_args_and_config(arguments, return_remaining_strings=True)
+    unknown += typed
     if unknown:
         raise ValueError(
             f"a recipe has the fields of {type(args).__name__}, of TRL's ModelConfig and of GameArguments, got "
@@ -321,6 +350,12 @@ def read_job(arguments: Sequence[str]) -> Job:
         raise ValueError(
             "save_steps needs save_strategy 'steps', got 'no', which saves no checkpoint; add --save_strategy steps."
         )
+    if game.oracle and not game.verifies:
+        if any(_field(word) == "oracle" for word in arguments):
+            raise ValueError(f"the method {method} uses no oracle, got {game.oracle!r}; leave it out.")
+        unused.append("oracle")
+    if unused and args.process_index == 0:
+        print(f"The method {method} does not use what the recipe has: {', '.join(unused)}.", file=sys.stderr)
     if model.model_name_or_path is None:
         raise ValueError("model_name_or_path must name a model, got none; add it to the recipe.")
     return Job(game=game, args=args, model=model)

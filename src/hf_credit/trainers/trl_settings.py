@@ -28,7 +28,7 @@ UNUSED: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("synchronous",), "remove_unused_columns", "every column of a task row is the task's; leave it out"),
     (("asynchronous",), "fork_threshold_tokens max_inflight_tasks queue_maxsize",
      "it is of TRL's own worker, which does not play here; leave it out"),
-    (("asynchronous",), "dataloader_drop_last dataloader_num_workers dataloader_pin_memory dataloader_in_order "
+    (("asynchronous",), "dataloader_drop_last dataloader_num_workers dataloader_in_order "
      "dataloader_persistent_workers dataloader_prefetch_factor dataloader_multiprocessing_context ignore_data_skip",
      "the worker hands out the tasks; leave it out"),
     (("asynchronous",), "per_device_eval_batch_size", "a server plays an evaluation; set max_concurrent_episodes"),
