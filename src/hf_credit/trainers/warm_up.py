@@ -27,7 +27,7 @@ from hf_credit.tasks import TaskSpec
 from hf_credit.trainers.callbacks import show_headlines
 from hf_credit.trainers.recipes import FieldParser, flags
 from hf_credit.trainers.recording import RunRecorder
-from hf_credit.trainers.scores import head_reads, obstacle, pack, separate
+from hf_credit.trainers.scores import head_reads, pack, separate, why_apart
 from hf_credit.trainers.trl_settings import refuse_unused
 
 silence_known_warnings()
@@ -90,7 +90,7 @@ class WarmUpTrainer(SFTTrainer):
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         unwrapped, learned = self.accelerator.unwrap_model(model), inputs["labels"][:, 1:] != IGNORED
         asked = inputs["input_ids"], inputs["attention_mask"], learned, unwrapped
-        rows = (None if obstacle(unwrapped) else pack(*asked)) or separate(*asked)
+        rows = (None if why_apart(model, unwrapped, self.accelerator) else pack(*asked)) or separate(*asked)
         predicting = rows.labels != IGNORED
         with head_reads(unwrapped, predicting):
             logits = model(**rows.inputs, use_cache=False).logits[0]
