@@ -137,7 +137,8 @@ def test_the_settings_hold_no_token(recipe: Callable[..., Path]) -> None:
         (("--environment_options", "size"), "environment_options must be a mapping, got 'size'"),
         (("--oracle_options", '{"seed": 1}'), "oracle_options need an oracle"),
         (("--gamma", "2"), "gamma must be in [0, 1], got 2.0"),
-        (("--method_options", '{"gamma": 1}'), "the options of 'verifiable_process' are fields of their own"),
+        (("--method_options", '{"gamma": 2}'), "gamma must be in [0, 1], got 2"),
+        (("--method_options", '{"gama": 1}'), "options of 'verifiable_process', got 'gama'; did you mean 'gamma'?"),
         (("--history", "all"), "history must be one of append, rendered, current, got 'all'"),
         (("--per_device_train_batch_size", "3"), "must be a multiple of per_device_train_batch_size"),
         (("--dtype", "float7"), "invalid choice: 'float7'"),
@@ -181,9 +182,7 @@ def test_what_a_recipe_has_for_another_method_is_told_and_left_out(
     assert said(verified, "--method", "grpo") == ("The method grpo does not use what the recipe has: gamma, oracle.\n")
     assert said(recipe(method="outcome_reward", oracle="sudoku_constraints"), "--method", "outcome_reward") == ""
     options = recipe(method="grpo", method_options={"group_size": 4, "scale": "batch"})
-    assert said(options, "--method", "magrpo") == (
-        "The method magrpo does not use what the recipe has: scale of method_options.\n"
-    )
+    assert said(options, "--method", "magrpo") == ("The method magrpo does not use what the recipe has: scale.\n")
     assert read_job(["--config", str(options), "--method", "magrpo"]).game.method_options == {"group_size": 4}
     assert said(together(num_replays=2, alternatives=[3]), "--method", "grpo").endswith("alternatives, num_replays.\n")
     assert "uses no oracle, got 'mcts'" in problem(verified, "--method", "grpo", "--oracle", "mcts")

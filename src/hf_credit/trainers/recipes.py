@@ -24,42 +24,42 @@ from hf_credit.registry import did_you_mean, find, plain
 from hf_credit.rollouts import Interaction
 from hf_credit.safe_io import parse_yaml, read_text
 from hf_credit.tasks.spec import TaskSpec, agent_named, require_one_task
-from hf_credit.trainers.config import as_mapping, documented
+from hf_credit.trainers.config import as_mapping, default_of, documented
 from hf_credit.trust import imported, search_here
 from hf_credit.validators import one_of
 
 
 class Preset(NamedTuple):
-    """A method with a trainer of its own, whose config has the method's options as fields.
+    """A method whose config has the paper's settings, and the method's options as fields.
 
     Attributes:
         config, trainer: the classes, as `hf_credit.trust.imported` imports them.
         oracle: whether the trainer takes an oracle.
+        served: the config of asynchronous training.
     """
 
     config: str
     trainer: str
     oracle: bool = False
+    served: str = "hf_credit.trainers.asynchronous.config:AsyncCreditConfig"
 
 
-def _classes(module: str, name: str, oracle: bool = False) -> Preset:
-    return Preset(f"hf_credit.trainers.{module}:{name}Config", f"hf_credit.trainers.{module}:{name}Trainer", oracle)
+def _classes(module: str, name: str, oracle: bool = False, served: bool = True) -> Preset:
+    preset = Preset(f"hf_credit.trainers.{module}:{name}Config", f"hf_credit.trainers.{module}:{name}Trainer", oracle)
+    return preset._replace(served=f"hf_credit.trainers.asynchronous.presets:Async{name}Config") if served else preset
 
 
 PRESETS = {
-    "constrained_counterfactual": _classes("constrained_counterfactual", "ConstrainedCounterfactual"),
+    "constrained_counterfactual": _classes("constrained_counterfactual", "ConstrainedCounterfactual", served=False),
     "counterfactual_grpo": _classes("counterfactual_grpo", "CounterfactualGRPO"),
     "replay_loo": _classes("replay_loo", "ReplayLOO"),
-    "truncated_ppo": _classes("truncated_ppo", "TruncatedPPO"),
+    "truncated_ppo": _classes("truncated_ppo", "TruncatedPPO", served=False),
     "verifiable_process": _classes("verifiable_process", "VerifiableProcess", oracle=True),
 }
 """`CreditTrainer` trains every other method, with a `CreditConfig` and the method's options in `method_options`."""
 
 _ANY = Preset("hf_credit.trainers.config:CreditConfig", "hf_credit.trainers.credit:CreditTrainer")
-_ASYNCHRONOUS = Preset(
-    "hf_credit.trainers.asynchronous.config:AsyncCreditConfig",
-    "hf_credit.trainers.asynchronous.trainer:AsyncCreditTrainer",
-)
+_SERVED = "hf_credit.trainers.asynchronous.trainer:AsyncCreditTrainer"
 SEAMS = ("synchronous", "asynchronous")
 
 _NO_SETS: Any = ()  # `documented` makes a list of it
@@ -79,8 +79,7 @@ class GameArguments(ScriptArguments):
         method: the method, a name from `hf-credit methods` or `"module:factory"`.
         seam: `"synchronous"`, an update plays its own episodes; or `"asynchronous"`, a vLLM server plays the next ones
             meanwhile. As for `AsyncCreditTrainer`.
-        method_options: options of the method, a mapping. Those of a preset are fields of their own instead, if the
-            seam is synchronous.
+        method_options: options of the method, a mapping. Those of a preset may be fields of their own, too.
         environment: the environment, a name from `hf-credit envs` or `"module:Class"`. As for `hf_credit.make`.
         environment_options: options of the environment, a mapping.
         collaboration: or the collaboration, a name from `hf-credit envs` or `"module:factory"`. As for
@@ -159,17 +158,11 @@ class GameArguments(ScriptArguments):
                 f"role_models need seam synchronous, got {sorted(self.role_models)} with asynchronous, where one "
                 "server replies for every role; leave one of them out."
             )
-        if self.preset is not None:
-            if self.method_options:
-                raise ValueError(
-                    f"the options of {self.method!r} are fields of their own, got method_options "
-                    f"{self.method_options}; write them beside method."
-                )
-            if self.preset.oracle and not self.environment:
-                raise ValueError(
-                    f"the method {self.method!r} needs an environment, got the collaboration {self.collaboration!r}; "
-                    "set method, for example to replay_loo."
-                )
+        if self.preset is not None and not self.asynchronous and self.preset.oracle and not self.environment:
+            raise ValueError(
+                f"the method {self.method!r} needs an environment, got the collaboration {self.collaboration!r}; "
+                "set method, for example to replay_loo."
+            )
 
     @property
     def asynchronous(self) -> bool:
@@ -179,7 +172,7 @@ class GameArguments(ScriptArguments):
     @property
     def preset(self) -> Preset | None:
         """The preset of the method, `None` if it has none."""
-        return None if self.asynchronous else PRESETS.get(self.method)
+        return PRESETS.get(self.method)
 
     @property
     def verifies(self) -> bool:
@@ -231,17 +224,17 @@ class Job:
         )
 
     def method(self) -> methods.Method | None:
-        """The method; `None` for a preset, whose trainer makes it.
+        """The method; `None` where the trainer of a preset makes it.
 
         Raises:
             ValueError: an option is invalid.
         """
-        if self.game.preset is not None:
+        if self.game.preset is not None and not self.game.asynchronous:
             return None
-        options = _options(self.game.method_options)
-        if self.game.oracle and self.game.verifies:
-            options["oracle"] = self.game.described_oracle()
-        return methods.make(self.game.method, **options)
+        objects = {"oracle": self.game.described_oracle()} if self.game.oracle and self.game.verifies else {}
+        if hasattr(self.args, "method"):
+            return self.args.method(**objects)
+        return methods.make(self.game.method, **_options(self.game.method_options), **objects)
 
     def config(self) -> dict[str, Any]:
         """All settings as plain values: a recipe for the same run."""
@@ -285,22 +278,21 @@ def _chosen(arguments: Sequence[str]) -> tuple[str | None, str, str, list[str]]:
     return path, method, seam, others
 
 
-def _of_method(recipe: dict[str, Any], method: str, seam: str, known: set[str]) -> tuple[dict[str, Any], list[str]]:
-    """A recipe without the fields and options that only its own method has, and their names."""
+def _of_method(recipe: dict[str, Any], method: str, seam: str, parts: Sequence[Any]) -> list[str]:
+    """Takes from a recipe what only its own method has, fields and options, and returns their names."""
     own = recipe.get("method") or GameArguments.method
     if own == method:
-        return recipe, []
-    unused = [name for name in recipe if name not in known and name in _names(_trained_by(own, seam).config)]
-    kept = {name: value for name, value in recipe.items() if name not in unused}
-    if isinstance(options := recipe.get("method_options"), dict):
-        taken = {} if method in PRESETS and seam != "asynchronous" else options_of(methods.find(method))
-        kept["method_options"] = {name: value for name, value in options.items() if name in taken}
-        unused += [f"{name} of method_options" for name in options if name not in taken]
-    return kept, unused
-
-
-def _names(config: str) -> set[str]:
-    return {one.name for one in fields(imported(config))}
+        return []
+    known, others = (
+        {one.name for part in some for one in fields(part)} for some in (parts, [imported(_config_of(own, seam))])
+    )
+    unused = [name for name in recipe if name in others - known]
+    options = as_mapping("method_options", recipe.get("method_options"))
+    taken = options_of(methods.find(getattr(parts[1], "method_name", method)))
+    recipe["method_options"] = {name: value for name, value in options.items() if name in taken}
+    for name in unused:
+        del recipe[name]
+    return unused + [name for name in options if name not in taken]
 
 
 def _require_method(method: str, seam: str) -> None:
@@ -333,10 +325,11 @@ def read_job(arguments: Sequence[str]) -> Job:
         OSError: the recipe cannot be read.
     """
     path, method, seam, arguments = _chosen(arguments)
-    config = imported(_trained_by(method, seam).config)
+    config = imported(_config_of(method, seam))
     parts: Any = (GameArguments, config, ModelConfig)
     parser = FieldParser(parts, allow_abbrev=False, conflict_handler="resolve")
-    recipe, unused = _of_method(_read(path), method, seam, {one.name for part in parts for one in fields(part)})
+    recipe = _read(path)
+    unused = _of_method(recipe, method, seam, parts)
     os.environ.update({name: str(value) for name, value in recipe.pop("env", {}).items()})  # as TRL does
     unknown = parser.set_defaults_with_config(**recipe)
     game, args, model, *_, typed = parser.parse_args_and_config(arguments, return_remaining_strings=True)
@@ -372,19 +365,19 @@ def describe_fields(arguments: Sequence[str]) -> str:
     """
     path, method, seam, _ = _chosen(arguments)
     own = _read(path)
-    config = imported(_trained_by(method, seam).config)
+    config = imported(_config_of(method, seam))
     base = next(one for one in config.__mro__ if one.__module__.startswith("trl."))
     theirs = {one.name: one for one in dataclasses.fields(base)}
 
     def line(one: dataclasses.Field) -> str:
         recipe = f"{_shown(own[one.name])}, by default " if one.name in own else ""
-        return f"  --{one.name} {recipe}{_shown(_default(one))}\n      {one.metadata.get('help', '')}"
+        return f"  --{one.name} {recipe}{_shown(default_of(one))}\n      {one.metadata.get('help', '')}"
 
     ours = [one for one in dataclasses.fields(config) if _changed(one, theirs.get(one.name))]
     rest = [one for one in dataclasses.fields(config) if one not in ours] + list(dataclasses.fields(ModelConfig))
-    listed = ", ".join(f"{one.name} {_shown(own.get(one.name, _default(one)))}" for one in rest)
+    listed = ", ".join(f"{one.name} {_shown(own.get(one.name, default_of(one)))}" for one in rest)
     options: list[str] = []
-    if not hasattr(config, "method_options"):
+    if not hasattr(config, "method_name"):
         found = options_of(methods.find(method)).values()
         options = [f"\nmethod_options of {method}:", *map(_described, found)]
     return "\n".join(
@@ -405,12 +398,8 @@ def _described(one: Option) -> str:
     return f"  {one.name} {default}  ({one.values})\n      {one.text}"
 
 
-def _default(one: dataclasses.Field) -> Any:
-    return one.default if one.default_factory is dataclasses.MISSING else one.default_factory()
-
-
 def _changed(one: dataclasses.Field, theirs: dataclasses.Field | None) -> bool:
-    return theirs is None or _default(one) != _default(theirs)
+    return theirs is None or default_of(one) != default_of(theirs)
 
 
 def _shown(value: Any) -> str:
@@ -438,11 +427,12 @@ def _remedy(unknown: Sequence[str], parts: Any) -> str:
 
 def trainer_of(method: str, seam: str = GameArguments.seam) -> str:
     """The trainer class of a method, as `imported` imports it."""
-    return _trained_by(method, seam).trainer
+    return _SERVED if seam == "asynchronous" else PRESETS.get(method, _ANY).trainer
 
 
-def _trained_by(method: str, seam: str) -> Preset:
-    return _ASYNCHRONOUS if seam == "asynchronous" else PRESETS.get(method, _ANY)
+def _config_of(method: str, seam: str) -> str:
+    preset = PRESETS.get(method, _ANY)
+    return preset.served if seam == "asynchronous" else preset.config
 
 
 def _read(recipe: str | None) -> dict[str, Any]:

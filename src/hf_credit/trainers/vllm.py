@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import Any
 import requests
 from requests.adapters import HTTPAdapter
 from torch import Tensor
-from urllib3.exceptions import MaxRetryError, ReadTimeoutError, ResponseError
+from urllib3.exceptions import ReadTimeoutError
 from urllib3.util.retry import Retry
 
 from hf_credit.credit import sampling_ratio
@@ -146,20 +147,7 @@ def naming_server(url: str, timeout: float) -> Iterator[None]:
 
 
 class _Repeated(Retry):
-    """Repeats requests, but not after timeouts: a second request would make a slow server slower.
-
-    Attributes:
-        patience: as in `limit_requests`.
-        until: when it ends, by the monotonic clock; `None` before the first failure.
-    """
-
-    patience: float
-    until: float | None = None
-
-    def new(self, **changed: Any) -> _Repeated:
-        other = super().new(**changed)
-        other.patience, other.until = self.patience, self.until
-        return other
+    """Repeats requests, but not after timeouts: a second request would make a slow server slower."""
 
     def increment(
         self,
@@ -167,28 +155,22 @@ class _Repeated(Retry):
         url: str | None = None,
         response: Any = None,
         error: Exception | None = None,
-        _pool: Any = None,
-        _stacktrace: Any = None,
+        *args: Any,
+        **kwargs: Any,
     ) -> _Repeated:
         if isinstance(error, ReadTimeoutError):
             raise error
-        following = super().increment(method, url, response, error, _pool, _stacktrace)
-        following.until = self.until or time.monotonic() + self.patience
-        if response is not None and time.monotonic() >= following.until:
-            reason = ResponseError(f"status {response.status} for {self.patience:g} s")
-            raise MaxRetryError(_pool, str(url), reason) from reason
-        return following
+        return super().increment(method, url, response, error, *args, **kwargs)
 
 
 class _Limited(HTTPAdapter):
     def __init__(self, timeout: float, patience: float) -> None:
         self.timeout = (min(timeout, _CONNECT_SECONDS), timeout)
-        counts = {"total": None, "connect": _RETRIES, "read": _RETRIES, "other": _RETRIES}
-        repeated = _Repeated(
-            **counts, status_forcelist=AWAY, allowed_methods=None, backoff_factor=1, backoff_max=_LONGEST_PAUSE
-        )
-        repeated.patience = patience
-        super().__init__(max_retries=repeated)
+        counts = dict.fromkeys(("connect", "read", "other"), _RETRIES)
+        pauses = {"backoff_factor": _LONGEST_PAUSE / 10, "backoff_max": _LONGEST_PAUSE}
+        # The pauses are 0, 2, 4, 8 and then 10 s.
+        status = {"status": 1 + math.ceil(patience / _LONGEST_PAUSE), "status_forcelist": AWAY}
+        super().__init__(max_retries=_Repeated(total=None, **counts, **status, **pauses, allowed_methods=None))
 
     def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
         return super().send(request, *args, **{**kwargs, "timeout": self.timeout})
