@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import math
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -17,16 +15,11 @@ from urllib3.util.retry import Retry
 
 from hf_credit.credit import sampling_ratio
 from hf_credit.rollouts import GenerateFn, Generation
+from hf_credit.trainers.asynchronous.server import AWAY, Server, one_line
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.metrics import largest_difference
 
-logger = logging.getLogger(__name__)
-
-_POLL_SECONDS = 1.0
-_TOLD_SECONDS = 30.0  # between two lines about the wait for a server
 _CONNECT_SECONDS = 10.0
-AWAY = (500, 502, 503, 504)
-"""Statuses of a server that is away, or fails for a while: both seams wait `vllm_server_timeout` s for it."""
 _RETRIES, _LONGEST_PAUSE = 5, 10.0  # of a failed connection; in seconds
 _RESUME = "resume from the last checkpoint"
 
@@ -43,19 +36,11 @@ def wait_for_server(args: CreditConfig) -> None:
     url = server_url(args)
     if url is None or args.process_index != 0:
         return
-    begun = told = time.monotonic()
-    deadline = begun + args.vllm_server_timeout
-    while (problem := _problem(url, max(deadline - time.monotonic(), _POLL_SECONDS))) is not None:
-        if time.monotonic() >= deadline:
-            raise ConnectionError(
-                f"the vLLM server must be up within vllm_server_timeout, got {problem} from {url} for "
-                f"{args.vllm_server_timeout:g} s; start it, as in `trl vllm-serve --model ...`, or correct "
-                "vllm_server_base_url, or vllm_server_host and vllm_server_port."
-            )
-        if time.monotonic() - told >= _TOLD_SECONDS:
-            told = time.monotonic()
-            logger.warning("waiting for the vLLM server at %s for %.0f s: %s.", url, told - begun, problem)
-        time.sleep(min(_POLL_SECONDS, max(deadline - time.monotonic(), 0.0)))
+    server = Server(url, "policy", max_tokens=1, patience=args.vllm_server_timeout)
+    try:
+        server.wait()
+    finally:
+        server.close()
 
 
 def through_vllm(generate: GenerateFn, vllm: Any | None, args: CreditConfig) -> GenerateFn:
@@ -176,24 +161,8 @@ class _Limited(HTTPAdapter):
         return super().send(request, *args, **{**kwargs, "timeout": self.timeout})
 
 
-def _problem(url: str, seconds: float) -> str | None:
-    """The problem of a server, in words; `None` if it is healthy."""
-    try:
-        status = requests.get(f"{url}/health", timeout=seconds).status_code
-    except requests.Timeout:
-        return "no answer"
-    except requests.RequestException as error:
-        return f"'{_root(error)}'"
-    return None if status == 200 else f"status {status}"
-
-
 def _root(error: BaseException) -> str:
     """The message of the first error in a chain."""
     while (cause := error.__cause__ or error.__context__) is not None:
         error = cause
     return one_line(error)
-
-
-def one_line(value: object) -> str:
-    """A text in one line of at most 200 characters."""
-    return " ".join(str(value).split())[:200]

@@ -18,7 +18,6 @@ from hf_credit.boundary import Range, read
 from hf_credit.rollouts import Generation
 from hf_credit.rollouts.samplers import BadReplyError
 from hf_credit.safe_io import parse_json
-from hf_credit.trainers.vllm import AWAY, one_line
 from hf_credit.validators import finite_number, whole_number
 
 logger = logging.getLogger(__name__)
@@ -30,6 +29,8 @@ _MOST_SEED = 2**63 - 1
 _MOST_BYTES = 256 * 2**20  # of an answer: log-probabilities of a prompt of a million tokens
 _MOST_LOGPROB = 1e-3  # nats: rounding in 16 bits; taken for 0
 _TOLD_SECONDS = 30.0  # between two lines about the wait for a server
+AWAY = (500, 502, 503, 504)
+"""Statuses of a server that is away, or fails for a while: both seams wait `vllm_server_timeout` s for it."""
 _REFUSALS = 3  # connections in a row that a server refuses after its end
 # What a server would take from the model's own settings if a request left it out.
 _NEUTRAL = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
@@ -380,7 +381,8 @@ class Server:
         deadline, told = began + self.patience, began - _TOLD_SECONDS
         while True:
             try:
-                await self._once("GET", "/health", None, min(self.request_timeout, _CONNECT_SECONDS))
+                left = max(deadline - self._loop.time(), _FIRST_PAUSE)
+                await self._once("GET", "/health", None, min(self.request_timeout, _CONNECT_SECONDS, left))
                 return pause > _FIRST_PAUSE
             except (_Away, TimeoutError) as error:
                 refused = refused + 1 if isinstance(error, _Refused) else 0
@@ -401,9 +403,10 @@ class Server:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _gone(self, error: Exception) -> ConnectionError:
+        problem = f"no answer from {self.url}" if isinstance(error, TimeoutError) else error
         return ConnectionError(
-            f"the vLLM server must be up within {self.patience:g} s, got '{error}'; look into its log, start it again "
-            f"and {_RESUME}."
+            f"the vLLM server must be up within {self.patience:g} s (vllm_server_timeout), got '{problem}'; look into "
+            f"its log, start it or correct its address, and {_RESUME}."
         )
 
     async def _once(self, kind: str, path: str, asked: Mapping[str, Any] | None, seconds: float | None = None) -> Any:
@@ -470,3 +473,8 @@ async def _text(response: aiohttp.ClientResponse) -> str:
             raise ConnectionError(f"a vLLM server must answer with at most {_MOST_BYTES} bytes, got more from "
                                   f"{response.url}; use another server.")  # fmt: skip
     return b"".join(parts).decode("utf-8", "replace")
+
+
+def one_line(value: object) -> str:
+    """A text in one line of at most 200 characters."""
+    return " ".join(str(value).split())[:200]
