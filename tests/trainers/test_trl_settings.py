@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, Qwen3MoeConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPTNeoConfig, Qwen3MoeConfig
 from trl import GRPOConfig, SFTConfig
 from trl.experimental.async_grpo import AsyncGRPOConfig
 
@@ -292,6 +292,10 @@ MODELS = {
     ),
     "gpt2": lambda vocabulary: GPT2Config(
         vocab_size=vocabulary, n_embd=32, n_layer=2, n_head=2, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0
+    ),
+    "gpt neo, which attends by column": lambda vocabulary: GPTNeoConfig(
+        vocab_size=vocabulary, hidden_size=32, num_layers=2, num_heads=2, attention_types=[[["global", "local"], 1]],
+        window_size=16, max_position_embeddings=256, attention_dropout=0.0, resid_dropout=0.0, embed_dropout=0.0,
     ),
 }  # fmt: skip
 

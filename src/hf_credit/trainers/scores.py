@@ -136,36 +136,27 @@ def why_apart(model: Any, unwrapped: Any, accelerator: Any) -> str:
     if not reason and unwrapped not in _TRIED:
         differs = torch.tensor([not _packs(model, unwrapped)], device=accelerator.device)
         failed = bool(accelerator.gather(differs).any())
-        _TRIED[unwrapped] = "packed rows, tried once, have other hidden states than separate ones" if failed else ""
+        _TRIED[unwrapped] = "packed rows, tried once, had other hidden states than separate ones" if failed else ""
     return reason or _TRIED[unwrapped]
 
 
 @torch.no_grad()
 def _packs(model: Any, unwrapped: Any) -> bool:
-    """Whether three packed rows have the hidden states of the same rows by themselves: they share a half, and two of
-    them a half of the rest."""
+    """Whether two packed rows that share their first half have the hidden states of the same rows by themselves."""
     config = unwrapped.config.get_text_config()
-    half = min((_positions(config) or _TRIED_TOKENS) - 4, _TRIED_TOKENS) * 2 // 7
-    draws = np.random.default_rng(0).integers(config.vocab_size, size=(4, max(half, 2)))
-    shared, one, two, three = draws
-    quarter = len(shared) // 2
-    ids = np.stack([np.append(shared, rest) for rest in (one, two, np.append(two[:quarter], three[quarter:]))])
-    rows = torch.from_numpy(ids).to(unwrapped.device)
-    scored = torch.zeros_like(rows[:, len(shared) :], dtype=torch.bool)
+    half = max(min((_positions(config) or _TRIED_TOKENS) - 4, _TRIED_TOKENS) // 3, 2)
+    shared, *rest = np.random.default_rng(0).integers(config.vocab_size, size=(3, half))
+    ids = torch.from_numpy(np.stack([np.append(shared, one) for one in rest])).to(unwrapped.device)
+    scored = torch.zeros_like(ids[:, half:], dtype=torch.bool)
     scored[:, -1] = True  # all have states, which are compared
-    asked = rows, torch.ones_like(rows), scored, unwrapped
-    padded = (*(functional.pad(one, (2, 0)) for one in asked[:2]), scored, unwrapped)
-    states = []
+
+    def states(lay_out: Any, padding: int, **how: Any) -> Tensor:
+        rows, mask = (functional.pad(one, (padding, 0)) for one in (ids, torch.ones_like(ids)))
+        found = log_probs(model, unwrapped, lay_out(rows, mask, scored, unwrapped, **how), scored, states=True).states
+        return cast(Tensor, found)
+
     with evaluating(unwrapped):
-        for sequences in (pack(*asked, runs=[(0, len(ids))]), separate(*asked), separate(*padded)):
-            assert sequences is not None
-            try:
-                states.append(log_probs(model, unwrapped, sequences, scored, states=True).states)
-            except (RuntimeError, ValueError, IndexError, TypeError) as error:
-                if isinstance(error, torch.OutOfMemoryError):
-                    raise
-                return False
-    return alike(*states)
+        return alike(lambda: states(pack, 0, runs=[(0, 2)]), lambda: states(separate, 0), lambda: states(separate, 2))
 
 
 def _positions(config: Any) -> int | None:
