@@ -248,10 +248,4 @@ def device_of(device: str | None) -> str:
             f"device must be one that torch finds here, such as cpu or cuda:0, got {device!r} ({first_line(error)}); "
             "name another."
         ) from None
-    return loadable(device)
-
-
-def loadable(device: Any) -> str:
-    """The name of a device as files are loaded to it: a CPU has no number there, by which processes know their own."""
-    name = str(device)
-    return "cpu" if name.startswith("cpu:") else name
+    return device

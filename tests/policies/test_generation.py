@@ -208,9 +208,11 @@ def test_tokens_have_their_probabilities_whatever_the_models_own_settings_are(po
 
 
 def test_the_model_is_used_in_evaluation_mode(policy, contexts):
-    model = copy.deepcopy(policy[0]).train()
+    model, seen = copy.deepcopy(policy[0]).train(), []
+    model.model.register_forward_pre_hook(lambda module, given: seen.append(module.training))
     sampler(model, policy[1], max_new_tokens=2)(contexts)
-    assert not model.training
+    assert set(seen) == {False}
+    assert model.training
 
 
 @pytest.mark.parametrize(

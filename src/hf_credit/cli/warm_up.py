@@ -88,9 +88,8 @@ class Taught(Prompted):
             say_skipped(failures := [failure for _, some in read for failure in some])
             dropped.update({"on lines that cannot be used": len(failures)} if failures else {})
             return (one for some, _ in read for one in some)
-        oracle = named_oracle(self.oracle, self.oracle_option)
-        if oracle is None and job is not None and job.game.oracle:
-            oracle = resolve(job.game.described_oracle())
+        of_recipe = None if job is None else job.game.described_oracle()
+        oracle = named_oracle(self.oracle, self.oracle_option) or resolve(of_recipe)
         player = player_of(interaction, self.quality, self.script, oracle)
         starts = progress.over(self._starts(interaction, job), "scripted play")
         return demonstrations(interaction, chat, player, walks(interaction, player, starts, dropped))

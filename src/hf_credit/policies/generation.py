@@ -56,7 +56,7 @@ def sampler(
         disable_compile=True,
         **(draw if temperature > 0 else {"do_sample": False}),
     )
-    return _Inference(model, config, logprobs)
+    return PrefixSampler(model, config, logprobs)
 
 
 class Replies:
@@ -118,7 +118,8 @@ class PrefixSampler(Replies):
         kept = SampledLogprobs(self.config)
         if self.logprobs:
             processors.insert(0, kept)
-        with evaluating(self.model), without_defaults(self.model):
+        # In inference mode autocast would cast all weights again for each token.
+        with torch.no_grad(), evaluating(self.model), without_defaults(self.model):
             inputs = self._cache.inputs(contexts, adapters)
             output = cast(Any, self.model).generate(**inputs, generation_config=config, logits_processor=processors)
             width = inputs["input_ids"].shape[1]
@@ -126,15 +127,6 @@ class PrefixSampler(Replies):
             self._cache.keep(contexts, inputs["attention_mask"], replies, getattr(output, CACHE), adapters)
         logprobs = kept.of(output.sequences) if self.logprobs else None
         return generations(replies, logprobs)
-
-
-class _Inference(PrefixSampler):
-    """A sampler of a model that is not trained at the same time."""
-
-    def mixed(self, *args: Any, **kwargs: Any) -> Sequence[Generation]:
-        self.model.eval()
-        with torch.no_grad():  # in inference mode autocast would cast all weights again for each token
-            return super().mixed(*args, **kwargs)
 
 
 class ContinuingReplies(Replies):
@@ -157,7 +149,7 @@ class ContinuingReplies(Replies):
         self.sampler: PrefixSampler | None = None
 
     def mixed(self, *asked: Any, **named: Any) -> Sequence[Generation]:
-        with self.open_policy() as model, torch.no_grad():
+        with self.open_policy() as model:
             if self.sampler is None or self.sampler.model is not model:
                 self.sampler = PrefixSampler(model, self.config, self.logprobs)
             return self.sampler.mixed(*asked, **named)

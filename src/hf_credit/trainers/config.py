@@ -308,7 +308,10 @@ class CreditConfig(RunSettings, GRPOConfig):
         self.num_generations = 2  # TRL requires groups of two or more, for its own advantages
         super().__post_init__()
         self.num_generations = 1
-        self._refuse_what_depends_on_layout()
+        one_of("loss_type", self.loss_type, _TOKEN_MEAN_LOSSES)
+        for name in ("importance_sampling_level", "aggregation"):
+            if getattr(self, name) is not None:
+                one_of(name, getattr(self, name), ("token", "sequence"))
         self.region()  # refuses settings out of range
 
     def region(self) -> TrustRegion | None:
@@ -358,16 +361,6 @@ class CreditConfig(RunSettings, GRPOConfig):
                 f"a generation must have an even number of task rows, got {episodes}; change instances_per_update, "
                 "per_device_train_batch_size or steps_per_generation."
             )
-
-    def _refuse_what_depends_on_layout(self) -> None:
-        if self.loss_type not in _TOKEN_MEAN_LOSSES:
-            raise ValueError(
-                f"loss_type must be one of {', '.join(_TOKEN_MEAN_LOSSES)}, got {self.loss_type!r}, which depends on "
-                "how decisions are laid out in rows; leave the default."
-            )
-        for name in ("importance_sampling_level", "aggregation"):
-            if getattr(self, name) is not None:
-                one_of(name, getattr(self, name), ("token", "sequence"))
 
 
 def as_mapping(name: str, value: Mapping[str, Any] | str | None, example: str = '{"size": 4}') -> dict[str, Any]:

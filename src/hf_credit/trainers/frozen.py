@@ -11,7 +11,6 @@ from accelerate.utils import DistributedType
 from safetensors.torch import load_file, save_file
 
 from hf_credit.files import replaced
-from hf_credit.loading import loadable
 from hf_credit.methods import Method
 from hf_credit.policies.frozen import FrozenCopy
 from hf_credit.trainers.component import Component, Seam
@@ -40,7 +39,7 @@ class FrozenPolicy(FrozenCopy, Component):
         super().__init__(
             accelerator.unwrap_model(trainer.model), None if method.frozen_decay is None else torch.float32
         )
-        self.method, self.device = method, loadable(accelerator.device)
+        self.method = method
 
     def before_update(self, updates: int) -> None:
         """Follows the policy, `updates` updates after the start."""
@@ -55,4 +54,4 @@ class FrozenPolicy(FrozenCopy, Component):
             save_file(weights, path)
 
     def load(self, folder: Path, state: Mapping[str, Any], same: bool) -> None:
-        self.load_state(load_file(folder / FROZEN_FILE, device=self.device))
+        self.load_state(load_file(folder / FROZEN_FILE))

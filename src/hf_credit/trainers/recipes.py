@@ -261,21 +261,20 @@ class _First(argparse.ArgumentParser):
     error = FieldParser.error
 
 
-def _chosen(arguments: Sequence[str]) -> tuple[str | None, str, str, list[str]]:
-    """The recipe's file, the method, the seam, and the arguments without the recipe."""
+def _chosen(arguments: Sequence[str]) -> tuple[dict[str, Any], str, str, list[str]]:
+    """The recipe, the method, the seam, and the arguments without the recipe."""
     parser = _First(add_help=False, allow_abbrev=False)
     parser.add_argument("--config")
     _, others = parser.parse_known_args(arguments)
     for flag in ("--method", "--seam"):
         parser.add_argument(flag)
     first, _ = parser.parse_known_args(arguments)
-    path = None if first.config is None else str(recipes.find(first.config))
-    recipe = _read(path)
+    recipe = _read(None if first.config is None else str(recipes.find(first.config)))
     search_here(recipe)
     method = first.method or recipe.get("method") or GameArguments.method
     seam = first.seam or recipe.get("seam") or GameArguments.seam
     _require_method(method, seam)
-    return path, method, seam, others
+    return recipe, method, seam, others
 
 
 def _of_method(recipe: dict[str, Any], method: str, seam: str, parts: Sequence[Any]) -> list[str]:
@@ -324,11 +323,10 @@ def read_job(arguments: Sequence[str]) -> Job:
         ValueError: the recipe or a field does not exist, or a value is invalid.
         OSError: the recipe cannot be read.
     """
-    path, method, seam, arguments = _chosen(arguments)
+    recipe, method, seam, arguments = _chosen(arguments)
     config = imported(_config_of(method, seam))
     parts: Any = (GameArguments, config, ModelConfig)
     parser = FieldParser(parts, allow_abbrev=False, conflict_handler="resolve")
-    recipe = _read(path)
     unused = _of_method(recipe, method, seam, parts)
     os.environ.update({name: str(value) for name, value in recipe.pop("env", {}).items()})  # as TRL does
     unknown = parser.set_defaults_with_config(**recipe)
@@ -363,8 +361,7 @@ def describe_fields(arguments: Sequence[str]) -> str:
     Raises:
         ValueError: the recipe or the method does not exist.
     """
-    path, method, seam, _ = _chosen(arguments)
-    own = _read(path)
+    own, method, seam, _ = _chosen(arguments)
     config = imported(_config_of(method, seam))
     base = next(one for one in config.__mro__ if one.__module__.startswith("trl."))
     theirs = {one.name: one for one in dataclasses.fields(base)}

@@ -28,7 +28,7 @@ from hf_credit.checkpoints import (
     write_manifest,
 )
 from hf_credit.files import replaced
-from hf_credit.loading import ADAPTER_CONFIG, loadable, require_whole
+from hf_credit.loading import ADAPTER_CONFIG, require_whole
 from hf_credit.methods import Method
 from hf_credit.redaction import redacted
 from hf_credit.rollouts import Chat, Interaction
@@ -322,5 +322,6 @@ class ResumableTrainer(Trainer):
 
     def state_of_process(self, folder: Path, process: int) -> dict[str, Any]:
         """The `checkpoint_state` of one process in a checkpoint."""
-        path = folder / _STATE_FILE.format(process)
-        return dict(torch.load(path, map_location=loadable(self.accelerator.device), weights_only=True))
+        path, device = folder / _STATE_FILE.format(process), self.accelerator.device
+        device = "cpu" if device.type == "cpu" else device  # nothing is loaded to the cpu:0 of several processes
+        return dict(torch.load(path, map_location=device, weights_only=True))

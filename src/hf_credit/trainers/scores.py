@@ -144,7 +144,8 @@ def why_apart(model: Any, unwrapped: Any, accelerator: Any) -> str:
 def _packs(model: Any, unwrapped: Any) -> bool:
     """Whether two packed rows that share their first half have the hidden states of the same rows by themselves."""
     config = unwrapped.config.get_text_config()
-    half = max(min((_positions(config) or _TRIED_TOKENS) - 4, _TRIED_TOKENS) // 3, 2)
+    positions = getattr(config, "max_position_embeddings", None) or _TRIED_TOKENS
+    half = max(min(positions - 4, _TRIED_TOKENS) // 3, 2)
     shared, *rest = np.random.default_rng(0).integers(config.vocab_size, size=(3, half))
     ids = torch.from_numpy(np.stack([np.append(shared, one) for one in rest])).to(unwrapped.device)
     scored = torch.zeros_like(ids[:, half:], dtype=torch.bool)
@@ -157,10 +158,6 @@ def _packs(model: Any, unwrapped: Any) -> bool:
 
     with evaluating(unwrapped):
         return alike(lambda: states(pack, 0, runs=[(0, 2)]), lambda: states(separate, 0), lambda: states(separate, 2))
-
-
-def _positions(config: Any) -> int | None:
-    return getattr(config, "max_position_embeddings", None)
 
 
 def takes_positions(model: PreTrainedModel) -> bool:
@@ -204,7 +201,8 @@ def pack(
     order = sorted(range(len(rows)), key=lambda row: token_order(rows[row]))
     if runs is None:
         config = unwrapped.config.get_text_config()
-        runs = _cheapest([rows[row] for row in order], input_ids.shape[1], config.hidden_size, _positions(config))
+        positions = getattr(config, "max_position_embeddings", None)
+        runs = _cheapest([rows[row] for row in order], input_ids.shape[1], config.hidden_size, positions)
     if not runs:
         return None
     trees = [Tree.of([rows[row] for row in order[first:last]]) for first, last in runs]

@@ -11,33 +11,31 @@ _ALL = (*_PLAYING, "warm-up")
 UNUSED: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (_PLAYING, "num_generations", "a method plays a task several times itself; set the size of its groups"),
     (_PLAYING, "scale_rewards", "a method scales its own advantages; set scale of grpo, or whiten of ppo or vineppo"),
-    (_PLAYING, "reward_weights", "the outcome of an episode is one number; weigh its parts in the task"),
-    (_PLAYING, "multi_objective_aggregation", "the outcome of an episode is one number; take the method gdpo"),
+    (_PLAYING, "reward_weights multi_objective_aggregation",
+     "the outcome of an episode is one number; weigh its parts in the task, or take the method gdpo"),
     (_PLAYING, "max_tool_calling_iterations", "the task limits its turns; set max_turns, or turns of the environment"),
-    (_PLAYING, "sapo_temperature_neg sapo_temperature_pos vespo_k_pos vespo_lambda_pos vespo_k_neg vespo_lambda_neg",
-     "it is of a loss that depends on how decisions are laid out in rows; leave it out"),
-    (_PLAYING, "off_policy_mask_threshold", "it would mask whole rows; leave it out"),
-    (_PLAYING, "top_entropy_quantile", "its threshold is that of the rows of one forward pass; leave it out"),
-    (_PLAYING, "router_aux_loss_coef", "the balance of experts is measured over one forward pass; leave it out"),
-    (_PLAYING, "neftune_noise_alpha", "its noise depends on the padding of rows; leave it out"),
-    (_PLAYING, "label_smoothing_factor", "the loss is a policy gradient, without labels; leave it out"),
-    (_PLAYING, "average_tokens_across_devices", "the loss is a mean over the tokens of all processes; leave it out"),
+    (_PLAYING, "off_policy_mask_threshold top_entropy_quantile router_aux_loss_coef neftune_noise_alpha "
+     "sapo_temperature_neg sapo_temperature_pos vespo_k_pos vespo_lambda_pos vespo_k_neg vespo_lambda_neg",
+     "it depends on how decisions are laid out in rows and forward passes; leave it out"),
+    (_PLAYING, "label_smoothing_factor average_tokens_across_devices",
+     "the loss is a policy gradient, the mean over the tokens of all processes; leave it out"),
     (_PLAYING, "auto_find_batch_size", "an update has a fixed number of tasks; leave it out"),
-    (_PLAYING, "data_seed", "the order of tasks is drawn from seed; set that"),
-    (_PLAYING, "train_sampling_strategy length_column_name label_names", "a task has no length; leave it out"),
+    (_PLAYING, "data_seed train_sampling_strategy length_column_name label_names",
+     "the order of tasks is drawn from seed alone; leave it out"),
     (("synchronous",), "remove_unused_columns", "every column of a task row is the task's; leave it out"),
-    (("asynchronous",), "fork_threshold_tokens max_inflight_tasks queue_maxsize",
-     "it is of TRL's own worker, which does not play here; leave it out"),
-    (("asynchronous",), "dataloader_drop_last dataloader_num_workers dataloader_in_order "
-     "dataloader_persistent_workers dataloader_prefetch_factor dataloader_multiprocessing_context ignore_data_skip",
-     "the worker hands out the tasks; leave it out"),
+    (("asynchronous",), "temperature",
+     "a server tells the log-probabilities of given replies only at 1; leave it out, or train with CreditTrainer"),
+    (("asynchronous",), "fork_threshold_tokens max_inflight_tasks queue_maxsize ignore_data_skip dataloader_drop_last "
+     "dataloader_num_workers dataloader_in_order dataloader_persistent_workers dataloader_prefetch_factor "
+     "dataloader_multiprocessing_context", "the worker here, not TRL's, hands out the tasks; leave it out"),
     (("asynchronous",), "per_device_eval_batch_size", "a server plays an evaluation; set max_concurrent_episodes"),
-    (("warm-up",), "packing padding_free assistant_only_loss chat_template_path eos_token",
-     "a warm-up reads the tokens of a training; leave it out"),
-    (("warm-up",), "dataset_text_field dataset_kwargs dataset_num_proc truncation_mode packing_strategy eval_packing "
-     "completion_only_loss shuffle_dataset", "demonstrations are rows of tokens already; leave it out"),
+    (("warm-up",), "packing padding_free assistant_only_loss chat_template_path eos_token dataset_text_field "
+     "dataset_kwargs dataset_num_proc truncation_mode packing_strategy eval_packing completion_only_loss "
+     "shuffle_dataset", "demonstrations are rows of tokens already, those of a training; leave it out"),
     (("shares",), "loss_type label_smoothing_factor router_aux_loss_coef",
      "the player tells the probabilities of its replies, which are learned; leave it out, or learn from --traces"),
+    (("roles",), "vllm_enable_sleep_mode vllm_tensor_parallel_size",
+     "vLLM in this process would lose the adapters of roles; leave it out, or use vllm_mode='server'"),
     (_ALL, "eval_accumulation_steps eval_do_concat_batches eval_use_gather_object include_for_metrics "
      "batch_eval_metrics", "an evaluation gathers no predictions; leave it out"),
     (_ALL, "do_predict", "transformers leaves it to scripts; leave it out, and use `hf-credit evaluate`"),
@@ -49,11 +47,11 @@ _SAME: dict[str, tuple[Any, ...]] = {"scale_rewards": (True,), "router_aux_loss_
 
 
 def refuse_unused(args: Any, where: str) -> None:
-    """Refuses settings that have no effect, or a wrong one, with another value than their default.
+    """Refuses settings of a config of TRL that have no effect, or a wrong one, with another value than their default.
 
     Args:
-        args: a config of TRL.
-        where: `"synchronous"`, `"asynchronous"` or `"warm-up"`; `"shares"` for a warm-up on distributions of tokens.
+        where: as in `UNUSED`; `"shares"` is a warm-up on distributions of tokens, `"roles"` are their adapters beside
+            vLLM in this process.
 
     Raises:
         ValueError: one has another value.

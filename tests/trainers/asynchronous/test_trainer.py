@@ -173,8 +173,11 @@ def test_a_method_that_asks_for_more_than_the_policy_and_critics_is_refused(
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"temperature": 0.7}, "temperature must be 1 where a server generates for training, got 0.7"),
-        ({"weight_transfer": "mail"}, "weight_transfer must be 'trl' or 'folder', got 'mail'"),
+        (
+            {"temperature": 0.7},
+            "temperature must be 1.0, got 0.7: a server tells",
+        ),
+        ({"weight_transfer": "mail"}, "weight_transfer must be one of trl, folder, got 'mail'"),
         ({"concurrent_collections": 0}, "concurrent_collections must be at least 1, got 0"),
         ({"token_budget": 0}, "token_budget must be at least 1, got 0"),
         (

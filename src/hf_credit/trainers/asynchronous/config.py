@@ -9,6 +9,7 @@ from pathlib import Path
 from hf_credit.trainers.asynchronous.trl_1_16 import AsyncGRPOConfig
 from hf_credit.trainers.config import RunSettings, documented
 from hf_credit.trainers.trl_settings import refuse_unused
+from hf_credit.validators import one_of
 
 
 @dataclass
@@ -60,13 +61,7 @@ class AsyncCreditConfig(RunSettings, AsyncGRPOConfig):
         refuse_unused(self, "asynchronous")
         self.router_aux_loss_coef = 0.0
         self.refuse_impossible()
-        if self.temperature != 1:
-            raise ValueError(
-                f"temperature must be 1 where a server generates for training, got {self.temperature}: it returns "
-                "log-probabilities of given replies only at temperature 1; set it to 1, or train with CreditTrainer."
-            )
-        if self.weight_transfer not in ("trl", "folder"):
-            raise ValueError(f"weight_transfer must be 'trl' or 'folder', got {self.weight_transfer!r}; pick one.")
+        one_of("weight_transfer", self.weight_transfer, ("trl", "folder"))
         super().__post_init__()
 
     @property

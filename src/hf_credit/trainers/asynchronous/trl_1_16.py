@@ -160,11 +160,8 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
     ) -> Any:
         if self.adapters is not None:
             self.adapters.use(inputs)
-        measured = model.register_forward_hook(lambda module, args, output: self._measure(output, inputs))
-        try:
+        with model.register_forward_hook(lambda module, args, output: self._measure(output, inputs)):
             loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        finally:
-            measured.remove()
         return loss if self.adapters is None else loss + self.adapters.zero_loss()
 
     @torch.no_grad()
