@@ -114,7 +114,7 @@ NOT_THE_LOSS = OF_TRANSFORMERS | LOADED | {
 SYNCHRONOUS = [set(VARIED), WITH_ANOTHER, OF_WHOLE_EPISODES, LAYOUT, INEXACT, VLLM, NOT_THE_LOSS]
 ASYNCHRONOUS = OF_TRANSFORMERS | WITH_ANOTHER | INEXACT | {
     "per_device_train_batch_size", "gradient_accumulation_steps", "gradient_checkpointing", "epsilon", "epsilon_high",
-    "model_init_kwargs", "trust_remote_code", "dtype", "chat_template_kwargs", "temperature", "top_p", "top_k",
+    "model_init_kwargs", "trust_remote_code", "dtype", "chat_template_kwargs", "top_p", "top_k",
     "min_p", "repetition_penalty", "log_completions", "num_completions_to_print", "vllm_server_base_url",
     "vllm_server_timeout", "request_timeout", "weight_sync_timeout", "weight_sync_steps", "token_budget",
     "max_staleness", "heartbeat_stale_after_s",

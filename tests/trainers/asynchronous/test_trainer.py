@@ -182,7 +182,7 @@ def test_a_method_that_asks_for_more_than_the_policy_and_critics_is_refused(
         ({"token_budget": 0}, "token_budget must be at least 1, got 0"),
         (
             {"queue_maxsize": 7},
-            "queue_maxsize must be 1024, got 7: it is of TRL's own worker, which does not play here",
+            "queue_maxsize must be 1024, got 7: the worker here, not TRL's, hands out the tasks",
         ),
         ({"num_generations": 4}, "num_generations must be 1, got 4: a method plays a task several times itself"),
         ({"router_aux_loss_coef": 0.01}, "router_aux_loss_coef must be None, got 0.01"),
