@@ -221,7 +221,11 @@ def test_what_has_no_effect_on_a_warm_up_is_refused(tmp_path: Path, where: str, 
 def test_an_evaluation_that_has_no_schedule_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="do_eval needs eval_strategy, got 'no'; set it to 'steps' or 'epoch'"):
         CreditConfig(output_dir=str(tmp_path), **ON_A_CPU, do_eval=True)
-    assert CreditConfig(output_dir=str(tmp_path), **ON_A_CPU, eval_strategy="steps", eval_steps=5).do_eval
+    evaluated = CreditConfig(
+        output_dir=str(tmp_path), **ON_A_CPU, eval_strategy="steps", eval_steps=5, per_device_eval_batch_size=1
+    )  # fmt: skip
+    assert evaluated.do_eval
+    assert evaluated.num_generations_eval is None
 
 
 def test_what_is_trls_default_in_other_words_is_taken(tmp_path: Path) -> None:

@@ -82,6 +82,9 @@ class RunSettings:
     fields of [`CriticConfig`].
 
     Args:
+        num_generations: 1, the only value: a method that compares episodes of one task plays several of them itself.
+        router_aux_loss_coef: 0, the only value: the loss that balances a mixture of experts is a product of means over
+            one forward pass. TRL's default is the model's own.
         max_concurrent_episodes: maximum number of episodes that one process plays at once, hence the batch size of a
             generation call.
         max_context_tokens: an episode ends as truncated when its next context is longer, in tokens. `None` takes what
@@ -113,6 +116,8 @@ class RunSettings:
     of_a_rule: ClassVar[dict[str, Any]] = {"truncation_options": {}, "cut": "hard", "train_stalled": True}
     """Settings that need a truncation rule, with their defaults."""
 
+    num_generations: int = 1
+    router_aux_loss_coef: float | None = 0.0
     max_concurrent_episodes: int = 256
     max_context_tokens: int | None = None
     resume_with_changed: list[str] | None = None
@@ -144,8 +149,10 @@ class RunSettings:
             ValueError: these settings do not fit the Interaction.
         """
 
-    def refuse_impossible(self) -> None:
-        """Refuses numbers out of range, and what no spec beside the policy can hold."""
+    def refuse_impossible(self, where: str) -> None:
+        """Refuses settings without effect (`refuse_unused`), numbers out of range, and what no spec can hold."""
+        refuse_unused(self, where)
+        self.router_aux_loss_coef = 0.0
         for name in (one for one in _LEAST if hasattr(self, one)):
             value = getattr(self, name)
             if value is not None or name not in _OR_NONE:
@@ -249,7 +256,6 @@ class CreditConfig(RunSettings, GRPOConfig):
         instances_per_update: task rows of one update over all processes. Sets `gradient_accumulation_steps` from
             `per_device_train_batch_size` and the number of processes, whose product must divide it; `None` leaves
             TRL's own arithmetic. The method's collector decides how many episodes it plays of each row.
-        num_generations: 1, the only value: a method that compares episodes of one task plays several of them itself.
         reuse_prefixes: whether replies reuse the keys and values of the turn before, where possible. That is where the
             policy itself generates in evaluation mode, with parameters that are not sharded and torch's own attention.
             Otherwise, and with `False`, TRL's call reads every context from its start.
@@ -262,8 +268,6 @@ class CreditConfig(RunSettings, GRPOConfig):
         importance_sampling_level: as in TRL; `None` is what the method needs, or else `"token"`. With `"sequence"` the
             ratio is that of all replies of an episode, so an episode must be one row: one role, whose contexts grow by
             appending.
-        router_aux_loss_coef: 0, the only value: the loss that balances a mixture of experts is a product of means over
-            one forward pass. TRL's default is the model's own.
         trust_region: KL radius of a token's projection, in nats; `None` projects nothing. The loss takes the
             log-probabilities of the policy projected to where no next-token distribution is farther than this from
             that of the policy that played (paper CVT-RL, eqs. 8 and 9). `epsilon` clips the rest: with 1 and a huge
@@ -277,13 +281,11 @@ class CreditConfig(RunSettings, GRPOConfig):
     """
 
     instances_per_update: int | None = None
-    num_generations: int = 1
     reuse_prefixes: bool = True
     share_prompts: bool = True
     rows_per_forward: int | None = None
     aggregation: str = "token"
     importance_sampling_level: str | None = None  # type: ignore[assignment]
-    router_aux_loss_coef: float | None = 0.0
     trust_region: float | None = None
     trust_region_tool: float | None = None
     trust_region_top: int = TrustRegion.top
@@ -297,17 +299,17 @@ class CreditConfig(RunSettings, GRPOConfig):
 
     def __post_init__(self) -> None:
         finite_number("vllm_server_request_timeout", self.vllm_server_request_timeout, above=0)
-        self.refuse_impossible()
-        refuse_unused(self, "synchronous")
-        self.router_aux_loss_coef = 0.0
+        self.refuse_impossible("synchronous")
         for name, value in vars(self).items():
             if isinstance(value, float) and math.isnan(value):
                 raise ValueError(f"{name} must be a number, got NaN; correct it.")
         self._derive_accumulation()
         self._refuse_odd_batch()
-        self.num_generations = 2  # TRL requires groups of two or more, for its own advantages
+        evaluated = self.num_generations_eval
+        # TRL requires groups of two or more, for its own advantages.
+        self.num_generations, self.num_generations_eval = 2, evaluated or 1
         super().__post_init__()
-        self.num_generations = 1
+        self.num_generations, self.num_generations_eval = 1, evaluated
         one_of("loss_type", self.loss_type, _TOKEN_MEAN_LOSSES)
         for name in ("importance_sampling_level", "aggregation"):
             if getattr(self, name) is not None:

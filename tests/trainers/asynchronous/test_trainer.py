@@ -185,7 +185,7 @@ def test_a_method_that_asks_for_more_than_the_policy_and_critics_is_refused(
             "queue_maxsize must be 1024, got 7: the worker here, not TRL's, hands out the tasks",
         ),
         ({"num_generations": 4}, "num_generations must be 1, got 4: a method plays a task several times itself"),
-        ({"router_aux_loss_coef": 0.01}, "router_aux_loss_coef must be None, got 0.01"),
+        ({"router_aux_loss_coef": 0.01}, "router_aux_loss_coef must be 0.0, got 0.01"),
     ],
 )
 def test_settings_that_are_not_possible_are_refused(

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from hf_credit.trainers.asynchronous.trl_1_16 import AsyncGRPOConfig
 from hf_credit.trainers.config import RunSettings, documented
-from hf_credit.trainers.trl_settings import refuse_unused
 from hf_credit.validators import one_of
 
 
@@ -23,7 +22,6 @@ class AsyncCreditConfig(RunSettings, AsyncGRPOConfig):
     Args:
         instances_per_update: task rows of an update; `None` takes `per_device_train_batch_size` x
             `gradient_accumulation_steps` x processes, as TRL does.
-        num_generations: 1, the only value: a method that compares episodes of one task plays several of them itself.
         shuffle_dataset: whether each pass over the task rows has a new order.
         mask_truncated_completions: whether replies that reached the length limit are left out of the loss.
         max_concurrent_episodes: maximum number of parallel requests to the server. More episodes are in progress:
@@ -44,7 +42,6 @@ class AsyncCreditConfig(RunSettings, AsyncGRPOConfig):
     """
 
     instances_per_update: int | None = None
-    num_generations: int = 1
     shuffle_dataset: bool = True
     mask_truncated_completions: bool = False
     max_concurrent_episodes: int = 256
@@ -58,9 +55,7 @@ class AsyncCreditConfig(RunSettings, AsyncGRPOConfig):
                 "AsyncCreditTrainer trains with DDP or FSDP2, got DeepSpeed; launch it with FSDP2, or train with "
                 "CreditTrainer."
             )
-        refuse_unused(self, "asynchronous")
-        self.router_aux_loss_coef = 0.0
-        self.refuse_impossible()
+        self.refuse_impossible("asynchronous")
         one_of("weight_transfer", self.weight_transfer, ("trl", "folder"))
         super().__post_init__()
 
