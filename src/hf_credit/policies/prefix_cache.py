@@ -194,7 +194,8 @@ class PrefixCache:
 
     def _tried(self) -> bool:
         """Whether the model reads two contexts in parts as it reads them whole, tried once for a model."""
-        key = self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
+        model = cast(Any, self.model)
+        key = model.get_base_model() if hasattr(model, "get_base_model") else model
         if key in _TRIED:
             return _TRIED[key]
         _TRIED[key] = True  # for the cache that tries it
@@ -205,7 +206,7 @@ class PrefixCache:
         parts = [ids[: len(ids) * 2 // 3] for ids in whole]
 
         def read(inputs: dict[str, Any]) -> Any:
-            return cast(Any, self.model).generate(**inputs, generation_config=self._read_only)
+            return model.generate(**inputs, generation_config=self._read_only)
 
         def in_parts() -> Tensor:
             inputs = cache.inputs(parts)
