@@ -151,11 +151,19 @@ class _Repeated(Retry):
 class _Limited(HTTPAdapter):
     def __init__(self, timeout: float, patience: float) -> None:
         self.timeout = (min(timeout, _CONNECT_SECONDS), timeout)
-        counts = dict.fromkeys(("connect", "read", "other"), _RETRIES)
-        pauses = {"backoff_factor": _LONGEST_PAUSE / 10, "backoff_max": _LONGEST_PAUSE}
-        # The pauses are 0, 2, 4, 8 and then 10 s.
-        status = {"status": 1 + math.ceil(patience / _LONGEST_PAUSE), "status_forcelist": AWAY}
-        super().__init__(max_retries=_Repeated(total=None, **counts, **status, **pauses, allowed_methods=None))
+        super().__init__(
+            max_retries=_Repeated(
+                total=None,
+                connect=_RETRIES,
+                read=_RETRIES,
+                other=_RETRIES,
+                status=1 + math.ceil(patience / _LONGEST_PAUSE),  # the pauses are 0, 2, 4, 8 and then 10 s
+                status_forcelist=AWAY,
+                allowed_methods=None,
+                backoff_factor=_LONGEST_PAUSE / 10,
+                backoff_max=_LONGEST_PAUSE,
+            )
+        )
 
     def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
         return super().send(request, *args, **{**kwargs, "timeout": self.timeout})

@@ -174,8 +174,8 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
         values = [output.log_probs.flatten()[places], output.entropy.flatten()[places], *(one[0] for one in given)]
         logprobs, entropy, old, advantages, mask = (pad_sequence(one.split(sizes), True) for one in values)
         mask = mask * ~inputs["idle"]
-        bounds = {"epsilon_low": self.epsilon_low, "epsilon_high": self.epsilon_high}
-        terms = clipped_surrogate(logprobs.float(), old, advantages, mask, **bounds)
+        low, high = self.epsilon_low, self.epsilon_high
+        terms = clipped_surrogate(logprobs.float(), old, advantages, mask, epsilon_low=low, epsilon_high=high)
         for name, value in (("ratio", terms.ratio), ("kl", terms.ratio - 1 - (logprobs - old)), ("entropy", entropy)):
             self.loss_metrics.add(name, value, mask)
         self.loss_metrics.add_clipping(terms, mask, "dapo")
