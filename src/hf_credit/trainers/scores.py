@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -122,7 +121,7 @@ def obstacle(model: PreTrainedModel) -> str:
 
 
 _TRIED: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
-_TRIED_TOKENS = 896  # of the tree that is tried, more than any window that no config tells
+_TRIED_TOKENS = 896  # of the tree that is tried: more than any window that no config tells
 
 
 def why_apart(model: Any, unwrapped: Any, accelerator: Any) -> str:
@@ -164,16 +163,11 @@ def takes_positions(model: PreTrainedModel) -> bool:
     """Whether a model takes position ids, which PEFT's virtual tokens prevent."""
     inner = cast(Any, model)
     inner = inner.get_base_model() if hasattr(inner, "get_base_model") else inner
-    return not _has_virtual_tokens(model) and _has_positions(cast(Hashable, type(inner)))
+    return not _has_virtual_tokens(model) and "position_ids" in inspect.signature(type(inner).forward).parameters
 
 
 def _has_virtual_tokens(model: PreTrainedModel) -> bool:
     return bool(getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False))
-
-
-@functools.cache
-def _has_positions(model_type: Any) -> bool:
-    return "position_ids" in inspect.signature(model_type.forward).parameters
 
 
 def pack(
