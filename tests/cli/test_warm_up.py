@@ -165,7 +165,7 @@ def test_it_learns_from_chat_logs_without_a_task(
         (("--learning_rat", "1"), "has the fields of TRL's SFTConfig and ModelConfig, got --learning_rat"),
         (
             ("--packing", "true"),
-            "packing must be False for a warm-up, which reads the tokens of a training, got True",
+            "packing must be False, got True: demonstrations are rows of tokens already",
         ),
         (("--max_length", "3"), "got none: 12 above 3 tokens (max_length); lower"),
     ],
