@@ -210,6 +210,20 @@ def test_two_processes_of_which_one_is_killed_end_with_bitwise_the_policy_of_an_
     assert trainer.state.global_step == 4
 
 
+@resumed_on_processors
+def test_two_processes_on_cpus_resume_with_the_tensors_of_their_critics_copies_and_rollouts(
+    start_two: Callable[..., list[Any]], tmp_path: Path
+) -> None:
+    whole, output = tmp_path / "whole", tmp_path / "resumed"
+    settings = {**TWO_PROCESSES, "max_steps": 2, "method": "ppo", "num_iterations": 2}
+    expected, _ = (end_of(process, whole) for process in start_two(whole, **settings))
+    shutil.copytree(whole / "checkpoint-1", output / "checkpoint-1")  # within a generation
+    found, _ = (end_of(process, output) for process in start_two(output, **settings))
+    assert found["processes"] == expected["processes"] == 2
+    assert found["log"] == expected["log"]
+    assert policy_of(output) == policy_of(whole)
+
+
 def test_a_killed_sharded_run_ends_with_bitwise_the_policy_of_an_uninterrupted_run(
     start_two: Callable[..., list[Any]], tmp_path: Path
 ) -> None:

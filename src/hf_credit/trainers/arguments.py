@@ -21,7 +21,6 @@ from hf_credit.rollouts import Chat, EnvironmentInteraction, EveryEpisodeFailedE
 from hf_credit.rollouts.capabilities import Learned, ReadsTokens, Replayable, Shown, TaskSource, evaluated
 from hf_credit.rollouts.dry_run import dry_run, first_rows
 from hf_credit.rollouts.samplers import require_untrained
-from hf_credit.trainers.config import tasks_per_generation
 from hf_credit.trust import installed
 from hf_credit.validators import one_of, whole_number
 
@@ -183,7 +182,7 @@ def training_tasks(interaction: Interaction[Any], args: Any) -> Dataset:
         ValueError: the Interaction has none.
     """
     try:
-        return TaskSource(interaction).tasks("train", tasks_per_generation(args) * max(args.max_steps, 1))
+        return TaskSource(interaction).tasks("train", args.generation_batch_size * max(args.max_steps, 1))
     except ValueError as error:
         raise ValueError(
             f"training needs task rows, got none for {interaction.name!r}, which has no tasks of its own; pass "
@@ -259,7 +258,7 @@ def prepare(
     evaluation = evaluated(interaction) if evaluation_interaction is None else evaluation_interaction
     trainer.evaluation_interaction = evaluation
     eval_dataset = held_out_tasks(evaluation, args) if eval_dataset is None else eval_dataset
-    if isinstance(train_dataset, Dataset) and len(train_dataset) < (needed := tasks_per_generation(args)):
+    if isinstance(train_dataset, Dataset) and len(train_dataset) < (needed := args.generation_batch_size):
         raise ValueError(
             f"the training dataset must have a row for each task of a generation, got {len(train_dataset)} rows for "
             f"{needed} tasks; add rows, or lower instances_per_update or steps_per_generation."

@@ -264,10 +264,9 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, GeneratingTrainer, GRPOTrainer):
         return vllm_generation.VLLMClient(base_url=url)
 
     def unwrapped(self) -> Any:
-        settings: dict[str, Any] = {"generation_kwargs": self.generation_kwargs}
         name = "gradient_checkpointing_kwargs"  # an argument that TRL 1.15 does not have, of `make test-trl`
-        if name in inspect.signature(unwrap_model_for_generation).parameters:
-            settings[name] = getattr(self.args, name)
+        known = name in inspect.signature(unwrap_model_for_generation).parameters
+        settings = {name: getattr(self.args, name)} if known else {}
         return unwrap_model_for_generation(self.model_wrapped, self.accelerator, **settings)
 
     def _add_logprobs(self, batch: dict[str, Tensor]) -> None:

@@ -324,5 +324,6 @@ class ResumableTrainer(Trainer):
 
     def state_of_process(self, folder: Path, process: int) -> dict[str, Any]:
         """The `checkpoint_state` of one process in a checkpoint."""
-        path = folder / _STATE_FILE.format(process)
-        return dict(torch.load(path, map_location=self.accelerator.device, weights_only=True))
+        path, device = folder / _STATE_FILE.format(process), self.accelerator.device
+        device = "cpu" if device.type == "cpu" else device  # nothing is loaded to the cpu:0 of several processes
+        return dict(torch.load(path, map_location=device, weights_only=True))

@@ -25,7 +25,6 @@ from hf_credit.tasks.rows import TaskRows, load_splits, problem_rows, require_sp
 from hf_credit.tasks.spec import TaskSpec
 from hf_credit.trainers.arguments import require_trackers, tokenizer_of
 from hf_credit.trainers.callbacks import ReportChecks
-from hf_credit.trainers.config import tasks_per_generation
 from hf_credit.trainers.recipes import GameArguments, Job, trainer_of
 from hf_credit.trainers.recording import RunRecorder
 from hf_credit.trust import imported
@@ -174,7 +173,7 @@ def _dataset_rows(job: Job, interaction: Interaction[Any]) -> tuple[Any, Any]:
     game, args = job.game, job.args
     evaluated = args.eval_strategy != "no"
     if game.dataset_name is None:
-        at_once = tasks_per_generation(args)
+        at_once = args.generation_batch_size
         size = at_once * args.max_steps if args.max_steps > 0 else max(at_once, game.training_tasks)
         rows = TaskSource(interaction).tasks("train", size)
         return rows, TaskSource(interaction).tasks("held_out", game.held_out_tasks) if evaluated else None
