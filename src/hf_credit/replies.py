@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from hf_credit.boundary import encodable
@@ -80,15 +81,17 @@ def read_reply(text: str, tools: Sequence[Mapping[str, Any]] = ()) -> Said:
     A thought that is never closed extends to the end. Text before a mark that only closes a thought is a thought.
     Marks within a call that can be read have no meaning.
 
-    Calls are read in the forms of Hermes, Qwen, Llama, Mistral, DeepSeek, Kimi, GLM, Cohere, LFM2, Gemma 4, GPT-OSS
-    and MiniMax. Arguments are an object of strict JSON, or text with one; they may be missing, null or empty, or be
-    named `parameters`. A reply that is only JSON, behind its thoughts, is a call if it has a name and arguments.
+    Calls are read in the forms of Hermes, Qwen, Llama, Mistral, DeepSeek, Kimi, GLM, Cohere, LFM2, Gemma 4, GPT-OSS,
+    MiniMax, Granite, OLMo 3, Phi-4, Nemotron, Hunyuan, Jamba, Seed-OSS and Step 3. Arguments are an object of strict
+    JSON, or text with one; they may be missing, null or empty, or be named `parameters`. A reply that, behind its
+    thoughts, is only JSON with a name and arguments, or only a list of calls in Python, is a call.
 
     Args:
         text: of the reply.
         tools: JSON schemas of functions. Their types are those of arguments in XML, which are text without a type.
     """
-    if not any(start in text for start in ("<", "◁", "[T", "[/T")) and text.lstrip()[:1] not in ("{", "["):
+    begun = text.lstrip()[:1] in ("{", "[")
+    if not begun and not any(start in text for start in ("<", "◁", "[T", "[/T", "functools[")):
         return Said(spoken=text, content=text)
     reader = _Reader(text, tools)
     parts = [(kind, text[start:end], calls) for kind, start, end, calls in reader.parts]
@@ -259,6 +262,27 @@ def _value(text: str) -> Any:
     return encodable(parse_json(text, broken_text=True, most_depth=MOST_DEPTH, finite=True))
 
 
+def _values(text: str) -> list[Any]:
+    """The values of a text of JSON: of a list, or several one after another.
+
+    Raises:
+        ValueError: as in `_value`.
+    """
+    values: list[Any] = []
+    at = 0
+    while at < len(text):
+        try:
+            end = json.JSONDecoder().raw_decode(text, at)[1]
+        except (ValueError, RecursionError):
+            end = len(text)
+        value = _value(text[at:end])
+        values += value if isinstance(value, list) else [value]
+        while text[end : end + 1] in (" ", "\n", "\r", "\t", ";"):
+            end += 1
+        at = end
+    return values
+
+
 def _end_of_json(text: str, before: int) -> int:
     """Where the object or the list of objects ends that begins in a text, before a place.
 
@@ -293,28 +317,30 @@ def _named(value: Any) -> Call:
 
 
 def _bare(text: str, start: int) -> list[Call]:
-    """The calls of a text that is only JSON from `start` on; empty for other JSON."""
-    if len(text) - start > MOST_CHARACTERS or text[start:].lstrip()[:1] not in ("{", "["):
+    """The calls of a text that is only JSON, or a list of calls in Python, from `start` on; empty for another."""
+    if len(text) - start > MOST_CHARACTERS or (bare := text[start:].strip())[:1] not in ("{", "["):
         return []
+    if _PYTHON.match(bare):
+        calls = _made(_in_python, None, bare, True)
+        return [] if any(call.why for call in calls) else calls
     try:
-        value = _value(text[start:])
+        values = _values(bare)
     except ValueError:
         return []
-    values = value if isinstance(value, list) else [value]
     plain = [isinstance(one, dict) and bool({"arguments", "parameters", "function"} & set(one)) for one in values]
     return _made(lambda *_: [_named(one) for one in values], None, "", True) if plain and all(plain) else []
 
 
 def _in_json(reader: _Reader, body: str, closed: bool) -> list[Call]:
-    if body.startswith("<function="):
-        parts = body.removesuffix("</function>").split("<function=")[1:]
-        return [call for part in parts for call in _function(reader, part.strip().removesuffix("</function>"), closed)]
+    if begun := _FUNCTION.match(body):
+        parts = body.split(begun.group())[1:]
+        ends = f"</{begun['kind']}>"
+        return [call for part in parts for call in _function(reader, part.strip().removesuffix(ends), closed)]
     if body[:1] not in ("{", "["):
         name, *pairs = re.split("</?arg_key>", body)
         values = [text.strip().removeprefix("<arg_value>").split("</arg_value>", 1) for text in pairs[1::2]]
         return [_typed_call(reader, name.strip(), pairs[::2], values, closed, body)]
-    value = _value(body)
-    return [_named(one) for one in value] if isinstance(value, list) else [_named(value)]
+    return [_named(one) for one in _values(body)]
 
 
 def _function(reader: _Reader, body: str, closed: bool) -> list[Call]:
@@ -322,23 +348,35 @@ def _function(reader: _Reader, body: str, closed: bool) -> list[Call]:
     if rest.lstrip().startswith("{") or (closed and not rest.strip()):
         return [_call(name.strip('"'), rest)]
     before, *pairs = _PARAMETER.split(rest)
-    values = [re.split("</(?:atem:)?parameter>", text, maxsplit=1) for text in pairs[1::2]]
-    return [_typed_call(reader, name.strip('"'), pairs[::2], values, closed and not before.strip(), rest)]
+    values = [_PARAMETER_END.split(text, maxsplit=1) for text in pairs[2::3]]
+    whole = closed and not before.strip()
+    return [_typed_call(reader, name.strip('"'), pairs[::3], values, whole, rest, pairs[1::3])]
 
 
 def _typed_call(
-    reader: _Reader, name: str, keys: Sequence[str], values: Sequence[Sequence[str]], whole: bool, written: str
+    reader: _Reader,
+    name: str,
+    keys: Sequence[str],
+    values: Sequence[Sequence[str]],
+    whole: bool,
+    written: str,
+    kinds: Sequence[str | None] = (),
 ) -> Call:
-    """A call from names and texts of arguments, each text with what follows its end."""
+    """A call from names and texts of arguments, each text with what follows its end.
+
+    Args:
+        kinds: `"true"` for an argument that is text, `"false"` for JSON, `None` if only its schema tells.
+    """
     if not _NAME.fullmatch(name):
         raise ValueError("it has no name")
     if not whole or any(len(one) < 2 or one[1].strip() for one in values):
         return Call(name, {}, "its arguments are not closed", written)
     types = reader.schemas.get(name, {})
-    pairs = zip(keys, values, strict=True)
-    return Call(
-        name, {key: _typed(one[0].removeprefix("\n").removesuffix("\n"), types.get(key)) for key, one in pairs}
-    )
+    arguments = {}
+    for key, one, kind in zip_longest(keys, values, kinds):
+        schema = {"type": [*_TYPES] if kind == "false" else "string"} if kind else types.get(key)
+        arguments[key] = _typed(one[0].removeprefix("\n").removesuffix("\n"), schema)
+    return Call(name, arguments)
 
 
 def _typed(text: str, schema: Any) -> Any:
@@ -359,10 +397,13 @@ def _typed(text: str, schema: Any) -> Any:
     return text
 
 
-def _in_python(_: _Reader, body: str, __: bool) -> list[Call]:
-    tree = _Constants().visit(ast.parse(body, mode="eval").body)
+def _in_python(reader: _Reader | None, body: str, closed: bool) -> list[Call]:
+    """A list of calls in Python, or a call on each line; or, where a family has either, another form."""
+    if reader is not None and (body[:1] in ("{", "<") or (body[:1] == "[" and not _PYTHON.match(body))):
+        return _in_json(reader, body, closed)
     calls = []
-    for node in tree.elts if isinstance(tree, ast.List) else [tree]:
+    lines = [one.value for one in _Constants().visit(ast.parse(body)).body if isinstance(one, ast.Expr)]
+    for node in [one for line in lines for one in (line.elts if isinstance(line, ast.List) else [line])]:
         if not isinstance(node, ast.Call) or node.args or not all(one.arg for one in node.keywords):
             raise ValueError("it is not a call with named arguments")
         arguments = {str(one.arg): ast.literal_eval(one.value) for one in node.keywords}
@@ -391,9 +432,16 @@ def _in_mistral(reader: _Reader, body: str, closed: bool) -> list[Call]:
     return [_call(name.partition("[")[0].strip(), brace + rest)]
 
 
-def _in_sections(_: _Reader, body: str, __: bool) -> list[Call]:
-    """`NAME<sep>{...}` of DeepSeek 3.1 and Kimi; `function<sep>NAME` and a fence of DeepSeek 3."""
-    kind, _sep, rest = re.split("(<｜tool▁sep｜>|<\\|tool_call_argument_begin\\|>)", body, maxsplit=1)
+def _in_functools(reader: _Reader, body: str, closed: bool) -> list[Call]:
+    return _in_json(reader, "[{" + body, closed)
+
+
+def _in_sections(reader: _Reader, body: str, closed: bool) -> list[Call]:
+    """`NAME<sep>{...}` of DeepSeek 3.1 and Kimi; `function<sep>` with NAME and a fence of DeepSeek 3, or XML of
+    Step 3."""
+    kind, _sep, rest = re.split(r"(<｜tool[▁_]sep｜>|<\|tool_call_argument_begin\|>)", body, maxsplit=1)
+    if _FUNCTION.match(rest.strip()):
+        return _in_json(reader, rest.strip(), closed)
     if not rest.lstrip().startswith("{"):
         kind, _sep, rest = rest.partition("\n")
     name = re.sub(r"^functions\.|:\d+$", "", kind.strip())
@@ -415,12 +463,22 @@ _CALLS: dict[str, tuple[str, _Read]] = {
     "<function=": ("</function>", _function),
     '<invoke name="': ("</invoke>", _function),
     '<atem:invoke name="': ("</atem:invoke>", _function),
+    '<｜DSML｜invoke name="': ("</｜DSML｜invoke>", _function),
+    '<steptml:invoke name="': ("</steptml:invoke>", _function),
     "<|tool_call>call:": (r"<tool_call\|>", _in_gemma),
     "<|tool_call_start|>": (r"<\|tool_call_end\|>", _in_python),
+    "<function_calls>": ("</function_calls>", _in_python),
+    "<|python_start|>": (r"<\|python_end\|>|\Z", _in_python),
     "<|START_ACTION|>": (r"<\|END_ACTION\|>", _in_json),
+    "<tool_calls>": ("</tool_calls>", _in_json),
+    "<TOOLCALL>": ("</TOOLCALL>", _in_json),
+    "<|tool_call|>": (r"<\|/tool_call\|>|(?=<\|tool_call\|>)|\Z", _in_json),
+    "<function_call>": (r"</function_call>|(?=<function_call>)|\Z", _in_json),
     "<|python_tag|>": (r"<\|eom_id\|>|\Z", _in_json),
+    "functools[{": (r"\Z", _in_functools),
     "[TOOL_CALLS]": (r"(?=\[TOOL_CALLS\])|\Z", _in_mistral),
     "<｜tool▁call▁begin｜>": ("<｜tool▁call▁end｜>", _in_sections),
+    "<｜tool_call_begin｜>": ("<｜tool_call_end｜>", _in_sections),
     "<|tool_call_begin|>": (r"<\|tool_call_end\|>", _in_sections),
 }
 MESSAGE_MARKS = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|return|>", "<|call|>", "<|eom|>")
@@ -429,7 +487,9 @@ _FRAMES = (
     *MESSAGE_MARKS,
     *("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
     *("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<atem:function_calls>", "</atem:function_calls>"),
-    *("<minimax:tool_call>", "</minimax:tool_call>"),
+    *("<minimax:tool_call>", "</minimax:tool_call>", "<seed:tool_call>", "</seed:tool_call>"),
+    *("<|tool_call_section_begin|>", "<|tool_call_section_end|>", "<｜tool_calls_begin｜>", "<｜tool_calls_end｜>"),
+    *("<｜DSML｜function_calls>", "</｜DSML｜function_calls>", "<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>"),
 )
 _MESSAGE_ENDS = r"<\|(?:call|end|return|eom)\|>|(?=<\|start\|>|<\|channel\|>)"
 _HEADER = re.compile(
@@ -437,7 +497,11 @@ _HEADER = re.compile(
     r"(?:<\|channel\|>(?P<channel>\w+)(?:\s?to=(?P<also>[\w.-]+))?\s?(?:<\|constrain\|>)?\w*)?<\|message\|>"
 )
 _OPENING = re.compile("|".join(map(re.escape, (*_THOUGHTS, *_THOUGHTS.values(), *_CALLS, *_FRAMES))))
-_PARAMETER = re.compile(r'<(?:atem:)?parameter(?:=| name=")([^">\n]{1,128})"?>')
+_SPACE = "(?:atem:|steptml:|｜DSML｜)?"
+_FUNCTION = re.compile(f'<(?P<kind>function|{_SPACE}invoke)(?:=| name=")')
+_PARAMETER = re.compile(f'<{_SPACE}parameter(?:=| name=")([^">\\n]{{1,128}})"?(?: string="(true|false)")?>')
+_PARAMETER_END = re.compile(f"</{_SPACE}parameter>")
+_PYTHON = re.compile(r"\[\s*[A-Za-z_][\w.]*\(")
 _NAME = re.compile(r"[\w.:-]{1,128}")
 _TYPES: dict[Any, tuple[type, ...]] = {
     "integer": (int, float),
@@ -449,7 +513,8 @@ _TYPES: dict[Any, tuple[type, ...]] = {
 }
 MARKS = frozenset(
     {"<|channel>", "<|tool_call>", '<|"|>', "[ARGS]", "[CALL_ID]", "<｜tool▁sep｜>", "<|tool_call_argument_begin|>"}
-    | {"<|constrain|>", "<tool_call|>", "<|tool_call_end|>", "<|END_ACTION|>", "<｜tool▁call▁end｜>"}
+    | {"<|constrain|>", "<tool_call|>", "<|tool_call_end|>", "<|END_ACTION|>", "<｜tool▁call▁end｜>", "｜DSML｜"}
+    | {"<｜tool_sep｜>", "<｜tool_call_end｜>", "<|/tool_call|>", "<|python_end|>"}
     | {*_THOUGHTS, *_THOUGHTS.values(), *_CALLS, *_FRAMES}
 )
 """The texts of special tokens that are part of a reply's text."""
