@@ -131,9 +131,16 @@ def open_thought(context: str) -> str:
     return context[len(bare) - len(mark) :] if mark else ""
 
 
+def begun_thought(text: str) -> str:
+    """Returns the mark at the beginning of a reply that opens a thought, with the space around it; empty without."""
+    bare = text.lstrip()
+    mark = next((one for one in _THOUGHTS if bare.startswith(one)), "")
+    return text[: len(text) - len(bare[len(mark) :].lstrip())] if mark else ""
+
+
 def closing_of(mark: str) -> str:
     """Returns the mark that closes a thought opened by a mark of `open_thought`."""
-    return _THOUGHTS[mark.rstrip()]
+    return _THOUGHTS[mark.strip()]
 
 
 class _Reader:
