@@ -115,6 +115,18 @@ def spoken(text: str) -> str:
     return read_reply(text).spoken
 
 
+def forms(text: str) -> list[str]:
+    """Returns how each call of a reply is written: its mark and the first sign behind it, or that it is a message."""
+    found = []
+    for call in (text[start:end] for kind, start, end in spans(text) if kind == "call"):
+        mark = _OPENING.match(call)
+        sign = call[mark.end() if mark else 0 :].lstrip()[:1]
+        found.append(
+            "message" if _HEADER.match(call) else (mark.group() if mark else "") + sign * (not sign.isalnum())
+        )
+    return found
+
+
 def listed_calls(values: Any) -> tuple[Call, ...]:
     """Returns calls from values in the form of chat templates, each with a function's name and arguments."""
     return tuple(

@@ -180,8 +180,7 @@ def test_a_conversation_that_is_rendered_anew_has_the_same_answers(name: str) ->
 @pytest.mark.parametrize("name", sorted(one for one in FILES if family(one) not in NO_TOOLS | NO_CALLS))
 def test_a_call_that_was_not_sampled_is_written_and_read_as_the_template_writes_it(name: str) -> None:
     chat = Chat(tokenizer_of(name))
-    call = {"name": "look", "arguments": {"at": "box <eos>"}}
-    ids = chat.reply_ids(f"<tool_call>{json.dumps(call)}</tool_call>", tools=TOOLS)
+    ids = chat.reply_ids(marked(write_call("look", {"at": "box <eos>"})), tools=TOOLS)
     assert ids[:-1].count(chat.tokenizer.eos_token_id) == 0
     turn: dict[str, Any] = called("look")
     turn["tool_calls"][0]["function"]["arguments"] = {"at": "box <eos>"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,7 +11,19 @@ from typing import TYPE_CHECKING, Any, cast
 
 from jinja2 import TemplateError
 
-from hf_credit.replies import MARKS, MESSAGE_MARKS, Said, closing_of, listed_calls, open_thought, read_reply, spoken
+from hf_credit.environments.actions import marked, write_call
+from hf_credit.replies import (
+    MARKS,
+    MESSAGE_MARKS,
+    Said,
+    begun_thought,
+    closing_of,
+    forms,
+    listed_calls,
+    open_thought,
+    read_reply,
+    spoken,
+)
 from hf_credit.rollouts import templates
 from hf_credit.rollouts.interaction import Message, Reply, Request
 from hf_credit.rollouts.special_tokens import Hidden, SpecialTokens
@@ -79,8 +92,8 @@ class Chat:
         self._require_messages()
         added = self._special.added
         self._turn_end = templates.turn_end(self._render, added)
-        names = [str(tool.get("function", tool).get("name")) for tool in self.tools]
-        self._calls_end = templates.calls_end(self._render, added, names[0] if names else "tool")
+        self._tool = next((str(tool.get("function", tool).get("name")) for tool in self.tools), "tool")
+        self._calls_end = templates.calls_end(self._render, added, self._tool)
         self._special = SpecialTokens(tokenizer, skeleton + self._turn_end + self._calls_end)
         self._most_calls: int | None = 1 if self._calls_end else 0  # in a turn
         with suppress(TemplateError):
@@ -90,9 +103,9 @@ class Chat:
         self._ends: set[int] = set()
         for some in (cast("int | None", tokenizer.eos_token_id), own, ends):
             self.also_end(some)
-        self._shown = self._special.marks(MARKS)
-        if self._shown.isdisjoint(self._special.marks({"<|message|>"})):  # else these end turns
-            self._shown -= self._special.marks(MESSAGE_MARKS)
+        self._in_messages = bool(self._special.marks({"<|message|>"}))
+        self._marks = MARKS if self._in_messages else MARKS.difference(MESSAGE_MARKS)  # else these end turns
+        self._shown = self._special.marks(self._marks)
         self._with_tools: dict[str, Chat] = {}
         self._opened: dict[tuple[int, ...], str] = {(): ""}
 
@@ -148,6 +161,7 @@ class Chat:
             )
         for answers in (1, 2):
             chat._require_answers(answers)
+        chat._require_readable_calls()
         if getattr(self.tokenizer, "response_template", None) is not None:
             content = self.tokenizer.parse_response("?", prefix=rendered).get("content")
             if content != "?":
@@ -174,6 +188,21 @@ class Chat:
             raise self._refused("render the answers of tools", f"that raises {error}") from None
         if not templates.shows_once(text, contents):
             raise self._refused("write every answer of a tool once, and in order", "that does not")
+
+    def _require_readable_calls(self) -> None:
+        """Refuses a template that writes calls in a form that is never read."""
+        names = [self._tool] * (2 if self._most_calls is None else 1)
+        with suppress(TemplateError, TypeError, AttributeError):  # it writes no calls
+            turn = templates.called(names, "?")
+            body = templates.written_turn(self._render, turn, self._calls_end or self._turn_end) or ""
+            read = read_tokens(self.tokenizer, body, self._special.ids(body), (), self.tools)
+            found = [(call.name, call.arguments) for call in read.made]
+            if self._tool in body and found != [(name, {"x": "?"}) for name in names]:
+                raise self._refused(
+                    "write calls of tools in a form that is read",
+                    f"that writes {body.strip()[:200]!r}",
+                    "set another tokenizer.chat_template, or a tokenizer.response_template that parses its calls",
+                )
 
     def _refused(self, rule: str, got: str, remedy: str = "set another tokenizer.chat_template") -> ChatTemplateError:
         return ChatTemplateError(
@@ -314,23 +343,28 @@ class Chat:
     def reply_ids(
         self, text: str, context: Sequence[int] = (), tools: Sequence[Mapping[str, Any]] = ()
     ) -> tuple[int, ...]:
-        """Returns the token ids of a reply that was not sampled, with the end of the turn as the template writes it.
+        """Returns the token ids of a reply from its text, the inverse of `texts`, with the end of the turn as the
+        template writes it.
+
+        It returns what `texts` was given, in the tokenizer's own segmentation and with that end, if the text has the
+        marks of the template. The marks of thoughts and calls are their tokens, and other special tokens letters.
 
         Args:
-            text: the reply. With tools, calls in any form that can be read are written as the template writes them, if
-                that is read as the same.
-            context: in tokens; a thought that it opens is closed first.
+            text: the reply, as from `texts`, or from elsewhere. Thoughts and, with tools, calls in another form than
+                the template's, or as `hf_credit.environments.actions.marked` writes them, are written as the template
+                writes them, if that is read as the same; a thought that the context opens and the text does not
+                mention is closed first.
+            context: in tokens.
             tools: of the request; with these, a reply may end as a turn with calls.
         """
-        opened, closed = self.opened(context), self._closing(text, context)
-        said = read_reply(text, tools) if tools else None
-        if said is None or not said.calls:
-            last = self._id(self._turn_end) if self._turn_end else cast("int | None", self.tokenizer.eos_token_id)
-            return (*closed, *self.encode(text), *([] if last is None else [last]))
         chat = self.telling_of(tools)
-        end = chat._calls_end or self._turn_end
-        body = chat.encode(text) if opened and not closed else chat._calls_as_written(text, said, end)
-        return (*closed, *body, self._id(end))
+        said = read_reply(text, tools) if tools else None
+        if said is not None and said.calls and chat._most_calls != 0:
+            end, ids = chat._calls_end, chat._calls_as_written(text, said, context)
+        else:
+            end, ids = self._turn_end, chat._ids_of(chat._begun(text, context))
+        last = self._id(end) if end else cast("int | None", self.tokenizer.eos_token_id)
+        return (*ids, *([] if last is None else [last]))
 
     def answer_ids(
         self, before: str, answer: str, context: Sequence[int] = ()
@@ -341,24 +375,57 @@ class Chat:
             before: the text of the beginning.
             context: as for `reply_ids`.
         """
-        return (*self._closing(before, context), *self.encode(before)), self.encode(answer)
+        return self._ids_of(self._begun(before, context)), self.encode(answer)
 
-    def _closing(self, text: str, context: Sequence[int]) -> Sequence[int]:
-        """The tokens that close the thought that a context opens, unless the text of the reply does."""
-        opened = self.opened(context)
-        return self._special.ids(closing_of(opened)) if opened and closing_of(opened) not in text else ()
+    def _ids_of(self, text: str) -> tuple[int, ...]:
+        """The token ids of a reply without its end; only marks of thoughts and calls are special."""
+        ends = self.tokenizer.convert_ids_to_tokens(list(self._ends))
+        return tuple(self._special.encode(text, self._marks.difference(ends)))
 
-    def _calls_as_written(self, text: str, said: Said, end: str) -> tuple[int, ...]:
-        """The tokens of a turn with calls as the template writes it; of its text if they would be read differently."""
+    @functools.cached_property
+    def _thought(self) -> tuple[str, str] | None:
+        return templates.before_content(self._render, templates.THOUGHT)
+
+    @functools.cached_property
+    def _header(self) -> str:
+        """What begins a message in a template whose replies are several."""
+        return (templates.before_content(self._render) or ("", ""))[0] if self._in_messages else ""
+
+    def _begun(self, text: str, context: Sequence[int]) -> str:
+        """The text of a reply as it continues a context, with its first thought as the template writes it."""
+        opened, mark = self.opened(context), begun_thought(text)
+        if opened and text.startswith(opened):
+            return text.removeprefix(opened)
+        before, between = self._thought or ("", "")
+        if opened:
+            before, closing = "", closing_of(opened)
+            between = between if closing in between else f"\n{closing}\n\n" if opened.endswith("\n") else closing
+        if mark and (opened or (before and mark.strip() not in before)):
+            thought, closed, rest = text.removeprefix(mark).partition(closing_of(mark))
+            return before + (thought.rstrip() + between + rest.lstrip() if closed else thought)
+        if opened:
+            return text if closing in text else between + text
+        return text if any(one in text for one in MESSAGE_MARKS) else self._header + text
+
+    def _calls_as_written(self, text: str, said: Said, context: Sequence[int]) -> tuple[int, ...]:
+        """The tokens of a turn with calls: of its text if that has the template's form, or if they would be read
+        differently as the template writes them."""
+        begun, thought = self._begun(text, context), ""
+        if opened := self.opened(context):
+            rest = begun.partition(closing_of(opened))[2]
+            thought, text = begun[: len(begun) - len(rest.lstrip())], rest.lstrip()
         turn = templates.as_served([{"role": "assistant", "content": text}], self.tools, self._most_calls)
         (shown,), hidden = self._special.hide(turn)
         with suppress(TemplateError, TypeError):  # of arguments that the template does not expect
-            if (body := templates.written_turn(self._render, shown, end)) is not None:
+            if (body := templates.written_turn(self._render, shown, self._calls_end)) is not None:
                 ids = tuple(self._special.ids(body) if hidden is None else hidden.encode(body))
-                read = read_tokens(self.tokenizer, self.texts([ids])[0], ids, (), self.tools)
-                if (read.calls, read.thoughts.strip()) == (said.calls, said.thoughts.strip()):
-                    return ids
-        return self.encode(text)
+                (written,) = self.texts([ids])
+                read, own = read_tokens(self.tokenizer, written, ids, (), self.tools), read_reply(text, self.tools)
+                same = (read.calls, read.thoughts.strip()) == (said.calls, own.thoughts.strip())
+                foreign = forms(written) != forms(text) or _neutral(text, said)
+                if same and (written == text or foreign):
+                    return (*self._ids_of(thought), *ids)
+        return self._ids_of(begun)
 
     def _encode(self, messages: Sequence[Message], render: Callable[[Sequence[Message]], str]) -> tuple[int, ...]:
         visible, hidden = self._special.hide(messages)
@@ -413,6 +480,11 @@ class Chat:
         if not found:
             raise self._refused("keep earlier replies unchanged", "that does not")
         return rest[rest.index(self._calls_end) :] if "tool_calls" in turn else rest
+
+
+def _neutral(text: str, said: Said) -> bool:
+    """Whether the calls of a text are as scripts and logs have them, whoever's model reads them."""
+    return all(marked(write_call(call.name, call.arguments)) in text for call in said.calls)
 
 
 def _key(messages: Sequence[Message]) -> tuple[Any, ...]:

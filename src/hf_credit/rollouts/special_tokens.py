@@ -11,8 +11,9 @@ from hf_credit.boundary import encodable
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-# Placeholders for the text of special tokens while a template is rendered; longer if a message contains the mark.
+# Around the number of a special token whose text is hidden while a template is rendered; the first is hidden itself.
 _MARK, _END = "\ue002", "\ue003"
+_PLACE = re.compile(f"{_MARK}([0-9]+){_END}")
 # Tokens that may open a turn although their tokenizer does not call them special, such as `<｜User｜>`.
 _DELIMITER = re.compile(r"[^\w\s].*[^\w\s]", re.DOTALL)
 # Tags of thoughts and tool calls, which templates look for in earlier replies.
@@ -55,18 +56,24 @@ class SpecialTokens:
         unknown = {tokenizer.unk_token_id}  # ordinary text has it for characters that the tokenizer lacks
         ids: Any = tokenizer.convert_tokens_to_ids(sorted(self._names))
         self._ids = frozenset(ids) - unknown
-        self._pattern = _any_of(self._names)
+        self._pattern, self._hidden = _any_of(self._names), _any_of(self._names | {_MARK})
         # The tokenizer finds these tokens in normalised text, such as in lower case.
         normalizer = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
         normalised = {token.content for token in added if token.normalized} & self._names
         self._normalizer = normalizer if normalised else None
         more = {self._normalizer.normalize_str(name) for name in normalised} if self._normalizer else set()
-        self._normalised = _any_of(self._names | more)
+        self._normalised, self._both = _any_of(self._names | more), _any_of(self._names | more | {_MARK})
         self._letters: dict[str, list[int]] = {}
 
-    def hide(self, messages: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], Hidden | None]:
+    def hide(
+        self, messages: Sequence[Mapping[str, Any]], kept: Collection[str] = ()
+    ) -> tuple[list[dict[str, Any]], Hidden | None]:
         """Returns messages with marks in place of special tokens, and the hidden tokens; `None` if there are none.
         Halves of surrogate pairs, which no tokenizer reads, become U+FFFD.
+
+        Args:
+            messages: their texts may be untrusted.
+            kept: special tokens that are not hidden.
 
         Raises:
             ValueError: a role is no `plain_role`.
@@ -76,14 +83,11 @@ class SpecialTokens:
         messages = encodable(messages)
         if not any(self._spells(value) for message in messages for value in _contents(message)):
             return [dict(message) for message in messages], None
-        mark = _MARK
-        while any(mark in value for message in messages for value in _contents(message)):
-            mark += _MARK
-        hidden = Hidden(self, mark)
+        hidden = Hidden(self)
 
         def without(value: Any, role: Any) -> Any:
             if isinstance(value, str):
-                return self._without(value, role, hidden)
+                return self._without(value, role, hidden, kept)
             if isinstance(value, Mapping):
                 return {without(key, role): without(inner, role) for key, inner in value.items()}
             return [without(inner, role) for inner in value] if isinstance(value, list | tuple) else value
@@ -104,9 +108,9 @@ class SpecialTokens:
         )
         return set(found)
 
-    def encode(self, text: str) -> list[int]:
-        """Returns the token ids of an untrusted text, none of which is special."""
-        (message,), hidden = self.hide([{"content": text}])
+    def encode(self, text: str, kept: Collection[str] = ()) -> list[int]:
+        """Returns the token ids of an untrusted text, none of which is special but those in `kept`."""
+        (message,), hidden = self.hide([{"content": text}], kept)
         return self.ids(message["content"]) if hidden is None else hidden.encode(message["content"])
 
     def ids(self, text: str) -> list[int]:
@@ -138,15 +142,17 @@ class SpecialTokens:
             return True
         return self._normalizer is not None and bool(self._normalised.search(self._normalizer.normalize_str(text)))
 
-    def _without(self, text: str, role: Any, hidden: Hidden) -> str:
-        pattern = self._pattern
+    def _without(self, text: str, role: Any, hidden: Hidden, kept: Collection[str]) -> str:
+        pattern = self._hidden
         if self._normalizer is not None:
             normal = self._normalizer.normalize_str(text)
             if self._normalised.search(normal):
-                pattern, text = self._normalised, normal
+                pattern, text = self._both, normal
 
         def replaced(found: re.Match[str]) -> str:
             name = found.group()
+            if name in kept:
+                return name
             if role == "assistant" and name not in self._special and _TAG.fullmatch(name):
                 return name
             return hidden.mark_of(name)
@@ -174,25 +180,23 @@ class Hidden:
 
     Args:
         tokens: the special tokens of the tokenizer.
-        mark: the beginning of every mark, which does not occur in the messages.
     """
 
-    def __init__(self, tokens: SpecialTokens, mark: str) -> None:
+    def __init__(self, tokens: SpecialTokens) -> None:
         self._tokens = tokens
-        self._mark = mark
         self._names: list[str] = []
 
     def mark_of(self, name: str) -> str:
         """Returns the mark that replaces a special token."""
         if name not in self._names:
             self._names.append(name)
-        return f"{self._mark}{self._names.index(name)}{_END}"
+        return f"{_MARK}{self._names.index(name)}{_END}"
 
     def encode(self, text: str) -> list[int]:
         """Returns the token ids of the rendered messages, with the letters of hidden tokens at their marks."""
         ids: list[int] = []
         # Every second piece is the number of a hidden token.
-        for index, piece in enumerate(re.split(f"{self._mark}([0-9]+){_END}", text)):
+        for index, piece in enumerate(_PLACE.split(text)):
             if index % 2:
                 ids += self._tokens.letters(self._names[int(piece)])
             elif piece:

@@ -15,6 +15,9 @@ from hf_credit.rollouts.interaction import Message
 REPLY = "\ue000reply\ue001"
 """A placeholder for a reply while a template is rendered; private-use characters do not occur in model text."""
 
+THOUGHT = "\ue000thought\ue001"
+"""Another for a thought."""
+
 USER: Message = {"role": "user", "content": "?"}
 SAID: Message = {"role": "assistant", "content": REPLY}
 _NEXT: Message = {"role": "user", "content": "\ue000next\ue001"}
@@ -29,14 +32,9 @@ class ChatTemplateError(ValueError):
     """A tokenizer's chat template that cannot be used, with the reason in one sentence."""
 
 
-def called(names: Sequence[str], first: int = 0) -> Message:
-    """Returns a turn with calls of these tools, the last with a placeholder as an argument.
-
-    Args:
-        names: of the tools.
-        first: the number of the first call in the conversation.
-    """
-    return _with_calls([*((name, {"x": "?"}) for name in names[:-1]), (names[-1], {"x": REPLY})], "", first)
+def called(names: Sequence[str], argument: str = REPLY) -> Message:
+    """Returns a turn with calls of these tools, the last with an argument that is a placeholder."""
+    return _with_calls([*((name, {"x": "?"}) for name in names[:-1]), (names[-1], {"x": argument})], "", 0)
 
 
 def as_served(
@@ -141,9 +139,21 @@ def calls_end(render: Render, added_tokens: Find, tool: str) -> str:
 def written_turn(render: Render, turn: Message, end: str) -> str | None:
     """Returns what a template writes of an assistant's turn before its end token; `None` if that cannot be told."""
     whole = render([USER, turn], False)
-    body = whole.rpartition(end)[0] or whole.rstrip()  # some write the end with the answer alone
+    body = (whole.rpartition(end)[0] if end else "") or whole.rstrip()  # some write the end with the answer alone
     heads = (render([USER, SAID], False).partition(REPLY)[0], render([USER], True))
     return next((body.removeprefix(head) for head in heads if body.startswith(head)), None)
+
+
+def before_content(render: Render, thoughts: str = "") -> tuple[str, str] | None:
+    """Returns what a template writes of a turn before its thoughts, and between these and its content, or, without
+    thoughts, before its content; `None` if that does not continue what it writes before a reply."""
+    turn = {**SAID, "reasoning_content": thoughts} if thoughts else SAID
+    with suppress(TemplateError):  # of a field that the template does not expect
+        head, found, _ = render([USER, turn], False).partition(REPLY)
+        before, shown, between = head.partition(thoughts) if thoughts else (head, found, "")
+        if found and shown and before.startswith(prompt := render([USER], True)):
+            return before.removeprefix(prompt), between
+    return None
 
 
 def shows_once(text: str, contents: Sequence[str]) -> bool:
