@@ -256,6 +256,13 @@ def test_arguments_that_cannot_be_read_are_kept_as_written_and_calls_without_a_n
     assert (said.written_calls, said.content) == ((("look", "{x"),), "a  <tool_call>{y</tool_call>")
 
 
+@pytest.mark.parametrize("body", ["", "[]", "look", "x = look(at='box')", "look(at='box')\nimport os", "look('box')"])
+@pytest.mark.parametrize("form", ["<function_calls>{}</function_calls>", "<|tool_call_start|>{}<|tool_call_end|>"])
+def test_python_that_is_no_call_cannot_be_read(form: str, body: str) -> None:
+    said = read_reply(form.format(body))
+    assert (said.calls, len(said.bad_calls), said.content) == ((), 1, form.format(body))
+
+
 @pytest.mark.parametrize(
     "reply", ["<tool_call>", "<function=look>", "<function=look><parameter=at>bo", "<tool_call>{"]
 )

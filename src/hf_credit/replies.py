@@ -115,15 +115,13 @@ def spoken(text: str) -> str:
     return read_reply(text).spoken
 
 
-def forms(text: str) -> list[str]:
-    """Returns how each call of a reply is written: its mark and the first sign behind it, or that it is a message."""
-    found = []
+def forms(text: str) -> set[tuple[str, str]]:
+    """Returns how the calls of a reply are written: for each the mark, if any, and the first sign behind it."""
+    found = set()
     for call in (text[start:end] for kind, start, end in spans(text) if kind == "call"):
-        mark = _OPENING.match(call)
-        sign = call[mark.end() if mark else 0 :].lstrip()[:1]
-        found.append(
-            "message" if _HEADER.match(call) else (mark.group() if mark else "") + sign * (not sign.isalnum())
-        )
+        mark = "" if (opening := _OPENING.match(call)) is None else opening.group()
+        sign = call[len(mark) :].lstrip()[:1]
+        found.add(("", "a message") if _HEADER.match(call) else (mark, "" if sign.isalnum() else sign))
     return found
 
 
@@ -267,7 +265,9 @@ def _made(read: _Read, reader: _Reader | None, body: str, closed: bool) -> list[
     try:
         if len(body) > MOST_CHARACTERS:
             raise ValueError(f"it has more than {MOST_CHARACTERS:,} characters")
-        return read(reader, body.strip(), closed)
+        if calls := read(reader, body.strip(), closed):
+            return calls
+        raise ValueError("it has no name")
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
         return [Call("", {}, str(error) or type(error).__name__, body)]
 
@@ -421,7 +421,7 @@ def _in_python(reader: _Reader | None, body: str, closed: bool) -> list[Call]:
     if reader is not None and (body[:1] in ("{", "<") or (body[:1] == "[" and not _PYTHON.match(body))):
         return _in_json(reader, body, closed)
     calls = []
-    lines = [one.value for one in _Constants().visit(ast.parse(body)).body if isinstance(one, ast.Expr)]
+    lines = [one.value if isinstance(one, ast.Expr) else one for one in _Constants().visit(ast.parse(body)).body]
     for node in [one for line in lines for one in (line.elts if isinstance(line, ast.List) else [line])]:
         if not isinstance(node, ast.Call) or node.args or not all(one.arg for one in node.keywords):
             raise ValueError("it is not a call with named arguments")
@@ -520,7 +520,7 @@ _SPACE = "(?:atem:|steptml:|｜DSML｜)?"
 _FUNCTION = re.compile(f'<(?P<kind>function|{_SPACE}invoke)(?:=| name=")')
 _PARAMETER = re.compile(f'<{_SPACE}parameter(?:=| name=")([^">\\n]{{1,128}})"?(?: string="(true|false)")?>')
 _PARAMETER_END = re.compile(f"</{_SPACE}parameter>")
-_PYTHON = re.compile(r"\[\s*[A-Za-z_][\w.]*\(")
+_PYTHON = re.compile(r"\[\s*[^\W\d][\w.]*\(")
 _NAME = re.compile(r"[\w.:-]{1,128}")
 _TYPES: dict[Any, tuple[type, ...]] = {
     "integer": (int, float),

@@ -215,6 +215,95 @@ def test_a_call_whose_argument_has_marks_of_any_family_is_written_and_read_uncha
     assert Counter(one for one in ids if one in special) <= Counter(one for one in written("box") if one in special)
 
 
+# What a reply begins with in a template whose replies have several messages.
+HEADERS = {"gptoss": "<|channel|>final<|message|>", "muse_glimmer": " to=user<|message|>"}
+PIECES = [*"ab4 \n.", "\n\n", "<think>", "</think>", "{own mark}", "{own call}", "{own call}"]
+
+
+@functools.cache
+def own_marks(name: str) -> list[str]:
+    chat = chat_of(name)
+    ends = chat.tokenizer.convert_ids_to_tokens(list(chat.telling_of(tools_of(name)).end_tokens))
+    return sorted(MARKS & set(chat.tokenizer.all_special_tokens) - set(ends)) or ["</think>"]
+
+
+def tools_of(name: str) -> Any:
+    return () if family(name) in NO_TOOLS | NO_CALLS else TOOLS
+
+
+@functools.cache
+def own_call(name: str) -> str:
+    """A call as the model of a template writes it, with spaces of its own in JSON."""
+    if not (tools := tools_of(name)):
+        return "a"
+    chat = chat_of(name)
+    ids = chat.reply_ids(marked(write_call("look", {"at": "box"})), tools=tools)
+    return text_of(chat, ids[:-1]).replace('"at": ', '"at":  ')
+
+
+@given(
+    name=st.sampled_from(sorted(one for one in FILES if family(one) not in NO_TEXT)),
+    pieces=st.lists(st.sampled_from(PIECES) | st.integers(0, 99), max_size=8),
+    offered=st.booleans(),
+)
+def test_a_reply_is_written_as_the_tokens_that_it_was_read_from(
+    name: str, pieces: list[str | int], offered: bool
+) -> None:
+    chat, marks, tools = chat_of(name), own_marks(name), tools_of(name) if offered else ()
+    shown = {"{own mark}": marks[0], "{own call}": own_call(name) if offered else "a"}
+    if "<think>" not in chat.tokenizer.chat_template:  # thoughts in another form are written as the template does
+        shown["<think>"] = "a"
+    said = "".join(marks[one % len(marks)] if isinstance(one, int) else shown.get(one, one) for one in pieces)
+    said = said if said.startswith(own_call(name)) and offered else HEADERS.get(family(name), "") + said
+    context = chat.context([user("Q1x")], tools=tools)
+    ids = tuple(chat.tokenizer(said, add_special_tokens=False)["input_ids"])
+    (text,) = chat.texts([ids], [context])
+    written = chat.reply_ids(text, context, tools)
+    assert written[:-1] == ids
+    assert chat.texts([written], [context]) == [text]
+    assert written[-1] in chat.end_tokens
+
+
+@pytest.mark.parametrize("name", sorted(one for one in FILES if family(one) not in NO_TEXT))
+@pytest.mark.parametrize(
+    "said",
+    ["4", "4\n", "<think>hm</think>4", "<think>\nhm\n</think>\n\n4", "hm</think>4", "<think>hm", "", " <think> 4"],
+)
+def test_a_text_from_elsewhere_keeps_its_parts_and_is_written_once(name: str, said: str) -> None:
+    chat = chat_of(name)
+    context = chat.context([user("Q1x")])
+    ids = chat.reply_ids(said, context)
+    (text,) = chat.texts([ids], [context])
+    read, known = read_reply(text), read_reply(said)
+    assert (read.thoughts, read.spoken.strip()) == (known.thoughts, known.spoken.strip())
+    assert chat.reply_ids(text, context) == ids
+    assert text.count("<think>") <= 1
+
+
+# How a template that opens a thought goes on where nothing was thought.
+CLOSED = {
+    **dict.fromkeys(("qwen3_5_think", "qwen3_6", "qwen3_8", "deepseek_r1_distill", "deepseekv3"), "\n</think>\n\n"),
+    **dict.fromkeys(("nemotron_3_nano", "nemotron_3_super"), "\n</think>\n"),
+    **dict.fromkeys(("nemotron_3_ultra", "nemotron_3_5_lightning"), "</think>"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(one for one in FILES if family(one) not in NO_TEXT))
+def test_a_demonstration_begins_as_the_template_writes_a_turn(name: str) -> None:
+    chat = chat_of(name)
+    context = chat.context([user("Q1x")])
+    begun = CLOSED[family(name)] if chat.opened(context) else HEADERS.get(family(name), "")
+    assert text_of(chat, chat.reply_ids("4", context)[:-1]) == f"{begun}4"
+    before, answer = chat.answer_ids("4", "2", context)
+    assert text_of(chat, (*before, *answer)) == f"{begun}42"
+    thought = chat.reply_ids("<think>H1x</think>4", context)
+    own: Any = chat.tokenizer.apply_chat_template(
+        [user("Q1x"), {"role": "assistant", "content": "4", "reasoning_content": "H1x"}], tokenize=False
+    )
+    if "H1x" in own and "<think>" not in own:  # the template has marks of its own
+        assert text_of(chat, context + thought).strip() in own
+
+
 @pytest.mark.parametrize("name", sorted(one for one in FILES if family(one) in NO_TEXT))
 def test_a_template_without_text_is_refused(name: str) -> None:
     with pytest.raises(
@@ -284,6 +373,9 @@ def test_what_a_model_samples_calls_the_tool_and_its_answer_is_in_the_next_conte
     assert added.count("ink in the box") == 1
     assert first.action_ids[-1] in chat.telling_of(interaction.environment.tools).end_tokens
     assert read_reply(first.action_text).thoughts in ("hm", "")
+    for one in episode.decisions:  # a record of its texts has its tokens
+        written = chat.reply_ids(one.action_text, one.context_ids, interaction.environment.tools)
+        assert written[: len(written) - (one is second)] == one.action_ids
 
 
 EOS = "\ue010"  # stands for the text <eos> in a message, which is no token

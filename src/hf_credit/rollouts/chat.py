@@ -405,11 +405,11 @@ class Chat:
             return before + (thought.rstrip() + between + rest.lstrip() if closed else thought)
         if opened:
             return text if closing in text else between + text
-        return text if any(one in text for one in MESSAGE_MARKS) else self._header + text
+        return text if any(one in text for one in MARKS) else self._header + text
 
     def _calls_as_written(self, text: str, said: Said, context: Sequence[int]) -> tuple[int, ...]:
-        """The tokens of a turn with calls: of its text if that has the template's form, or if they would be read
-        differently as the template writes them."""
+        """The tokens of a turn with calls as the template writes it, if it is read as the same; else of its text, as
+        also if that has the template's form and no marks that are data."""
         begun, thought = self._begun(text, context), ""
         if opened := self.opened(context):
             rest = begun.partition(closing_of(opened))[2]
@@ -422,9 +422,13 @@ class Chat:
                 (written,) = self.texts([ids])
                 read, own = read_tokens(self.tokenizer, written, ids, (), self.tools), read_reply(text, self.tools)
                 same = (read.calls, read.thoughts.strip()) == (said.calls, own.thoughts.strip())
-                foreign = forms(written) != forms(text) or _neutral(text, said)
-                if same and (written == text or foreign):
+                others = (mark for mark, _ in forms(text) - forms(written) if not self._special.marks({mark}))
+                foreign = not said.bad_calls and (_neutral(text, said) or next(others, None) is not None)
+                data = any(mark in str(call.arguments) for call in said.calls for mark in self._marks)
+                if same and (foreign or (data and written == text)):
                     return (*self._ids_of(thought), *ids)
+                if foreign:
+                    return (*self._ids_of(thought), *self.encode(text))
         return self._ids_of(begun)
 
     def _encode(self, messages: Sequence[Message], render: Callable[[Sequence[Message]], str]) -> tuple[int, ...]:
