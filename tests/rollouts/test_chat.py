@@ -244,6 +244,21 @@ def test_a_template_that_changes_replies_is_refused(tokenizer, reply):
         Chat(with_template(tokenizer, template))
 
 
+@pytest.mark.parametrize("today", ["tomorrow", "2026-02-30", 5])
+def test_a_date_that_is_none_is_refused(tokenizer, today):
+    other = with_template(tokenizer, "{{ strftime_now('%Y') }}" + PLAIN)
+    with pytest.raises(ChatTemplateError, match=f"must be a date as 2026-01-31, got {today!r}; correct it"):
+        Chat(other, {"today": today})
+
+
+def test_a_template_writes_its_date_in_any_form(tokenizer):
+    time = (
+        "{{ strftime_now('%-d %B %Y, %a %H:%M') }}\n{% macro day() %}{{ strftime_now('%j') }}{% endmacro %}{{ day() }}"
+    )
+    chat = Chat(with_template(tokenizer, time + PLAIN), {"today": "2024-02-29"})
+    assert decode(chat, chat.context([user("x")])).startswith("29 February 2024, Thu 00:00\n060user: x")
+
+
 ENDLESS = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
 
 

@@ -440,6 +440,23 @@ def test_messages_that_an_agent_has_trimmed_are_rendered_as_served(name: str) ->
     assert context == ids_as_served(chat, [user("short"), said, user("Q1")])
 
 
+DATED = {"gptoss", "llama3_2", "muse_glimmer"}
+
+
+@pytest.mark.parametrize("name", sorted(one for one in FILES if family(one) not in NO_TEXT))
+def test_the_date_of_a_context_is_that_of_the_chat(name: str) -> None:
+    tokenizer = tokenizer_of(name)
+    chats = [Chat(tokenizer, {"today": day}) for day in ("2024-02-29", "2023-01-31", "2024-02-29")]
+    first, other, again = (chat.context([user("Q1x")], tools=tools_of(name)) for chat in chats)
+    assert first == again
+    assert (first != other) == (family(name) in DATED)
+    assert (chats[0].today == "2024-02-29") == (family(name) in DATED)
+    if family(name) in DATED:
+        chats[1].today = "2024-02-29"
+        assert chats[1].context([user("Q1x")], tools=tools_of(name)) == first
+        assert "2024" in text_of(chats[1], chats[1].with_kwargs({"a": 1}).context([user("Q1x")]))
+
+
 @pytest.mark.parametrize("thinking", [True, False])
 def test_a_rendered_history_has_the_arguments_of_the_template(thinking: bool) -> None:
     chat = Chat(tokenizer_of("qwen3"), {"enable_thinking": thinking})

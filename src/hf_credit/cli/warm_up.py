@@ -6,7 +6,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -161,5 +161,5 @@ def warm_up(
         trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
         if unseen:
             trainer.evaluate()
-        save(trainer, spec)
+        save(trainer, spec and replace(spec, chat_template_kwargs=chat.template_kwargs))
     typer.echo(f"Wrote {output}. Try: hf-credit evaluate {output}{'' if spec else ' --task ...'}")

@@ -7,6 +7,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import date
 from typing import TYPE_CHECKING, Any, cast
 
 from jinja2 import TemplateError
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 RENDERING_SECONDS = 60.0
 """Time limit for rendering all conversations of a round, which takes milliseconds."""
 
+TODAY = "today"
+"""The argument of a template that has the date."""
+
 _MOST_TOOL_LISTS = 64  # size of the cache; a program may generate any number of tools
 _ANCHOR_TOKENS = 256  # at the end of a context, enough to show how the template opens the reply
 _MOST_ENDS = 4096  # size of another
@@ -45,6 +49,9 @@ _MARK_TOKENS = 8  # at the end of a context, enough for a mark that opens a thou
 
 class Chat:
     """Renders conversations with a tokenizer's chat template.
+
+    A template that writes the date gets one that stays: that of `template_kwargs["today"]`, as "2026-01-31", which is
+    set to the present one if it is missing, and kept with the policy and its checkpoints.
 
     A conversation that continues a `Thread` has its tokens plus those of the new messages: replies are never decoded
     and encoded again. Behind a reply is the template's own text after an assistant's turn, from the token that ends it
@@ -80,6 +87,9 @@ class Chat:
             )
         self.tokenizer = tokenizer
         self.template_kwargs = dict(template_kwargs or {})
+        self._dated: str | None = None  # the template, with a date that stays
+        if "strftime_now" in str(tokenizer.chat_template):
+            self.today = self.template_kwargs.get(TODAY) or date.today().isoformat()
         self.tools: Sequence[Mapping[str, Any]] = self.template_kwargs.get("tools") or ()
         self._endless = False
         try:  # fails here instead of in an episode
@@ -106,7 +116,7 @@ class Chat:
         self._in_messages = bool(self._special.marks({"<|message|>"}))
         self._marks = MARKS if self._in_messages else MARKS.difference(MESSAGE_MARKS)  # else these end turns
         self._shown = self._special.marks(self._marks)
-        self._with_tools: dict[str, Chat] = {}
+        self._with_tools = {}
         self._opened: dict[tuple[int, ...], str] = {(): ""}
 
     @property
@@ -117,6 +127,17 @@ class Chat:
     def also_end(self, ends: int | Iterable[int] | None) -> None:
         """Adds tokens that end a reply, as the argument `ends`."""
         self._ends.update([ends] if isinstance(ends, int) else ends or ())
+
+    @property
+    def today(self) -> str | None:
+        """The date that the template writes; `None` if it writes none."""
+        return self.template_kwargs[TODAY] if self._dated else None
+
+    @today.setter
+    def today(self, today: str) -> None:
+        template = self.tokenizer.get_chat_template(tools=self.template_kwargs.get("tools"))
+        self.template_kwargs[TODAY], self._dated = today, templates.dated(template, today)
+        self._with_tools: dict[str, Chat] = {}
 
     def with_kwargs(self, template_kwargs: Mapping[str, Any]) -> Chat:
         """Returns a chat with further arguments of the template, and the same end tokens."""
@@ -465,9 +486,12 @@ class Chat:
             if self._endless:  # do not wait again
                 raise TookTooLong
             with at_most(RENDERING_SECONDS):
-                return self.tokenizer.apply_chat_template(
-                    conversations, tokenize=False, add_generation_prompt=prompt, **self.template_kwargs
-                )
+                options: dict[str, Any] = {
+                    "chat_template": self._dated,
+                    "tokenize": False,
+                    "add_generation_prompt": prompt,
+                }
+                return self.tokenizer.apply_chat_template(conversations, **options, **self.template_kwargs)
         except TookTooLong:
             self._endless = True
             raise ChatTemplateError(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from datetime import date, datetime
+from datetime import time as time_of_day
 from typing import Any
 
 from jinja2 import TemplateError
@@ -154,6 +156,25 @@ def before_content(render: Render, thoughts: str = "") -> tuple[str, str] | None
         if found and shown and before.startswith(prompt := render([USER], True)):
             return before.removeprefix(prompt), between
     return None
+
+
+_DIRECTIVES = (*(f"-{letter}" for letter in "dmyHIMSj"), *"aAbBcdDeFfHIjmMpSTUwWxXyYzZ")
+
+
+def dated(template: str, today: str) -> str:
+    """Returns a chat template for which the time is the beginning of a day, as "2026-01-31".
+
+    Raises:
+        ChatTemplateError: it is no day.
+    """
+    try:
+        time = datetime.combine(date.fromisoformat(today), time_of_day.min)
+    except (TypeError, ValueError):
+        raise ChatTemplateError(
+            f"today in chat_template_kwargs must be a date as 2026-01-31, got {today!r}; correct it."
+        ) from None
+    written = "".join(f".replace('%{one}', '{time.strftime(f'%{one}')}')" for one in _DIRECTIVES)
+    return f"{{% macro strftime_now(format) %}}{{{{ format{written} }}}}{{% endmacro %}}{{{{ '' }}}}{template}"
 
 
 def shows_once(text: str, contents: Sequence[str]) -> bool:

@@ -23,6 +23,7 @@ from hf_credit.options import NotNegative, Options
 from hf_credit.redaction import redacted
 from hf_credit.registry import did_you_mean, find
 from hf_credit.rollouts import EnvironmentInteraction, Interaction
+from hf_credit.rollouts.chat import TODAY
 from hf_credit.safe_io import read_json
 from hf_credit.trust import NO_CONSENT, Consent, code_in, is_code, only_typed_here
 from hf_credit.validators import whole_number
@@ -196,8 +197,11 @@ class TaskSpec:
         if known is None:
             return None
         names = ("history", "instructions") if self.environment and known.environment else ()
-        pairs = [(name, getattr(self, name), getattr(known, name)) for name in (*names, "chat_template_kwargs")]
-        differences = [f"{name}={here!r}, not {there!r}" for name, here, there in pairs if here != there]
+        own, other = ({name: getattr(one, name) for name in names} for one in (self, known))
+        for one, shown in ((self, own), (known, other)):  # each run has its own date
+            kwargs = {key: value for key, value in one.chat_template_kwargs.items() if key != TODAY}
+            shown["chat_template_kwargs"] = kwargs
+        differences = [f"{name}={here!r}, not {other[name]!r}" for name, here in own.items() if here != other[name]]
         if not differences:
             return None
         return (

@@ -256,6 +256,8 @@ def prepare(
     tokenizer = tokenizer_of(model, args) if tokenizer is None else tokenizer
     read_calls_of(tokenizer, interaction)
     trainer.interaction, trainer.chat = interaction, Chat(tokenizer, args.chat_template_kwargs)
+    if trainer.chat.today is not None:
+        args.chat_template_kwargs = trainer.chat.template_kwargs  # which the policy is saved with
     evaluation = evaluated(interaction) if evaluation_interaction is None else evaluation_interaction
     trainer.evaluation_interaction = evaluation
     eval_dataset = held_out_tasks(evaluation, args) if eval_dataset is None else eval_dataset
