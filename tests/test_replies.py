@@ -198,7 +198,8 @@ def test_all_calls_of_a_reply_are_read_in_order() -> None:
     ],
 )
 def test_all_calls_of_one_mark_are_read_in_order(reply: str) -> None:
-    said = read_reply(reply)
+    tools = [{"name": "b", "parameters": {"properties": {"n": {"type": "integer"}}}}]
+    said = read_reply(reply, tools)
     assert ([(one.name, one.arguments) for one in said.made], said.content) == ([("a", {}), ("b", {"n": 1})], "")
 
 

@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Any
 
 from hf_credit.boundary import encodable
@@ -90,8 +89,7 @@ def read_reply(text: str, tools: Sequence[Mapping[str, Any]] = ()) -> Said:
         text: of the reply.
         tools: JSON schemas of functions. Their types are those of arguments in XML, which are text without a type.
     """
-    begun = text.lstrip()[:1] in ("{", "[")
-    if not begun and not any(start in text for start in ("<", "◁", "[T", "[/T", "functools[")):
+    if text.lstrip()[:1] not in ("{", "[") and not any(one in text for one in ("<", "◁", "[T", "[/T", "functools[")):
         return Said(spoken=text, content=text)
     reader = _Reader(text, tools)
     parts = [(kind, text[start:end], calls) for kind, start, end, calls in reader.parts]
@@ -115,14 +113,10 @@ def spoken(text: str) -> str:
     return read_reply(text).spoken
 
 
-def forms(text: str) -> set[tuple[str, str]]:
-    """Returns how the calls of a reply are written: for each the mark, if any, and the first sign behind it."""
-    found = set()
-    for call in (text[start:end] for kind, start, end in spans(text) if kind == "call"):
-        mark = "" if (opening := _OPENING.match(call)) is None else opening.group()
-        sign = call[len(mark) :].lstrip()[:1]
-        found.add(("", "a message") if _HEADER.match(call) else (mark, "" if sign.isalnum() else sign))
-    return found
+def call_marks(text: str) -> set[str]:
+    """Returns the marks that open the calls of a reply, an empty text for a call without."""
+    calls = [text[start:end] for kind, start, end in spans(text) if kind == "call"]
+    return {found.group() if (found := _OPENING.match(call)) else "" for call in calls}
 
 
 def listed_calls(values: Any) -> tuple[Call, ...]:
@@ -143,9 +137,7 @@ def open_thought(context: str) -> str:
 
 def begun_thought(text: str) -> str:
     """Returns the mark at the beginning of a reply that opens a thought, with the space around it; empty without."""
-    bare = text.lstrip()
-    mark = next((one for one in _THOUGHTS if bare.startswith(one)), "")
-    return text[: len(text) - len(bare[len(mark) :].lstrip())] if mark else ""
+    return found.group() if (found := _BEGUN.match(text)) else ""
 
 
 def closing_of(mark: str) -> str:
@@ -282,23 +274,16 @@ def _value(text: str) -> Any:
 
 
 def _values(text: str) -> list[Any]:
-    """The values of a text of JSON: of a list, or several one after another.
-
-    Raises:
-        ValueError: as in `_value`.
-    """
+    """The values of a list, or several one after another, each as in `_value`."""
     values: list[Any] = []
-    at = 0
-    while at < len(text):
+    while text:
         try:
-            end = json.JSONDecoder().raw_decode(text, at)[1]
+            end = json.JSONDecoder().raw_decode(text)[1]
         except (ValueError, RecursionError):
             end = len(text)
-        value = _value(text[at:end])
+        value = _value(text[:end])
         values += value if isinstance(value, list) else [value]
-        while text[end : end + 1] in (" ", "\n", "\r", "\t", ";"):
-            end += 1
-        at = end
+        text = text[end:].lstrip("; \n\r\t")
     return values
 
 
@@ -352,9 +337,8 @@ def _bare(text: str, start: int) -> list[Call]:
 
 def _in_json(reader: _Reader, body: str, closed: bool) -> list[Call]:
     if begun := _FUNCTION.match(body):
-        parts = body.split(begun.group())[1:]
-        ends = f"</{begun['kind']}>"
-        return [call for part in parts for call in _function(reader, part.strip().removesuffix(ends), closed)]
+        parts = (part.strip().removesuffix(f"</{begun[1]}>") for part in body.split(begun[0])[1:])
+        return [call for part in parts for call in _function(reader, part, closed)]
     if body[:1] not in ("{", "["):
         name, *pairs = re.split("</?arg_key>", body)
         values = [text.strip().removeprefix("<arg_value>").split("</arg_value>", 1) for text in pairs[1::2]]
@@ -367,35 +351,23 @@ def _function(reader: _Reader, body: str, closed: bool) -> list[Call]:
     if rest.lstrip().startswith("{") or (closed and not rest.strip()):
         return [_call(name.strip('"'), rest)]
     before, *pairs = _PARAMETER.split(rest)
-    values = [_PARAMETER_END.split(text, maxsplit=1) for text in pairs[2::3]]
-    whole = closed and not before.strip()
-    return [_typed_call(reader, name.strip('"'), pairs[::3], values, whole, rest, pairs[1::3])]
+    values = [_PARAMETER_END.split(text, maxsplit=1) for text in pairs[1::2]]
+    return [_typed_call(reader, name.strip('"'), pairs[::2], values, closed and not before.strip(), rest)]
 
 
 def _typed_call(
-    reader: _Reader,
-    name: str,
-    keys: Sequence[str],
-    values: Sequence[Sequence[str]],
-    whole: bool,
-    written: str,
-    kinds: Sequence[str | None] = (),
+    reader: _Reader, name: str, keys: Sequence[str], values: Sequence[Sequence[str]], whole: bool, written: str
 ) -> Call:
-    """A call from names and texts of arguments, each text with what follows its end.
-
-    Args:
-        kinds: `"true"` for an argument that is text, `"false"` for JSON, `None` if only its schema tells.
-    """
+    """A call from names and texts of arguments, each text with what follows its end."""
     if not _NAME.fullmatch(name):
         raise ValueError("it has no name")
     if not whole or any(len(one) < 2 or one[1].strip() for one in values):
         return Call(name, {}, "its arguments are not closed", written)
     types = reader.schemas.get(name, {})
-    arguments = {}
-    for key, one, kind in zip_longest(keys, values, kinds):
-        schema = {"type": [*_TYPES] if kind == "false" else "string"} if kind else types.get(key)
-        arguments[key] = _typed(one[0].removeprefix("\n").removesuffix("\n"), schema)
-    return Call(name, arguments)
+    pairs = zip(keys, values, strict=True)
+    return Call(
+        name, {key: _typed(one[0].removeprefix("\n").removesuffix("\n"), types.get(key)) for key, one in pairs}
+    )
 
 
 def _typed(text: str, schema: Any) -> Any:
@@ -416,9 +388,9 @@ def _typed(text: str, schema: Any) -> Any:
     return text
 
 
-def _in_python(reader: _Reader | None, body: str, closed: bool) -> list[Call]:
+def _in_python(reader: _Reader, body: str, closed: bool) -> list[Call]:
     """A list of calls in Python, or a call on each line; or, where a family has either, another form."""
-    if reader is not None and (body[:1] in ("{", "<") or (body[:1] == "[" and not _PYTHON.match(body))):
+    if body[:1] in ("{", "<") or (body[:1] == "[" and not _PYTHON.match(body)):
         return _in_json(reader, body, closed)
     calls = []
     lines = [one.value if isinstance(one, ast.Expr) else one for one in _Constants().visit(ast.parse(body)).body]
@@ -449,10 +421,6 @@ def _in_mistral(reader: _Reader, body: str, closed: bool) -> list[Call]:
         return _in_json(reader, body, closed)
     name, brace, rest = body.partition("{")
     return [_call(name.partition("[")[0].strip(), brace + rest)]
-
-
-def _in_functools(reader: _Reader, body: str, closed: bool) -> list[Call]:
-    return _in_json(reader, "[{" + body, closed)
 
 
 def _in_sections(reader: _Reader, body: str, closed: bool) -> list[Call]:
@@ -494,7 +462,7 @@ _CALLS: dict[str, tuple[str, _Read]] = {
     "<|tool_call|>": (r"<\|/tool_call\|>|(?=<\|tool_call\|>)|\Z", _in_json),
     "<function_call>": (r"</function_call>|(?=<function_call>)|\Z", _in_json),
     "<|python_tag|>": (r"<\|eom_id\|>|\Z", _in_json),
-    "functools[{": (r"\Z", _in_functools),
+    "functools[{": (r"\Z", lambda reader, body, closed: _in_json(reader, "[{" + body, closed)),
     "[TOOL_CALLS]": (r"(?=\[TOOL_CALLS\])|\Z", _in_mistral),
     "<｜tool▁call▁begin｜>": ("<｜tool▁call▁end｜>", _in_sections),
     "<｜tool_call_begin｜>": ("<｜tool_call_end｜>", _in_sections),
@@ -516,9 +484,10 @@ _HEADER = re.compile(
     r"(?:<\|channel\|>(?P<channel>\w+)(?:\s?to=(?P<also>[\w.-]+))?\s?(?:<\|constrain\|>)?\w*)?<\|message\|>"
 )
 _OPENING = re.compile("|".join(map(re.escape, (*_THOUGHTS, *_THOUGHTS.values(), *_CALLS, *_FRAMES))))
+_BEGUN = re.compile(rf"\s*(?:{'|'.join(map(re.escape, _THOUGHTS))})\s*")
 _SPACE = "(?:atem:|steptml:|｜DSML｜)?"
-_FUNCTION = re.compile(f'<(?P<kind>function|{_SPACE}invoke)(?:=| name=")')
-_PARAMETER = re.compile(f'<{_SPACE}parameter(?:=| name=")([^">\\n]{{1,128}})"?(?: string="(true|false)")?>')
+_FUNCTION = re.compile(f'<(function|{_SPACE}invoke)(?:=| name=")')
+_PARAMETER = re.compile(f'<{_SPACE}parameter(?:=| name=")([^">\\n]{{1,128}})"?(?: string="\\w{{4,5}}")?>')
 _PARAMETER_END = re.compile(f"</{_SPACE}parameter>")
 _PYTHON = re.compile(r"\[\s*[^\W\d][\w.]*\(")
 _NAME = re.compile(r"[\w.:-]{1,128}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date
 from typing import TYPE_CHECKING, Any, cast
@@ -18,8 +18,8 @@ from hf_credit.replies import (
     MESSAGE_MARKS,
     Said,
     begun_thought,
+    call_marks,
     closing_of,
-    forms,
     listed_calls,
     open_thought,
     read_reply,
@@ -89,7 +89,7 @@ class Chat:
         self.template_kwargs = dict(template_kwargs or {})
         self._dated: str | None = None  # the template, with a date that stays
         if "strftime_now" in str(tokenizer.chat_template):
-            self.today = self.template_kwargs.get(TODAY) or date.today().isoformat()
+            self.pin(self.template_kwargs.get(TODAY) or date.today().isoformat())
         self.tools: Sequence[Mapping[str, Any]] = self.template_kwargs.get("tools") or ()
         self._endless = False
         try:  # fails here instead of in an episode
@@ -128,13 +128,8 @@ class Chat:
         """Adds tokens that end a reply, as the argument `ends`."""
         self._ends.update([ends] if isinstance(ends, int) else ends or ())
 
-    @property
-    def today(self) -> str | None:
-        """The date that the template writes; `None` if it writes none."""
-        return self.template_kwargs[TODAY] if self._dated else None
-
-    @today.setter
-    def today(self, today: str) -> None:
+    def pin(self, today: str) -> None:
+        """Sets the date that the template writes."""
         template = self.tokenizer.get_chat_template(tools=self.template_kwargs.get("tools"))
         self.template_kwargs[TODAY], self._dated = today, templates.dated(template, today)
         self._with_tools: dict[str, Chat] = {}
@@ -237,11 +232,8 @@ class Chat:
 
         Text parts of a message are joined by line breaks.
         """
-        chat, thread = self.telling_of(tools), if_same_tools(thread, tools)
-        added = continuation(messages, thread)
-        if thread is None or added is None:
-            return chat._encode(chat._whole(messages), chat._render)
-        return _join(thread.ids, chat._encode(chat._turn(added, thread.messages[-1]["content"]), chat._added_text))
+        (ids,) = self.telling_of(tools)._contexts([(messages, if_same_tools(thread, tools))])
+        return ids
 
     def contexts(self, requests: Sequence[tuple[Request, Thread | None]]) -> list[tuple[int, ...] | Exception]:
         """Returns `context` of many conversations, rendered and encoded together; equal ones once.
@@ -404,20 +396,15 @@ class Chat:
         return tuple(self._special.encode(text, self._marks.difference(ends)))
 
     @functools.cached_property
-    def _thought(self) -> tuple[str, str] | None:
-        return templates.before_content(self._render, templates.THOUGHT)
-
-    @functools.cached_property
-    def _header(self) -> str:
-        """What begins a message in a template whose replies are several."""
-        return (templates.before_content(self._render) or ("", ""))[0] if self._in_messages else ""
+    def _beginnings(self) -> tuple[str, str, str]:
+        return templates.beginnings(self._render)
 
     def _begun(self, text: str, context: Sequence[int]) -> str:
         """The text of a reply as it continues a context, with its first thought as the template writes it."""
         opened, mark = self.opened(context), begun_thought(text)
         if opened and text.startswith(opened):
             return text.removeprefix(opened)
-        before, between = self._thought or ("", "")
+        before, between, header = self._beginnings
         if opened:
             before, closing = "", closing_of(opened)
             between = between if closing in between else f"\n{closing}\n\n" if opened.endswith("\n") else closing
@@ -426,7 +413,7 @@ class Chat:
             return before + (thought.rstrip() + between + rest.lstrip() if closed else thought)
         if opened:
             return text if closing in text else between + text
-        return text if any(one in text for one in MARKS) else self._header + text
+        return text if not self._in_messages or any(one in text for one in MARKS) else header + text
 
     def _calls_as_written(self, text: str, said: Said, context: Sequence[int]) -> tuple[int, ...]:
         """The tokens of a turn with calls as the template writes it, if it is read as the same; else of its text, as
@@ -435,27 +422,22 @@ class Chat:
         if opened := self.opened(context):
             rest = begun.partition(closing_of(opened))[2]
             thought, text = begun[: len(begun) - len(rest.lstrip())], rest.lstrip()
-        turn = templates.as_served([{"role": "assistant", "content": text}], self.tools, self._most_calls)
-        (shown,), hidden = self._special.hide(turn)
+        (shown,), hidden = self._special.hide(self._whole([{"role": "assistant", "content": text}]))
         with suppress(TemplateError, TypeError):  # of arguments that the template does not expect
             if (body := templates.written_turn(self._render, shown, self._calls_end)) is not None:
                 ids = tuple(self._special.ids(body) if hidden is None else hidden.encode(body))
                 (written,) = self.texts([ids])
                 read, own = read_tokens(self.tokenizer, written, ids, (), self.tools), read_reply(text, self.tools)
                 same = (read.calls, read.thoughts.strip()) == (said.calls, own.thoughts.strip())
-                others = (mark for mark, _ in forms(text) - forms(written) if not self._special.marks({mark}))
-                foreign = not said.bad_calls and (_neutral(text, said) or next(others, None) is not None)
+                neutral = all(marked(write_call(call.name, call.arguments)) in text for call in said.calls)
+                other = any(not self._special.marks({mark}) for mark in call_marks(text) - call_marks(written))
+                foreign = (neutral or other) and not said.bad_calls
                 data = any(mark in str(call.arguments) for call in said.calls for mark in self._marks)
                 if same and (foreign or (data and written == text)):
                     return (*self._ids_of(thought), *ids)
                 if foreign:
                     return (*self._ids_of(thought), *self.encode(text))
         return self._ids_of(begun)
-
-    def _encode(self, messages: Sequence[Message], render: Callable[[Sequence[Message]], str]) -> tuple[int, ...]:
-        visible, hidden = self._special.hide(messages)
-        text = render(visible)
-        return tuple(self._special.ids(text) if hidden is None else hidden.encode(text))
 
     def _id(self, name: str) -> int:
         return cast(int, self.tokenizer.convert_tokens_to_ids(name))
@@ -486,12 +468,10 @@ class Chat:
             if self._endless:  # do not wait again
                 raise TookTooLong
             with at_most(RENDERING_SECONDS):
-                options: dict[str, Any] = {
-                    "chat_template": self._dated,
-                    "tokenize": False,
-                    "add_generation_prompt": prompt,
-                }
-                return self.tokenizer.apply_chat_template(conversations, **options, **self.template_kwargs)
+                options: Any = {**self.template_kwargs, "chat_template": self._dated}
+                return self.tokenizer.apply_chat_template(
+                    conversations, tokenize=False, add_generation_prompt=prompt, **options
+                )
         except TookTooLong:
             self._endless = True
             raise ChatTemplateError(
@@ -508,11 +488,6 @@ class Chat:
         if not found:
             raise self._refused("keep earlier replies unchanged", "that does not")
         return rest[rest.index(self._calls_end) :] if "tool_calls" in turn else rest
-
-
-def _neutral(text: str, said: Said) -> bool:
-    """Whether the calls of a text are as scripts and logs have them, whoever's model reads them."""
-    return all(marked(write_call(call.name, call.arguments)) in text for call in said.calls)
 
 
 def _key(messages: Sequence[Message]) -> tuple[Any, ...]:

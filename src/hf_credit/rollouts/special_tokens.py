@@ -56,24 +56,18 @@ class SpecialTokens:
         unknown = {tokenizer.unk_token_id}  # ordinary text has it for characters that the tokenizer lacks
         ids: Any = tokenizer.convert_tokens_to_ids(sorted(self._names))
         self._ids = frozenset(ids) - unknown
-        self._pattern, self._hidden = _any_of(self._names), _any_of(self._names | {_MARK})
+        self._pattern = _any_of(self._names | {_MARK})
         # The tokenizer finds these tokens in normalised text, such as in lower case.
         normalizer = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
         normalised = {token.content for token in added if token.normalized} & self._names
         self._normalizer = normalizer if normalised else None
         more = {self._normalizer.normalize_str(name) for name in normalised} if self._normalizer else set()
-        self._normalised, self._both = _any_of(self._names | more), _any_of(self._names | more | {_MARK})
+        self._normalised = _any_of(self._names | more | {_MARK})
         self._letters: dict[str, list[int]] = {}
 
-    def hide(
-        self, messages: Sequence[Mapping[str, Any]], kept: Collection[str] = ()
-    ) -> tuple[list[dict[str, Any]], Hidden | None]:
+    def hide(self, messages: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], Hidden | None]:
         """Returns messages with marks in place of special tokens, and the hidden tokens; `None` if there are none.
         Halves of surrogate pairs, which no tokenizer reads, become U+FFFD.
-
-        Args:
-            messages: their texts may be untrusted.
-            kept: special tokens that are not hidden.
 
         Raises:
             ValueError: a role is no `plain_role`.
@@ -87,7 +81,7 @@ class SpecialTokens:
 
         def without(value: Any, role: Any) -> Any:
             if isinstance(value, str):
-                return self._without(value, role, hidden, kept)
+                return self._without(value, role, hidden)
             if isinstance(value, Mapping):
                 return {without(key, role): without(inner, role) for key, inner in value.items()}
             return [without(inner, role) for inner in value] if isinstance(value, list | tuple) else value
@@ -110,8 +104,8 @@ class SpecialTokens:
 
     def encode(self, text: str, kept: Collection[str] = ()) -> list[int]:
         """Returns the token ids of an untrusted text, none of which is special but those in `kept`."""
-        (message,), hidden = self.hide([{"content": text}], kept)
-        return self.ids(message["content"]) if hidden is None else hidden.encode(message["content"])
+        hidden = Hidden(self)
+        return hidden.encode(self._without(encodable(text), None, hidden, kept))
 
     def ids(self, text: str) -> list[int]:
         """Returns the token ids of a rendered text, including special tokens."""
@@ -142,18 +136,16 @@ class SpecialTokens:
             return True
         return self._normalizer is not None and bool(self._normalised.search(self._normalizer.normalize_str(text)))
 
-    def _without(self, text: str, role: Any, hidden: Hidden, kept: Collection[str]) -> str:
-        pattern = self._hidden
+    def _without(self, text: str, role: Any, hidden: Hidden, kept: Collection[str] = ()) -> str:
+        pattern = self._pattern
         if self._normalizer is not None:
             normal = self._normalizer.normalize_str(text)
             if self._normalised.search(normal):
-                pattern, text = self._both, normal
+                pattern, text = self._normalised, normal
 
         def replaced(found: re.Match[str]) -> str:
             name = found.group()
-            if name in kept:
-                return name
-            if role == "assistant" and name not in self._special and _TAG.fullmatch(name):
+            if name in kept or (role == "assistant" and name not in self._special and _TAG.fullmatch(name)):
                 return name
             return hidden.mark_of(name)
 

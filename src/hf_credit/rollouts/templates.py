@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import date, datetime
-from datetime import time as time_of_day
+from datetime import date
 from typing import Any
 
 from jinja2 import TemplateError
@@ -16,9 +15,6 @@ from hf_credit.rollouts.interaction import Message
 
 REPLY = "\ue000reply\ue001"
 """A placeholder for a reply while a template is rendered; private-use characters do not occur in model text."""
-
-THOUGHT = "\ue000thought\ue001"
-"""Another for a thought."""
 
 USER: Message = {"role": "user", "content": "?"}
 SAID: Message = {"role": "assistant", "content": REPLY}
@@ -146,16 +142,14 @@ def written_turn(render: Render, turn: Message, end: str) -> str | None:
     return next((body.removeprefix(head) for head in heads if body.startswith(head)), None)
 
 
-def before_content(render: Render, thoughts: str = "") -> tuple[str, str] | None:
-    """Returns what a template writes of a turn before its thoughts, and between these and its content, or, without
-    thoughts, before its content; `None` if that does not continue what it writes before a reply."""
-    turn = {**SAID, "reasoning_content": thoughts} if thoughts else SAID
-    with suppress(TemplateError):  # of a field that the template does not expect
-        head, found, _ = render([USER, turn], False).partition(REPLY)
-        before, shown, between = head.partition(thoughts) if thoughts else (head, found, "")
-        if found and shown and before.startswith(prompt := render([USER], True)):
-            return before.removeprefix(prompt), between
-    return None
+def beginnings(render: Render) -> tuple[str, str, str]:
+    """Returns what a template writes of a turn before a thought, between it and the content, and before the content
+    without one; empty texts where that does not continue what it writes before a reply."""
+    prompt, thought = render([USER], True), "\ue000thought\ue001"
+    turns = ({**SAID, "reasoning_content": thought}, SAID)
+    heads = [render([USER, turn], False).partition(REPLY)[0] for turn in turns]
+    before, plain = (head.removeprefix(prompt) if head.startswith(prompt) else "" for head in heads)
+    return (*before.partition(thought)[::2], plain) if thought in before else ("", "", plain)
 
 
 _DIRECTIVES = (*(f"-{letter}" for letter in "dmyHIMSj"), *"aAbBcdDeFfHIjmMpSTUwWxXyYzZ")
@@ -168,7 +162,7 @@ def dated(template: str, today: str) -> str:
         ChatTemplateError: it is no day.
     """
     try:
-        time = datetime.combine(date.fromisoformat(today), time_of_day.min)
+        time = date.fromisoformat(today)
     except (TypeError, ValueError):
         raise ChatTemplateError(
             f"today in chat_template_kwargs must be a date as 2026-01-31, got {today!r}; correct it."

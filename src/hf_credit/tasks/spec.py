@@ -197,11 +197,11 @@ class TaskSpec:
         if known is None:
             return None
         names = ("history", "instructions") if self.environment and known.environment else ()
-        own, other = ({name: getattr(one, name) for name in names} for one in (self, known))
-        for one, shown in ((self, own), (known, other)):  # each run has its own date
-            kwargs = {key: value for key, value in one.chat_template_kwargs.items() if key != TODAY}
-            shown["chat_template_kwargs"] = kwargs
-        differences = [f"{name}={here!r}, not {other[name]!r}" for name, here in own.items() if here != other[name]]
+        pairs = [(name, getattr(self, name), getattr(known, name)) for name in names]
+        own, other = (dict(one.chat_template_kwargs) for one in (self, known))
+        own.pop(TODAY, other.pop(TODAY, None))  # each run has its own date
+        pairs.append(("chat_template_kwargs", own, other))
+        differences = [f"{name}={here!r}, not {there!r}" for name, here, there in pairs if here != there]
         if not differences:
             return None
         return (

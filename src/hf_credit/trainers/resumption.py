@@ -64,11 +64,11 @@ def run_facts(trainer: Any) -> dict[str, Any]:
     shape = {name: getattr(config, name, None) for name in ("model_type", "hidden_size", "num_hidden_layers")}
     adapters = getattr(trainer.model, "peft_config", {}).values()
     dataset = trainer.train_dataset
-    kwargs = {name: value for name, value in (settings.get("chat_template_kwargs") or {}).items() if name != TODAY}
+    kwargs = dict(settings.get("chat_template_kwargs") or {})
     facts = {
         **settings,
+        TODAY: kwargs.pop(TODAY, None),
         "chat_template_kwargs": kwargs or None,
-        TODAY: trainer.chat.today,
         "processes": trainer.accelerator.num_processes,
         "method": trainer.method.fingerprint(),
         "task": fingerprint(trainer.interaction),
@@ -175,11 +175,10 @@ class ResumableTrainer(Trainer):
         self._passes = 0
         folder = from_main(self.accelerator, lambda: self._checkpoint_to_resume(resume_from_checkpoint))
         self._complete = folder and folder.resolve()
-        if self.chat.today is not None:  # another day than the run began, or on another process
-            known = {} if folder is None else recorded(folder)["run"]
-            self.chat.today = self._run[TODAY] = from_main(
-                self.accelerator, lambda: known.get(TODAY) or self.chat.today
-            )
+        known = self._run if folder is None else {**self._run, **recorded(folder)["run"]}
+        if today := from_main(self.accelerator, lambda: known[TODAY]):  # the run may have begun on another day
+            self.chat.pin(today)
+            self._run[TODAY] = today
         if folder is not None:
             self._restore(folder)
         with watched(self):
