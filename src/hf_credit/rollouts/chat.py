@@ -17,13 +17,11 @@ from hf_credit.replies import (
     MARKS,
     MESSAGE_MARKS,
     Said,
-    begun_thought,
     call_marks,
     closing_of,
     listed_calls,
     open_thought,
     read_reply,
-    spoken,
 )
 from hf_credit.rollouts import templates
 from hf_credit.rollouts.interaction import Message, Reply, Request
@@ -87,6 +85,7 @@ class Chat:
             )
         self.tokenizer = tokenizer
         self.template_kwargs = dict(template_kwargs or {})
+        self._with_tools: dict[str, Chat] = {}
         self._dated: str | None = None  # the template, with a date that stays
         if "strftime_now" in str(tokenizer.chat_template):
             self.pin(self.template_kwargs.get(TODAY) or date.today().isoformat())
@@ -116,7 +115,6 @@ class Chat:
         self._in_messages = bool(self._special.marks({"<|message|>"}))
         self._marks = MARKS if self._in_messages else MARKS.difference(MESSAGE_MARKS)  # else these end turns
         self._shown = self._special.marks(self._marks)
-        self._with_tools = {}
         self._opened: dict[tuple[int, ...], str] = {(): ""}
 
     @property
@@ -132,7 +130,7 @@ class Chat:
         """Sets the date that the template writes."""
         template = self.tokenizer.get_chat_template(tools=self.template_kwargs.get("tools"))
         self.template_kwargs[TODAY], self._dated = today, templates.dated(template, today)
-        self._with_tools: dict[str, Chat] = {}
+        self._with_tools.clear()
 
     def with_kwargs(self, template_kwargs: Mapping[str, Any]) -> Chat:
         """Returns a chat with further arguments of the template, and the same end tokens."""
@@ -343,7 +341,7 @@ class Chat:
             said = read_tokens(self.tokenizer, text, ids, context, tools)
             reply = Reply(text, ids, ended, said.content, said.written_calls)
         else:
-            reply = Reply(text, ids, ended, spoken(text))
+            reply = Reply(text, ids, ended, read_reply(text).spoken)
         reply.context = len(context)
         if logprobs is not None:
             reply.logprobs = tuple(zip(self.tokenizer.batch_decode([[one] for one in ids]), logprobs, strict=True))
@@ -356,18 +354,15 @@ class Chat:
     def reply_ids(
         self, text: str, context: Sequence[int] = (), tools: Sequence[Mapping[str, Any]] = ()
     ) -> tuple[int, ...]:
-        """Returns the token ids of a reply from its text, the inverse of `texts`, with the end of the turn as the
-        template writes it.
+        """Returns the token ids of a reply from its text, the inverse of `texts`, with the template's end of the turn.
 
-        It returns what `texts` was given, in the tokenizer's own segmentation and with that end, if the text has the
-        marks of the template. The marks of thoughts and calls are their tokens, and other special tokens letters.
+        Marks of thoughts and calls are their tokens, and other special tokens letters. A text with marks of other
+        templates, or calls as `hf_credit.environments.actions.marked` writes them, is written as the template writes
+        its thoughts and, with tools, its calls, if that is read as the same.
 
         Args:
-            text: the reply, as from `texts`, or from elsewhere. Thoughts and, with tools, calls in another form than
-                the template's, or as `hf_credit.environments.actions.marked` writes them, are written as the template
-                writes them, if that is read as the same; a thought that the context opens and the text does not
-                mention is closed first.
-            context: in tokens.
+            text: the reply.
+            context: in tokens; a thought that it opens and the text does not mention is closed first.
             tools: of the request; with these, a reply may end as a turn with calls.
         """
         chat = self.telling_of(tools)
@@ -400,28 +395,16 @@ class Chat:
         return templates.beginnings(self._render)
 
     def _begun(self, text: str, context: Sequence[int]) -> str:
-        """The text of a reply as it continues a context, with its first thought as the template writes it."""
-        opened, mark = self.opened(context), begun_thought(text)
-        if opened and text.startswith(opened):
-            return text.removeprefix(opened)
-        before, between, header = self._beginnings
-        if opened:
-            before, closing = "", closing_of(opened)
-            between = between if closing in between else f"\n{closing}\n\n" if opened.endswith("\n") else closing
-        if mark and (opened or (before and mark.strip() not in before)):
-            thought, closed, rest = text.removeprefix(mark).partition(closing_of(mark))
-            return before + (thought.rstrip() + between + rest.lstrip() if closed else thought)
-        if opened:
-            return text if closing in text else between + text
-        return text if not self._in_messages or any(one in text for one in MARKS) else header + text
+        header = self._beginnings[2] if self._in_messages else ""
+        return templates.begun(text, self.opened(context), *self._beginnings[:2], header)
 
     def _calls_as_written(self, text: str, said: Said, context: Sequence[int]) -> tuple[int, ...]:
         """The tokens of a turn with calls as the template writes it, if it is read as the same; else of its text, as
         also if that has the template's form and no marks that are data."""
         begun, thought = self._begun(text, context), ""
         if opened := self.opened(context):
-            rest = begun.partition(closing_of(opened))[2]
-            thought, text = begun[: len(begun) - len(rest.lstrip())], rest.lstrip()
+            text = begun.partition(closing_of(opened))[2].lstrip()
+            thought = begun.removesuffix(text)
         (shown,), hidden = self._special.hide(self._whole([{"role": "assistant", "content": text}]))
         with suppress(TemplateError, TypeError):  # of arguments that the template does not expect
             if (body := templates.written_turn(self._render, shown, self._calls_end)) is not None:

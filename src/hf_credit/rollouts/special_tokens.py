@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hf_credit.boundary import encodable
@@ -75,8 +75,6 @@ class SpecialTokens:
         for message in messages:
             plain_role(message.get("role", "user"))
         messages = encodable(messages)
-        if not any(self._spells(value) for message in messages for value in _contents(message)):
-            return [dict(message) for message in messages], None
         hidden = Hidden(self)
 
         def without(value: Any, role: Any) -> Any:
@@ -86,10 +84,11 @@ class SpecialTokens:
                 return {without(key, role): without(inner, role) for key, inner in value.items()}
             return [without(inner, role) for inner in value] if isinstance(value, list | tuple) else value
 
-        return [
+        shown = [
             {key: value if key == "role" else without(value, message.get("role")) for key, value in message.items()}
             for message in messages
-        ], hidden
+        ]
+        return (shown, hidden) if hidden.names else ([dict(message) for message in messages], None)
 
     def added(self, text: str) -> list[tuple[int, str]]:
         """Returns where special tokens, and added ones that look like these, are in a rendered text."""
@@ -131,11 +130,6 @@ class SpecialTokens:
         found = self._pattern.search(text)
         return found.group() if found else ""
 
-    def _spells(self, text: str) -> bool:
-        if self._pattern.search(text):
-            return True
-        return self._normalizer is not None and bool(self._normalised.search(self._normalizer.normalize_str(text)))
-
     def _without(self, text: str, role: Any, hidden: Hidden, kept: Collection[str] = ()) -> str:
         pattern = self._pattern
         if self._normalizer is not None:
@@ -172,17 +166,20 @@ class Hidden:
 
     Args:
         tokens: the special tokens of the tokenizer.
+
+    Attributes:
+        names: of the hidden tokens.
     """
 
     def __init__(self, tokens: SpecialTokens) -> None:
         self._tokens = tokens
-        self._names: list[str] = []
+        self.names: list[str] = []
 
     def mark_of(self, name: str) -> str:
         """Returns the mark that replaces a special token."""
-        if name not in self._names:
-            self._names.append(name)
-        return f"{_MARK}{self._names.index(name)}{_END}"
+        if name not in self.names:
+            self.names.append(name)
+        return f"{_MARK}{self.names.index(name)}{_END}"
 
     def encode(self, text: str) -> list[int]:
         """Returns the token ids of the rendered messages, with the letters of hidden tokens at their marks."""
@@ -190,32 +187,10 @@ class Hidden:
         # Every second piece is the number of a hidden token.
         for index, piece in enumerate(_PLACE.split(text)):
             if index % 2:
-                ids += self._tokens.letters(self._names[int(piece)])
+                ids += self._tokens.letters(self.names[int(piece)])
             elif piece:
                 ids += self._tokens.ids(piece)
         return ids
-
-
-def _contents(message: Mapping[str, Any]) -> list[str]:
-    """The texts of a message, including its tool calls, but not its role, which is a word."""
-    texts: list[str] = []
-    for key, value in message.items():
-        if isinstance(value, str):
-            texts += [value] if key != "role" else []
-        else:
-            texts += _texts(value)
-    return texts
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from (*_texts(key), *_texts(inner))
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _texts(inner)
 
 
 def _any_of(names: set[str] | frozenset[str]) -> re.Pattern[str]:

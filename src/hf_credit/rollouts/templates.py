@@ -10,7 +10,7 @@ from typing import Any
 
 from jinja2 import TemplateError
 
-from hf_credit.replies import read_reply
+from hf_credit.replies import MARKS, begun_thought, closing_of, read_reply
 from hf_credit.rollouts.interaction import Message
 
 REPLY = "\ue000reply\ue001"
@@ -150,6 +150,27 @@ def beginnings(render: Render) -> tuple[str, str, str]:
     heads = [render([USER, turn], False).partition(REPLY)[0] for turn in turns]
     before, plain = (head.removeprefix(prompt) if head.startswith(prompt) else "" for head in heads)
     return (*before.partition(thought)[::2], plain) if thought in before else ("", "", plain)
+
+
+def begun(text: str, opened: str, before: str, between: str, header: str) -> str:
+    """Returns the text of a reply as it continues a context, with its first thought as the template writes it.
+
+    Args:
+        opened: the mark of the thought that the context opens, if any.
+        before, between, header: `beginnings`; a header for a template whose replies have several messages.
+    """
+    mark, closing = begun_thought(text), closing_of(opened) if opened else ""
+    if opened and text.startswith(opened):
+        return text.removeprefix(opened)
+    if opened:
+        before = ""
+        between = between if closing in between else f"\n{closing}\n\n" if opened.endswith("\n") else closing
+    if mark and (opened or (before and mark.strip() not in before)):
+        thought, closed, rest = text.removeprefix(mark).partition(closing_of(mark))
+        return before + (thought.rstrip() + between + rest.lstrip() if closed else thought)
+    if opened:
+        return text if closing in text else between + text
+    return text if any(one in text for one in MARKS) else header + text
 
 
 _DIRECTIVES = (*(f"-{letter}" for letter in "dmyHIMSj"), *"aAbBcdDeFfHIjmMpSTUwWxXyYzZ")
