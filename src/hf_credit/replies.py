@@ -113,7 +113,7 @@ def spoken(text: str) -> str:
     return read_reply(text).spoken
 
 
-def call_marks(text: str) -> set[str]:
+def openings(text: str) -> set[str]:
     """Returns the marks that open the calls of a reply, an empty text for a call without."""
     calls = [text[start:end] for kind, start, end in spans(text) if kind == "call"]
     return {found.group() if (found := _OPENING.match(call)) else "" for call in calls}
@@ -130,9 +130,7 @@ def listed_calls(values: Any) -> tuple[Call, ...]:
 
 def open_thought(context: str) -> str:
     """Returns the mark at the end of a context that opens a thought, with the space behind it; empty without one."""
-    bare = context.rstrip()
-    mark = next((one for one in _THOUGHTS if bare.endswith(one)), "")
-    return context[len(bare) - len(mark) :] if mark else ""
+    return found.group() if (found := _OPENED.search(context)) else ""
 
 
 def begun_thought(text: str) -> str:
@@ -265,11 +263,7 @@ def _made(read: _Read, reader: _Reader | None, body: str, closed: bool) -> list[
 
 
 def _value(text: str) -> Any:
-    """The value of strict JSON; halves of surrogate pairs become U+FFFD.
-
-    Raises:
-        ValueError: it is not JSON, or nested too deep.
-    """
+    """The value of strict JSON that is not nested too deep; halves of surrogate pairs become U+FFFD."""
     return encodable(parse_json(text, broken_text=True, most_depth=MOST_DEPTH, finite=True))
 
 
@@ -288,11 +282,7 @@ def _values(text: str) -> list[Any]:
 
 
 def _end_of_json(text: str, before: int) -> int:
-    """Where the object or the list of objects ends that begins in a text, before a place.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """Where the object or the list of objects ends that begins in a text, before a place, which has one."""
     begun = text.index("{", 0, before)
     name = text[:begun].rstrip()
     return json.JSONDecoder().raw_decode(text, len(name) - 1 if name.endswith("[") else begun)[1]
@@ -484,7 +474,8 @@ _HEADER = re.compile(
     r"(?:<\|channel\|>(?P<channel>\w+)(?:\s?to=(?P<also>[\w.-]+))?\s?(?:<\|constrain\|>)?\w*)?<\|message\|>"
 )
 _OPENING = re.compile("|".join(map(re.escape, (*_THOUGHTS, *_THOUGHTS.values(), *_CALLS, *_FRAMES))))
-_BEGUN = re.compile(rf"\s*(?:{'|'.join(map(re.escape, _THOUGHTS))})\s*")
+_MARK = "|".join(map(re.escape, _THOUGHTS))
+_BEGUN, _OPENED = re.compile(rf"\s*(?:{_MARK})\s*"), re.compile(rf"(?:{_MARK})\s*\Z")
 _SPACE = "(?:atem:|steptml:|｜DSML｜)?"
 _FUNCTION = re.compile(f'<(function|{_SPACE}invoke)(?:=| name=")')
 _PARAMETER = re.compile(f'<{_SPACE}parameter(?:=| name=")([^">\\n]{{1,128}})"?(?: string="\\w{{4,5}}")?>')

@@ -13,16 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from jinja2 import TemplateError
 
 from hf_credit.environments.actions import marked, write_call
-from hf_credit.replies import (
-    MARKS,
-    MESSAGE_MARKS,
-    Said,
-    call_marks,
-    closing_of,
-    listed_calls,
-    open_thought,
-    read_reply,
-)
+from hf_credit.replies import MARKS, MESSAGE_MARKS, Said, closing_of, listed_calls, open_thought, openings, read_reply
 from hf_credit.rollouts import templates
 from hf_credit.rollouts.interaction import Message, Reply, Request
 from hf_credit.rollouts.special_tokens import Hidden, SpecialTokens
@@ -41,7 +32,6 @@ TODAY = "today"
 
 _MOST_TOOL_LISTS = 64  # size of the cache; a program may generate any number of tools
 _ANCHOR_TOKENS = 256  # at the end of a context, enough to show how the template opens the reply
-_MOST_ENDS = 4096  # size of another
 _MARK_TOKENS = 8  # at the end of a context, enough for a mark that opens a thought
 
 
@@ -115,7 +105,6 @@ class Chat:
         self._in_messages = bool(self._special.marks({"<|message|>"}))
         self._marks = MARKS if self._in_messages else MARKS.difference(MESSAGE_MARKS)  # else these end turns
         self._shown = self._special.marks(self._marks)
-        self._opened: dict[tuple[int, ...], str] = {(): ""}
 
     @property
     def end_tokens(self) -> tuple[int, ...]:
@@ -305,12 +294,7 @@ class Chat:
 
     def opened(self, context: Sequence[int]) -> str:
         """Returns the mark of the thought that a context opens; empty without one."""
-        end = tuple(context[-_MARK_TOKENS:])
-        if end not in self._opened:
-            if len(self._opened) >= _MOST_ENDS:
-                self._opened.clear()
-            self._opened[end] = open_thought(str(self.tokenizer.decode(list(end))))
-        return self._opened[end]
+        return open_thought(str(self.tokenizer.decode(list(context[-_MARK_TOKENS:]))))
 
     def _decoded(self, replies: Sequence[tuple[int, ...]]) -> list[str]:
         if not self._shown:
@@ -413,7 +397,7 @@ class Chat:
                 read, own = read_tokens(self.tokenizer, written, ids, (), self.tools), read_reply(text, self.tools)
                 same = (read.calls, read.thoughts.strip()) == (said.calls, own.thoughts.strip())
                 neutral = all(marked(write_call(call.name, call.arguments)) in text for call in said.calls)
-                other = any(not self._special.marks({mark}) for mark in call_marks(text) - call_marks(written))
+                other = any(not self._special.marks({mark}) for mark in openings(text) - openings(written))
                 foreign = (neutral or other) and not said.bad_calls
                 data = any(mark in str(call.arguments) for call in said.calls for mark in self._marks)
                 if same and (foreign or (data and written == text)):
