@@ -203,6 +203,12 @@ def test_all_calls_of_one_mark_are_read_in_order(reply: str) -> None:
     assert ([(one.name, one.arguments) for one in said.made], said.content) == ([("a", {}), ("b", {"n": 1})], "")
 
 
+@pytest.mark.filterwarnings("error")
+def test_escapes_that_python_warns_of_are_letters() -> None:
+    reply = r"""[look(at="\d\\d\n\'\q")]"""
+    assert named(reply) == named(f"<function_calls>{reply}</function_calls>") == [("look", {"at": "\\d\\d\n'\\q"})]
+
+
 def test_python_and_json_that_call_nothing_are_said() -> None:
     for text in (
         "[f(1)]",

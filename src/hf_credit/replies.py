@@ -315,8 +315,7 @@ def _bare(text: str, start: int) -> list[Call]:
     if len(text) - start > MOST_CHARACTERS or (bare := text[start:].strip())[:1] not in ("{", "["):
         return []
     if _PYTHON.match(bare):
-        calls = _made(_in_python, None, bare, True)
-        return [] if any(call.why for call in calls) else calls
+        return [call for call in _made(_in_python, None, bare, True) if not call.why]
     try:
         values = _values(bare)
     except ValueError:
@@ -383,6 +382,7 @@ def _in_python(reader: _Reader, body: str, closed: bool) -> list[Call]:
     if body[:1] in ("{", "<") or (body[:1] == "[" and not _PYTHON.match(body)):
         return _in_json(reader, body, closed)
     calls = []
+    body = _ESCAPE.sub(lambda found: "\\" * (found[1] not in _ESCAPED) + found[0], body)  # Python would warn
     lines = [one.value if isinstance(one, ast.Expr) else one for one in _Constants().visit(ast.parse(body)).body]
     for node in [one for line in lines for one in (line.elts if isinstance(line, ast.List) else [line])]:
         if not isinstance(node, ast.Call) or node.args or not all(one.arg for one in node.keywords):
@@ -414,8 +414,7 @@ def _in_mistral(reader: _Reader, body: str, closed: bool) -> list[Call]:
 
 
 def _in_sections(reader: _Reader, body: str, closed: bool) -> list[Call]:
-    """`NAME<sep>{...}` of DeepSeek 3.1 and Kimi; `function<sep>` with NAME and a fence of DeepSeek 3, or XML of
-    Step 3."""
+    """`NAME<sep>{...}` of DeepSeek 3.1 and Kimi; `function<sep>` with a fence of DeepSeek 3, or XML of Step 3."""
     kind, _sep, rest = re.split(r"(<｜tool[▁_]sep｜>|<\|tool_call_argument_begin\|>)", body, maxsplit=1)
     if _FUNCTION.match(rest.strip()):
         return _in_json(reader, rest.strip(), closed)
@@ -480,6 +479,7 @@ _SPACE = "(?:atem:|steptml:|｜DSML｜)?"
 _FUNCTION = re.compile(f'<(function|{_SPACE}invoke)(?:=| name=")')
 _PARAMETER = re.compile(f'<{_SPACE}parameter(?:=| name=")([^">\\n]{{1,128}})"?(?: string="\\w{{4,5}}")?>')
 _PARAMETER_END = re.compile(f"</{_SPACE}parameter>")
+_ESCAPE, _ESCAPED = re.compile(r"\\(.)", re.DOTALL), "\\'\"abfnrtvxuUN01234567\n"
 _PYTHON = re.compile(r"\[\s*[^\W\d][\w.]*\(")
 _NAME = re.compile(r"[\w.:-]{1,128}")
 _TYPES: dict[Any, tuple[type, ...]] = {
