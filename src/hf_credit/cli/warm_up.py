@@ -6,7 +6,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -177,7 +177,7 @@ def warm_up(
         trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
         if unseen:
             trainer.evaluate()
-        save(trainer, spec)
+        save(trainer, spec and replace(spec, chat_template_kwargs=chat.template_kwargs))
     if spec is None:
         typer.echo(
             f"Wrote {output}. It has no task: name it as model_name_or_path of a recipe, or evaluate it with --task."

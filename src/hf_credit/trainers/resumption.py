@@ -23,6 +23,7 @@ from hf_credit.checkpoints import (
     begin,
     checkpoint_to_resume,
     explain_disk_errors,
+    recorded,
     refuse_another_run,
     rotate,
     write_manifest,
@@ -33,6 +34,7 @@ from hf_credit.methods import Method
 from hf_credit.redaction import redacted
 from hf_credit.rollouts import Chat, Interaction
 from hf_credit.rollouts.capabilities import fingerprint
+from hf_credit.rollouts.chat import TODAY
 from hf_credit.rollouts.pulse import PULSE
 from hf_credit.trainers.callbacks import CheckpointCallback, IntervalsOfThisRun, watched
 from hf_credit.trainers.component import Component
@@ -62,8 +64,11 @@ def run_facts(trainer: Any) -> dict[str, Any]:
     shape = {name: getattr(config, name, None) for name in ("model_type", "hidden_size", "num_hidden_layers")}
     adapters = getattr(trainer.model, "peft_config", {}).values()
     dataset = trainer.train_dataset
+    kwargs = dict(settings.get("chat_template_kwargs") or {})
     facts = {
         **settings,
+        TODAY: kwargs.pop(TODAY, None),
+        "chat_template_kwargs": kwargs or None,
         "processes": trainer.accelerator.num_processes,
         "method": trainer.method.fingerprint(),
         "task": fingerprint(trainer.interaction),
@@ -170,6 +175,10 @@ class ResumableTrainer(Trainer):
         self._passes = 0
         folder = from_main(self.accelerator, lambda: self._checkpoint_to_resume(resume_from_checkpoint))
         self._complete = folder and folder.resolve()
+        known = self._run if folder is None else {**self._run, **recorded(folder)["run"]}
+        if today := from_main(self.accelerator, lambda: known[TODAY]):  # the run may have begun on another day
+            self.chat.pin(today)
+            self._run[TODAY] = today
         if folder is not None:
             self._restore(folder)
             if self.is_world_process_zero():
@@ -281,7 +290,7 @@ class ResumableTrainer(Trainer):
 
     def _checkpoint_to_resume(self, chosen: str | Path | bool | None) -> Path | None:
         folder = self.args.output_dir
-        run: dict[str, Any] = {"run": self._run, "accepted": self.args.resume_with_changed or []}
+        run: dict[str, Any] = {"run": self._run, "accepted": [*(self.args.resume_with_changed or []), TODAY]}
         if isinstance(chosen, str) and chosen.startswith(PREFIX):
             check = functools.partial(refuse_another_run, **run, place=chosen)
             chosen = checkpoint_store().fetch_resumable(chosen, folder, self.args.hub_token, check)
