@@ -150,13 +150,13 @@ _NAME = re.compile(
 # Digits in groups of three, as in 10 080, and lists in words, as in 1 and 2.
 _GROUPS = re.compile(r"(?<![\d.,/])\d{1,3}(?: \d{3})+(?! ?[\d/])")
 _LIST = re.compile(rf"(?<=[\d)}}])(?:,| ?,)? (?:and|or) (?=[\d(\\-]|{_PLAIN_NAME}=)")
-_GLOSS = re.compile(r"(\d[\d,]*) ?\( ?([A-Za-z -]+)\)")
+_GLOSS = re.compile(r"(?<!\d)(\d[\d,]{0,40}+) ?\( ?([A-Za-z -]+)\)")
 _CONSTANT = re.compile(r"(^|\+) ?c(?= ?(?:\+|$))")
 _SINGLE = re.compile(r"(?<!\\)\\(?:\\\\)*(?!\\)")
 _ORDER = re.compile(r"(\\[lg]e(?![A-Za-z])|[<>])")
 _TURNED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
 _ANGLE = re.compile(r"(?<!arc)(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
-_DEGREES = re.compile(r"(\d+(?:\.\d+)?)\s*(?:\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degrees?)(?![A-Za-z])")
+_DEGREES = re.compile(r"(?<!\d)(\d++(?:\.\d++)?)\s*+(?:\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degrees?)(?![A-Za-z])")
 _SIDE = r"\s*[^\s\[\](),;](?:[^\[\](),;]*[^\s\[\](),;])?\s*"
 _MARKS = [
     (re.compile(r"\\circ(?![A-Za-z])|\\degrees?(?![A-Za-z])"), frozenset({"degree"})),
