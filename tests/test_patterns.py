@@ -55,6 +55,7 @@ EXAMPLES = {
     "hf_credit.rollouts.special_tokens: '|'.join((re.escape(name) for name in sorted(names, key=len, reverse=True))) "
     "or '(?!)'": r"<\|im_start\|>|<\|im_end\|>|<think>",
     "hf_credit.rollouts.special_tokens: f'{self._mark}([0-9]+){_END}'": "\ue002([0-9]+)\ue003",
+    "hf_credit.verifiers.answers: f'(\\\\\\\\[A-Za-z]+)|{min(ours)}'": r"(\\[A-Za-z]+)|k",
     "hf_credit.verifiers.answers: pattern": "",  # of a list, whose patterns are found
     "hf_credit.verifiers.judges: '|'.join(map(re.escape, values))": "<a>|<b>",
     "local_hub.app: pattern": "",
