@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from jinja2 import TemplateError
 
-from code_sandbox.service import Exceeded, TooSlow
 from hf_credit.replies import (
     MARKS,
     MESSAGE_MARKS,
@@ -395,9 +394,10 @@ class Chat:
         try:
             if not took:
                 return rendering.render(self.tokenizer, messages, prompt, self.template_kwargs)
-        except Exceeded as error:
+        except TimeoutError as error:
+            took = self._endless = str(error)
+        except MemoryError as error:
             took = str(error)
-            self._endless = took if isinstance(error, TooSlow) else ""
         raise ChatTemplateError(
             f"a chat template must render within {rendering.RENDERING_SECONDS:g} seconds and the memory of a process, "
             f"got one of {self.tokenizer.name_or_path!r} that took {took}; set another tokenizer.chat_template."
@@ -444,7 +444,7 @@ def read_tokens(
         parsed = rendering.parse(tokenizer, reply, prefix, tools)
     except (ValueError, TypeError, LookupError):
         return said
-    except Exceeded as error:
+    except (TimeoutError, MemoryError) as error:
         return dataclasses.replace(said, made=(Call("", {}, f"reading it took {error}", text[:MOST_CHARACTERS]),))
     made, thoughts = listed_calls(parsed.get("tool_calls")), parsed.get("reasoning_content") or parsed.get("thinking")
     content = str(parsed.get("content") or "").removesuffix(str(tokenizer.eos_token)).strip()

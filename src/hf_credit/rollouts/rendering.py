@@ -6,12 +6,15 @@ response template can take exponential time.
 
 from __future__ import annotations
 
+import json
+import sys
+import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
 
-from code_sandbox.service import Failed, Service
+from code_sandbox.fork_server import PLAIN_ENVIRONMENT, ForkServer, reset_after_fork
 from hf_credit.rollouts.interaction import Message
 
 if TYPE_CHECKING:
@@ -56,7 +59,66 @@ RESPONSE_TEMPLATE = {
 """The format of tool calls in their replies, for `tokenizer.parse_response`."""
 
 _OURS = (CHAT_TEMPLATE, TOOL_CHAT_TEMPLATE)
-_SERVICE = Service("hf_credit.template_child")
+_MEMORY_BYTES = 2**30  # of address space, a fifth of which the imports take
+_MOST_BYTES = 2**28  # of an answer
+_START_SECONDS = 120.0
+_CHILD = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from hf_credit import template_child; "
+    "template_child.main(int(sys.argv[2]))"
+)
+
+
+class Process:
+    """The process of `hf_credit.template_child`, started when it is needed. Safe with threads and forks."""
+
+    def __init__(self) -> None:
+        self.started = 0  # times
+        self.reset()
+        reset_after_fork(self)
+
+    def reset(self) -> None:
+        """Drops the process without ending it."""
+        self._lock = threading.Lock()
+        self._server: ForkServer | None = None
+
+    def call(self, function: str, seconds: float, *arguments: Any) -> dict[str, Any]:
+        """Returns the answer of `hf_credit.template_child.answer`.
+
+        Args:
+            seconds: the most wall-clock time. A call that takes more ends the process, whatever it does.
+            *arguments: plain values; any other becomes the name of its type.
+
+        Raises:
+            TimeoutError: it takes more time.
+            MemoryError: it takes more memory, or ends the process.
+            OSError: the process does not start.
+        """
+        question = json.dumps([function, arguments], default=lambda value: f"<{type(value).__name__}>").encode()
+        with self._lock:
+            if self._server is not None and not self._server.is_alive:
+                self._server.close()
+                self._server = None
+            if self._server is None:
+                paths = json.dumps([path for path in sys.path if path])
+                server = ForkServer(["-I", "-c", _CHILD, paths, str(_MEMORY_BYTES)], PLAIN_ENVIRONMENT)
+                server.receive(_START_SECONDS)
+                self._server, self.started = server, self.started + 1
+            try:
+                answer = self._server.ask(question, seconds, _MOST_BYTES)
+            except BaseException as error:  # no answer may be left for the next call
+                self._server.close()
+                if isinstance(error, TimeoutError):
+                    raise TimeoutError(f"more than {seconds:g} seconds") from None
+                if not isinstance(error, OSError | ValueError | RecursionError):
+                    raise
+                answer = {"kind": "MemoryError"}
+        if answer.get("kind") == "MemoryError":
+            raise MemoryError(f"more than {_MEMORY_BYTES >> 20} MiB")
+        return answer
+
+
+PROCESS = Process()
+"""That of this program."""
 
 
 def render(
@@ -66,22 +128,21 @@ def render(
 
     Args:
         prompt: whether to add what the template writes before a reply.
-        options: arguments of the template.
+        options: arguments of the template; `chat_template` replaces the tokenizer's.
 
     Raises:
         TemplateError, TypeError, AttributeError: the template raises.
-        Exceeded: it takes too much time or memory.
+        TimeoutError, MemoryError: it takes too much of either.
     """
-    options = {**options, "add_generation_prompt": prompt}
-    if tokenizer.chat_template in _OURS:
+    template = options.get("chat_template") or tokenizer.get_chat_template(tools=options.get("tools"))
+    options = {**tokenizer.special_tokens_map, **options, "chat_template": template, "add_generation_prompt": prompt}
+    if template in _OURS:
         return str(tokenizer.apply_chat_template(list(messages), tokenize=False, **options))
-    template = tokenizer.get_chat_template(tools=options.get("tools"))
-    options = {**tokenizer.special_tokens_map, **options, "chat_template": template}
-    try:
-        return str(_SERVICE.call("render", RENDERING_SECONDS, list(messages), options))
-    except Failed as error:
+    answer = PROCESS.call("render", RENDERING_SECONDS, list(messages), options)
+    if "kind" in answer:
         kinds: dict[str, type[Exception]] = {"TypeError": TypeError, "AttributeError": AttributeError}
-        raise kinds.get(error.kind, TemplateError)(str(error)) from None
+        raise kinds.get(answer["kind"], TemplateError)(answer["message"])
+    return str(answer["value"])
 
 
 def parse(
@@ -96,12 +157,12 @@ def parse(
 
     Raises:
         ValueError: the template does not read it.
-        Exceeded: it takes too much time or memory.
+        TimeoutError, MemoryError: as in `render`.
     """
     template, known = tokenizer.response_template, [dict(tool) for tool in tools]
     if template == RESPONSE_TEMPLATE:
         return dict(tokenizer.parse_response(text, prefix=prefix, tools=known))
-    try:
-        return dict(_SERVICE.call("parse", PARSING_SECONDS, text, template, prefix, known))
-    except (Failed, TypeError) as error:
-        raise ValueError(str(error)) from None
+    answer = PROCESS.call("parse", PARSING_SECONDS, text, template, prefix, known)
+    if not isinstance(answer.get("value"), dict):
+        raise ValueError(answer.get("message"))
+    return dict(answer["value"])
