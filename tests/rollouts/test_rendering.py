@@ -69,7 +69,7 @@ def test_an_interrupted_call_leaves_no_answer_for_the_next_one(
     process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rendered(process, "")
-    timer = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
+    timer = threading.Timer(0.3, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT])
     timer.start()
     with pytest.raises(KeyboardInterrupt):
         rendered(process, LOOP)
