@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import resource
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -21,24 +21,13 @@ from code_sandbox.own_files import keep_to
 
 MOST_SECONDS = 60.0
 
-_PLAIN = PreTrainedTokenizerBase()  # with templates that come as arguments
+_PLAIN: Any = PreTrainedTokenizerBase()  # with templates that come as arguments
 
 
-def render(messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Any:
-    """Returns `apply_chat_template(messages, tokenize=False, **options)`."""
-    return _PLAIN.apply_chat_template(messages, tokenize=False, **options)
-
-
-def parse(text: str, template: Mapping[str, Any], prefix: str, tools: Sequence[Mapping[str, Any]]) -> Any:
-    """Returns `parse_response` of a reply's text, and of the text before it."""
-    return _PLAIN.parse_response(text, template, prefix=prefix, tools=tools)
-
-
-def answer(name: str, arguments: Sequence[Any]) -> dict[str, Any]:
-    """Returns the value of one of these functions, or the kind and message of its error."""
+def answer(method: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what a method of a tokenizer returns, or the kind and message of its error."""
     try:
-        value = {"render": render, "parse": parse}[name](*arguments)
-        return {"value": value}
+        return {"value": getattr(_PLAIN, method)(**arguments)}
     except Exception as error:
         return {"kind": type(error).__name__, "message": str(error)[:1000]}
 
@@ -46,7 +35,8 @@ def answer(name: str, arguments: Sequence[Any]) -> dict[str, Any]:
 def main(memory_bytes: int) -> None:
     """Answers requests until the program that asks ends."""
     channel = Channel.of_standard_input()
-    answer("render", [[{"role": "user", "content": "?"}], {"chat_template": "{{ messages | tojson }}{{ 1 / 0 }}"}])
+    warm: dict[str, Any] = {"conversation": [{}], "chat_template": "{{ messages | tojson }}{{ 1 / 0 }}"}
+    answer("apply_chat_template", warm)  # what it imports for an error, too
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     least = memory_bytes if hard == resource.RLIM_INFINITY else min(memory_bytes, hard)
@@ -57,8 +47,8 @@ def main(memory_bytes: int) -> None:
         keep_to((), None)
     channel.send({})
     while True:
-        (name, arguments), _ = channel.receive()
+        request, _ = channel.receive()
         signal.setitimer(signal.ITIMER_PROF, MOST_SECONDS)
-        found = answer(name, arguments)
+        found = answer(request["method"], request["arguments"])
         signal.setitimer(signal.ITIMER_PROF, 0)
         channel.send(found)

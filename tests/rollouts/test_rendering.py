@@ -13,6 +13,7 @@ import pytest
 from code_sandbox.isolation import isolation
 from hf_credit.rollouts.rendering import Process
 
+RENDER = "apply_chat_template"
 HELLO = [{"role": "user", "content": "hello"}]
 
 
@@ -25,7 +26,7 @@ def process() -> Iterator[Process]:
 
 
 def rendered(process: Process, template: str, seconds: float = 30.0) -> object:
-    answer = process.call("render", seconds, HELLO, {"chat_template": template})
+    answer = process.call(RENDER, seconds, conversation=HELLO, tokenize=False, chat_template=template)
     return answer.get("value", answer)
 
 
@@ -33,8 +34,9 @@ def test_all_templates_are_rendered_by_one_process(process: Process) -> None:
     assert [rendered(process, f"{number}" + "{{ messages[0].content }}") for number in range(50)] == [
         f"{number}hello" for number in range(50)
     ]
-    long, template = "é\n\ud800" * 2**20, {"chat_template": "{{ messages[0].content }}"}
-    assert process.call("render", 30.0, [{"role": "user", "content": long}], template)["value"] == long
+    long = "é\n\ud800" * 2**20
+    options = {"conversation": [{"content": long}], "chat_template": "{{ messages[0].content }}", "tokenize": False}
+    assert process.call(RENDER, 30.0, **options)["value"] == long
     assert process.started == 1
 
 

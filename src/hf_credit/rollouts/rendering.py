@@ -60,7 +60,7 @@ RESPONSE_TEMPLATE = {
 
 _OURS = (CHAT_TEMPLATE, TOOL_CHAT_TEMPLATE)
 _MEMORY_BYTES = 2**30  # of address space, a fifth of which the imports take
-_MOST_BYTES = 2**28  # of an answer
+_MOST_BYTES = 2**26  # of an answer, more than the text of any context
 _START_SECONDS = 120.0
 _CHILD = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from hf_credit import template_child; "
@@ -81,19 +81,21 @@ class Process:
         self._lock = threading.Lock()
         self._server: ForkServer | None = None
 
-    def call(self, function: str, seconds: float, *arguments: Any) -> dict[str, Any]:
+    def call(self, method: str, seconds: float, **arguments: Any) -> dict[str, Any]:
         """Returns the answer of `hf_credit.template_child.answer`.
 
         Args:
             seconds: the most wall-clock time. A call that takes more ends the process, whatever it does.
-            *arguments: plain values; any other becomes the name of its type.
+            **arguments: plain values; any other becomes the name of its type.
 
         Raises:
             TimeoutError: it takes more time.
             MemoryError: it takes more memory, or ends the process.
             OSError: the process does not start.
         """
-        question = json.dumps([function, arguments], default=lambda value: f"<{type(value).__name__}>").encode()
+        question = json.dumps(
+            {"method": method, "arguments": arguments}, default=lambda value: f"<{type(value).__name__}>"
+        ).encode()
         with self._lock:
             if self._server is not None and not self._server.is_alive:
                 self._server.close()
@@ -138,7 +140,9 @@ def render(
     options = {**tokenizer.special_tokens_map, **options, "chat_template": template, "add_generation_prompt": prompt}
     if template in _OURS:
         return str(tokenizer.apply_chat_template(list(messages), tokenize=False, **options))
-    answer = PROCESS.call("render", RENDERING_SECONDS, list(messages), options)
+    answer = PROCESS.call(
+        "apply_chat_template", RENDERING_SECONDS, conversation=list(messages), tokenize=False, **options
+    )
     if "kind" in answer:
         kinds: dict[str, type[Exception]] = {"TypeError": TypeError, "AttributeError": AttributeError}
         raise kinds.get(answer["kind"], TemplateError)(answer["message"])
@@ -159,10 +163,11 @@ def parse(
         ValueError: the template does not read it.
         TimeoutError, MemoryError: as in `render`.
     """
-    template, known = tokenizer.response_template, [dict(tool) for tool in tools]
+    template, known = tokenizer.response_template, [dict[Any, Any](tool) for tool in tools]
     if template == RESPONSE_TEMPLATE:
-        return dict(tokenizer.parse_response(text, prefix=prefix, tools=known))
-    answer = PROCESS.call("parse", PARSING_SECONDS, text, template, prefix, known)
+        return dict(tokenizer.parse_response(text, prefix=prefix, tools=list(known)))
+    arguments = {"response": text, "schema": template, "prefix": prefix, "tools": known}
+    answer = PROCESS.call("parse_response", PARSING_SECONDS, **arguments)
     if not isinstance(answer.get("value"), dict):
         raise ValueError(answer.get("message"))
     return dict(answer["value"])
