@@ -69,7 +69,7 @@ MUTANTS = [
     Mutant(
         "contexts of recorded traces are all the same without tokens",
         "src/hf_credit/evaluation/traces.py",
-        "context = digest([context, shown])",
+        "context = digest([context, trace[place]])",
         'context = "0"',
         ["tests/evaluation/test_traces.py::test_equal_contexts_are_found_without_tokens"],
     ),
@@ -421,9 +421,30 @@ MUTANTS = [
     Mutant(
         "what is not on the white list of a call is dropped",
         _AGENTS + "white_lists.py",
-        "            if name not in kind and value[name] is not None:",
+        "            if name not in kind and value[name] is not None and not (place and is_empty(value[name])):",
         "            if False:",
         ["tests/agents/test_endpoint.py::test_what_cannot_be_trained_on_is_refused_in_one_sentence_of_the_dialect"],
+    ),
+    Mutant(
+        "results of tools are those of the next call",
+        _AGENTS + "calls.py",
+        '{"answers": place}',
+        "{}",
+        ["tests/agents/test_endpoint.py::test_results_find_their_calls_by_id"],
+    ),
+    Mutant(
+        "recorded actions act outside of the process without consent",
+        "src/hf_credit/evaluation/recorded_play.py",
+        "Replayable(interaction).acts and not consent.actions",
+        "False",
+        ["tests/evaluation/test_recorded_play.py::test_actions_of_a_file_act_outside_of_the_process_by_consent_alone"],
+    ),
+    Mutant(
+        "a warm-up on logs shows all messages whatever the history",
+        "src/hf_credit/rollouts/environment_interaction.py",
+        'if self.history != "current" or',
+        "if True or",
+        ["tests/evaluation/test_recorded_play.py::test_a_warm_up_reads_the_contexts_of_training_for_every_history"],
     ),
     Mutant(
         "arguments of a tool call become special tokens",
