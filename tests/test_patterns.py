@@ -317,7 +317,7 @@ def all_used() -> tuple[list[Used], list[str]]:
 def test_every_pattern_is_known_or_has_an_example() -> None:
     found, unknown = all_used()
     assert len(found) > 200
-    assert set(unknown) == set(EXAMPLES)
+    assert set(unknown) <= set(EXAMPLES)
 
 
 def test_every_pattern_takes_linear_time_or_has_a_short_text() -> None:
