@@ -35,6 +35,7 @@ SHARED = {
     "registry",
     "replies",
     "safe_io",
+    "template_child",
     "trust",
     "validators",
     "words",

@@ -469,8 +469,8 @@ _FRAMES = (
 )
 _MESSAGE_ENDS = r"<\|(?:call|end|return|eom)\|>|(?=<\|start\|>|<\|channel\|>)"
 _HEADER = re.compile(
-    r"(?:<\|start\|>assistant)?(?:\s?to=(?P<to>[\w.-]+))?"
-    r"(?:<\|channel\|>(?P<channel>\w+)(?:\s?to=(?P<also>[\w.-]+))?\s?(?:<\|constrain\|>)?\w*)?<\|message\|>"
+    r"(?:<\|start\|>assistant)?(?:\s?to=(?P<to>[\w.-]{1,128}))?"
+    r"(?:<\|channel\|>(?P<channel>\w{1,32})(?:\s?to=(?P<also>[\w.-]{1,128}))?\s?(?:<\|constrain\|>)?\w{0,32})?<\|message\|>"
 )
 _OPENING = re.compile("|".join(map(re.escape, (*_THOUGHTS, *_THOUGHTS.values(), *_CALLS, *_FRAMES))))
 _MARK = "|".join(map(re.escape, _THOUGHTS))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import re
+import resource
+import threading
 
 import pytest
 from hypothesis import given
@@ -13,8 +15,8 @@ from transformers import AddedToken
 from hf_credit.environments.actions import marked, write_call
 from hf_credit.policies.micro import RESPONSE_TEMPLATE
 from hf_credit.replies import spoken
-from hf_credit.rollouts import Chat, Request
-from hf_credit.rollouts import chat as rendering
+from hf_credit.rollouts import Chat, Request, rendering
+from hf_credit.rollouts.chat import read_tokens
 from hf_credit.rollouts.templates import SAID, ChatTemplateError
 from hf_credit.rollouts.threads import Thread
 
@@ -265,7 +267,9 @@ ENDLESS = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% 
 @pytest.mark.parametrize("loop", [ENDLESS, "{{ 9 ** (9 ** 9) }}"], ids=["a loop", "a power"])
 def test_a_template_that_does_not_terminate_is_refused(tokenizer, monkeypatch, loop):
     monkeypatch.setattr(rendering, "RENDERING_SECONDS", 0.2)
-    with pytest.raises(ValueError, match=r"must render within 0\.2 seconds, got one of"):
+    with pytest.raises(
+        ValueError, match=r"must render within 0\.2 seconds .*, got one of .* that took more than 0\.2 sec"
+    ):
         Chat(with_template(tokenizer, loop + PLAIN))
 
 
@@ -275,6 +279,75 @@ def test_a_template_that_does_not_terminate_in_some_conversations_is_waited_for_
     long = [user("a"), assistant("b"), user("c"), assistant("d"), user("e")]
     found = chat.contexts([(Request(role="r", messages=one), None) for one in (long, [user("a")], long)])
     assert all("must render within" in str(one) for one in found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ 'a' * 2500000000 }}",
+        "{% set ns = namespace(a='aaaa') %}{% for i in range(64) %}{% set ns.a = ns.a ~ ns.a %}{% endfor %}",
+    ],
+    ids=["in one step", "by doubling"],
+)
+def test_a_template_that_needs_too_much_memory_is_refused(tokenizer, text):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ValueError, match=r"got one of .* that took more than 1024 MiB; set another"):
+        Chat(with_template(tokenizer, text + PLAIN))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024
+
+
+def test_a_conversation_that_needs_too_much_memory_stops_no_other_one(tokenizer):
+    text = "{% if messages[0].content == 'a' %}{{ 'a' * 2500000000 }}{% endif %}" + PLAIN
+    chat = Chat(with_template(tokenizer, text))
+    plain = Chat(with_template(tokenizer, PLAIN))
+    found = chat.contexts([(Request(role="r", messages=[user(one)]), None) for one in "bac"])
+    assert "took more than" in str(found[1])
+    assert [found[0], found[2]] == [plain.context([user(one)]) for one in "bc"]
+
+
+def test_a_template_has_no_file_and_no_variable(tokenizer, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    with pytest.raises(ValueError, match=r"must render messages of text, got one of .* that raises"):
+        Chat(with_template(tokenizer, "{% include '/etc/passwd' %}" + PLAIN))
+
+
+def test_templates_in_threads_have_their_limits(tokenizer, monkeypatch):
+    monkeypatch.setattr(rendering, "RENDERING_SECONDS", 0.5)
+    found = []
+
+    def build():
+        with pytest.raises(ValueError, match="must render within") as error:
+            Chat(with_template(tokenizer, ENDLESS + PLAIN))
+        found.append(error)
+
+    thread = threading.Thread(target=build)
+    thread.start()
+    thread.join()
+    assert len(found) == 1
+
+
+EXPONENTIAL = "(?:a|a|aa)+(?:x|[0-9])"
+
+
+@pytest.mark.parametrize(
+    ("start", "field"),
+    [
+        ({"start_anchor": "<|assistant|>"}, {"open_pattern": EXPONENTIAL, "close": "!"}),
+        ({"start_anchor": "<|assistant|>"}, {"open": "a", "close_pattern": EXPONENTIAL}),
+        ({"start_anchor_pattern": EXPONENTIAL}, {"open": "a"}),
+    ],
+    ids=["open", "close", "start"],
+)
+def test_a_pattern_of_a_response_template_that_takes_too_long_is_a_call_that_cannot_be_read(
+    tokenizer, monkeypatch, start, field
+):
+    other = with_template(tokenizer, TOOLS)
+    other.response_template = {**start, "fields": {"tool_calls": field, "content": {"close": "<|end|>"}}}
+    monkeypatch.setattr(rendering, "PARSING_SECONDS", 0.5)
+    ids = other("a" * 60)["input_ids"]
+    said = read_tokens(other, "a" * 60, ids, ids, [tool("x")])
+    assert [(call.name, call.why) for call in said.made] == [("", "reading it took more than 0.5 seconds")]
+    assert said.content == "a" * 60
 
 
 # Parts, tools and tool calls

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import json
@@ -13,19 +14,26 @@ from typing import TYPE_CHECKING, Any, cast
 from jinja2 import TemplateError
 
 from hf_credit.environments.actions import marked, write_call
-from hf_credit.replies import MARKS, MESSAGE_MARKS, Said, closing_of, listed_calls, open_thought, openings, read_reply
-from hf_credit.rollouts import templates
+from hf_credit.replies import (
+    MARKS,
+    MESSAGE_MARKS,
+    MOST_CHARACTERS,
+    Call,
+    Said,
+    closing_of,
+    listed_calls,
+    open_thought,
+    openings,
+    read_reply,
+)
+from hf_credit.rollouts import rendering, templates
 from hf_credit.rollouts.interaction import Message, Reply, Request
 from hf_credit.rollouts.special_tokens import Hidden, SpecialTokens
 from hf_credit.rollouts.templates import REPLY, SAID, USER, ChatTemplateError
 from hf_credit.rollouts.threads import Thread, continuation, if_same_tools, of_text
-from hf_credit.safe_io import TookTooLong, at_most
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-RENDERING_SECONDS = 60.0
-"""Time limit for rendering all conversations of a round, which takes milliseconds."""
 
 TODAY = "today"
 """The argument of a template that has the date."""
@@ -80,7 +88,7 @@ class Chat:
         if "strftime_now" in str(tokenizer.chat_template):
             self.pin(self.template_kwargs.get(TODAY) or date.today().isoformat())
         self.tools: Sequence[Mapping[str, Any]] = self.template_kwargs.get("tools") or ()
-        self._endless = False
+        self._endless = ""  # how long the template took, if it was too slow once
         try:  # fails here instead of in an episode
             skeleton = self._render([USER]) + self._added_text([SAID, USER])
         except (TemplateError, TypeError, AttributeError) as error:
@@ -166,7 +174,7 @@ class Chat:
             chat._require_answers(answers)
         chat._require_readable_calls()
         if getattr(self.tokenizer, "response_template", None) is not None:
-            content = self.tokenizer.parse_response("?", prefix=rendered).get("content")
+            content = rendering.parse(self.tokenizer, "?", rendered).get("content")
             if content != "?":
                 raise ChatTemplateError(
                     "tokenizer.response_template must parse replies of the chat template, got "
@@ -271,7 +279,7 @@ class Chat:
             parts.append((None if thread is None or added is None else thread.ids, index))
         if not conversations:
             return []
-        texts = [str(text) for text in self._rendered(conversations)]
+        texts = [self._render(conversation) for conversation in conversations]
         for prefix, index in parts:
             if prefix is not None and REPLY in texts[index]:
                 texts[index] = self._behind_reply(conversations[index][1], texts[index])
@@ -423,28 +431,19 @@ class Chat:
         return templates.as_served([turn, *added], self.tools, self._most_calls)
 
     def _render(self, messages: Sequence[Message], prompt: bool = True) -> str:
-        return str(self._rendered(list(messages), prompt))
-
-    def _rendered(self, conversations: Any, prompt: bool = True) -> Any:
-        """The text of a conversation, or of each of a list of conversations.
-
-        Raises:
-            ValueError: the template, which may be untrusted, does not terminate in time.
-        """
+        took = self._endless  # do not wait again
         try:
-            if self._endless:  # do not wait again
-                raise TookTooLong
-            with at_most(RENDERING_SECONDS):
+            if not took:
                 options: Any = {**self.template_kwargs, "chat_template": self._dated}
-                return self.tokenizer.apply_chat_template(
-                    conversations, tokenize=False, add_generation_prompt=prompt, **options
-                )
-        except TookTooLong:
-            self._endless = True
-            raise ChatTemplateError(
-                f"a chat template must render within {RENDERING_SECONDS:g} seconds, got one of "
-                f"{self.tokenizer.name_or_path!r} that does not; set another tokenizer.chat_template."
-            ) from None
+                return rendering.render(self.tokenizer, messages, prompt, options)
+        except TimeoutError as error:
+            took = self._endless = str(error)
+        except MemoryError as error:
+            took = str(error)
+        raise ChatTemplateError(
+            f"a chat template must render within {rendering.RENDERING_SECONDS:g} seconds and the memory of a process, "
+            f"got one of {self.tokenizer.name_or_path!r} that took {took}; set another tokenizer.chat_template."
+        )
 
     def _added_text(self, turn: Sequence[Message]) -> str:
         """The template's text behind the placeholder of a reply, the first of these messages."""
@@ -483,10 +482,12 @@ def read_tokens(
         return said
     assert tokenizer is not None
     try:
-        prefix = list(context[-_ANCHOR_TOKENS:])
-        parsed = tokenizer.parse_response(list(ids), prefix=prefix, tools=[dict(tool) for tool in tools])
+        reply, prefix = (str(tokenizer.decode(list(some))) for some in (ids, context[-_ANCHOR_TOKENS:]))
+        parsed = rendering.parse(tokenizer, reply, prefix, tools)
     except (ValueError, TypeError, LookupError):
         return said
+    except (TimeoutError, MemoryError) as error:
+        return dataclasses.replace(said, made=(Call("", {}, f"reading it took {error}", text[:MOST_CHARACTERS]),))
     made, thoughts = listed_calls(parsed.get("tool_calls")), parsed.get("reasoning_content") or parsed.get("thinking")
     content = str(parsed.get("content") or "").removesuffix(str(tokenizer.eos_token)).strip()
     return Said(thoughts=str(thoughts or ""), spoken=content, content=content, made=made) if made or thoughts else said
