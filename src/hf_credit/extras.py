@@ -8,6 +8,7 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
+
 class MissingPackageError(ImportError, ValueError):
     """A package of an extra cannot be imported."""
 

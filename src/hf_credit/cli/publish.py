@@ -40,23 +40,17 @@ def environment(
     source: EnvironmentName,
     repo: Repo,
     option: EnvironmentOptions = None,
-    wheel: Annotated[
-        Path | None, typer.Option(help="Wheel of this library to include, if no package index has this release.")
-    ] = None,
     where: Where = Where(),
 ) -> None:
     """Publishes an environment as an OpenEnv Space.
 
     \b
-    Examples:
+    Example:
       hf-credit publish environment sudoku me/sudoku -o size=4
-      hf-credit publish environment sudoku me/sudoku --wheel dist/hf_credit-....whl
     """
     from hf_credit.hub.environments import publish_environment
 
-    options = parse_options(option)
-    done = publish_environment(source, repo, options=options, wheel=wheel, **vars(where))
-    show(done)
+    show(publish_environment(source, repo, options=parse_options(option), **vars(where)))
 
 
 @publish.command(short_help="Tasks, as a dataset.")

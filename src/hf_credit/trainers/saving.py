@@ -63,7 +63,6 @@ Play held-out tasks of the task that the model was trained on. `hf_credit_task.j
 its rendering and the sampling.
 
 ```bash
-pip install hf-credit
 hf-credit evaluate {model} --episodes 64
 ```
 
