@@ -108,6 +108,9 @@ def checkpoint(
     model_only: Annotated[
         bool, typer.Option("--model-only", help="Omit the state of the trainer, which is needed to resume.")
     ] = False,
+    base: Annotated[
+        str | None, typer.Option(help="The base model of adapters that a folder names, as owner/name[@revision].")
+    ] = None,
     where: Where = Where(),
 ) -> None:
     """Publishes the policy of a run, with its cost and its evaluations.
@@ -120,7 +123,7 @@ def checkpoint(
     """
     from hf_credit.hub.checkpoints import publish_checkpoint
 
-    show(publish_checkpoint(source, repo, resumable=not model_only, **vars(where)))
+    show(publish_checkpoint(source, repo, resumable=not model_only, base=base, **vars(where)))
 
 
 @publish.command(short_help="A metric, as a Space that evaluate loads.")

@@ -35,6 +35,7 @@ from hf_credit.trainers.metrics import EpisodeLog, without_cut_replies
 from hf_credit.trainers.ranks import accumulating, backward
 from hf_credit.trainers.recording import CompletionsTable, EpisodeRecorder
 from hf_credit.trainers.rows import RowTrainer
+from hf_credit.trainers.saving import name_base
 
 
 class EpisodeTrainer(RowTrainer, EpisodeLog, GeneratingTrainer, GRPOTrainer):
@@ -118,6 +119,7 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, GeneratingTrainer, GRPOTrainer):
                 quantization_config=quantization_config,
                 peft_config=peft_config,
             )
+        name_base(self.model, args)
         show_headlines(self)
         self.add_callback(EpisodeRecorder(self.chat.tokenizer, args.log_episodes))
         if self.log_completions:

@@ -27,6 +27,7 @@ from hf_credit.tasks import TaskSpec
 from hf_credit.trainers.callbacks import show_headlines
 from hf_credit.trainers.recipes import FieldParser, flags
 from hf_credit.trainers.recording import RunRecorder
+from hf_credit.trainers.saving import correct_card
 from hf_credit.trainers.scores import head_reads, obstacle, pack, separate
 
 silence_known_warnings()
@@ -48,7 +49,7 @@ class WarmUpTrainer(SFTTrainer):
         held_out: of other tasks, for the held-out loss.
 
     Raises:
-        ValueError: there is no demonstration, one is too long, or a setting would change the tokens.
+        ValueError: there is no demonstration, one is too long, a setting would change the tokens, or `push_to_hub`.
     """
 
     _tag_names = ["trl", "hf-credit", "warm-up"]  # noqa: RUF012
@@ -70,6 +71,11 @@ class WarmUpTrainer(SFTTrainer):
                     f"{name} must be {value} for a warm-up, which reads the tokens of a training, got "
                     f"{getattr(args, name)!r}; leave it out."
                 )
+        if args.push_to_hub:
+            raise ValueError(
+                "a warm-up is published when it has ended, got push_to_hub; leave it out, and run hf-credit publish "
+                f"checkpoint {args.output_dir} OWNER/NAME then."
+            )
         args = copy.copy(args)
         args.dataset_kwargs, args.remove_unused_columns = {"skip_prepare_dataset": True}, False
         args.use_cache = True  # transformers writes it into the settings that are saved with the model
@@ -109,6 +115,10 @@ class WarmUpTrainer(SFTTrainer):
         if self.args.average_tokens_across_devices and num_items_in_batch is not None:
             loss = loss * self.accelerator.num_processes  # the count is of all processes, the gradient their mean
         return (loss, {}) if return_outputs else loss
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        super().create_model_card(*args, **kwargs)
+        correct_card(self)
 
 
 def dataset_of(demonstrations: Sequence[Demonstration], max_length: int | None = None) -> Dataset | None:
