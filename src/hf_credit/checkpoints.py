@@ -58,11 +58,6 @@ def write_manifest(folder: Path, run: Mapping[str, Any], resumable: bool = True)
     flush_names(folder.parent)
 
 
-def described(content: bytes) -> dict[str, Any]:
-    """Returns what a manifest has of a file."""
-    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-
-
 def begin(folder: Path) -> None:
     """Makes the folder of a new checkpoint, and marks it as one of ours, in place of `make_room`'s."""
     make_room(folder)

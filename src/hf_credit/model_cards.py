@@ -22,23 +22,21 @@ def hub_id(name: object) -> tuple[str, str | None] | None:
     return (text, None) if _ID.fullmatch(text) and not Path(text).exists() else None
 
 
-def corrected(
-    card: str, model: str, base: str | None, plays: bool = True, url: str = "https://huggingface.co/"
-) -> str:
+def corrected(card: str, name: str, base: str | None, command: str | None, url: str) -> str:
     """Returns a card of TRL or PEFT with names that exist, and with what a policy of this library is for.
 
     Args:
         card: the text without metadata.
-        model: the policy's id or folder.
+        name: the title of a card that has none.
         base: the id of the model that it was trained from; `None` if no reader has it.
-        plays: whether its task is saved with it.
+        command: plays held-out tasks with the policy; `None` if its task is not saved with it.
         url: what the Hub has before an id.
     """
     if _EMPTY in card:
-        return f"# {model.rpartition('/')[2]}\n"
+        return f"# {name}\n"
     origin = f"is a fine-tuned version of [{base}]({url}{base})" if base else _NOT_THERE
     card = _ORIGIN.sub(lambda _: f"This model {origin}", card)
-    card = _QUICK_START.sub(lambda _: _PLAYED.format(model) if plays else _LOADED.format(model), card)
+    card = _QUICK_START.sub(lambda _: "" if command is None else _PLAYED.format(command), card)
     return card.replace("It has been trained using [TRL]", "It has been trained with hf-credit and [TRL]")
 
 
@@ -48,16 +46,7 @@ Play held-out tasks of the task that the model was trained on. `hf_credit_task.j
 its rendering and the sampling.
 
 ```bash
-hf-credit evaluate {} --episodes 64
-```
-
-"""
-_LOADED = """## Quick start
-
-```python
-from transformers import pipeline
-
-generator = pipeline("text-generation", model="{}")
+{}
 ```
 
 """

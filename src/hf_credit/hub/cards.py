@@ -18,7 +18,7 @@ from hf_credit.evaluation.credit_tables import read_ledger
 from hf_credit.evaluation.markdown import code, escaped
 from hf_credit.evaluation.results import LABELS, EvalResults, evaluation_files
 from hf_credit.evaluation.runs import Run, read_run
-from hf_credit.hub.bases import Bases
+from hf_credit.hub.bases import Bases, Files
 from hf_credit.hub.tables import MEANINGS
 from hf_credit.loading import ADAPTER_CONFIG, role_folders
 from hf_credit.model_cards import corrected, hub_id
@@ -62,19 +62,13 @@ def dataset_metadata(name: str, tags: list[str], configs: Mapping[str, list[str]
 
 
 def checkpoint_files(
-    published: Mapping[str, Path | bytes],
-    checkpoint: Path,
-    run_folder: Path,
-    repo: str,
-    url: str,
-    resumable: bool,
-    bases: Bases,
+    beside: Files, checkpoint: Path, run_folder: Path, repo: str, url: str, resumable: bool, bases: Bases
 ) -> dict[str, Path | bytes]:
     """Returns the files of a checkpoint for readers: TRL's card, extended by results, cost, task and loading, the
     results in the format of the Hub, and the cost.
 
     Args:
-        published: its other files.
+        beside: its other files.
         checkpoint: the folder of the checkpoint.
         run_folder: the folder of its run, with the log and the evaluations.
         repo, url: the repository, and the URL of its page.
@@ -96,9 +90,10 @@ def checkpoint_files(
     front.setdefault("pipeline_tag", "text-generation")
     for name in ("base_model", "base_model_relation"):
         front.pop(name, None)
-    if base := bases.of(published, {} if run is None else run.config):
+    if base := bases.of(beside, {} if run is None else run.config):
         front |= {"base_model": base, "base_model_relation": "adapter" if adapter else "finetune"}
-    body = corrected(body.partition(_BEGIN)[0], repo, base, spec is not None, url.removesuffix(repo))
+    plays = None if spec is None else f"hf-credit evaluate {repo} --episodes 64"
+    body = corrected(body.partition(_BEGIN)[0], repo.rpartition("/")[2], base, plays, url.removesuffix(repo))
     if index := _model_index(repo, spec, evaluations):
         front["model-index"] = index
     facts = {} if run is None else run.facts

@@ -12,16 +12,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from hf_credit.checkpoint_store import PREFIX
-from hf_credit.checkpoints import (
-    MANIFEST,
-    NUMBERED,
-    described,
-    flaw,
-    latest_complete,
-    make_room,
-    recorded,
-    write_manifest,
-)
+from hf_credit.checkpoints import MANIFEST, NUMBERED, flaw, latest_complete, make_room, recorded, write_manifest
 from hf_credit.evaluation.results import evaluation_files
 from hf_credit.evaluation.runs import CONFIG_FILE, FACTS_FILE, LOG_FILE, TRAINER_STATE_FILE
 from hf_credit.files import OwnFolder, copy, filled, move, replaced, write_json
@@ -79,7 +70,7 @@ def publish_checkpoint(
             adapters whose base model others cannot load; and as for `publish`.
     """
     api = connect(where.get("endpoint"), where.get("token"))
-    bases = Bases(repo, base, None if where.get("dry_run") else api, bool(where.get("private")))
+    bases = Bases(None if where.get("dry_run") else api, bool(where.get("private")), base)
     with OwnFolder() as work:
         files = collect(Path(folder), repo, repo_url(api, repo, "model"), work, resumable, bases)
         # An earlier publication may have had more files with these beginnings.
@@ -88,9 +79,9 @@ def publish_checkpoint(
         return publish(files, repo, repo_type="model", message=message, replaces=replaces, **where)
 
 
-def require_base(repo: str, named: str | None, revision: str | None, token: str | None, private: bool) -> None:
+def require_base(adapter: Any, token: str | None, private: bool | None) -> None:
     """Refuses, before a training, an adapter that cannot be published for its base model: see `Bases.require`."""
-    Bases(repo, api=connect(None, token), private=private).require(named, revision)
+    Bases(connect(None, token), bool(private)).require(adapter.base_model_name_or_path, adapter.revision)
 
 
 def collect(
@@ -134,17 +125,13 @@ def collect(
         if (run_folder / name).is_file():
             files.setdefault(name, run_folder / name)
     bases = bases or Bases()
-    renamed = bases.rename(files)
-    files |= renamed
+    files |= bases.adapters(files)
     if resumable:
         files |= _state(checkpoint, pickled, work)
     if whole:
         manifest = recorded(checkpoint)
-        manifest["files"] = {
-            name: described(renamed[name]) if name in renamed else about
-            for name, about in manifest["files"].items()
-            if name in files
-        }
+        kept = {name for name, content in files.items() if isinstance(content, Path)}  # as they are here
+        manifest["files"] = {name: about for name, about in manifest["files"].items() if name in kept}
         manifest["resumable"] = resumable
         files[MANIFEST] = (json.dumps(manifest, indent=1) + "\n").encode()
     return files | cards.checkpoint_files(files, checkpoint, run_folder, repo, url, resumable, bases)

@@ -235,8 +235,7 @@ class ResumableTrainer(Trainer):
             self.hub_model_id = owner + name
             self.push_in_progress = None
             for one in getattr(self.model, "peft_config", {}).values():
-                base = one.base_model_name_or_path, one.revision
-                checkpoint_store().require_base(self.hub_model_id, *base, token, self._hidden(private))
+                checkpoint_store().require_base(one, token, self.args.hub_private_repo if private is None else private)
 
     def push_to_hub(
         self,
@@ -282,11 +281,8 @@ class ResumableTrainer(Trainer):
             folder,
             self.hub_model_id,
             token=token or self.args.hub_token,
-            private=self._hidden(private),
+            private=bool(self.args.hub_private_repo if private is None else private),
         )
-
-    def _hidden(self, private: bool | None) -> bool:
-        return bool(self.args.hub_private_repo if private is None else private)
 
     def _checkpoint_to_resume(self, chosen: str | Path | bool | None) -> Path | None:
         folder = self.args.output_dir

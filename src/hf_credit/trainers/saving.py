@@ -49,8 +49,9 @@ def correct_card(trainer: Any) -> None:
     """Corrects the card that TRL has just written in the folder of a trainer's output."""
     if trainer.is_world_process_zero():
         path, base = Path(trainer.args.output_dir) / "README.md", hub_id(trainer.model.config._name_or_path)
-        card = corrected(path.read_text(encoding="utf-8"), trainer.hub_model_id or "FOLDER", base and base[0])
-        write(path, card)
+        command = f"hf-credit evaluate {trainer.hub_model_id or 'FOLDER'} --episodes 64"
+        text = path.read_text(encoding="utf-8")
+        write(path, corrected(text, path.parent.name, base and base[0], command, "https://huggingface.co/"))
 
 
 def name_base(model: Any, args: Any) -> None:

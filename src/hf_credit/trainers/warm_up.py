@@ -49,7 +49,7 @@ class WarmUpTrainer(SFTTrainer):
         held_out: of other tasks, for the held-out loss.
 
     Raises:
-        ValueError: there is no demonstration, one is too long, a setting would change the tokens, or `push_to_hub`.
+        ValueError: there is no demonstration, one is too long, or a setting would change the tokens.
     """
 
     _tag_names = ["trl", "hf-credit", "warm-up"]  # noqa: RUF012
@@ -71,11 +71,6 @@ class WarmUpTrainer(SFTTrainer):
                     f"{name} must be {value} for a warm-up, which reads the tokens of a training, got "
                     f"{getattr(args, name)!r}; leave it out."
                 )
-        if args.push_to_hub:
-            raise ValueError(
-                "a warm-up is published when it has ended, got push_to_hub; leave it out, and run hf-credit publish "
-                f"checkpoint {args.output_dir} OWNER/NAME then."
-            )
         args = copy.copy(args)
         args.dataset_kwargs, args.remove_unused_columns = {"skip_prepare_dataset": True}, False
         args.use_cache = True  # transformers writes it into the settings that are saved with the model
@@ -163,6 +158,11 @@ def read_settings(
     if unknown:
         raise ValueError(
             f"a warm-up has the fields of TRL's SFTConfig and ModelConfig, got {flags(unknown)}; correct or remove it."
+        )
+    if args.push_to_hub:
+        raise ValueError(
+            "a warm-up is published when it has ended, got push_to_hub; leave it out, and run hf-credit publish "
+            f"checkpoint {output} OWNER/NAME then."
         )
     args.trust_remote_code = args.trust_remote_code or trust_remote_code
     known = {"dtype": config.dtype, "attn_implementation": config.attn_implementation}
