@@ -55,8 +55,8 @@ class Bases:
         why = "a folder of this machine" if local else f"not at {self.api and self.api.endpoint} for whoever loads it"
         raise ValueError(
             f"an adapter must name a base model that others can load, got {named!r}, which is {why}; publish the base "
-            f"(hf-credit publish checkpoint {named if local else 'FOLDER'} OWNER/NAME) and name it there, as the model "
-            "of a run that pushes or by --base OWNER/NAME, or merge the adapter into it (peft: merge_and_unload)."
+            f"(hf-credit publish checkpoint {named if local else 'FOLDER'} OWNER/NAME) and name it there, by --base "
+            "OWNER/NAME or as the model of a run that pushes, or merge the adapter into it (peft: merge_and_unload)."
         )
 
     def of(self, files: Files, settings: Mapping[str, Any]) -> str | None:
@@ -75,11 +75,12 @@ class Bases:
         found = {}
         for path in _settings(files):
             about = _read(files[path])
-            base = about.get(_NAME), about.get("revision")
-            if self.chosen is not None:
+            if self.chosen is None:
+                base = self.require(about.get(_NAME), about.get("revision"))
+            else:
                 chosen, _, revision = self.chosen.partition("@")
-                base = self._pinned(Path(str(base[0])), *self.require(chosen, revision or None))
-            about |= dict(zip((_NAME, "revision"), self.require(*base), strict=True))
+                base = self._pinned(Path(str(about.get(_NAME))), *self.require(chosen, revision or None))
+            about[_NAME], about["revision"] = base
             found[path] = (json.dumps(about, indent=2, sort_keys=True) + "\n").encode()
         return found
 

@@ -23,9 +23,9 @@ def own_wheel() -> dict[str, bytes]:
     for package in files[f"{info}/top_level.txt"].decode().split():
         folder = Path(str(importlib.resources.files(package)))
         for path in sorted(folder.rglob("*")):
-            name = path.relative_to(folder.parent)
-            if path.is_file() and not any(part.startswith((".", "__pycache__")) for part in name.parts):
-                files[name.as_posix()] = path.read_bytes()
+            place = path.relative_to(folder.parent)
+            if path.is_file() and not any(part.startswith((".", "__pycache__")) for part in place.parts):
+                files[place.as_posix()] = path.read_bytes()
     files[f"{info}/RECORD"] = "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"]).encode()
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
