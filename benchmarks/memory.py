@@ -71,7 +71,7 @@ def recorded_episodes(count: int, turns: int, vocabulary: int) -> list[Episode]:
                     action_ids=action,
                     logprobs=None,
                     action_text="",
-                    verdict=Verdict(score=float(valid), valid=valid),
+                    verdict=Verdict(score=float(valid)),
                 )
             )
             context = context + action + tokens(OBSERVATION)

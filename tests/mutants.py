@@ -69,7 +69,7 @@ MUTANTS = [
     Mutant(
         "contexts of recorded traces are all the same without tokens",
         "src/hf_credit/evaluation/traces.py",
-        "context = digest([context, shown])",
+        "context = digest([context, trace[place]])",
         'context = "0"',
         ["tests/evaluation/test_traces.py::test_equal_contexts_are_found_without_tokens"],
     ),
@@ -421,9 +421,30 @@ MUTANTS = [
     Mutant(
         "what is not on the white list of a call is dropped",
         _AGENTS + "white_lists.py",
-        "            if name not in kind and value[name] is not None:",
+        "            if name not in kind and value[name] is not None and not (place and is_empty(value[name])):",
         "            if False:",
         ["tests/agents/test_endpoint.py::test_what_cannot_be_trained_on_is_refused_in_one_sentence_of_the_dialect"],
+    ),
+    Mutant(
+        "results of tools are those of the next call",
+        _AGENTS + "calls.py",
+        '{"answers": place}',
+        "{}",
+        ["tests/agents/test_endpoint.py::test_results_find_their_calls_by_id"],
+    ),
+    Mutant(
+        "recorded actions act outside of the process without consent",
+        "src/hf_credit/evaluation/recorded_play.py",
+        "Replayable(interaction).acts and not consent.actions",
+        "False",
+        ["tests/evaluation/test_recorded_play.py::test_actions_of_a_file_act_outside_of_the_process_by_consent_alone"],
+    ),
+    Mutant(
+        "a warm-up on logs shows all messages whatever the history",
+        "src/hf_credit/rollouts/environment_interaction.py",
+        'if self.history != "current" or',
+        "if True or",
+        ["tests/evaluation/test_recorded_play.py::test_a_warm_up_reads_the_contexts_of_training_for_every_history"],
     ),
     Mutant(
         "arguments of a tool call become special tokens",
@@ -564,9 +585,23 @@ MUTANTS = [
     Mutant(
         "leaves averaged as if all branches split alike",
         "src/hf_credit/rollouts/buckets.py",
-        "mean_outcome=_value([(branch, outcome) for branch, outcome, _ in leaves[node]])",
-        "mean_outcome=fmean([outcome for _, outcome, _ in leaves[node]])",
+        "mean_outcome=_value([(episodes[row].branch, outcome) for row, outcome in leaves[node]])",
+        "mean_outcome=fmean([outcome for _, outcome in leaves[node]])",
         ["tests/rollouts/test_buckets.py::test_a_branch_with_more_forks_has_no_more_weight"],
+    ),
+    Mutant(
+        "what follows a decision taken into its baseline",
+        "src/hf_credit/credit/leave_one_out.py",
+        "yield members, same.flatten(start_dim=2).any(dim=2)",
+        "yield members, torch.eye(len(members), dtype=torch.bool)",
+        ["tests/methods/test_baselines.py::test_replay_loo_has_the_exact_gradient_in_a_world_with_one_context"],
+    ),
+    Mutant(
+        "rewards of turns counted again in the outcome",
+        "src/hf_credit/methods/groups.py",
+        'return outcomes - counted.sum(dim=1) if self.turn_scores == "reward" else outcomes',
+        "return outcomes",
+        ["tests/methods/test_mt_grpo.py::test_a_reward_counts_once_in_the_turn_and_not_again_in_the_outcome"],
     ),
     Mutant(
         "samples for comparison counted as trained",

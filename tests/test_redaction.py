@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_credit.redaction import is_secret_name, redacted, redacted_command, without_secrets
+from hf_credit.redaction import is_secret_name, public, redacted, redacted_command, without_secrets
 
 TOKEN = "hf_" + "a1B2" * 9
 
@@ -31,6 +31,11 @@ TOKEN = "hf_" + "a1B2" * 9
         "auth",
         "httpAuth",
         "bearer",
+        "hub_tokens",
+        "GITHUB_PAT",
+        "apiKeys",
+        "secrets",
+        "jwt",
     ],
 )
 def test_what_is_secret_is_known_by_its_name(name: str) -> None:
@@ -39,7 +44,18 @@ def test_what_is_secret_is_known_by_its_name(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["eos_token", "author", "num_tokens", "monkey", "tokenizer", "keys", "max_new_tokens", "PAD_TOKEN"],
+    [
+        "eos_token",
+        "author",
+        "num_tokens",
+        "monkey",
+        "tokenizer",
+        "keys",
+        "max_new_tokens",
+        "PAD_TOKEN",
+        "path",
+        "end_tokens",
+    ],
 )
 def test_what_only_sounds_like_it_is_none(name: str) -> None:
     assert not is_secret_name(name)
@@ -59,6 +75,38 @@ def test_secrets_are_left_out_wherever_they_are() -> None:
         "url": "http://***@host:8000/v1",
         "asked": "GET http://host/v1?seed=1&api_key=***#top with Authorization: Bearer ***",
     }
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (["node", "a.js", "--api-key", "sk-123"], ["node", "a.js", "--api-key", "***"]),
+        ("node a.js --api-key sk-123 -v", "node a.js --api-key *** -v"),
+        ("node a.js --api-key 'a b' -v", "node a.js --api-key *** -v"),
+        ("node a.js --api-key=sk-123 -v", "node a.js --api-key=*** -v"),
+        (["env", "GITHUB_PAT=abc", "node"], ["env", "GITHUB_PAT=***", "node"]),
+        ("GITHUB_PAT=abc node --token --verbose 3", "GITHUB_PAT=*** node --token --verbose 3"),
+        ({"agent": ["node", ["--token", "a"]]}, {"agent": ["node", ["--token", "***"]]}),
+        ("postgres://u:p@ss@h/db", "postgres://***@h/db"),
+        ("https://host/@me/a?x=b@c", "https://host/@me/a?x=b@c"),
+        (f"sk-{'a1' * 12} and ghp_{'a1' * 18}", "*** and ***"),
+        ("sort by key=len, --seed 3, --key-size 4", "sort by key=len, --seed 3, --key-size 4"),
+    ],
+)
+def test_secrets_are_known_by_position_and_form(value: Any, told: Any) -> None:
+    assert redacted(value) == told
+    assert public(value) == told
+
+
+@pytest.mark.parametrize("text", ["--a" + " " * 30_000 + "-", "://" + "a" * 30_000, '--a "' * 10_000, "A=" * 30_000])
+def test_hostile_texts_are_read_in_linear_time(text: str) -> None:
+    assert redacted(text * 3)
+
+
+def test_what_is_published_names_no_folder_of_this_machine() -> None:
+    about = {"model": "/home/me/runs/a", "setup": {"options": [("/data/games", "runs/b")]}, "at": "a /b"}
+    told = {"model": "a", "setup": {"options": [("games", "runs/b")]}, "at": "a /b"}
+    assert public(about) == told
 
 
 PLAIN = st.recursive(

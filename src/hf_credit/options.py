@@ -22,6 +22,9 @@ GroupSize = Annotated[int, Range(2)]
 Share = Annotated[float, Range(0, 1)]
 Positive = Annotated[float, Range(above=0)]
 NotNegative = Annotated[float, Range(0)]
+MAPPING = dict | str | None
+"""The type of a config's field for a mapping, which a command line gives as text."""
+
 _OF_EVERY_FACTORY = "\nArgs:\n    group_size: number of episodes per task row."
 
 
@@ -147,6 +150,25 @@ class Option:
     def values(self) -> str:
         """Its possible values, in words: a range, choices, or the name of the type."""
         return _values(self.kind)
+
+    @property
+    def field_type(self) -> Any:
+        """The type of a config's field with its values; `None` if these are objects."""
+        return _field_type(self.kind)
+
+
+def _field_type(kind: Any) -> Any:
+    origin, inner = get_origin(kind) or kind, get_args(kind)
+    if origin is Annotated:
+        return _field_type(inner[0])
+    if origin in (Union, types.UnionType):
+        found = [_field_type(one) for one in inner if one is not type(None)]
+        return found[0] | None if len(found) == 1 and found[0] is not None else None
+    if origin in (tuple, list, collections.abc.Sequence):
+        return list[_field_type(inner[0])]  # type: ignore[misc]  # a value
+    if origin in (dict, collections.abc.Mapping):
+        return MAPPING
+    return {bool: bool, int: int, float: float, str: str, Literal: str}.get(origin)
 
 
 def _values(kind: Any) -> str:

@@ -6,37 +6,52 @@ import contextlib
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 _SECRET_NAME = re.compile(
-    r"(^|[_-])(token|secret|password|passwd|passphrase|pwd|key|apikey|credentials?|auth|authorization|bearer)$",
+    r"(^|[_-])(token|secrets?|passwords?|passwd|passphrase|pwd|pat|jwt|key|apikeys?|credentials?|auth|authorization|bearer"
+    r"|(api|access|private|secret)[_-]keys|(hub|hf|api|auth|access|refresh)[_-]tokens)$",
     re.IGNORECASE,
 )
 # Special tokens of text, which are no secrets.
 _TEXT_TOKEN = re.compile(r"^(eos|bos|pad|unk|sep|cls|mask)_token$", re.IGNORECASE)
 _SECRET_VALUE = re.compile(
-    r"\bhf_[A-Za-z0-9]{30,}\b|(?<=://)[^/@\s]+(?=@)|(?<=\bBearer )[^\s'\"]+|(?<=\bBasic )[^\s'\"]+", re.IGNORECASE
+    r"\bhf_[A-Za-z0-9]{30,}\b|\bsk-[\w-]{20,}|\b(?:gh[opsu]|github_pat)_\w{20,}|(?<=://)[^/?#\s]+(?=@)"
+    r"|(?<=\bBearer )[^\s'\"]+|(?<=\bBasic )[^\s'\"]+",
+    re.IGNORECASE,
 )
-_QUERY = re.compile(r"(?<=[?&])([\w.-]+)=[^&\s#'\"]+")
+_PAIR = re.compile(r"(?:(?<=[?&])|(?<!\S)(?=[-A-Z]))([\w.-]+)=[^&\s#'\"]+")  # of a query, an option or a variable
+_OPTION = re.compile(r"(?<!\S)(--?[\w.-]+)(\s+)(?:\"[^\"]*\"|'[^']*'|[^\s-]\S*)")
 _WORD_WITHIN = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")  # of apiKey
 
 
-def redacted(value: Any) -> Any:
+def redacted(value: Any, told: Callable[[Any], Any] = lambda one: one) -> Any:
     """Returns `value` without secrets: found by name in mappings, and by form in text.
 
     Mappings lose entries named as a token, a key, a secret, a password or credentials (`hub_token`, `apiKey`). In
-    text, `***` replaces tokens of the Hub, words after `Bearer` or `Basic`, text before the @ of a URL, and values
-    with such a name in its query. The search enters mappings, lists and tuples; other values are returned unchanged.
+    text, `***` replaces tokens of the Hub and of common servers, words after `Bearer` or `Basic`, text before the @ of
+    a URL, and values with such a name in its query, of an option or of a variable; in lists also words behind such an
+    option. The search enters mappings, lists and tuples.
+
+    Args:
+        told: applied to every other value, after the search; by default it is returned unchanged.
     """
     if isinstance(value, Mapping):
-        return {name: redacted(inner) for name, inner in value.items() if not is_secret_name(str(name))}
+        return {name: redacted(inner, told) for name, inner in value.items() if not is_secret_name(str(name))}
     if type(value) in (list, tuple):
-        return type(value)(redacted(inner) for inner in value)
+        return type(value)(redacted(word, told) for word in _redacted_words(value))
     if not isinstance(value, str):
-        return value
+        return told(value)
     shown = _SECRET_VALUE.sub("***", value)
-    return _QUERY.sub(lambda pair: f"{pair[1]}=***" if is_secret_name(pair[1]) else pair[0], shown)
+    shown = _OPTION.sub(lambda found: f"{found[1]}{found[2]}***" if is_secret_name(found[1]) else found[0], shown)
+    return told(_PAIR.sub(lambda pair: f"{pair[1]}=***" if is_secret_name(pair[1]) else pair[0], shown))
+
+
+def public(value: Any) -> Any:
+    """Returns `value` without secrets, and with the last part alone of texts that are paths from the root."""
+    return redacted(value, lambda one: Path(one).name if isinstance(one, str) and Path(one).is_absolute() else one)
 
 
 def without_secrets(value: Any) -> Any:
@@ -54,13 +69,15 @@ def _plain(value: Any) -> Any:
 
 def redacted_command(words: Sequence[str]) -> str:
     """Returns a command as typed in a shell, with `***` for the values of secret options."""
-    shown: list[str] = []
+    return shlex.join(_redacted_words(words))
+
+
+def _redacted_words(words: Sequence[Any]) -> Iterator[Any]:
     hidden = False
     for word in words:
-        is_option = word.startswith("-")
-        shown.append("***" if hidden and not is_option else _redacted_word(word))
+        is_option = isinstance(word, str) and word.startswith("-")
+        yield "***" if hidden and not is_option else _redacted_word(word) if isinstance(word, str) else word
         hidden = is_option and "=" not in word and is_secret_name(word.lstrip("-"))
-    return shlex.join(shown)
 
 
 def _redacted_word(word: str) -> str:

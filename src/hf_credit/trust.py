@@ -7,6 +7,7 @@ the values of a file all code that they could make run. Consent is a value that 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import importlib
 import importlib.util
@@ -29,18 +30,20 @@ class Consent:
     Attributes:
         code: names of code.
         options: names of options of a task, whose values the person gave.
+        actions: whether recorded actions may be played again where they act outside of this process.
     """
 
     code: frozenset[str] = frozenset()
     options: frozenset[str] = frozenset()
+    actions: bool = False
 
     def to_code(self, typed: Any) -> Consent:
         """Consent also to all code in plain values that the person typed."""
-        return Consent(self.code | code_in(typed), self.options)
+        return dataclasses.replace(self, code=self.code | code_in(typed))
 
     def to_options(self, typed: Mapping[str, Any]) -> Consent:
         """Consent also to options of a task, and to the code in their values."""
-        return Consent(self.code | code_in(typed), self.options | typed.keys())
+        return dataclasses.replace(self.to_code(typed), options=self.options | typed.keys())
 
 
 NO_CONSENT = Consent()

@@ -37,3 +37,10 @@ def test_each_call_that_differs_is_shown_with_the_part() -> None:
 def test_a_program_that_fails_is_a_problem_too() -> None:
     (problem,) = found("misbehaves", [{"what": "raise first"}]).problems
     assert "task 1: RunError: a program must not raise before its first call" in problem
+
+
+def test_calls_before_a_refused_one_are_counted_and_its_sentence_is_said_once() -> None:
+    findings = found("refused_late", [{"number": 1}])
+    (problem,) = findings.problems
+    assert findings.calls == 5
+    assert problem.count("audio of a call must be left out") == 1

@@ -23,6 +23,7 @@ from hf_credit.agents.endpoint import Call, Endpoint
 from hf_credit.agents.white_lists import RefusedCallError
 from hf_credit.policies.micro import tokenizer_of
 from hf_credit.rollouts import Chat
+from hf_credit.rollouts.templates import as_served
 
 TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}]
 LOOKED = {"content": "", "calls": [["look", '{"at": 1}']], "ended": True, "tokens": [20, 9]}
@@ -121,11 +122,11 @@ IMAGE = {"type": "image_url", "image_url": {"url": "x"}}
 REFUSED = [
     (CHAT, {"n": 2}, "n of a call must be 1, got 2; call several times."),
     (CHAT, {"logit_bias": {"1": 1}}, "logit_bias of a call must be left out"),
-    (CHAT, {"response_format": {"type": "json_object"}}, "response_format.type of a call must be text, got 'json_obj"),
+    (CHAT, {"response_format": {"type": "grammar"}}, "response_format of a call must be of the type text or json_obj"),
     (
         CHAT,
         {"messages": [user([IMAGE])]},
-        "messages[0].content[0] of a call must be of the type text, got 'image_url'",
+        "messages[0].content[0] of a call must be of the type text or thinking or reasoning or refusal, got",
     ),
     (CHAT, {"messages": [user([{"type": "text", "text": "q", "image": "x"}])]}, "messages[0].content[0].image of"),
     (CHAT, {"messages": [{"role": "user", "content": "q", "audio": {"id": "x"}}]}, "messages[0].audio of a call must"),
@@ -141,7 +142,7 @@ REFUSED = [
         "functions of a call must be left out, got [{'name': 'look'}]; use tools.",
     ),
     (CHAT, {"function_call": "auto"}, "function_call of a call must be left out"),
-    (CHAT, {"guided_json": {}}, "guided_json of a call must be left out, got {}; ask for it in the prompt."),
+    (CHAT, {"guided_json": {}}, "guided_json of a call must be left out, got {}; use response_format."),
     (CHAT, {"structured_outputs": {"regex": "a"}}, "structured_outputs of a call must be left out"),
     (CHAT, {"top_logprobs": 5}, "top_logprobs of a call must be 0, got 5; leave it out, since only sampled tokens"),
     (CHAT, {"modalities": ["audio"]}, "modalities[0] of a call must be text"),
@@ -151,7 +152,11 @@ REFUSED = [
     (RESPONSES, {"conversation": "c"}, "conversation of a call must be left out"),
     (RESPONSES, {"background": True}, "background of a call must be False, got True"),
     (RESPONSES, {"truncation": "auto"}, "truncation of a call must be disabled, got 'auto'; shorten the input"),
-    (RESPONSES, {"text": {"format": {"type": "json_schema"}}}, "text.format.type of a call must be text"),
+    (
+        RESPONSES,
+        {"text": {"format": {"type": "regex"}}},
+        "text.format of a call must be of the type text or json_object",
+    ),
     (RESPONSES, {"tools": [{"type": "web_search"}]}, "tools[0] of a call must be of the type function, got 'web_se"),
     (RESPONSES, {"tools": [{"type": "file_search"}]}, "of the type function, got 'file_search'"),
     (
@@ -162,12 +167,12 @@ REFUSED = [
     (
         RESPONSES,
         {"input": [user([{"type": "input_file", "file_id": "x"}])]},
-        "input[0].content[0] of a call must be of the type input_text or output_text or text, got 'input_file'",
+        "input[0].content[0] of a call must be of the type input_text or output_text or text or refusal, got",
     ),
     (
         RESPONSES,
-        {"input": [{"type": "reasoning", "summary": []}]},
-        "input[0] of a call must be of the type message or function_call or function_call_output, got 'reasoning'",
+        {"input": [{"type": "computer_call"}]},
+        "input[0] of a call must be of the type message or function_call or function_call_output or reasoning, got",
     ),
     (
         RESPONSES,
@@ -177,7 +182,7 @@ REFUSED = [
     (MESSAGES, {"top_logprobs": 0}, "top_logprobs of a call must be left out, got 0"),
     (MESSAGES, {"messages": "q"}, "messages of a call must be a list, got 'q'"),
     (MESSAGES, {"mcp_servers": [{}]}, "mcp_servers of a call must be left out"),
-    (MESSAGES, {"output_config": {"format": {}}}, "output_config.format of a call must be left out"),
+    (MESSAGES, {"output_config": {"format": {"type": "xml"}}}, "output_config.format of a call must be of the type"),
     (
         MESSAGES,
         {"tools": [{"type": "web_search_1", "name": "w"}]},
@@ -186,7 +191,7 @@ REFUSED = [
     (
         MESSAGES,
         {"messages": [user([{"type": "document", "source": {}}])]},
-        "messages[0].content[0] of a call must be of the type text or tool_use or tool_result, got 'document'",
+        "messages[0].content[0] of a call must be of the type text or thinking or tool_use or tool_result, got",
     ),
     (
         MESSAGES,
@@ -245,6 +250,100 @@ def test_a_body_of_any_values_is_a_call_or_is_refused(data: st.DataObject) -> No
     else:
         assert 10 < len(str(refusal)) < 600
         json.dumps(dialect.error(refusal))
+
+
+THOUGHTS = {
+    CHAT: ("messages", [{"role": "assistant", "content": "a", "reasoning_content": "t"}]),
+    RESPONSES: (
+        "input",
+        [
+            {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "t"}]},
+            {"role": "assistant", "content": [{"type": "refusal", "refusal": "a"}]},
+        ],
+    ),
+    MESSAGES: (
+        "messages",
+        [
+            {
+                "role": "assistant",
+                "content": [{"type": "thinking", "thinking": "t", "signature": "s"}, {"type": "text", "text": "a"}],
+            }
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("path", CALLS)
+def test_thoughts_that_a_program_sends_back_are_the_templates(ask: Ask, path: str) -> None:
+    name, said = THOUGHTS[path]
+    head = {name: value for name, value in CALLS[path].items() if name not in ("instructions", "system")}
+    asked = ask(path, {**head, name: [user("q"), *said, user("r")]})[2]
+    answer = {"role": "assistant", "content": "a", "reasoning_content": "t"}
+    assert asked["messages"] == [user("q"), answer, user("r")]
+    assert shown_message(answer) == answer
+
+
+TWO = [("x", "one"), ("y", "two")]
+RESULTS = {
+    CHAT: (
+        "messages",
+        [
+            {
+                "role": "assistant",
+                "tool_calls": [{"id": id_, "function": {"name": name, "arguments": "{}"}} for id_, name in TWO],
+            },
+            *({"role": "tool", "tool_call_id": id_, "content": name} for id_, name in TWO[::-1]),
+        ],
+    ),
+    RESPONSES: (
+        "input",
+        [
+            *({"type": "function_call", "call_id": id_, "name": name, "arguments": "{}"} for id_, name in TWO),
+            *({"type": "function_call_output", "call_id": id_, "output": name} for id_, name in TWO[::-1]),
+        ],
+    ),
+    MESSAGES: (
+        "messages",
+        [
+            {
+                "role": "assistant",
+                "content": [{"type": "tool_use", "id": id_, "name": name, "input": {}} for id_, name in TWO],
+            },
+            user([{"type": "tool_result", "tool_use_id": id_, "content": name} for id_, name in TWO[::-1]]),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("path", CALLS)
+def test_results_find_their_calls_by_id(ask: Ask, path: str) -> None:
+    name, said = RESULTS[path]
+    asked = ask(path, {**CALLS[path], name: [user("q"), *said]})[2]
+    shown = as_served([shown_message(message) for message in asked["messages"]])
+    ids = {call["id"]: call["function"]["name"] for message in shown for call in message.get("tool_calls", ())}
+    results = [message for message in shown if message["role"] == "tool"]
+    assert [(one["content"], one["name"], ids[one["tool_call_id"]]) for one in results] == [
+        ("two", "two", "two"),
+        ("one", "one", "one"),
+    ]
+    foreign = json.loads(
+        json.dumps(said).replace('"y", "output"', '"z", "output"').replace('id": "y", "con', 'id": "z", "con')
+    )
+    status, text, _ = ask(path, {**CALLS[path], name: [user("q"), *foreign]})
+    assert (status, "must have the id of a call of the turn before it" in text) == (400, True)
+
+
+def test_results_without_ids_find_their_calls_by_name_or_place() -> None:
+    def places(*results: dict[str, Any]) -> list[Any]:
+        calls = [{"function": {"name": name}} for name in ("one", "two", "two")]
+        turn = {"role": "assistant", "tool_calls": calls}
+        shown = canonical_messages([turn, *({"role": "tool", "content": "", **result} for result in results)])
+        return [one.get("answers", "next") for one in shown[1:]]
+
+    assert places({}, {}, {}) == ["next"] * 3
+    assert places({"name": "two"}, {"tool_name": "two"}, {"name": "one"}) == [1, 2, "next"]
+    assert places({"name": "two"}, {}, {}) == [1, "next", "next"]
+    assert places({"tool_call_id": "x", "name": "two"}, {"name": "other"}) == [1, "next"]
 
 
 def test_what_is_no_call_is_refused(ask: Ask) -> None:

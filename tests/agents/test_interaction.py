@@ -159,6 +159,18 @@ def test_roles_are_models_and_conversations_of_a_role_have_names(made: Made) -> 
     assert interaction.outcome(last) == 4 + 20
 
 
+def test_rewards_before_the_first_call_are_those_of_the_first_reply(made: Made) -> None:
+    states = walked(made("rewards_first"), {"number": 1}, "a", "b")
+    assert [made("rewards_first").reward(state) for state in states] == [0.0, pytest.approx(0.8), 0.0]
+
+
+def test_rewards_after_a_context_too_long_are_those_of_the_next_reply(made: Made) -> None:
+    interaction = made("rewards_first")
+    state = interaction.start({"number": 1}, 0)
+    caught = interaction.too_long(state, {state.waiting[0].event: 9}, 5)
+    assert (caught.status, caught.owed) == ("raised", pytest.approx(0.7))
+
+
 def test_a_role_is_removed_and_the_others_repeat_their_replies_until_their_calls_differ(made: Made) -> None:
     interaction = made("together")
     *_, last = walked(interaction, {"number": 1}, "p", "code", "pp")

@@ -107,7 +107,7 @@ def test_refusals_that_a_program_catches_are_counted_and_no_error(
 ) -> None:
     before = interaction.costs()["refused_calls"]
     episode, (refused, answer) = play("falls_back")
-    assert refused == [[400, "response_format"], [404, None], [400, "previous_response_id"], [400, "functions"]]
+    assert refused == [[400, "logit_bias"], [404, None], [400, "previous_response_id"], [400, "functions"]]
     assert (episode.ending, answer, episode.metrics["refused"]) == (Ending.FINISHED, "ab", 4.0)
     assert interaction.costs()["refused_calls"] == before + 4
     end = Generation(ids=chat.reply_ids("ab"))
@@ -118,7 +118,7 @@ def test_refusals_that_a_program_catches_are_counted_and_no_error(
 def test_a_refusal_that_a_program_does_not_catch_is_an_error_and_no_failure_of_the_policy(play: Played) -> None:
     episode, _ = play("is_refused")
     assert (episode.ending, len(episode.decisions)) == (Ending.ERROR, 1)
-    assert "response_format.type of a call must be text, got 'json_object'; ask for it in the prompt" in episode.error
+    assert "logit_bias of a call must be left out" in episode.error
 
 
 def test_a_cut_response_is_incomplete_and_ids_come_from_the_place(play: Played) -> None:

@@ -35,6 +35,22 @@ def test_a_check_reports_whether_a_program_is_deterministic(
     assert result in out
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("unsettled", "It makes up to 3 simultaneous calls; train it with settle=0.02 or more.\n"),
+        ("at_once", "It makes up to 3 simultaneous calls.\n"),
+    ],
+)
+def test_a_check_keeps_a_programs_own_settle(
+    name: str, told: str, command: Callable[..., Any], tmp_path: Path
+) -> None:
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text('{"number": 2}\n')
+    code, out, err = command("agent", "check", f"agent_programs:{name}", "--tasks", tasks)
+    assert (code, told in out) == (0, True), out + err
+
+
 def test_a_program_in_the_current_folder_finds_what_it_names_and_imports_there(
     command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

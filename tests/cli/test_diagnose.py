@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +23,14 @@ def test_a_policy_is_diagnosed_and_the_folder_written(command, relay_policy, tmp
     assert names == {"diagnosis.md", "diagnosis.json", "diagnosis.png", "examples.md", "buckets"}
     (buckets,) = (tmp_path / "d").glob("buckets_*")
     assert {bucket.event for bucket in load_buckets(buckets)} == {"reasoner"}
+    _names_no_folder(tmp_path / "d")
+
+
+def _names_no_folder(folder: Path) -> None:
+    """What a diagnosis writes may be published: it names no folder of this machine."""
+    found = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
+    assert len(found) > 1
+    assert not any(tempfile.gettempdir().encode() in one for one in found)
 
 
 def test_several_policies_are_diagnosed_as_json(command, trained_run, micro_policy, tmp_path) -> None:
@@ -40,7 +50,8 @@ def test_several_policies_are_diagnosed_as_json(command, trained_run, micro_poli
     )
     assert code == 0, err
     found = json.loads(out)
-    assert [one["name"] for one in found] == [str(trained_run), str(trained_run / "checkpoint-1")]
+    assert [one["name"] for one in found] == [trained_run.name, "checkpoint-1"]
+    _names_no_folder(tmp_path)
     credits = [credit["method"] for credit in found[0]["events"][0]["credits"]]
     assert credits == ["verifiable_process", "replay_loo", "magrpo", "outcome_reward"]
     assert "Wrote" in err
@@ -56,6 +67,7 @@ def test_the_credit_of_training_is_measured_with_the_named_method(command, relay
     assert found["about"]["method"] == {"name": "magrpo", "options": {"group_size": 3}}
     assert found["events"][0]["credited"] == 6 * 3 * 2
     assert found["events"][0]["measured"] == 4
+    _names_no_folder(tmp_path)
     exact = (*training, *SMALL, "--output", tmp_path, "--exact", 0.01, "--max-new-tokens", 2, "--json")
     code, out, err = command("diagnose", relay_policy, *exact)
     assert code == 0, err
@@ -72,6 +84,7 @@ def test_the_possible_gain_of_replays_is_measured_without_replays(command, relay
     assert found["cost"]["scoring_events"] == 12
     assert 0 < found["gain"]["ratio"]["mean"] <= found["gain"]["capped"] <= 1
     assert found["gain"]["most"] == 4
+    _names_no_folder(tmp_path)
 
 
 def test_a_named_method_is_measured_besides_the_default_ones_or_reported_as_not_measured(

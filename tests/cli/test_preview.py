@@ -51,6 +51,15 @@ def test_an_update_of_the_recipe_is_as_many_times_the_preview_as_it_has_tasks(re
     assert "Thoughts in earlier replies: 25% of contexts" in str(thought)
 
 
+def test_a_method_whose_input_no_episode_has_says_so(recipe: Callable[..., Path]) -> None:
+    arguments = ["--config", str(recipe()), "--method", "gdpo", "--method_options"]
+    options = {"group_size": 2, "rewards": {"outcome": 1.0, "speed": 1.0}}
+    found = preview([*arguments, json.dumps(options)], tasks=2)
+    assert found.metrics["inputs/speed"] == 0.0
+    assert "The method reads speed, which no episode had" in str(found)
+    assert "The method reads outcome" not in str(found)
+
+
 def test_a_preview_of_a_recipe_without_instances_per_update(recipe: Callable[..., Path]) -> None:
     changed = {"instances_per_update": None, "gradient_accumulation_steps": 2, "per_device_train_batch_size": 4}
     found = preview(["--config", str(recipe(**changed))], tasks=3)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import string
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from hf_credit.agents import AgentInteraction
+from hf_credit.cli.progress import Progress
+from hf_credit.cli.warm_up import Taught
+from hf_credit.evaluation.credited import credited_episode
 from hf_credit.evaluation.runs import read_run
+from hf_credit.policies.micro import tokenizer_of
+from hf_credit.policies.scripted import play
+from hf_credit.rollouts import Chat, RolloutRequest
 from hf_credit.tasks import TaskSpec
 
 SUDOKU = ("--task", "sudoku", "-o", "size=4", "-o", "blanks=4", "--history", "current", "--no-instructions")
@@ -190,3 +199,21 @@ def test_a_recipe_gives_the_task_and_its_prompts(
     spec = TaskSpec.load(tmp_path / "warm")
     assert spec is not None
     assert (spec.history, spec.instructions, spec.sampling.max_new_tokens) == ("current", False, 11)
+
+
+def test_recorded_actions_of_a_program_play_again_by_an_option_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agent, chat = AgentInteraction("agent_programs:asks"), Chat(tokenizer_of([string.printable], tools=True))
+    episode = play(agent, chat, lambda *_: "a", RolloutRequest(task={"number": 1}, seed=1))
+    row = credited_episode(episode, [0.0] * len(episode.decisions), chat.tokenizer, interaction=agent).to_json()
+    path = tmp_path / "episodes.jsonl"
+    log = {"messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "a"}]}
+    path.write_text(f"{row}\n{json.dumps(log)}\n")
+    for agreed in (False, True):
+        taught = Taught(traces=[path], replay_actions=agreed)
+        dropped: Counter[str] = Counter()
+        assert len(list(taught.demonstrations(agent, None, chat, dropped, Progress()))) == 1 + agreed
+        assert dropped.total() == 1 - agreed
+    assert capsys.readouterr().err.count("read them, then set --replay-actions") == 1
+    agent.close()

@@ -185,6 +185,15 @@ class GradedQuiz(Quiz):
         return 0.0 if final_answer is None else float("4" in final_answer)
 
 
+@pytest.mark.parametrize(
+    "message", [{"content": None}, {"content": [{"text": "a"}]}, {"content": "a", "tool_calls": [{"id": "x"}]}]
+)
+def test_a_prompt_that_is_more_than_text_is_refused(message: dict[str, Any]) -> None:
+    environment = make("tools", factory=Shop, columns=("prompt", "goal"), turns=4)
+    with pytest.raises(ValueError, match="a prompt must be text or messages of text alone, got"):
+        environment.initial_state({"prompt": [{"role": "user", **message}], "goal": "tea"}, 0)
+
+
 def exact(prompts: Any, completions: Any, answer: Any, **columns: Any) -> list[float]:
     return [float(run[-1]["content"] == gold) for run, gold in zip(completions, answer, strict=True)]
 

@@ -90,7 +90,7 @@ def test_tokens_that_spell_one_character_together_share_their_mean() -> None:
 
 
 def test_alternatives_are_decisions_of_the_instance_at_the_same_context(tokenizer: Any) -> None:
-    root = decision(tokenizer, "x", "plan", "root", verdict=Verdict(score=1.0, valid=True))
+    root = decision(tokenizer, "x", "plan", "root", verdict=Verdict(score=1.0))
     good, bad = decision(tokenizer, "x plan", "good", "good"), decision(tokenizer, "x plan", "bad", "bad")
     elsewhere = decision(tokenizer, "x plan", "far", "far")
     unscored = episode(decision(tokenizer, "x plan", "seen", "seen"), outcome=math.nan, scored=False)

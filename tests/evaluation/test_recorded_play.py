@@ -10,14 +10,21 @@ from typing import Any
 import pytest
 
 from hf_credit import make
+from hf_credit.agents import AgentInteraction
+from hf_credit.environments import ENVIRONMENTS, WORLDS
 from hf_credit.environments.actions import marked, write_call
+from hf_credit.environments.replayed import ReplayedEnvironment
 from hf_credit.evaluation.credited import CreditedEpisode, credited_episode
 from hf_credit.evaluation.recorded_play import recorded_demonstrations, replayed
 from hf_credit.oracles import default_oracle
+from hf_credit.policies import scripted
 from hf_credit.policies.micro import build_tokenizer, tokenizer_of
-from hf_credit.policies.scripted import IGNORED, play, supervised_rows
-from hf_credit.rollouts import Chat, EnvironmentInteraction, RolloutRequest, decision_rows
+from hf_credit.policies.scripted import IGNORED, play, supervised_rows, walk
+from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, Generation, RolloutRequest, decision_rows
+from hf_credit.rollouts.capabilities import Replayable
+from hf_credit.rollouts.environment_interaction import HISTORIES
 from hf_credit.rollouts.scripts import OraclePlayer
+from hf_credit.trust import Consent, imported
 
 SUDOKU = EnvironmentInteraction(make("sudoku", size=4, blanks=4))
 ORACLE = default_oracle(SUDOKU.environment)
@@ -113,6 +120,7 @@ def test_another_tokenizer_reads_and_writes_its_own_tokens(chat: Chat, tokenizer
     [
         ({"state": ""}, "its first state and whole replies"),
         ({"decisions_left_out": 1}, "its first state and whole replies"),
+        ({"decisions": [{"thoughts": "x"}]}, "got 'context' wrong; add it"),
         ({"state": '{"type": "EnvironmentState"}'}, "a state must be a result of state_to_json"),
         ({"state": "[" * 500 + "]" * 500}, "nested 100 deep"),
         ({"outcome": 7.0}, "and was 7"),
@@ -142,6 +150,30 @@ def test_an_episode_of_a_run_needs_its_task(chat: Chat, tmp_path: Path) -> None:
         recorded_demonstrations(written(tmp_path, recorded(chat)[1].to_json()), chat)
 
 
+def test_actions_of_a_file_act_outside_of_the_process_by_consent_alone(tool_chat: Chat, tmp_path: Path) -> None:
+    agent = AgentInteraction("agent_programs:looks")
+    start: RolloutRequest[Any] = RolloutRequest(task={"number": 1}, seed=1)
+    called = marked(write_call("look", {"at": "1"}))
+    episode = play(agent, tool_chat, lambda state, *_: "a" if state.answered else called, start)
+    row = credited_episode(episode, [0.0] * 2, tool_chat.tokenizer, interaction=agent).to_json()
+    path, runs = written(tmp_path, *[TRACE] * 5, row, *[TRACE] * 5), agent.costs()["runs"]
+    found, ((line, error),) = recorded_demonstrations(path, tool_chat, agent)
+    assert (len(found), line, agent.costs()["runs"]) == (10, 6, runs)
+    assert "without your consent, got some for 'agent_programs:looks'; read them, then set --replay-actions." in error
+    found, failures = recorded_demonstrations(path, tool_chat, agent, Consent(actions=True))
+    assert (len(found), failures, agent.costs()["runs"]) == (11, [], runs + 1)
+    agent.close()
+
+
+def test_worlds_act_outside_of_the_process_unless_they_are_values_or_games() -> None:
+    classes = {name: imported(code) for name, code in {**ENVIRONMENTS, **WORLDS}.items()}
+    acting = {name for name, found in classes.items() if found.acts}
+    live = {name for name, found in classes.items() if issubclass(found, ReplayedEnvironment)}
+    assert acting == live - {"textworld", "scienceworld"} >= {"tools", "openenv", "gymnasium"}
+    assert Replayable(EnvironmentInteraction(SUDOKU.environment)).acts is False
+    assert Consent(actions=True).to_options({"a": "b:c"}) == Consent(frozenset({"b:c"}), frozenset({"a"}), True)
+
+
 # Traces
 
 
@@ -162,13 +194,63 @@ def test_a_trace_with_calls_has_the_rows_of_an_episode_of_its_task(tool_chat: Ch
         assert [(decision.context_ids, decision.action_ids) for decision in one.episode.decisions] == expected
 
 
-def test_a_trace_has_the_rows_of_the_history_of_its_task(tool_chat: Chat, tmp_path: Path) -> None:
-    rows = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "<think>17</think>98"}] * 2
-    path = written(tmp_path, {"messages": rows, "reward": 1.0})
-    for history, contexts in (("append", [[], [98, 17]]), ("rendered", [[], [98]]), ("current", [[], [98, 17]])):
-        (found,), _ = recorded_demonstrations(path, tool_chat, EnvironmentInteraction(SUDOKU.environment, history))
+@pytest.mark.parametrize("history", HISTORIES)
+@pytest.mark.parametrize("instructions", [True, False])
+def test_a_warm_up_reads_the_contexts_of_training_for_every_history(
+    chat: Chat, tmp_path: Path, history: str, instructions: bool
+) -> None:
+    world = EnvironmentInteraction(SUDOKU.environment, history, instructions)
+    steps, final = walk(world, PLAYER, RolloutRequest(task={"seed": 2}, seed=2))
+    played = scripted.recorded(world, chat, (steps, final))
+    expected = [(one.context_ids, one.action_ids) for one in played.decisions]
+    assert len(expected) > 2
+
+    replies = iter([ids for _, ids in expected])  # as a training plays them
+    engine = Engine(world, chat, lambda contexts: [Generation(ids=next(replies)) for _ in contexts])
+    (trained,) = engine.run([RolloutRequest(task={"seed": 2}, seed=2)])
+    assert [(one.context_ids, one.action_ids) for one in trained.decisions] == expected
+
+    whole = EnvironmentInteraction(SUDOKU.environment, "append", instructions)
+    said = [reply for _, _, (reply,) in steps]
+    _, after = walk(whole, lambda *_: said.pop(0), RolloutRequest(task={"seed": 2}, seed=2))
+    log = [{"role": role, "content": content} for role, content in after.transcript]
+    view = credited_episode(played, [0.0] * len(expected), chat.tokenizer, interaction=world)
+    path = written(tmp_path, {"messages": log, "reward": 1.0}, view.to_json())
+    found, failures = recorded_demonstrations(path, chat, world)
+    assert not failures
+    for one in found:
+        assert [(it.context_ids, it.action_ids) for it in one.episode.decisions] == expected
+
+
+def test_thoughts_of_a_log_are_part_of_its_replies(tool_chat: Chat, tmp_path: Path) -> None:
+    answer = {"role": "assistant", "content": "98", "reasoning_content": "17"}
+    path = written(tmp_path, {"messages": [{"role": "user", "content": "?"}, answer] * 2, "reward": 1.0})
+    asks = [AgentInteraction("agent_programs:asks", history=history) for history in ("append", "rendered")]
+    plays = [EnvironmentInteraction(SUDOKU.environment, history) for history in ("append", "rendered")]
+    for world, contexts in zip([*asks, *plays], [[[], [98, 17]], [[], [98]]] * 2, strict=True):
+        (found,), _ = recorded_demonstrations(path, tool_chat, world)
         read = [tool_chat.tokenizer.decode(one.context_ids) for one in found.episode.decisions]
         assert [[number for number in (98, 17) if str(number) in text] for text in read] == contexts
+        learned = [tool_chat.tokenizer.decode(one.action_ids) for one in found.episode.decisions]
+        assert learned == ["<think>\n17\n</think>\n\n98<|end|>"] * 2
+    for one in asks:
+        one.close()
+
+
+def test_what_has_weight_0_is_read_and_not_learned(tool_chat: Chat, tmp_path: Path) -> None:
+    messages = [{**one, "weight": 0} if one.get("tool_calls") else one for one in TRACE["messages"]]
+    (found,), _ = recorded_demonstrations(written(tmp_path, {**TRACE, "messages": messages}), tool_chat)
+    (row,) = supervised_rows(found)
+    learned = tool_chat.tokenizer.decode([label for label in row["labels"] if label != IGNORED])
+    assert learned == "1798<|end|>"
+    assert "<tool_call>" in tool_chat.tokenizer.decode(row["input_ids"])
+
+
+def test_an_empty_reply_is_not_learned(tool_chat: Chat, tmp_path: Path) -> None:
+    empty = {"messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": ""}]}
+    found, ((line, error),) = recorded_demonstrations(written(tmp_path, *[TRACE] * 5, empty, *[TRACE] * 5), tool_chat)
+    assert (len(found), line) == (10, 6)
+    assert "a reply to learn must not be empty" in error
 
 
 def test_a_trace_is_read_with_its_own_tools_without_a_task(tool_chat: Chat, tmp_path: Path) -> None:

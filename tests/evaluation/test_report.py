@@ -201,6 +201,13 @@ def test_the_page_has_every_part(report: Report) -> None:
         assert part in page
 
 
+def test_an_input_of_the_method_that_no_episode_had_is_told() -> None:
+    log = tuple({"step": step, "inputs/verdicts": 0.0, "inputs/speed": step / 2} for step in range(2))
+    text = markdown(Report(title="A run", runs=[Run(name="first", log=log)]))
+    assert "first: The method reads verdicts, which no episode had" in text
+    assert "speed, which" not in text
+
+
 def test_settings_of_further_runs_are_shown_only_if_different(report: Report) -> None:
     page = markdown(report)
     assert page.count("beta: 0.0") == 1

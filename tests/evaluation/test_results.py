@@ -62,7 +62,7 @@ def decision(valid: bool | None, tokens: int) -> Decision:
         action_ids=(1,) * tokens,
         logprobs=None,
         action_text="",
-        verdict=None if valid is None else Verdict(score=float(valid), valid=valid),
+        verdict=None if valid is None else Verdict(score=float(valid)),
     )
 
 

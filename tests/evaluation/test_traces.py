@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hf_credit import methods
+from hf_credit.environments.actions import marked, write_call
 from hf_credit.evaluation.traces import credit_traces, methods_of_traces
 
 QUESTION = {"role": "user", "content": "Which box holds tea?"}
@@ -29,10 +34,18 @@ def credit(lines: Any, method: str = "grpo", **options: Any) -> list[list[float]
 
 
 def test_turns_are_credited_as_by_hand() -> None:
-    # Scores .2 and 1: the second turn changed .8, which the turns share as 1 and .9; x is 1.8 and 0, centred +-.9.
-    traces = [{"messages": OPENED, "rewards": [0.2, 1.0], "reward": 1.0}, {"messages": GUESSED, "score": False}]
-    shares = [0.8 * 0.9 / 1.9, 0.8 / 1.9]
-    assert credit(traces, "turn_credit") == [[round(0.9 + one - 0.4, 4) for one in shares], [-0.9]]
+    # Rewards .2 and .8: the second is shared as .9 and 1, the mean of both turns is 1/2; outcomes 1 and 0, centred.
+    traces = [{"messages": OPENED, "rewards": [0.2, 0.8]}, {"messages": GUESSED, "score": False}]
+    shares = [0.2 + 0.8 * 0.9 / 1.9, 0.8 / 1.9]
+    assert credit(traces, "turn_credit") == [[round(0.5 + one - 0.5, 4) for one in shares], [-0.5]]
+
+
+def test_traces_without_rewards_on_the_way_are_told_to_a_method_that_reads_them() -> None:
+    traces = [{"messages": OPENED, "reward": 1.0}, {"messages": GUESSED, "reward": 0.0}]
+    (told,) = credit_traces(traces, methods.make("turn_credit")).absent
+    assert told.startswith("The method reads rewards before the last turn, which no episode had")
+    assert credit_traces([{**traces[0], "rewards": [0.5, 0.5]}], methods.make("turn_credit")).absent == ()
+    assert credit_traces(traces, methods.make("grpo")).absent == ()
 
 
 def test_every_suitable_method_credits_each_reply() -> None:
@@ -97,20 +110,163 @@ def test_captures_of_openenv_are_traces_with_tokens() -> None:
     assert [line for line, _ in credit_traces([*traces, broken], methods.make("grpo")).failures] == [3]
 
 
+def said(**fields: Any) -> dict[str, Any]:
+    return {"messages": [QUESTION, {"role": "assistant", **fields}], "reward": 1.0}
+
+
+THOUGHT = "<think>\nthink hard\n</think>\n\n4"
+OPEN_A = marked(write_call("open", {"box": "a"}))
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"content": "4", "reasoning_content": "think hard"}, THOUGHT),
+        ({"content": "4", "reasoning": "think hard", "reasoning_content": "think hard"}, THOUGHT),
+        ({"content": "4", "thinking": "think hard", "images": []}, THOUGHT),
+        ({"content": [{"type": "thinking", "thinking": "think hard", "signature": "x"}, "4"]}, THOUGHT),
+        ({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "think hard"}]}, "4"]}, THOUGHT),
+        ({"content": "4", "reasoning": "think hard", "reasoning_details": [{"text": "think hard"}]}, THOUGHT),
+        ({"content": "4", "reasoning_details": [{"type": "reasoning.summary", "summary": "think hard"}]}, THOUGHT),
+        ({"content": "4", "thinking_blocks": [{"type": "thinking", "thinking": "think hard"}]}, THOUGHT),
+        ({"reasoning_content": "think hard", "tool_calls": [CALL]}, f"<think>\nthink hard\n</think>\n\n{OPEN_A}"),
+        ({"content": None, "function_call": CALL["function"], "tool_calls": None}, OPEN_A),
+        ({"content": None, "refusal": "No."}, "No."),
+        ({"content": [{"type": "refusal", "refusal": "No."}]}, "No."),
+        ({"content": "4", "audio": None, "provider_specific_fields": {"refusal": None}, "prefix": False}, "4"),
+    ],
+)
+def test_thoughts_calls_and_refusals_of_the_common_servers_are_read(fields: dict[str, Any], text: str) -> None:
+    (trace,) = credit_traces([said(**{"content": "", **fields})], methods.make("grpo")).traces
+    assert [one.action_text for one in trace.episode.decisions] == [text]
+
+
+_WORD = st.integers(100, 999).map(lambda number: f"w{number}")
+_PART = st.one_of(
+    _WORD,
+    st.fixed_dictionaries({"type": st.just("text"), "text": _WORD}),
+    st.fixed_dictionaries({"text": _WORD, "more": _WORD}),
+    *(
+        st.fixed_dictionaries({"type": st.just(name), name: _WORD})
+        for name in ("thinking", "reasoning", "refusal", "x")
+    ),
+)
+_FUNCTION = st.fixed_dictionaries({"name": _WORD, "arguments": st.fixed_dictionaries({"at": _WORD})})
+_FIELDS = {
+    "content": _WORD | st.lists(_PART, max_size=3),
+    "tool_calls": st.lists(st.fixed_dictionaries({"function": _FUNCTION}), max_size=2),
+    "function_call": _FUNCTION,
+    "reasoning_details": st.lists(_PART, max_size=2),
+    "thinking_blocks": st.lists(_PART, max_size=2),
+    "tool_call_id": st.just(""),
+    **dict.fromkeys(("refusal", "reasoning_content", "reasoning", "thinking", "thoughts", "output"), _WORD),
+}
+
+
+@given(st.fixed_dictionaries({}, optional=_FIELDS))
+def test_no_word_of_a_message_vanishes(fields: dict[str, Any]) -> None:
+    found = credit_traces([said(**fields), GOOD], methods.make("grpo"))
+    told = [error for _, error in found.failures] or [found.traces[0].episode.decisions[0].action_text]
+    words = [set(re.findall(r"w\d{3}", text)) for text in (json.dumps(fields), *told)]
+    assert words[0] == words[1] or ("messages[1]" in told[0] and found.failures)
+
+
+UNKNOWN = {
+    "messages[1].reasoned of a trace must be left out, got 'x'": said(content="4", reasoned="x"),
+    "messages[1].audio of a trace must be left out": said(content="4", audio={"id": "x"}),
+    "messages[1].content[0] of a trace must be of the type text": said(content=[{"type": "redacted_thinking"}]),
+    "messages[1].content[0].image of a trace must be left out": said(content=[{"text": "4", "image": "x"}]),
+    "messages[1].tool_calls[0].type of a trace must be function": said(tool_calls=[{**CALL, "type": "custom"}]),
+    "messages[1].tool_calls[0].function.name of a trace must be given": said(tool_calls=[{"function": {}}]),
+    "messages[1].weight of a trace must be 0 or 1, got 0.5": said(content="4", weight=0.5),
+    "messages[1] of a trace, an assistant's, must have content, thoughts, calls or a refusal": said(refusal=""),
+    "messages[1] of a trace, an assistant's, must have content, thoughts, calls": said(content=[{"text": ""}]),
+    "a thought must not contain marks": said(content="4", reasoning="a</think>b"),
+    "thoughts and calls must be an assistant's, got them of 'user' in message 1": {
+        "messages": [{**QUESTION, "reasoning": "x"}, GUESSED[1]],
+        "reward": 1,
+    },
+}
+
+
+@pytest.mark.parametrize("told", UNKNOWN)
+def test_what_is_unknown_in_a_message_is_refused_with_its_line_and_field(told: str) -> None:
+    found = credit_traces([GOOD] * 5 + [UNKNOWN[told]] + [GOOD] * 5, methods.make("grpo"))
+    assert len(found.traces) == 10
+    ((line, error),) = found.failures
+    assert line == 6
+    assert told in error
+    assert error.endswith((".", ";"))
+
+
+@pytest.mark.parametrize("told", list(UNKNOWN)[:4])
+def test_captures_know_the_fields_of_logs(told: str) -> None:
+    answer = UNKNOWN[told]["messages"][1]
+    for one, place in (
+        (turn("a", [QUESTION], answer), "turns[0].response.choices[0].message"),
+        (turn("a", [QUESTION, answer], GUESSED[1]), "turns[0].request.messages[1]"),
+    ):
+        found = credit_traces([GOOD, {"turns": [one], "reward": 1.0}], methods.make("grpo"))
+        ((_, error),) = found.failures
+        assert told.replace("messages[1]", place) in error
+
+
+def test_weight_0_is_not_trained_on() -> None:
+    unlearned = [QUESTION, {**GUESSED[1], "weight": 0}, QUESTION, {**GUESSED[1], "weight": 1}]
+    found = credit_traces([{"messages": unlearned, "reward": 1.0}, GOOD], methods.make("grpo"))
+    assert [one.trained for one in found.traces[0].episode.decisions] == [False, True]
+    assert [one is None for one in found.credit[0]] == [True, False]
+
+
+def test_a_legacy_log_is_that_of_tools() -> None:
+    function = {"name": "open", "parameters": {"type": "object", "properties": {"box": {"type": "string"}}}}
+    legacy = [
+        QUESTION,
+        {"role": "assistant", "content": None, "function_call": CALL["function"]},
+        {"role": "function", "name": "open", "content": "tea"},
+        OPENED[3],
+    ]
+    traces = [
+        {"messages": OPENED, "tools": [{"type": "function", "function": function}], "reward": 1.0},
+        {"messages": legacy, "functions": [function], "reward": 0.0},
+    ]
+    one, other = credit_traces(traces, methods.make("grpo")).traces
+    assert [it.state for it in one.episode.decisions] == [it.state for it in other.episode.decisions]
+    assert [it.action_text for it in one.episode.decisions] == [it.action_text for it in other.episode.decisions]
+
+
+def test_traces_take_memory_in_proportion_to_their_messages() -> None:
+    def most(count: int) -> int:
+        messages = [{"role": role, "content": f"{at}" * 9} for at in range(count) for role in ("user", "assistant")]
+        tracemalloc.start()
+        found = credit_traces([{"messages": messages, "reward": 1.0}], methods.make("grpo"))
+        assert len(found.credit[0]) == count
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return peak
+
+    most(10)
+    assert most(2000) < 3 * most(1000)  # four times as much if it were quadratic
+
+
 GOOD = {"messages": GUESSED, "reward": 1.0, "id": "good"}
 BAD = {
     "no JSON": "a text must be JSON",
     '{"messages": [], "turns": []}': "an object with messages or turns",
-    '{"messages": []}': "messages of a call must be of a length at least 1",
+    '{"messages": []}': "must have a reply of an assistant, got none",
+    '{"messages": null}': "must have a reply of an assistant, got none",
+    json.dumps({"messages": GUESSED, "reward": 1, "tools": "[]"}): "the tools of a call must be a list, got '[]'",
     json.dumps({"messages": [QUESTION], "reward": 1}): "must have a reply of an assistant, got none",
     json.dumps({"messages": GUESSED}): "must have one of reward, score, outcome or rewards",
     json.dumps({"messages": GUESSED, "reward": float("nan")}): "must be a finite number",
     json.dumps({"messages": GUESSED, "reward": "1"}): "reward of a trace must be",
     json.dumps({"messages": GUESSED, "rewards": [1, 2]}): "one number for each of 1 replies",
-    json.dumps({"messages": [{"role": "user", "content": [{"type": "image"}]}, GUESSED[1]]}): "text or parts of text",
+    json.dumps(
+        {"messages": [{"role": "user", "content": [{"type": "image"}]}, GUESSED[1]]}
+    ): "content[0] of a trace must be of",
     json.dumps(
         {"messages": [QUESTION, {"role": "assistant", "tool_calls": "x"}], "reward": 1}
-    ): "tool_calls of message 2",
+    ): "messages[1].tool_calls of a trace must be a list, got 'x'",
     '{"messages": ' + "[" * 200 + "]" * 200 + "}": "must be nested 100 deep",
     '{"turns": [{}], "reward": 1}': "ValidationError",
 }

@@ -19,3 +19,18 @@ def through_sdk(task, model):
     events = client.responses.create(model="policy", input=f"{answer.id} {said.id} streamed?", stream=True)
     told = [event.type for event in events]
     return f"{said.choices[0].message.content} {streamed} {answer.output_text} {told[-1]}"
+
+
+@agent(columns=("number",))
+def typed(task, model):
+    """Gets a typed answer from both APIs; the SDK raises if a reply is none."""
+    from pydantic import BaseModel
+
+    class Answer(BaseModel):
+        city: str
+        sights: list[str]
+
+    client, asked = openai.OpenAI(), [{"role": "user", "content": "Where?"}]
+    said = client.chat.completions.parse(model="policy", messages=asked, response_format=Answer)
+    told = client.responses.parse(model="policy", input="Where?", text_format=Answer)
+    return len(said.choices[0].message.parsed.sights) + len(told.output_parsed.sights)

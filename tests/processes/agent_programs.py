@@ -100,6 +100,28 @@ def together(task, model):
     return len(code) + 10 * len(again)
 
 
+@agent(columns=("number",))
+def rewards_first(task, model):
+    """Is rewarded before its first call, and after it."""
+    model.reward(0.5)
+    model.reward(0.2)
+    chat(model, [user("first?")])
+    model.reward(0.1)
+    chat(model, [user("second?")])
+    return 1
+
+
+@agent(columns=("number",), max_calls=8)
+def refused_late(task, model):
+    """Makes five calls, then one that is refused."""
+    for place in range(5):
+        chat(model, [user(f"{place}?")])
+    try:
+        chat(model, [{"role": "user", "content": "?", "audio": "x"}])
+    except urllib.error.HTTPError as error:  # SDKs tell the sentence in their exception
+        raise RuntimeError(error.read().decode()) from None
+
+
 @agent(columns=("word",), roles=("planner", "coder"), max_calls=2)
 def as_a_team(task, model):
     plan = chat(model, [user("plan?")], "planner")["content"]
@@ -112,6 +134,11 @@ def at_once(task, model):
     with ThreadPoolExecutor(3) as pool:
         said = list(pool.map(lambda n: chat(model, [user(f"{n}?")])["content"], range(3)))
     return len(chat(model, [user(" ".join(said))])["content"])
+
+
+@agent(columns=("number",), max_calls=8)
+def unsettled(task, model):
+    return at_once(task, model)
 
 
 @agent(columns=("number",), max_calls=3)

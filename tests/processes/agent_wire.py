@@ -63,10 +63,10 @@ def lists_models():
 
 
 def falls_back():
-    """Asks for JSON, for a memory and for an earlier response, which it can do without."""
+    """Asks for a bias, for a memory and for an earlier response, which it can do without."""
     client, refused = openai.OpenAI(), []
     for ask in (
-        lambda: chat([user("json")], response_format={"type": "json_object"}),
+        lambda: chat([user("json")], logit_bias={"1": 1}),
         lambda: client.embeddings.create(model="policy", input="x"),
         lambda: client.responses.create(model="policy", input="q", previous_response_id="resp_0"),
         lambda: chat([user("look")], functions=[LOOK]),
@@ -80,7 +80,7 @@ def falls_back():
 
 def is_refused():
     chat([user("hi")])
-    chat([user("json")], response_format={"type": "json_object"})
+    chat([user("json")], logit_bias={"1": 1})
 
 
 def goes_on_after_a_cut():

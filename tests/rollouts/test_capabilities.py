@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import itertools
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hf_credit import make
+from hf_credit import CreditConfig, make, methods, registry
+from hf_credit.methods.t3 import make_rule
+from hf_credit.methods.t3.truncated import Truncated
 from hf_credit.rollouts import EnvironmentInteraction, Interaction, Request, capabilities
 from hf_credit.rollouts.capabilities import (
     Acting,
@@ -30,7 +36,10 @@ from hf_credit.rollouts.capabilities import (
     fingerprint,
     require_replayable,
 )
+from hf_credit.rollouts.dry_run import _StepLimit
 from hf_credit.rollouts.interaction import Wrapper
+from hf_credit.tasks import TaskSpec
+from hf_credit.trainers.saving import save_task
 
 KINDS = [one for _, one in inspect.getmembers(capabilities, inspect.isclass) if issubclass(one, Capability)]
 
@@ -188,3 +197,67 @@ def test_a_wrapper_delegates_all_members_of_the_inner_interaction() -> None:
         box.nothing_like_it  # noqa: B018
     with pytest.raises(ValueError, match="made by hand"):
         box.spec()
+
+
+class Hinted(Wrapper[Any, Any]):
+    """Changes prompts and outcomes."""
+
+    def __init__(self, inner: Interaction[Any], hint: str = "look at the rows") -> None:
+        super().__init__(inner)
+        self.hint = hint
+
+    def outcome(self, state: Any) -> float:
+        return self.inner.outcome(state) / 2
+
+
+@registry.remembers_its_call()
+def hinted_sudoku(hint: str = "look at the rows") -> Hinted:
+    return Hinted(EnvironmentInteraction(make("sudoku", size=4)), hint)
+
+
+def wrapped(kind: type[Wrapper[Any, Any]], inner: Interaction[Any]) -> Wrapper[Any, Any]:
+    rest = {_StepLimit: (3,), Truncated: (make_rule("random"), "hard")}
+    return kind(inner, *rest.get(kind, ()))
+
+
+@pytest.mark.parametrize("kind", [Box, Hinted, Truncated, _StepLimit])
+@pytest.mark.parametrize("inner", [PLAIN, EnvironmentInteraction(make("sudoku", size=4))])
+def test_a_wrapped_interaction_is_not_its_inner_one(kind: type[Wrapper[Any, Any]], inner: Interaction[Any]) -> None:
+    once = wrapped(kind, inner)
+    prints = [fingerprint(one) for one in (inner, once, Hinted(once), Hinted(once, "look at the columns"))]
+    assert all(one != other for one, other in itertools.combinations(prints, 2))
+    assert fingerprint(wrapped(kind, inner)) == prints[1]
+    json.dumps(prints)
+    if kind is not Truncated:  # which an evaluation never plays
+        with pytest.raises(ValueError, match="made by hand; make it with"):
+            TaskSpec.of(once)
+
+
+def test_every_wrapper_of_the_library_is_held_to_that() -> None:
+    for module in ("hf_credit.methods", "hf_credit.collaborations", "hf_credit.agents"):
+        importlib.import_module(module)
+    ours = {one for one in subclasses(Wrapper) if one.__module__.startswith("hf_credit.")}
+    assert ours == {Truncated, _StepLimit}
+
+
+def subclasses(kind: type) -> set[type]:
+    return {kind, *(other for one in kind.__subclasses__() for other in subclasses(one))} - {Wrapper}
+
+
+def test_a_factory_of_a_wrapper_describes_it() -> None:
+    made = hinted_sudoku("look at the boxes")
+    again = TaskSpec.of(made).build()
+    assert (type(again), again.hint) == (Hinted, "look at the boxes")  # type: ignore[attr-defined]
+    assert fingerprint(again) == fingerprint(made) != fingerprint(hinted_sudoku())
+
+
+def test_a_policy_of_a_wrapped_task_is_saved_without_a_task_that_it_was_not_trained_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    inner = EnvironmentInteraction(make("sudoku", size=4))
+    args = CreditConfig(output_dir=str(tmp_path), bf16=False, use_cpu=True, report_to="none")
+    save_task(tmp_path, Hinted(inner), methods.make("grpo"), args)
+    assert not list(tmp_path.iterdir())
+    assert "saved the policy without hf_credit_task.json" in caplog.text
+    save_task(tmp_path, inner, methods.make("grpo"), args)
+    assert [one.name for one in tmp_path.iterdir()] == ["hf_credit_task.json"]

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_credit import make
+from hf_credit.agents.calls import canonical_messages, shown_message
 from hf_credit.environments.actions import marked, write_call
 from hf_credit.replies import MARKS, read_reply
 from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, Generation, Request, RolloutRequest
@@ -357,3 +358,22 @@ def test_a_rendered_history_has_the_arguments_of_the_template(thinking: bool) ->
 
 def test_the_table_knows_no_template_that_is_gone() -> None:
     assert {family(name) for name in FILES} >= NO_TOOLS
+
+
+@pytest.mark.parametrize("name", sorted(one for one in FILES if family(one) not in NO_TOOLS | NO_CALLS | ONE_CALL))
+def test_results_in_another_order_than_their_calls_are_those_of_their_calls(name: str) -> None:
+    chat = Chat(tokenizer_of(name))
+    results = [
+        {**tool(f"R{at}x"), "tool_call_id": f"call{at:05d}", "name": TOOLS[at]["function"]["name"]} for at in (1, 0)
+    ]
+    turn = called("look", "peek")
+    served = chat.tokenizer.apply_chat_template(
+        [user("Q1x"), turn, *results], tools=TOOLS, tokenize=False, add_generation_prompt=True
+    )
+    shown = [shown_message(one) for one in canonical_messages([user("Q1x"), turn, *results])]
+    assert text_of(chat, chat.context(shown, tools=TOOLS)) == served
+    said = "\n".join(marked(write_call(one["function"]["name"], {"at": "box"})) for one in TOOLS)
+    thread, _ = reply_of(chat, [user("Q1x")], said, TOOLS)
+    continued = text_of(chat, chat.context([*thread.messages, *shown[2:]], thread, TOOLS))
+    assert continued.partition("R1x")[0].endswith(str(served).partition("R1x")[0][-12:])
+    assert continued.partition("R1x")[2] == str(served).partition("R1x")[2]

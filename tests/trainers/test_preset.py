@@ -12,8 +12,11 @@ import pytest
 import hf_credit
 from hf_credit import methods
 from hf_credit.options import options_of
+from hf_credit.trainers.asynchronous import presets as served
+from hf_credit.trainers.asynchronous.config import AsyncCreditConfig
 from hf_credit.trainers.config import as_mapping
-from hf_credit.trainers.preset import OPTION, PresetConfig
+from hf_credit.trainers.preset import Preset
+from hf_credit.trainers.recipes import PRESETS as METHODS
 
 # What a trainer takes in place of a setting, and what an algorithm sets.
 ELSEWHERE = {"VerifiableProcessConfig": {"oracle"}, "TruncatedPPOConfig": {"group_size"}}
@@ -28,9 +31,8 @@ PRESETS = [
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_option_of_the_method_is_a_field_with_its_default_and_help(name: str) -> None:
-    config: type[PresetConfig] = getattr(hf_credit, name)
+    config: type[Preset] = getattr(hf_credit, name)
     fields = {one.name: one for one in dataclasses.fields(config)}
-    assert all(one.default is not OPTION for one in fields.values())
     for option in options_of(methods.find(config.method_name)).values():
         if option.name not in ELSEWHERE.get(name, ()):
             one = fields[option.name]
@@ -54,11 +56,51 @@ class Mine(hf_credit.ReplayLOOConfig):
 def test_a_preset_can_be_subclassed_pickled_and_copied(tmp_path: Path) -> None:
     settings = Mine(budget=8, output_dir=str(tmp_path), bf16=False, use_cpu=True, report_to="none")
     assert settings.method().options["contexts"] == 3
-    assert "mine" not in settings.method_options()
+    assert "mine" not in settings.options()
     again = pickle.loads(pickle.dumps(settings))
-    assert again.method_options() == settings.method_options()
+    assert again.options() == settings.options()
     settings.alternatives.append(1)
     assert Mine(output_dir=str(tmp_path), bf16=False, use_cpu=True, report_to="none").alternatives == [2, 4]
+
+
+SETTINGS: dict[str, Any] = {"output_dir": "run", "bf16": False, "use_cpu": True, "report_to": "none"}
+# A server generates at temperature 1, and its trainer has no KL penalty.
+LOST = {
+    "AsyncReplayLOOConfig": {"temperature": 0.7, "beta": 0.001},
+    "AsyncVerifiableProcessConfig": {"temperature": 0.6},
+}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_papers_defaults_hold_however_episodes_are_played(name: str) -> None:
+    config = getattr(hf_credit, name)
+    assert config.defaults
+    made = config(**SETTINGS)
+    assert {one: getattr(made, one) for one in config.defaults} == config.defaults
+    entry = next(one for one in METHODS.values() if one.config.endswith(f":{name}"))
+    asynchronous = getattr(served, f"Async{name}", AsyncCreditConfig)
+    assert entry.served.endswith(f":{asynchronous.__name__}")
+    if asynchronous is AsyncCreditConfig:  # T3's algorithms and a second policy have no place there
+        assert name in ("TruncatedPPOConfig", "ConstrainedCounterfactualConfig")
+        return
+    lost, played = served.impossible(config), asynchronous(**SETTINGS)
+    assert lost == LOST.get(asynchronous.__name__, {})
+    neutral = {"beta": 0.0}
+    for one, value in config.defaults.items():
+        assert one in lost or getattr(played, one, neutral.get(one)) == value, one
+    assert played.options() == made.options()
+    assert pickle.loads(pickle.dumps(played)).options() == made.options()
+
+
+@pytest.mark.parametrize("config", [hf_credit.ReplayLOOConfig, served.AsyncReplayLOOConfig])
+def test_options_are_a_mapping_or_fields(config: Any) -> None:
+    beside = config(budget=16, alternatives=[4, 4], **SETTINGS)
+    for given in ({"budget": 16, "alternatives": [4, 4]}, '{"budget": 16, "alternatives": [4, 4]}'):
+        assert config(method_options=given, **SETTINGS).options() == beside.options()
+    with pytest.raises(ValueError, match="budget is given twice, as 4 and 16; leave one of them out"):
+        config(budget=4, method_options={"budget": 16, "alternatives": [4, 4]}, **SETTINGS)
+    with pytest.raises(ValueError, match=r"method_options must be options of 'replay_loo', got 'bugdet'; .*budget"):
+        config(method_options={"bugdet": 16}, **SETTINGS)
 
 
 def test_a_mapping_may_be_text() -> None:

@@ -11,23 +11,7 @@ from typing import Annotated, Any, NotRequired, TypedDict
 from hf_credit.agents.white_lists import RefusedCallError
 from hf_credit.boundary import Range, encodable, read
 from hf_credit.rollouts.special_tokens import plain_role
-from hf_credit.rollouts.threads import joined_parts
 from hf_credit.safe_io import parse_json
-
-
-class _Function(TypedDict):
-    name: str
-    arguments: NotRequired[Any]
-
-
-class _ToolCall(TypedDict):
-    function: _Function
-
-
-class _Message(TypedDict):
-    role: Annotated[str, Range(1, 64)]
-    content: NotRequired[Any]
-    tool_calls: NotRequired[list[_ToolCall] | None]
 
 
 class _Tool(TypedDict):
@@ -36,68 +20,120 @@ class _Tool(TypedDict):
     parameters: NotRequired[dict[str, Any] | None]
 
 
-class _Call(TypedDict):
-    """A call of chat completions."""
-
-    model: NotRequired[str | None]
-    messages: Annotated[list[dict[str, Any]], Range(1)]
-    tools: NotRequired[list[dict[str, Any]] | None]
-    max_tokens: NotRequired[Annotated[int, Range(1)] | None]
-    max_completion_tokens: NotRequired[Annotated[int, Range(1)] | None]
-    stop: NotRequired[str | list[str] | None]
-    logprobs: NotRequired[bool | None]
-    most_calls: NotRequired[int | None]
-
-
 def canonical_call(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a call as plain values: `model`, `messages`, `tools`, `max_tokens`, `stop`, `logprobs` and `most_calls`.
+    """Returns a call as plain values: `model`, `messages`, `tools`, `max_tokens`, `stop`, `logprobs` and `most_calls`,
+    and `format`, the JSON schema of the reply, if it asks for one.
 
     Args:
-        request: of chat completions, with the most tool calls to read as `most_calls`; no limit if `None`.
+        request: from `hf_credit.agents.dialects.read_call`.
 
     Raises:
-        RefusedCallError: it has no messages, a field is of another type, or a part of a message is not text.
+        RefusedCallError: it has no messages, or these are refused.
     """
-    call: _Call = _shaped(_Call, request, "a call")
-    stop = call.get("stop") or []
+    stop, schema = request.get("stop") or [], request.get("format")
+    if not request.get("messages"):
+        raise RefusedCallError("messages of a call must be of a length at least 1, got none; add one.", "messages")
     return {
-        "model": call.get("model") or "",
-        "messages": canonical_messages(call["messages"]),
-        "tools": [_tool(one) for one in call.get("tools") or []],
-        "max_tokens": call.get("max_completion_tokens") or call.get("max_tokens"),
+        "model": request.get("model") or "",
+        "messages": canonical_messages(request["messages"]),
+        "tools": canonical_tools(request.get("tools") or ()),
+        "max_tokens": request.get("max_completion_tokens") or request.get("max_tokens"),
         "stop": [stop] if isinstance(stop, str) else stop,
-        "logprobs": bool(call.get("logprobs")),
-        "most_calls": call.get("most_calls"),
+        "logprobs": bool(request.get("logprobs")),
+        "most_calls": request.get("most_calls"),
+        **({"format": schema} if schema else {}),
     }
 
 
-def canonical_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns messages in canonical form: without ids, arguments of tool calls by name, parts of text joined,
-    null as empty text, and consecutive messages of an assistant as one.
+def canonical_messages(messages: Sequence[Mapping[str, Any]], merged: bool = True) -> list[dict[str, Any]]:
+    """Returns messages in canonical form: arguments of tool calls by name, parts of text joined, null as empty text.
+
+    An assistant's thoughts are its `reasoning_content`, whatever field or part has them, and a refusal is content. Ids
+    are left out: the result of another than the next call of its turn has the place of its call, from 0, as `answers`.
+
+    Args:
+        messages: with the fields of `hf_credit.agents.white_lists.MESSAGE_LIST`.
+        merged: whether consecutive messages of an assistant become one.
 
     Raises:
-        RefusedCallError: a part of a message is not text.
+        RefusedCallError: a part of a message is not text, or a message has what its role cannot have.
     """
-    merged: list[dict[str, Any]] = []
+    found: list[dict[str, Any]] = []
+    waiting: dict[int, tuple[Any, str]] = {}  # by place in the turn, the id and name of each call without a result
     for number, given in enumerate(messages, start=1):
-        message: _Message = _shaped(_Message, given, f"message {number} of a call")
-        try:
-            content, role = joined_parts(message.get("content")), plain_role(message["role"])
-        except ValueError as error:
-            raise RefusedCallError(str(error)) from None
-        role = {"developer": "system", "function": "tool"}.get(role, role)
-        one: dict[str, Any] = {"role": role, "content": content}
-        functions = [call["function"] for call in message.get("tool_calls") or []]
-        if calls := [{"name": it["name"], "arguments": arguments_of(it.get("arguments"))} for it in functions]:
-            one["tool_calls"] = calls
-        last = merged[-1] if merged else None
-        if last is not None and role == "assistant" == last["role"]:
-            last["content"] = "\n".join(text for text in (last["content"], content) if text)
-            if both := [*last.get("tool_calls", []), *calls]:
-                last["tool_calls"] = both
-        else:
-            merged.append(one)
-    return merged
+        one, called = _canonical(given, number)
+        last = found[-1] if merged and found and one["role"] == "assistant" == found[-1]["role"] else None
+        if one["role"] == "assistant":
+            first = 0 if last is None else len(last.get("tool_calls", ()))
+            waiting = ({} if last is None else waiting) | dict(enumerate(called, start=first))
+        elif one["role"] == "tool" and waiting:
+            place = _answered(given, waiting, number)
+            one |= {} if place == next(iter(waiting)) else {"answers": place}
+            del waiting[place]
+        if last is None:
+            found.append(one)
+            continue
+        for name in ("content", "reasoning_content"):
+            last |= {name: text} if (text := "\n".join(it[name] for it in (last, one) if it.get(name))) else {}
+        last |= {"tool_calls": [*last.get("tool_calls", ()), *one["tool_calls"]]} if called else {}
+    return found
+
+
+def _canonical(given: Mapping[str, Any], number: int) -> tuple[dict[str, Any], list[tuple[Any, str]]]:
+    """Returns a message in canonical form, and the id and name of each of its calls."""
+    try:
+        role = plain_role(given["role"])
+    except ValueError as error:
+        raise RefusedCallError(str(error)) from None
+    role = {"developer": "system", "function": "tool"}.get(role, role)
+    (content, thoughts), legacy = _words(given), given.get("function_call")
+    made = [*(given.get("tool_calls") or ()), *([{"function": legacy}] if legacy else ())]
+    if role != "assistant" and (made or thoughts):
+        raise RefusedCallError(f"thoughts and calls must be an assistant's, got them of {role!r} in message {number}.")
+    one: dict[str, Any] = {"role": role, "content": content} | ({"reasoning_content": thoughts} if thoughts else {})
+    functions = [call["function"] for call in made]
+    if functions:
+        one["tool_calls"] = [{"name": it["name"], "arguments": arguments_of(it.get("arguments"))} for it in functions]
+    return one, [(call.get("id"), call["function"]["name"]) for call in made]
+
+
+def _answered(result: Mapping[str, Any], calls: Mapping[int, tuple[Any, str]], number: int) -> int:
+    """Returns the place of the call that a result answers: by its id, else by its name, else the next one."""
+    wanted, name = result.get("tool_call_id"), result.get("name") or result.get("tool_name")
+    by_id = (place for place, (own, _) in calls.items() if wanted and own == wanted)
+    if (place := next(by_id, None)) is not None:
+        return place
+    if wanted and all(own for own, _ in calls.values()):
+        raise RefusedCallError(
+            f"a result of a tool must have the id of a call of the turn before it, without another result, got "
+            f"{str(wanted)[:100]!r} in message {number}; correct it."
+        )
+    return next((place for place, (_, called) in calls.items() if called == name), next(iter(calls)))
+
+
+_THOUGHTS = ("reasoning_content", "reasoning", "thinking", "reasoning_details", "thinking_blocks")
+
+
+def _words(message: Mapping[str, Any]) -> tuple[str, str]:
+    """Returns the content and the thoughts of a message."""
+    content = message.get("content")
+    parts = content if isinstance(content, list | tuple) else [content]
+    kinds = [part.get("type") if isinstance(part, Mapping) else None for part in parts]
+    within = [part for part, kind in zip(parts, kinds, strict=True) if kind in _THOUGHTS]
+    thoughts: dict[str, str] = {}  # a server may say the same ones in several fields
+    for text in map(_text, (*(message.get(name) for name in _THOUGHTS), within)):
+        thoughts.setdefault("".join(text.split()), text)
+    spoken = _text([part for part, kind in zip(parts, kinds, strict=True) if kind not in _THOUGHTS])
+    return "\n".join(filter(None, (spoken, message.get("refusal")))), "\n".join(filter(str.strip, thoughts.values()))
+
+
+def _text(value: Any) -> str:
+    """Returns the text of a part, or of parts, which have it in a field named after their type."""
+    if isinstance(value, Mapping):
+        value = next(
+            (value[name] for name in ("text", "thinking", "reasoning", "summary", "refusal") if name in value), ""
+        )
+    return "\n".join(map(_text, value)) if isinstance(value, list | tuple) else value or ""
 
 
 def assistant_message(content: str, calls: Sequence[Sequence[str]]) -> dict[str, Any]:
@@ -144,11 +180,23 @@ def _parting(before: Any, after: Any, shown: int = 60) -> str:
     return f"...{one[at : at + shown]!r}, then ...{other[at : at + shown]!r}"
 
 
-def _tool(given: Mapping[str, Any]) -> dict[str, Any]:
-    tool: _Tool = _shaped(_Tool, given.get("function", given), "a tool of a call, which is a function,")
-    parameters = tool.get("parameters") or {"type": "object", "properties": {}}
-    kept = {"name": tool["name"], "description": tool.get("description") or "", "parameters": parameters}
-    return {"type": "function", "function": kept}
+def canonical_tools(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the tools of a call in canonical form.
+
+    Raises:
+        RefusedCallError: one has another shape.
+    """
+    found = []
+    try:
+        given = read(list[dict[str, Any]], tools, "the tools of a call")
+        read_tools: list[_Tool] = read(list[_Tool], [one.get("function", one) for one in given], "the tools of a call")
+    except ValueError as error:
+        raise RefusedCallError(str(error)) from None
+    for tool in read_tools:
+        parameters = tool.get("parameters") or {"type": "object", "properties": {}}
+        kept = {"name": tool["name"], "description": tool.get("description") or "", "parameters": parameters}
+        found.append({"type": "function", "function": kept})
+    return found
 
 
 def arguments_of(written: Any) -> Mapping[str, Any]:
@@ -160,13 +208,6 @@ def arguments_of(written: Any) -> Mapping[str, Any]:
     if written in (None, ""):
         return {}
     return written if isinstance(written, Mapping) else {"arguments": written}
-
-
-def _shaped(kind: Any, value: Any, sender: str) -> Any:
-    try:
-        return read(kind, value, sender)
-    except ValueError as error:
-        raise RefusedCallError(str(error)) from None
 
 
 Canonical = Callable[[dict[str, Any]], Any]

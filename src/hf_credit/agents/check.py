@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +30,7 @@ class Findings:
 
     Attributes:
         tasks: the number of tasks, each run twice.
-        calls: in the first runs.
+        calls: in the first runs, also in those that failed.
         restored: the number of restored states.
         seconds: for restoring them.
         together: the most simultaneous calls.
@@ -75,13 +76,16 @@ def check(interaction: Any, tasks: Iterable[Mapping[str, Any]], replies: Replies
     findings = Findings()
     for number, task in enumerate(tasks, start=1):
         findings.tasks += 1
+        first, again = list[AgentState](), list[AgentState]()
         try:
-            first, again = (_walk(interaction, task, number, replies) for _ in range(2))
+            for states in (first, again):
+                states.extend(_walk(interaction, task, number, replies))
         except Exception as error:
             findings.failures.append(f"task {number}: {in_one_line(error)}")
             continue
+        finally:
+            findings.calls += len(first[-1].answered) + len(first[-1].waiting) if first else 0  # all were answered
         last = first[-1]
-        findings.calls += len(last.answered)
         findings.statuses[last.status] = findings.statuses.get(last.status, 0) + 1
         findings.together = max(findings.together, *(len(state.waiting) for state in first))
         findings.kept = findings.kept[0] + last.kept[0], findings.kept[1] + last.kept[1]
@@ -104,16 +108,19 @@ def check(interaction: Any, tasks: Iterable[Mapping[str, Any]], replies: Replies
 
 def _walk(
     interaction: Interaction[AgentState], task: Mapping[str, Any], number: int, replies: Replies
-) -> list[AgentState]:
+) -> Iterator[AgentState]:
     """The states of a run. Replies depend on their calls alone, since those at once may come in any order."""
-    states, made = [interaction.start(task, number)], Counter[str]()
-    while requests := interaction.pending(states[-1]):
+    state, made = interaction.start(task, number), Counter[str]()
+    yield state
+    while requests := interaction.pending(state):
         said = []
-        for request, waiting in zip(requests, states[-1].waiting, strict=True):
-            said.append(replies(request, stream(number, "check", waiting.call, made[waiting.call])))
+        for request, waiting in zip(requests, state.waiting, strict=True):
+            draws = stream(number, "check", waiting.call, made[waiting.call])
+            schema = None if request.tools or replies is not made_up else json.loads(waiting.asked).get("format")
+            said.append(json.dumps(_example(schema, draws)) if schema else replies(request, draws))
             made[waiting.call] += 1
-        states.append(interaction.advance(states[-1], said))
-    return states
+        state = interaction.advance(state, said)
+        yield state
 
 
 def _first_difference(number: int, first: Sequence[AgentState], again: Sequence[AgentState]) -> list[str]:
@@ -150,15 +157,23 @@ def _described(states: Sequence[AgentState], error: DivergedRunError) -> str:
     return f"call {error.place} was new"
 
 
-def _example(schema: Mapping[str, Any], draws: random.Random) -> Any:
-    """Returns a value that fits the types of a JSON schema."""
+def _example(schema: Mapping[str, Any], draws: random.Random, whole: Mapping[str, Any] | None = None) -> Any:
+    """Returns a value that fits the types of a JSON schema, a part of the whole one, to which its references point."""
+    whole = schema if whole is None else whole
+    if "$ref" in schema:
+        schema = functools.reduce(lambda part, name: part[name], schema["$ref"].split("/")[1:], whole)
+    if schema.get("anyOf"):
+        return _example(schema["anyOf"][-1], draws, whole)
+    if "const" in schema:
+        return schema["const"]
     if schema.get("enum"):
         return draws.choice(list(schema["enum"]))
     kind = schema.get("type", "object" if "properties" in schema else "string")
     kind = kind[0] if isinstance(kind, list) and kind else kind
     if kind == "object":
-        return {name: _example(one, draws) for name, one in (schema.get("properties") or {}).items()}
+        return {name: _example(one, draws, whole) for name, one in (schema.get("properties") or {}).items()}
     if kind == "array":
-        return [_example(schema.get("items") or {}, draws)]
+        items = schema.get("items") or {}
+        return [] if "$ref" in items else [_example(items, draws, whole)]  # it may refer to itself
     plain = {"integer": draws.randrange(10), "number": draws.randrange(10) / 2, "boolean": draws.random() < 0.5}
     return plain.get(str(kind), None if kind == "null" else draws.choice(["a", "b", "select 1"]))

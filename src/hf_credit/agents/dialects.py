@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hf_credit.agents.calls import arguments_of
+from hf_credit.agents.formats import schema_of
 from hf_credit.agents.white_lists import CHAT, MESSAGES, RESPONSES, RefusedCallError, unheeded
 from hf_credit.boundary import encodable
 from hf_credit.rollouts.threads import joined_parts
@@ -104,14 +105,19 @@ class Responses(ChatCompletions):
         messages: list[Event] = [{"role": "system", "content": said}] if said else []
         for item in [{"role": "user", "content": given}] if isinstance(given, str) else given or []:
             if item.get("type") == "function_call":
-                messages.append({"role": "assistant", "tool_calls": [{"function": item}]})
+                messages.append({"role": "assistant", "tool_calls": [{"id": item.get("call_id"), "function": item}]})
             elif item.get("type") == "function_call_output":
-                messages.append({"role": "tool", "content": item.get("output")})
+                result = {"tool_call_id": item.get("call_id"), "content": item.get("output")}
+                messages.append({"role": "tool", **result})
+            elif item.get("type") == "reasoning":
+                said = [*(item.get("summary") or ()), *(item.get("content") or ())]
+                messages.append({"role": "assistant", "reasoning_content": joined_parts(said)})
             else:
                 messages.append(item)
         return body | {
             "messages": messages,
             "max_tokens": body.get("max_output_tokens"),
+            "response_format": (body.get("text") or {}).get("format"),
             "logprobs": "message.output_text.logprobs" in (body.get("include") or []),
         }
 
@@ -193,11 +199,12 @@ class Messages(Responses):
             parts, calls, blocks = [], [], message.get("content")
             for block in [{"text": blocks}] if isinstance(blocks, str) else blocks or []:
                 if block.get("type") == "tool_use":
-                    calls.append({"function": {"name": block.get("name"), "arguments": block.get("input")}})
+                    function = {"name": block.get("name"), "arguments": block.get("input")}
+                    calls.append({"id": block.get("id"), "function": function})
                 elif block.get("type") == "tool_result":
                     said = joined_parts(block.get("content"))
                     said = f"[Tool Error] {said}" if block.get("is_error") else said
-                    messages.append({"role": "tool", "content": said})
+                    messages.append({"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": said})
                 else:
                     parts.append(block)
             if parts or calls or not blocks:
@@ -206,6 +213,7 @@ class Messages(Responses):
             "messages": messages,
             "tools": [{**tool, "parameters": tool.get("input_schema")} for tool in body.get("tools") or []],
             "stop": body.get("stop_sequences"),
+            "response_format": (body.get("output_config") or {}).get("format") or body.get("output_format"),
             "parallel_tool_calls": not (body.get("tool_choice") or {}).get("disable_parallel_tool_use"),
         }
 
@@ -305,6 +313,7 @@ def read_call(dialect: ChatCompletions, body: Any) -> tuple[dict[str, Any], int]
     call = dialect.request(body)
     choice = call.get("tool_choice")
     choice = choice.get("type") if isinstance(choice, Mapping) else choice
+    call["format"] = schema_of(call.get("response_format"))
     call["most_calls"] = 0 if choice == "none" else 1 if call.get("parallel_tool_calls") is False else None
     return call, ignored + (choice not in (None, "auto", "none"))
 

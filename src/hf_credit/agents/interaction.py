@@ -15,6 +15,7 @@ from typing import Any
 
 from hf_credit.agents.calls import estimated_tokens, shown_message, written
 from hf_credit.agents.check import check
+from hf_credit.agents.formats import fits
 from hf_credit.agents.program import DEFAULT_ROLE, SETTINGS, Settings
 from hf_credit.agents.runs import TO_REPEAT, RunError, Runs, Step
 from hf_credit.agents.states import AgentState, Answered, Waiting, asking, with_replies
@@ -82,6 +83,7 @@ class AgentInteraction(Interaction[AgentState]):
     """
 
     reads_tokens = True
+    acts = True
 
     def __init__(self, agent: Callable[..., Any] | str | Sequence[str], sessions: int = 64, **settings: Any) -> None:
         whole_number("sessions", sessions, 1)
@@ -122,6 +124,10 @@ class AgentInteraction(Interaction[AgentState]):
     @property
     def roles(self) -> Collection[str]:  # type: ignore[override]
         return self.settings.roles or (DEFAULT_ROLE,)
+
+    @property
+    def history(self) -> str:
+        return self.settings.history
 
     @property
     def max_replies(self) -> int:  # type: ignore[override]
@@ -183,7 +189,8 @@ class AgentInteraction(Interaction[AgentState]):
             Answered(call=one.call, reply=written(_recorded(json.loads(one.asked), reply)))
             for one, reply in zip(state.waiting, replies, strict=True)
         )
-        return self._stepped(state, answered)
+        after = self._stepped(state, answered)
+        return dataclasses.replace(after, reward=state.owed + after.reward, owed=0.0)
 
     def start_many(self, tasks: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[Any]:
         """Starts episodes in parallel, a thread for each live run."""
@@ -212,24 +219,25 @@ class AgentInteraction(Interaction[AgentState]):
 
     def too_long(self, state: AgentState, tokens: Mapping[str, int], most: int) -> AgentState:
         """Returns the state after these calls got the error of a context that is too long."""
-        return self._stepped(
-            state,
-            tuple(
-                Answered(call=one.call, reply=written({"too_long": [tokens[one.event], most]}))
-                for one in state.waiting
-                if one.event in tokens
-            ),
+        refused = tuple(
+            Answered(call=one.call, reply=written({"too_long": [tokens[one.event], most]}))
+            for one in state.waiting
+            if one.event in tokens
         )
+        after = self._stepped(state, refused)
+        return dataclasses.replace(after, reward=0.0, owed=state.owed + after.reward)
 
     def metrics(self, state: AgentState) -> Mapping[str, float]:
         """Returns the metrics of an episode.
 
         They are `success`, whether the outcome is above 0; `raised`, whether an exception or a crash ended it;
         `calls`; `refused`, the number of refused calls; `conversations`, each at least a row of training: a system
-        prompt that changes at every call begins one at every call; and `replies_kept`, the fraction of returned
-        replies that are unchanged, if any returned.
+        prompt that changes at every call begins one at every call; `replies_kept`, the fraction of returned replies
+        that are unchanged, if any returned; and `formatted`, the fraction of replies without tool calls that have the
+        format that their calls ask for, if any asks.
         """
         kept, of = state.kept
+        found = [reply["fits"] for one in state.answered if "fits" in (reply := json.loads(one.reply))]
         return {
             "success": float(state.worth > 0),
             "raised": float(state.status == "raised"),
@@ -237,7 +245,13 @@ class AgentInteraction(Interaction[AgentState]):
             "refused": float(state.refused),
             "conversations": float(len(state.conversations)),
             **({"replies_kept": kept / of} if of else {}),
+            **({"formatted": sum(found) / len(found)} if found else {}),
         }
+
+    def settle_for(self, seconds: float) -> None:
+        """Sets `settle` of its next steps."""
+        live = self._alive()
+        live.settings = dataclasses.replace(live.settings, settle=seconds)
 
     def restore(self, state: AgentState) -> None:
         """Restores `state` in a new run and ends the run, as a check.
@@ -313,7 +327,8 @@ class AgentInteraction(Interaction[AgentState]):
         session = live.begun(state)
         with live.sessions.held(session) as run:
             step = run.step()
-        return self._after(session, state, step)
+        after = self._after(session, state, step)
+        return dataclasses.replace(after, reward=0.0, owed=after.reward)
 
     def _stepped(self, state: AgentState, answered: tuple[Answered, ...]) -> AgentState:
         live = self._alive()
@@ -353,7 +368,8 @@ class AgentInteraction(Interaction[AgentState]):
                 f"a program must not raise before its first call, got {step.raised}\n{step.traceback}".rstrip()
             )
         if step.refused:
-            raise RunError(f"a program must catch the error of a refused call, got {step.raised}: {step.refusal}")
+            kind = step.raised.partition(":")[0]  # the rest mostly says the same
+            raise RunError(f"a program must catch the error of a refused call, got {kind}: {step.refusal}")
         self._show(step)
         return dataclasses.replace(state, reward=step.reward, status="raised", worth=self.settings.failure)
 
@@ -435,4 +451,5 @@ def _recorded(asked: Mapping[str, Any], reply: str) -> dict[str, Any]:
         "stop": found,
         "tokens": [reply.context, len(reply.ids) or estimated_tokens(reply)],
         **({"logprobs": reply.logprobs} if asked["logprobs"] else {}),
+        **({"fits": fits(content, asked["format"])} if asked.get("format") and not calls else {}),
     }

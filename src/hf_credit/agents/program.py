@@ -44,7 +44,7 @@ class Model:
         return self.base_url.removesuffix("/v1")
 
     def reward(self, value: float) -> None:
-        """Adds a reward for the last replies. Rewards before the next call add up.
+        """Adds a reward for the last replies; before the first call, for the first ones. Rewards before a call add up.
 
         Raises:
             ValueError: `value` is not a finite number.

@@ -19,7 +19,8 @@ class Answered:
     Attributes:
         call: the digest of its compared part.
         reply: the reply as JSON: its `text`, its `content` and `calls`, whether it `ended`, the text that `stop`s it,
-            its numbers of `tokens`, those of the context first, and `logprobs`, if the call asks for them. Or
+            its numbers of `tokens`, those of the context first, and, if the call asks for them, `logprobs`, and
+            whether it `fits` the format. Or
             `too_long`, the number of tokens of the call's context and the most, which the call got as an error.
     """
 
@@ -77,6 +78,7 @@ class AgentState:
         status: `"active"`, or the end: `"finished"`, `"raised"`, or `"stopped"` for too many calls.
         worth: the outcome.
         reward: of the last replies.
+        owed: rewards since then that are of no reply, as before the first one: they are of the next replies.
     """
 
     task: str
@@ -90,6 +92,7 @@ class AgentState:
     status: Literal["active", "finished", "raised", "stopped"] = "active"
     worth: float = 0.0
     reward: float = 0.0
+    owed: float = 0.0
 
     @property
     def past(self) -> tuple[Any, ...]:

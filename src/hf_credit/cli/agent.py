@@ -49,9 +49,12 @@ def check(
     be_quiet()
     options: dict[str, Any] = parse_options(option)
     found_rows = require_split(load_splits(tasks, split), split, "set --split")
-    interaction = AgentInteraction(agent_named(name), **{"settle": SETTLE, **options})
+    interaction = AgentInteraction(agent_named(name), **options)
     try:
         interaction.require_columns(found_rows.column_names)
+        one_at_a_time = not (interaction.settings.settle or "settle" in options)
+        if one_at_a_time:
+            interaction.settle_for(SETTLE)
         found = checked(interaction, first_rows(found_rows, rows))
     finally:
         interaction.close()
@@ -66,7 +69,8 @@ def check(
             + ("." if kept == total else "; each changed reply starts a new row in training.")
         )
     if found.together > 1:
-        typer.echo(f"It makes up to {found.together} simultaneous calls; train it with settle=0.02 or more.")
+        remedy = "; train it with settle=0.02 or more" if one_at_a_time else ""
+        typer.echo(f"It makes up to {found.together} simultaneous calls{remedy}.")
     for problem in found.problems:
         typer.echo(f"  {problem}")
     if found.problems:

@@ -58,6 +58,8 @@ def credit(
     typer.echo(f"{len(lines)} traces of {len(found.groups)} tasks with {sum(map(len, found.credit))} replies.")
     if alone:
         typer.echo(f"Tasks with only one trace, which is compared with none: {alone}.")
+    for sentence in found.absent:
+        typer.echo(sentence)
     name = in_one_line(found.traces[shown].name)
     rows = [
         [

@@ -115,7 +115,7 @@ def _page() -> Iterator[str]:
     yield "# Options of methods\n"
     yield "The signature and docstring of a method's factory are the schema of its options; this page is made from"
     yield "them by `hf-credit methods --markdown`. In a recipe options stand under `method_options`; the presets have"
-    yield "them as flags."
+    yield "them as fields of their own, too."
     for name in METHODS:
         yield f"\n## {name}\n\n{summary(name)}\n"
         rows = [tuple(cell.replace("|", "\\|") for cell in row) for row in _options(name)]

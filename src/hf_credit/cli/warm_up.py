@@ -24,6 +24,7 @@ from hf_credit.cli.options import (
 )
 from hf_credit.cli.progress import Progress, be_quiet
 from hf_credit.recipes import find
+from hf_credit.trust import Consent
 
 if TYPE_CHECKING:
     from hf_credit.policies.scripted import Demonstration
@@ -43,6 +44,14 @@ class Taught(Prompted):
         list[Path] | None,
         typer.Option(help="Learn from these: episodes.jsonl of a run, or chat logs as for `credit`; repeatable."),
     ] = None
+    replay_actions: Annotated[
+        bool,
+        typer.Option(
+            "--replay-actions",
+            help="Also play the actions of --traces again where they act outside of this process, as the tools of a "
+            "program do; read them before.",
+        ),
+    ] = False
     script: Annotated[
         str | None,
         typer.Option(help="Learn from module:function(state, request, random), or module:Class made with --quality."),
@@ -82,7 +91,8 @@ class Taught(Prompted):
         from hf_credit.policies.scripted import demonstrations, player_of, walks
 
         if interaction is None or self.traces:
-            read = [recorded_demonstrations(path, chat, interaction) for path in self.traces or ()]
+            consent = Consent(actions=self.replay_actions)
+            read = [recorded_demonstrations(path, chat, interaction, consent) for path in self.traces or ()]
             say_skipped(failures := [failure for _, some in read for failure in some])
             dropped.update({"on lines that cannot be used": len(failures)} if failures else {})
             return (one for some, _ in read for one in some)

@@ -19,6 +19,7 @@ from hf_credit.evaluation.statistics import mean_with_interval
 from hf_credit.methods import Method
 from hf_credit.oracles import Oracle
 from hf_credit.policies.saved import SavedPolicy
+from hf_credit.redaction import public
 from hf_credit.rollouts import Engine, Interaction, RolloutRequest
 from hf_credit.rollouts.capabilities import Enumerable
 from hf_credit.rollouts.method_context import CriticInput, LocalContext, Logprobs
@@ -198,7 +199,7 @@ def load_subject(
     exact = {"model": policy.network, "max_new_tokens": most, "temperature": temperature, "floor": exact_floor}
     set_seed(plan.seed)
     subject = Subject(
-        name=name or model,
+        name=name or public(model),
         engine=policy.engine(max_concurrent=max_concurrent),
         greedy=policy.engine(greedy=True, max_concurrent=max_concurrent),
         trained=trained,
@@ -217,7 +218,7 @@ def load_subject(
         },
         logprobs=None if isinstance(policy.generate, Mapping) or temperature == 0 else policy.logprobs,
         exact=None if exact_floor is None else exact,
-        about={**policy.about(), "plan": asdict(plan), "tasks": asdict(tasks), "exact_floor": exact_floor},
+        about={**policy.about(), "plan": asdict(plan), "tasks": public(asdict(tasks)), "exact_floor": exact_floor},
     )
     return subject, starts
 

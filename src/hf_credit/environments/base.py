@@ -88,6 +88,7 @@ class Environment(ABC, Generic[S]):
             the whole conversation.
         reward_range: the lowest and highest possible reward of an action, `None` if unknown.
         replayable: whether an episode can continue from a state more than once. If not, methods that replay refuse it.
+        acts: whether actions reach what is outside of the states: files, servers, other programs.
         most_live: the most episodes that can run at once, if none can be suspended; `None`: any number.
         slow_steps: how many steps may run concurrently, in threads; 1 for rules that only compute.
         tools: the tools of the agent, as JSON schemas of functions for `transformers` chat templates.
@@ -101,6 +102,7 @@ class Environment(ABC, Generic[S]):
     self_contained: ClassVar[bool] = True
     reward_range: ClassVar[tuple[float, float] | None] = None
     replayable: bool = True
+    acts: ClassVar[bool] = False
     most_live: int | None = None
     slow_steps: int = 1
     tools: tuple[Mapping[str, Any], ...] = ()

@@ -108,6 +108,7 @@ class ReplayedEnvironment(Environment[ReplayedState]):
     open_actions = True
     forgiving = True
     self_contained = False
+    acts = True
     turns: int | None = None
     repeats = True  # whether the same task, seeds and actions give the same episode
     longest_action = 4096  # characters; simulators behind pipes and buffers are not made for more

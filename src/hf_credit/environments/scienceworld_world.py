@@ -32,6 +32,7 @@ class ScienceWorld(ReplayedEnvironment):
     """
 
     name = "scienceworld"
+    acts = False
     task_columns = ("variation",)
     instructions = (
         "You do experiments in a house. End your reply with one action, such as "

@@ -64,6 +64,7 @@ class TextWorld(ReplayedEnvironment):
     """
 
     name = "textworld"
+    acts = False
     task_columns = ("game",)
     instructions = (
         "You play a text adventure. End your reply with one command, such as "

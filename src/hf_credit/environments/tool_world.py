@@ -220,6 +220,10 @@ def _schemas(tools: Any, owns_reward: bool) -> list[dict[str, Any]]:
 
 
 def _prompt_text(prompt: Any) -> str:
-    if isinstance(prompt, list):
-        return "\n\n".join(str(message["content"]) for message in prompt)
-    return "" if prompt is None else str(prompt)
+    if not isinstance(prompt, list):
+        return "" if prompt is None else str(prompt)
+    for message in prompt:
+        said = {name for name, value in message.items() if value} - {"role", "content"}
+        if said or not isinstance(message.get("content"), str):
+            raise ValueError(f"a prompt must be text or messages of text alone, got {str(message)[:200]}; correct it.")
+    return "\n\n".join(message["content"] for message in prompt)

@@ -137,7 +137,7 @@ class CreditedEpisode:
             return read(cls, parse_json(text, broken_text=True), "an episode")  # type: ignore[no-any-return]
         except ValueError as error:
             raise ValueError(
-                f"an episode with its credit must be written by CreditedEpisode.to_json, got {str(error)[:200]}; "
+                f"an episode with its credit must be written by CreditedEpisode.to_json, got {str(error)[:1000]}; "
                 "record it again."
             ) from None
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from hf_credit.evaluation.results import EpisodeRecord, EvalResults
 from hf_credit.oracles import Oracle
+from hf_credit.redaction import public
 from hf_credit.rollouts import (
     Chat,
     Ending,
@@ -133,7 +134,7 @@ def evaluate_model(
         oracle,
         max_concurrent=max_concurrent,
         max_context_tokens=policy.max_context_tokens,
-        about=about if dataset is None else {**about, "dataset": dataset, "split": split},
+        about=about if dataset is None else {**about, "dataset": public(dataset), "split": split},
         on_episodes=on_episodes,
     )
 

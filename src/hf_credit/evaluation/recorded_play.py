@@ -19,21 +19,24 @@ from hf_credit.replies import read_reply
 from hf_credit.rollouts import Chat, EnvironmentInteraction, Interaction, RolloutRequest
 from hf_credit.rollouts.capabilities import Replayable, Shown, require_replayable
 from hf_credit.rollouts.failures import in_one_line
+from hf_credit.trust import NO_CONSENT, Consent
 
 
 def recorded_demonstrations(
-    source: str | Path, chat: Chat, interaction: Interaction[Any] | None = None
+    source: str | Path, chat: Chat, interaction: Interaction[Any] | None = None, consent: Consent = NO_CONSENT
 ) -> tuple[list[Demonstration], list[tuple[int, str]]]:
     """Reads recorded episodes, rendered for a policy, whichever policy played them.
 
     A line of `episodes.jsonl` in the folder of a run is played again from its first state with its replies, so its
-    outcome is that of the task and not of the file; the tools of an agent run again. Any other line is a trace as in
-    `hf_credit.evaluation.traces.credit_traces`, which may lack an outcome. Its calls are written as the template
-    writes them; the tools are those of an environment that has some, and else those of the trace.
+    outcome is that of the task and not of the file; where its actions act outside of this process, as the tools of an
+    agent do, only by `consent`. Any other line is a trace as in `hf_credit.evaluation.traces.credit_traces`, which may
+    lack an outcome. Its calls are written as the template writes them; the tools are those of an environment that has
+    some, and else those of the trace.
 
     Args:
         source: a file of JSON lines, which may be untrusted.
         interaction: the task; without it, only traces can be read.
+        consent: to `actions`.
 
     Returns:
         The demonstrations, and the number of each line that cannot be used, with why.
@@ -42,7 +45,7 @@ def recorded_demonstrations(
         ValueError: no line can be used.
         OSError: the file cannot be read.
     """
-    return read_lines(source, partial(_demonstration, chat, interaction))
+    return read_lines(source, partial(_demonstration, chat, interaction, consent))
 
 
 def replayed(
@@ -78,12 +81,19 @@ def replayed(
     return Demonstration(task=task, episode=episode)
 
 
-def _demonstration(chat: Chat, interaction: Interaction[Any] | None, row: Any, number: int) -> Demonstration:
+def _demonstration(
+    chat: Chat, interaction: Interaction[Any] | None, consent: Consent, row: Any, number: int
+) -> Demonstration:
     if not isinstance(row, Mapping) or "decisions" not in row:
         return _of_trace(chat, interaction, row, number)
     own = CreditedEpisode.from_json(json.dumps(row))
     if interaction is None:
         raise ValueError("an episode of a run is played again, got it without a task; name the task.")
+    if Replayable(interaction).acts and not consent.actions:
+        raise ValueError(
+            f"recorded actions must not act outside of this process without your consent, got some for "
+            f"{interaction.name!r}; read them, then set --replay-actions."
+        )
     if not own.whole:
         raise ValueError(
             "an episode of a run must have its first state and whole replies, got it without; record it with this "
@@ -97,11 +107,14 @@ def _demonstration(chat: Chat, interaction: Interaction[Any] | None, row: Any, n
 def _of_trace(chat: Chat, interaction: Interaction[Any] | None, row: Any, number: int) -> Demonstration:
     trace = trace_of(row, number, scored=False)
     tools = interaction.environment.tools if isinstance(interaction, EnvironmentInteraction) else ()
-    rendered = interaction is not None and Shown(interaction).history == "rendered"
+    shown = Shown(RecordedTraces() if interaction is None else interaction)
     steps: list[Step] = []
     for decision in trace.episode.decisions:
+        if not decision.action_text:
+            raise ValueError("a reply to learn must not be empty, got an empty message of an assistant; remove it.")
         (request,) = RecordedTraces().pending(decision.state)
-        request = replace(request, tools=tools or request.tools, rendered=rendered)
+        messages, rendered = shown.context_of(request.messages), shown.history == "rendered"
+        request = replace(request, messages=messages, tools=tools or request.tools, rendered=rendered)
         if any("parameters" not in tool.get("function", {}) for tool in request.tools):
             raise ValueError(
                 "a trace with calls must say which tools were offered, got none; add tools, or name a task with tools."

@@ -7,20 +7,23 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict, TypeVar
 
 from hf_credit import methods
-from hf_credit.agents.calls import canonical_call, canonical_messages, digest, shown_message, written
+from hf_credit.agents.calls import canonical_messages, canonical_tools, digest, shown_message, written
 from hf_credit.agents.program import DEFAULT_ROLE
+from hf_credit.agents.white_lists import MESSAGE_LIST, is_empty, unheeded
 from hf_credit.boundary import Range, Worth, read
 from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.environments.actions import marked, write_call
 from hf_credit.evaluation.credited import CreditedEpisode, credited_episodes, spread
 from hf_credit.extras import needed
 from hf_credit.methods import DecisionCredit, Method
+from hf_credit.methods.base import absent_inputs
+from hf_credit.replies import read_reply
 from hf_credit.rollouts import Decision, Ending, Episode, Interaction, LocalContext, Request, by_episode
 from hf_credit.rollouts.failures import in_one_line
 from hf_credit.rollouts.rows import one_number
@@ -52,17 +55,21 @@ _Logprobs = tuple[Annotated[float, Range(most=1e-3)], ...]
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedState:
-    """The state before a recorded reply: its request.
+    """The state before a recorded reply: its request. Equal requests are equal states.
 
     Attributes:
         role: the role that replies.
-        messages: the messages, each as JSON.
+        context: a digest of the messages.
         tools: the offered tools as JSON; if they are not recorded, the tools that are called.
+        trace: the messages of the trace, each as JSON, which its states share.
+        length: the number of messages before the reply.
     """
 
     role: str
-    messages: tuple[str, ...] = ()
+    context: str = ""
     tools: str = "[]"
+    trace: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    length: int = field(default=0, compare=False)
 
 
 class RecordedTraces(Interaction[RecordedState]):
@@ -76,7 +83,7 @@ class RecordedTraces(Interaction[RecordedState]):
         )
 
     def pending(self, state: RecordedState) -> tuple[Request, ...]:
-        messages = [json.loads(message) for message in state.messages]
+        messages = _parsed(state.trace)[: state.length]
         return (Request(role=state.role, messages=messages, tools=json.loads(state.tools)),)
 
     def advance(self, state: RecordedState, replies: Sequence[str]) -> RecordedState:
@@ -84,6 +91,11 @@ class RecordedTraces(Interaction[RecordedState]):
 
     def outcome(self, state: RecordedState) -> float:
         return 0.0
+
+
+@lru_cache(maxsize=1)  # the states of a trace are asked one after the other
+def _parsed(trace: tuple[str, ...]) -> list[dict[str, Any]]:
+    return [json.loads(message) for message in trace]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,12 +126,14 @@ class CreditedTraces:
         traces: the readable traces.
         credit: for each trace, the credit of each reply; `None` without credit.
         failures: the number of each other line, and its error.
+        absent: a sentence for each input of the method that no trace has.
     """
 
     method: str
     traces: tuple[Trace, ...]
     credit: tuple[tuple[DecisionCredit, ...], ...]
     failures: tuple[tuple[int, str], ...] = ()
+    absent: tuple[str, ...] = ()
 
     @cached_property
     def groups(self) -> Counter[str]:
@@ -188,7 +202,9 @@ def credit_traces(source: str | Path | Iterable[str | Mapping[str, Any]], method
         tuple(one if decision.trained else None for decision, one in zip(episode.decisions, own, strict=True))
         for episode, own in zip(collected.episodes, given, strict=True)
     )
-    return CreditedTraces(method=method.name, traces=tuple(traces), credit=credit, failures=tuple(failures))
+    found = CreditedTraces(method=method.name, traces=tuple(traces), credit=credit, failures=tuple(failures))
+    absent = absent_inputs([{name: max(values) for name, values in context.metrics.items()}])
+    return replace(found, absent=tuple(absent))
 
 
 def read_lines(
@@ -307,7 +323,7 @@ def trace_of(row: Any, number: int, scored: bool = True) -> Trace:
     rewards = rewards or [0.0] * len(decisions)
     episode = Episode(
         decisions=tuple(
-            Decision(step=step, reward=float(reward), **one)
+            Decision(step=step, role=one["state"].role, reward=float(reward), **one)
             for step, (one, reward) in enumerate(zip(decisions, rewards, strict=True))
         ),
         outcome=math.nan if unscored else float(sum(rewards) if outcome is None else outcome),
@@ -323,69 +339,93 @@ Replies = tuple[list[dict[str, Any]], Any]
 
 
 def _of_messages(row: Mapping[str, Any]) -> Replies:
-    tools = canonical_call({"messages": row["messages"], "tools": row.get("tools")})["tools"]
-    messages = [canonical_messages([message])[0] for message in row["messages"]]
-    offered = written(tools or _called(messages))
+    given = row["messages"] or ()
+    unheeded(given, MESSAGE_LIST, "messages", "a trace")
+    offered = canonical_tools(row.get("tools") or row.get("functions") or ())
+    messages = canonical_messages(given, merged=False)
+    tools = written(offered or _called(messages))
+    trace = tuple(written(_shown(message)) for message in messages)
     replies: list[dict[str, Any]] = []
-    before: tuple[str, ...] = ()
-    start, context = None, ""
-    for raw, message in zip(row["messages"], messages, strict=True):
-        shown = shown_message(message)
+    context = ""
+    for place, (raw, message) in enumerate(zip(given, messages, strict=True)):
         if message["role"] == "assistant":
-            text, start = _text(message), before if start is None else start
+            if not isinstance(raw.get("content"), str) and is_empty({**message, "role": None}):
+                raise ValueError(
+                    f"messages[{place}] of a trace, an assistant's, must have content, thoughts, calls or a refusal, "
+                    "got none; remove it."
+                )
             tokens = {"context_ids": (int(context or "0", 16),), "action_ids": (0,), "logprobs": None}
-            replies.append(_reply(raw, text, before, offered, **tokens))
-            shown = {"role": "assistant", "content": text}
-        before = (*before, written(shown))
-        context = digest([context, shown])
-    return replies, start
+            state = RecordedState(role=_role(raw), context=context, tools=tools, trace=trace, length=place)
+            replies.append(
+                {"state": state, "action_text": _text(message), "trained": raw.get("weight") != 0, **tokens}
+            )
+        context = digest([context, trace[place]])
+    return replies, trace[: replies[0]["state"].length] if replies else ()
 
 
 def _of_turns(row: Mapping[str, Any]) -> Replies:
     openenv = needed("a trace with turns needs", "openenv.core.harness.training", "openenv")
-    trace = openenv.TrainingTrace.model_validate(
+    captured = openenv.TrainingTrace.model_validate(
         {"turns": row["turns"], "schema_version": row.get("schema_version", 1)}
     )
     replies: list[dict[str, Any]] = []
     known: dict[str, str] = {}  # shares equal texts, as every turn repeats earlier messages
-    for turn in trace.turns:
-        messages = [_shown(message) for message in turn.request.get("messages") or ()]
-        before = tuple(known.setdefault(text, text) for text in map(written, messages))
+    for place, turn in enumerate(captured.turns):
+        asked = turn.request.get("messages") or []
         answers = turn.response.get("choices") or [{}]
-        raw = answers[0].get("message") or {}
-        (message,) = canonical_messages([{"role": "assistant", **raw}])
-        offered = written(turn.request.get("tools") or _called([message]))
+        raw = {"role": "assistant", **(answers[0].get("message") or {})}
+        unheeded(asked, MESSAGE_LIST, f"turns[{place}].request.messages", "a trace")
+        unheeded(raw, MESSAGE_LIST[0], f"turns[{place}].response.choices[0].message", "a trace")
+        messages = [written(_shown(message)) for message in canonical_messages(asked, merged=False)]
+        (message,) = canonical_messages([raw])
+        state = RecordedState(
+            role=_role(raw),
+            context=digest(messages),
+            tools=written(
+                canonical_tools(turn.request.get("tools") or turn.request.get("functions") or ()) or _called([message])
+            ),
+            trace=tuple(known.setdefault(text, text) for text in messages),
+            length=len(messages),
+        )
         tokens = {
             "context_ids": read(_Ids, list(turn.prompt_token_ids), "the tokens of a turn"),
             "action_ids": read(_Ids, list(turn.completion_token_ids), "the tokens of a turn"),
             "logprobs": read(_Logprobs, list(turn.per_token_logps), "the log-probabilities of a turn"),
         }
         learned = any(turn.loss_mask[len(turn.prompt_token_ids) :])
-        replies.append(_reply(raw, _text(message), before, offered, **tokens, trained=learned))
+        replies.append({"state": state, "action_text": _text(message), "trained": learned, **tokens})
     first = replies[0] if replies else {}
-    return replies, first and (first["state"].messages or first["context_ids"])
+    return replies, first and (first["state"].trace or first["context_ids"])
 
 
-def _reply(raw: Mapping[str, Any], text: str, before: tuple[str, ...], offered: str, **more: Any) -> dict[str, Any]:
+def _role(raw: Mapping[str, Any]) -> str:
     name = raw.get("name")
-    role = name if isinstance(name, str) and name else DEFAULT_ROLE
-    state = RecordedState(role=role, messages=before, tools=offered)
-    return {"role": role, "state": state, "action_text": text, **more}
+    return name if isinstance(name, str) and name else DEFAULT_ROLE
 
 
 def _shown(message: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a message in the form in which contexts are compared; that of an assistant only with its text."""
-    (one,) = canonical_messages([message])
-    return {"role": "assistant", "content": _text(one)} if one["role"] == "assistant" else shown_message(one)
+    assistant = message["role"] == "assistant"
+    return {"role": "assistant", "content": _text(message)} if assistant else shown_message(message)
 
 
 def _text(message: Mapping[str, Any]) -> str:
-    """Returns the text of an assistant's message, with marked tool calls."""
+    """Returns the text of an assistant's message as of `Chat.texts`, with marked thoughts and tool calls.
+
+    Raises:
+        ValueError: a thought contains what ends it.
+    """
+    thoughts = message.get("reasoning_content", "")
+    opening = f"<think>\n{thoughts}\n</think>\n\n" if thoughts else ""
+    if opening and read_reply(opening).thoughts != thoughts.strip():
+        raise ValueError(
+            f"a thought must not contain marks of thoughts or calls, got {thoughts[:100]!r}; remove them."
+        )
     calls = [
         marked(write_call(call["name"], call["arguments"]) if isinstance(call["arguments"], dict) else written(call))
         for call in message.get("tool_calls", ())
     ]
-    return "\n".join(part for part in (message["content"], *calls) if part)
+    return opening + "\n".join(part for part in (message["content"], *calls) if part)
 
 
 def _called(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -88,7 +88,7 @@ def decision_rows(
     steps = {id(decision): step for step, made in enumerate(episode.steps) for decision in made}
     write = Replayable(interaction).state_to_json
     for index, decision in enumerate(episode.decisions):
-        text, audit = encodable(decision.action_text), decision.extras.get(AUDIT)
+        text, audit, verdict = encodable(decision.action_text), decision.extras.get(AUDIT), decision.verdict
         yield {
             "episode_id": episode_id,
             "index": index,
@@ -104,7 +104,7 @@ def decision_rows(
             "text": text,
             "broken_text": None if text == decision.action_text else json.dumps(decision.action_text),
             "reward": decision.reward,
-            "verdict": None if decision.verdict is None else vars(decision.verdict),
+            "verdict": verdict and {"score": verdict.score, "valid": verdict.valid},
             "audit": None if audit is None else compact_json({**vars(audit), "true_hacks": sorted(audit.true_hacks)}),
             "trained": decision.trained,
             "credits": [
@@ -144,7 +144,7 @@ def episode_of(interaction: Interaction[Any], row: Mapping[str, Any], rows: list
                 event=one["event"],
                 step=one["step"],
                 reward=one["reward"],
-                verdict=None if one["verdict"] is None else Verdict(**one["verdict"]),
+                verdict=None if one["verdict"] is None else Verdict(score=one["verdict"]["score"]),
                 trained=one["trained"],
                 observed=one["role"] in untrained,
                 id=one["id"],

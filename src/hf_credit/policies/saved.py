@@ -9,6 +9,7 @@ from typing import Any
 
 from hf_credit.loading import ADAPTER_CONFIG, device_of, load_adapter, load_policy, load_tokenizer, role_folders
 from hf_credit.policies.generation import max_context_tokens, reply_logprobs, sampler
+from hf_credit.redaction import public
 from hf_credit.rollouts import Chat, Decision, Engine, GenerateFn, Interaction
 from hf_credit.rollouts.capabilities import Learned, ReadsTokens
 from hf_credit.rollouts.reply_ends import end_tokens
@@ -158,4 +159,4 @@ class SavedPolicy:
         policy itself."""
         untrained = {role: self._role_models.get(role) for role in Learned(self.interaction).untrained}
         own = {"model": self.model, "setup": self.spec.to_dict()}
-        return {**own, "role_models": untrained} if untrained else own
+        return dict(public({**own, "role_models": untrained} if untrained else own))

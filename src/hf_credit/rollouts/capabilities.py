@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hf_credit.environments.tasks import Split
 from hf_credit.oracles import Oracle
 from hf_credit.oracles.auditing import Auditor, Interventions
-from hf_credit.rollouts.interaction import Interaction, Request
+from hf_credit.rollouts.interaction import Interaction, Message, Request, Wrapper
 from hf_credit.rollouts.scripts import Script
 
 if TYPE_CHECKING:
@@ -46,6 +46,10 @@ class Shown(Capability):
 
     history: str = "append"
     words: bool = True
+
+    def context_of(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Returns what of a recorded conversation the context of its next reply has."""
+        return messages
 
 
 class ReadsTokens(Capability):
@@ -171,9 +175,11 @@ class Replayable(Capability):
 
     Attributes:
         replayable: whether a state can be continued more than once.
+        acts: whether actions reach what is outside of the states: files, servers, other programs.
     """
 
     replayable: bool = True
+    acts: bool = False
 
     def check_repeats(self, tasks: Iterable[Mapping[str, Any]]) -> None:
         """Checks with the first task rows, before a training with replays, that they will succeed.
@@ -441,6 +447,9 @@ def evaluated(interaction: Interaction[Any]) -> Interaction[Any]:
     return getattr(interaction, "evaluated", interaction)
 
 
+_PLAIN = (str, int, float, type(None))
+
+
 def fingerprint(interaction: Interaction[Any]) -> dict[str, Any]:
     """Returns plain values that identify an Interaction: its `fingerprint()`, its `spec()`, or only its class."""
     if hasattr(interaction, "fingerprint"):
@@ -448,7 +457,11 @@ def fingerprint(interaction: Interaction[Any]) -> dict[str, Any]:
     try:
         return interaction.spec()
     except ValueError:
-        return {"interaction": class_name(interaction)}
+        own: dict[str, Any] = {"interaction": class_name(interaction)}
+    if isinstance(interaction, Wrapper):
+        plain = {name: value for name, value in vars(interaction).items() if isinstance(value, _PLAIN)}
+        own |= {"options": plain, "wraps": fingerprint(interaction.inner)}
+    return own
 
 
 def class_name(value: Any) -> str:

@@ -25,7 +25,7 @@ from hf_credit.oracles.auditing import (
 )
 from hf_credit.rollouts.capabilities import class_name, one_after_another, or_error
 from hf_credit.rollouts.episode import Ending
-from hf_credit.rollouts.interaction import Interaction, Request, readable_state
+from hf_credit.rollouts.interaction import Interaction, Message, Request, readable_state
 from hf_credit.rollouts.scripts import OraclePlayer, Script, random_texts
 from hf_credit.safe_io import parse_json
 from hf_credit.validators import one_of
@@ -104,6 +104,10 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
     @property
     def replayable(self) -> bool:
         return self.environment.replayable
+
+    @property
+    def acts(self) -> bool:
+        return self.environment.acts
 
     @property
     def most_live(self) -> int | None:
@@ -270,6 +274,13 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
             state: EnvironmentState = read(turn_type, values, "a state")
             self.pending(state)
             return state
+
+    def context_of(self, messages: Sequence[Message]) -> Sequence[Message]:
+        new = list(itertools.takewhile(lambda one: one["role"] != "assistant", reversed(messages)))[::-1]
+        if self.history != "current" or len(new) == len(messages):
+            return messages
+        shown, head = "\n\n".join(one["content"] for one in new), self._prompt("")
+        return [{"role": "user", "content": head + shown.removeprefix(head)}]
 
     def _prompt(self, observation: str) -> str:
         return f"{self.environment.instructions}\n\n{observation}" if self.instructions else observation

@@ -156,8 +156,15 @@ class Interaction(ABC, Generic[S]):
         return state
 
 
+_IDENTITY = ("evaluated", "fingerprint")
+"""Members of what an Interaction is, not of what it does."""
+
+
 class Wrapper(Interaction[W], Generic[W, S]):
     """An Interaction that wraps another and delegates all members that a subclass does not override.
+
+    What it is, it does not delegate: made by hand it has no `spec`, and its `fingerprint` names its class and its
+    plain attributes beside the wrapped one. A factory that `hf_credit.registry.remembers_its_call` describes it.
 
     If its states have another type, a subclass overrides `within`, which returns the inner state, and all methods that
     return a state: `start`, `advance`, `reseed`, and those of the delegated capabilities.
@@ -174,7 +181,7 @@ class Wrapper(Interaction[W], Generic[W, S]):
         return value
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name == "inner":
+        if name.startswith("_") or name in ("inner", *_IDENTITY):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         member = getattr(self.inner, name)
         if not inspect.isroutine(member):
@@ -196,9 +203,6 @@ class Wrapper(Interaction[W], Generic[W, S]):
     @property
     def max_replies(self) -> int | None:  # type: ignore[override]
         return self.inner.max_replies
-
-    def spec(self) -> dict[str, Any]:
-        return self.inner.spec()
 
     def start(self, task: Mapping[str, Any], seed: int) -> W:
         return self.inner.start(task, seed)  # type: ignore[return-value]

@@ -51,34 +51,40 @@ def as_served(
     its name by its id; so a turn that tools answer always has a call.
 
     Args:
-        messages: of a conversation.
+        messages: of a conversation. A tool answers the next call of the turn, or that whose place it has as `answers`.
         tools: the offered tools; without any, only a turn that tools answer has calls.
         most_calls: the most calls of a turn that the template shows; any number if `None`.
         first: the number of the first call in it.
     """
     found: list[Message] = []
-    waiting: list[tuple[str, str]] = []  # the id and name of each call without an answer
+    waiting: dict[int, tuple[str, str]] = {}  # by place in the turn, the id and name of each call without an answer
     for index, message in enumerate(messages):
         if message["role"] == "tool":
-            number, name = waiting.pop(0) if waiting else ("", "")
+            number, name = waiting.pop(message.get("answers", next(iter(waiting), 0)), ("", ""))
             extra = {"tool_call_id": number, "name": name} if number else {}
-            found.append({**message, **extra})
+            found.append({key: value for key, value in message.items() if key != "answers"} | extra)
             continue
         answers = list(itertools.takewhile(lambda one: one["role"] == "tool", messages[index + 1 :]))
         if message["role"] == "assistant":
             message = _turn(message, answers, tools, first, most_calls)
-            waiting = [(call["id"], call["function"]["name"]) for call in message.get("tool_calls", ())]
+            calls = message.get("tool_calls", ())
+            waiting = {at: (call["id"], call["function"]["name"]) for at, call in enumerate(calls)}
             first += len(waiting)
         found.append(message)
     return found
 
 
 def names_of(text: str, answers: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Returns the name of the call that each answer to a reply answers: as called, as the answer says, or a tool's."""
+    """Returns the names of a reply's first calls, up to the last that is answered: as called, as the answer says, or a
+    tool's."""
     made = [call.name for call in read_reply(text, tools).made]
     known = [str(tool.get("function", tool).get("name")) for tool in tools] or ["tool"]
-    made += [""] * len(answers)
-    return [name or str(answer.get("name") or known[0]) for answer, name in zip(answers, made, strict=False)]
+    said: dict[int, Message] = {}
+    for answer in answers:
+        said[answer.get("answers", next(at for at in itertools.count() if at not in said))] = answer
+    count = min(max(said) + 1, max(len(made), len(answers)))
+    made += [""] * count
+    return [made[at] or str(said.get(at, {}).get("name") or known[0]) for at in range(count)]
 
 
 def _turn(

@@ -19,6 +19,7 @@ from hf_credit.methods import Method, composed
 from hf_credit.noise import silence_known_warnings
 from hf_credit.options import arguments_in
 from hf_credit.redaction import redacted
+from hf_credit.rollouts import Interaction
 from hf_credit.safe_io import parse_json
 from hf_credit.tasks import Sampling
 from hf_credit.trainers.trust_region import TrustRegion
@@ -67,13 +68,18 @@ def documented_field(default: Any, text: str, bounds: str = "") -> Any:
     Args:
         default: of the field; a tuple stands for a new list of its values.
         text: the description, on one line.
-        bounds: what the help text has behind the sentence.
+        bounds: what the help text has after the sentence.
     """
     sentence = re.split(r"(?<=\.) (?=[A-Z])", text.replace("`", ""))[0].rstrip(".")
     metadata = {"help": f"{sentence[:1].upper()}{sentence[1:]}{bounds}."}
     if isinstance(default, tuple):
         return dataclasses.field(default_factory=partial(list, default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def default_of(field: dataclasses.Field) -> Any:
+    """The default of a dataclass field."""
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 @dataclass
@@ -137,6 +143,13 @@ class RunSettings:
     critic_held_out: float = 0.0
     critic_whiten: bool = False
     critic_first_updates: int = 0
+
+    def complete(self, interaction: Interaction[Any]) -> None:
+        """Sets what follows from the Interaction, before a model is loaded.
+
+        Raises:
+            ValueError: these settings do not fit the Interaction.
+        """
 
     def refuse_impossible(self) -> None:
         """Refuses numbers out of range, and what no spec beside the policy can hold."""

@@ -2,49 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from hf_credit.methods.counterfactual_grpo import PAPER
 from hf_credit.rollouts import Interaction
-from hf_credit.trainers.preset import OPTION, PresetConfig, PresetTrainer
+from hf_credit.trainers.config import CreditConfig
+from hf_credit.trainers.preset import Preset, PresetTrainer
 
 
-@dataclass
-class CounterfactualGRPOConfig(PresetConfig, method="counterfactual_grpo"):
+class CounterfactualGRPOConfig(
+    Preset,
+    CreditConfig,
+    method="counterfactual_grpo",
+    defaults={
+        "role_schedule": "alternating",
+        "instances_per_update": 64,
+        "beta": 0.0,
+        "temperature": 1.0,
+        "max_completion_length": 2048,
+        "max_context_tokens": 4096,
+    },
+):
     """The paper's settings (CCPO, Table 4 and Appendix B); see `docs/paper_index.md` for each.
 
-    Fields with the default `OPTION` are options of `hf_credit.methods.counterfactual_grpo.counterfactual_grpo`.
-
-    Args:
-        role_adapters: `None` gives every role of the team an adapter if the schedule is alternating, and all roles
-            one policy if it is synchronous.
+    The options of `hf_credit.methods.counterfactual_grpo.counterfactual_grpo` are fields. `role_adapters=None` gives
+    every role of the team an adapter if the schedule is alternating, and all roles one policy if it is synchronous.
     """
 
-    group_size: int = OPTION
-    reward: str = OPTION
-    use_history: bool = OPTION
-    decay: float = OPTION
-    order: str = OPTION
-    min_samples: int = OPTION
-    alpha: float = OPTION
-    eta: float = OPTION
-    eps: float = OPTION
-    variance_floor: float = OPTION
-    solver_signal: str = OPTION
-    solo_pairing: str = OPTION
-    allocation: str = OPTION
-    cut_replies: str = OPTION
-    train_solo: bool = OPTION
-    bonus: str = OPTION
-    bonus_weight: float = OPTION
-
-    role_schedule: str = "alternating"
-    instances_per_update: int | None = 64
-    beta: float = 0.0
-    temperature: float = 1.0
-    max_completion_length: int = 2048
-    max_context_tokens: int | None = 4096
+    def complete(self, interaction: Interaction[Any]) -> None:
+        self.method().bind(interaction)  # refuses an Interaction that is no team, before its adapters are checked
+        if self.role_adapters is None and self.role_schedule == "alternating":
+            self.role_adapters = list(interaction.roles)
 
 
 class CounterfactualGRPOTrainer(PresetTrainer):
@@ -72,10 +60,3 @@ class CounterfactualGRPOTrainer(PresetTrainer):
     _tag_names = ["trl", "hf-credit", "ccpo"]  # noqa: RUF012 (TRL's own convention)
     _paper = PAPER
     config_class = CounterfactualGRPOConfig
-
-    @staticmethod
-    def prepared(interaction: Interaction[Any], args: CounterfactualGRPOConfig) -> Interaction[Any]:
-        args.method().bind(interaction)  # refuses an Interaction that is no team, before its adapters are checked
-        if args.role_adapters is None and args.role_schedule == "alternating":
-            args.role_adapters = list(interaction.roles)
-        return interaction

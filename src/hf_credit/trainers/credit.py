@@ -64,6 +64,7 @@ class CreditTrainer(EpisodeTrainer):
     ) -> None:
         args = args or CreditConfig()
         arguments.require(interaction, args, CreditConfig)
+        args.complete(interaction)
         if train_dataset is None:
             train_dataset = arguments.training_tasks(interaction, args)
         method = methods.make(method) if isinstance(method, str) else method

@@ -17,6 +17,7 @@ from transformers import PrinterCallback, ProgressCallback
 from hf_credit.collectors import RolloutBatch
 from hf_credit.files import OwnFolder
 from hf_credit.methods import DecisionCredit, DecisionCredits
+from hf_credit.methods.base import absent_inputs
 from hf_credit.rollouts import Ending, Episode
 from hf_credit.rollouts.reply_ends import was_cut
 from hf_credit.trainers.callbacks import EpisodeCallback, WarnWithoutSignal, likely_cause, unread_replies
@@ -105,6 +106,7 @@ class Preview:
         yield f"Longest reply: {self.longest_reply[0]} tokens of at most {self.longest_reply[1]}, {self.cut:.0%} cut"
         for reply, count in self.unread:
             yield f"No legal action, {count} times: {reply}"
+        yield from absent_inputs([self.metrics])
         if "advantages/zero" in self.metrics:
             yield f"Advantages other than 0: {1 - self.metrics['advantages/zero']:.0%}"
         tokens = sum(self.metrics.get(f"tokens/{name}", math.nan) for name in ("generated", "context"))

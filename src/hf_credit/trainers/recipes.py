@@ -22,42 +22,42 @@ from hf_credit.registry import did_you_mean, find, plain
 from hf_credit.rollouts import Interaction
 from hf_credit.safe_io import parse_yaml, read_text
 from hf_credit.tasks.spec import TaskSpec, agent_named, require_one_task
-from hf_credit.trainers.config import as_mapping, documented
+from hf_credit.trainers.config import as_mapping, default_of, documented
 from hf_credit.trust import imported, search_here
 from hf_credit.validators import one_of
 
 
 class Preset(NamedTuple):
-    """A method with a trainer of its own, whose config has the method's options as fields.
+    """A method whose config has the paper's settings, and the method's options as fields.
 
     Attributes:
         config, trainer: the classes, as `hf_credit.trust.imported` imports them.
         oracle: whether the trainer takes an oracle.
+        served: the config of asynchronous training.
     """
 
     config: str
     trainer: str
     oracle: bool = False
+    served: str = "hf_credit.trainers.asynchronous.config:AsyncCreditConfig"
 
 
-def _classes(module: str, name: str, oracle: bool = False) -> Preset:
-    return Preset(f"hf_credit.trainers.{module}:{name}Config", f"hf_credit.trainers.{module}:{name}Trainer", oracle)
+def _classes(module: str, name: str, oracle: bool = False, served: bool = True) -> Preset:
+    preset = Preset(f"hf_credit.trainers.{module}:{name}Config", f"hf_credit.trainers.{module}:{name}Trainer", oracle)
+    return preset._replace(served=f"hf_credit.trainers.asynchronous.presets:Async{name}Config") if served else preset
 
 
 PRESETS = {
-    "constrained_counterfactual": _classes("constrained_counterfactual", "ConstrainedCounterfactual"),
+    "constrained_counterfactual": _classes("constrained_counterfactual", "ConstrainedCounterfactual", served=False),
     "counterfactual_grpo": _classes("counterfactual_grpo", "CounterfactualGRPO"),
     "replay_loo": _classes("replay_loo", "ReplayLOO"),
-    "truncated_ppo": _classes("truncated_ppo", "TruncatedPPO"),
+    "truncated_ppo": _classes("truncated_ppo", "TruncatedPPO", served=False),
     "verifiable_process": _classes("verifiable_process", "VerifiableProcess", oracle=True),
 }
 """`CreditTrainer` trains every other method, with a `CreditConfig` and the method's options in `method_options`."""
 
 _ANY = Preset("hf_credit.trainers.config:CreditConfig", "hf_credit.trainers.credit:CreditTrainer")
-_ASYNCHRONOUS = Preset(
-    "hf_credit.trainers.asynchronous.config:AsyncCreditConfig",
-    "hf_credit.trainers.asynchronous.trainer:AsyncCreditTrainer",
-)
+_SERVED = "hf_credit.trainers.asynchronous.trainer:AsyncCreditTrainer"
 SEAMS = ("synchronous", "asynchronous")
 
 _NO_SETS: Any = ()  # `documented` makes a list of it
@@ -77,8 +77,7 @@ class GameArguments(ScriptArguments):
         method: the method, a name from `hf-credit methods` or `"module:factory"`.
         seam: `"synchronous"`, an update plays its own episodes; or `"asynchronous"`, a vLLM server plays the next ones
             meanwhile. As for `AsyncCreditTrainer`.
-        method_options: options of the method, a mapping. Those of a preset are fields of their own instead, if the
-            seam is synchronous.
+        method_options: options of the method, a mapping. Those of a preset may be fields of their own, too.
         environment: the environment, a name from `hf-credit envs` or `"module:Class"`. As for `hf_credit.make`.
         environment_options: options of the environment, a mapping.
         collaboration: or the collaboration, a name from `hf-credit envs` or `"module:factory"`. As for
@@ -157,12 +156,7 @@ class GameArguments(ScriptArguments):
                 f"role_models need seam synchronous, got {sorted(self.role_models)} with asynchronous, where one "
                 "server replies for every role; leave one of them out."
             )
-        if self.preset is not None:
-            if self.method_options:
-                raise ValueError(
-                    f"the options of {self.method!r} are fields of their own, got method_options "
-                    f"{self.method_options}; write them beside method."
-                )
+        if self.preset is not None and not self.asynchronous:
             if self.oracle and not self.preset.oracle:
                 raise ValueError(f"the method {self.method} uses no oracle, got {self.oracle!r}; leave it out.")
             if self.preset.oracle and not self.environment:
@@ -179,7 +173,7 @@ class GameArguments(ScriptArguments):
     @property
     def preset(self) -> Preset | None:
         """The preset of the method, `None` if it has none."""
-        return None if self.asynchronous else PRESETS.get(self.method)
+        return PRESETS.get(self.method)
 
     def described_oracle(self) -> dict[str, Any] | None:
         """The oracle, as `hf_credit.oracles.resolve` takes it."""
@@ -226,18 +220,18 @@ class Job:
         )
 
     def method(self) -> methods.Method | None:
-        """The method; `None` for a preset, whose trainer makes it.
+        """The method; `None` where the trainer of a preset makes it.
 
         Raises:
             ValueError: the method does not take the oracle, or an option is invalid.
         """
-        if self.game.preset is not None:
+        if self.game.preset is not None and not self.game.asynchronous:
             return None
-        options = _options(self.game.method_options)
         oracle = self.game.described_oracle()
-        if oracle is not None:
-            options["oracle"] = oracle
-        return methods.make(self.game.method, **options)
+        objects = {} if oracle is None else {"oracle": oracle}
+        if hasattr(self.args, "method"):
+            return self.args.method(**objects)
+        return methods.make(self.game.method, **_options(self.game.method_options), **objects)
 
     def config(self) -> dict[str, Any]:
         """All settings as plain values: a recipe for the same run."""
@@ -308,7 +302,7 @@ def read_job(arguments: Sequence[str]) -> Job:
         OSError: the recipe cannot be read.
     """
     _, method, seam, arguments = _chosen(arguments)
-    config = imported(_trained_by(method, seam).config)
+    config = imported(_config_of(method, seam))
     parts: Any = (GameArguments, config, ModelConfig)
     parser = FieldParser(parts, allow_abbrev=False, conflict_handler="resolve")
     game, args, model, *_, unknown = parser.parse_args_and_config(list(arguments), return_remaining_strings=True)
@@ -337,19 +331,19 @@ def describe_fields(arguments: Sequence[str]) -> str:
     """
     path, method, seam, _ = _chosen(arguments)
     own = _read(path)
-    config = imported(_trained_by(method, seam).config)
+    config = imported(_config_of(method, seam))
     base = next(one for one in config.__mro__ if one.__module__.startswith("trl."))
     theirs = {one.name: one for one in dataclasses.fields(base)}
 
     def line(one: dataclasses.Field) -> str:
         recipe = f"{_shown(own[one.name])}, by default " if one.name in own else ""
-        return f"  --{one.name} {recipe}{_shown(_default(one))}\n      {one.metadata.get('help', '')}"
+        return f"  --{one.name} {recipe}{_shown(default_of(one))}\n      {one.metadata.get('help', '')}"
 
     ours = [one for one in dataclasses.fields(config) if _changed(one, theirs.get(one.name))]
     rest = [one for one in dataclasses.fields(config) if one not in ours] + list(dataclasses.fields(ModelConfig))
-    listed = ", ".join(f"{one.name} {_shown(own.get(one.name, _default(one)))}" for one in rest)
+    listed = ", ".join(f"{one.name} {_shown(own.get(one.name, default_of(one)))}" for one in rest)
     options: list[str] = []
-    if not hasattr(config, "method_options"):
+    if not hasattr(config, "method_name"):
         found = options_of(methods.find(method)).values()
         options = [f"\nmethod_options of {method}:", *map(_described, found)]
     return "\n".join(
@@ -370,12 +364,8 @@ def _described(one: Option) -> str:
     return f"  {one.name} {default}  ({one.values})\n      {one.text}"
 
 
-def _default(one: dataclasses.Field) -> Any:
-    return one.default if one.default_factory is dataclasses.MISSING else one.default_factory()
-
-
 def _changed(one: dataclasses.Field, theirs: dataclasses.Field | None) -> bool:
-    return theirs is None or _default(one) != _default(theirs)
+    return theirs is None or default_of(one) != default_of(theirs)
 
 
 def _shown(value: Any) -> str:
@@ -403,11 +393,12 @@ def _remedy(unknown: Sequence[str], parts: Any) -> str:
 
 def trainer_of(method: str, seam: str = GameArguments.seam) -> str:
     """The trainer class of a method, as `imported` imports it."""
-    return _trained_by(method, seam).trainer
+    return _SERVED if seam == "asynchronous" else PRESETS.get(method, _ANY).trainer
 
 
-def _trained_by(method: str, seam: str) -> Preset:
-    return _ASYNCHRONOUS if seam == "asynchronous" else PRESETS.get(method, _ANY)
+def _config_of(method: str, seam: str) -> str:
+    preset = PRESETS.get(method, _ANY)
+    return preset.served if seam == "asynchronous" else preset.config
 
 
 def _read(recipe: str | None) -> dict[str, Any]:

@@ -2,43 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from hf_credit.methods.replay_loo import PAPER
-from hf_credit.trainers.preset import OPTION, PresetConfig, PresetTrainer
+from hf_credit.trainers.config import CreditConfig
+from hf_credit.trainers.preset import Preset, PresetTrainer
 
 
-@dataclass
-class ReplayLOOConfig(PresetConfig, method="replay_loo"):
+class ReplayLOOConfig(
+    Preset,
+    CreditConfig,
+    method="replay_loo",
+    defaults={
+        "beta": 0.001,
+        "num_train_epochs": 5,
+        "shuffle_dataset": False,
+        "lr_scheduler_type": "cosine",
+        "warmup_steps": 0.03,
+        "adam_beta2": 0.95,
+        "temperature": 0.7,
+        "top_p": 0.8,
+        "top_k": 20,
+        "max_completion_length": 512,
+        "max_context_tokens": 2560,
+    },
+):
     """The paper's settings (C3, Tables 6 and 7 and Appendix D); see `docs/paper_index.md` for each.
 
-    Fields with the default `OPTION` are options of `hf_credit.methods.replay_loo.replay_loo`.
+    The options of `hf_credit.methods.replay_loo.replay_loo` are fields.
     """
-
-    budget: int = OPTION
-    alternatives: list[int] = OPTION
-    reference_rollouts: int = OPTION
-    contexts: int = OPTION
-    num_replays: int = OPTION
-    match_contexts: bool = OPTION
-    baseline: str = OPTION
-    common_random_numbers: bool = OPTION
-    normalise_credit: bool = OPTION
-    value_assistance: float = OPTION
-    return_clip: float = OPTION
-    equal_steps: bool = OPTION
-
-    beta: float = 0.001
-    num_train_epochs: float = 5
-    shuffle_dataset: bool = False
-    lr_scheduler_type: str = "cosine"
-    warmup_steps: float = 0.03
-    adam_beta2: float = 0.95
-    temperature: float = 0.7
-    top_p: float = 0.8
-    top_k: int = 20
-    max_completion_length: int = 512
-    max_context_tokens: int | None = 2560
 
 
 class ReplayLOOTrainer(PresetTrainer):

@@ -26,7 +26,7 @@ from hf_credit.tasks.spec import TaskSpec
 from hf_credit.trainers.arguments import require_trackers, tokenizer_of
 from hf_credit.trainers.callbacks import ReportChecks
 from hf_credit.trainers.config import tasks_per_generation
-from hf_credit.trainers.recipes import Job, trainer_of
+from hf_credit.trainers.recipes import GameArguments, Job, trainer_of
 from hf_credit.trainers.recording import RunRecorder
 from hf_credit.trust import imported
 
@@ -81,13 +81,14 @@ def build_trainer(job: Job, rows: TaskRows | None = None) -> Any:
     rows = rows or load_rows(job)
     if args.process_index == 0:
         _warn_of_other_prompts(spec, str(model.model_name_or_path))
+        _warn_of_other_settings(game)
     method = job.method()
     credited: dict[str, Any] = {}
     if method is not None:
         composed = args.composed(method)
         composed.bind(composed.wrapped(interaction))  # refuses what does not fit before a model is loaded
         credited["method"] = method
-    if game.preset is not None and game.preset.oracle:
+    if method is None and game.preset is not None and game.preset.oracle:
         credited["oracle"] = Oracled(interaction).check_oracle(resolve(game.described_oracle()))
     args.model_init_kwargs = {
         "revision": model.model_revision,
@@ -131,6 +132,16 @@ def _warn_of_other_prompts(spec: TaskSpec, model: str) -> None:
         return  # a model to train need not have a task file
     if difference is not None:
         print(f"Warning: {difference}", file=sys.stderr)
+
+
+def _warn_of_other_settings(game: GameArguments) -> None:
+    """Says which settings of a paper an asynchronous training cannot have."""
+    if game.asynchronous and game.preset is not None:
+        from hf_credit.trainers.asynchronous.presets import impossible
+
+        if lost := impossible(imported(game.preset.config)):
+            named = ", ".join(f"{name}={value}" for name, value in lost.items())
+            print(f"Warning: asynchronous training has not {named} of the paper's settings.", file=sys.stderr)
 
 
 def load_rows(job: Job) -> TaskRows:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from hf_credit.collectors import RolloutBatch
 from hf_credit.methods import DecisionCredit, Method, make
 from hf_credit.methods.base import paper
 from hf_credit.methods.t3 import hypotheses_left
-from hf_credit.trainers.config import as_mapping
-from hf_credit.trainers.preset import OPTION, PresetConfig, PresetTrainer
+from hf_credit.trainers.config import CreditConfig, as_mapping
+from hf_credit.trainers.preset import Preset, PresetTrainer
 from hf_credit.validators import one_of
 
 PAPER = paper("T3: Reducing Belief Deviation in Reinforcement Learning for Active Reasoning", arxiv="2510.12264")
@@ -26,11 +25,23 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 _OF_PPO = ("gamma", "lam", "gae_level", "whiten")
 
 
-@dataclass
-class TruncatedPPOConfig(PresetConfig, method="ppo"):
+class TruncatedPPOConfig(
+    Preset,
+    CreditConfig,
+    method="ppo",
+    defaults={
+        "aggregation": "sequence",
+        "max_steps": 200,
+        "learning_rate": 1e-6,
+        "lr_scheduler_type": "constant",
+        "temperature": 1.0,
+        "top_p": 0.95,
+        "max_completion_length": 512,
+    },
+):
     """The paper's settings (T3, section C.3); see `docs/paper_index.md` for each.
 
-    Fields with the default `OPTION` are options of PPO, `hf_credit.methods.ppo.ppo`. `truncation` is as for every
+    The options of PPO, `hf_credit.methods.ppo.ppo`, are fields. `truncation` is as for every
     trainer: `None` trains the plain algorithm over many turns. So does `"none"`, as on a command line, which also
     resets the recipe's settings of its rule.
 
@@ -46,7 +57,7 @@ class TruncatedPPOConfig(PresetConfig, method="ppo"):
     """
 
     of_a_rule: ClassVar[dict[str, Any]] = {
-        **PresetConfig.of_a_rule,
+        **CreditConfig.of_a_rule,
         "window": None,
         "min_progress": None,
         "cut_value": "zero",
@@ -57,22 +68,11 @@ class TruncatedPPOConfig(PresetConfig, method="ppo"):
     min_progress: float | None = None
     cut_value: str = "zero"
     group_size: int | None = None
-    gamma: float = OPTION
-    lam: float = OPTION
-    gae_level: str = OPTION
-    whiten: bool = OPTION
     advantage_eps: float = 1e-6
 
     beta: float | None = None  # type: ignore[assignment]
     epsilon: float | None = None  # type: ignore[assignment]
     epsilon_high: float | None = None
-    aggregation: str = "sequence"
-    max_steps: int = 200
-    learning_rate: float = 1e-6
-    lr_scheduler_type: str = "constant"
-    temperature: float = 1.0
-    top_p: float = 0.95
-    max_completion_length: int = 512
 
     def __post_init__(self) -> None:
         one_of("algorithm", self.algorithm, ALGORITHMS)
@@ -109,8 +109,7 @@ class TruncatedPPOConfig(PresetConfig, method="ppo"):
                 "on; take a hard cut, or leave it out."
             )
 
-    def method(self) -> Method:
-        """The method with the options of these settings."""
+    def method(self, **objects: Any) -> Method:
         if self.algorithm != "ppo":
             return make(self.algorithm, group_size=self.group_size, eps=self.advantage_eps)
         return super().method()

@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from datasets import Dataset, IterableDataset
 from transformers import PreTrainedModel
 
 from hf_credit.environments import Environment
-from hf_credit.methods import Method, make
 from hf_credit.methods.verifiable_process import PAPER
 from hf_credit.oracles import OracleLike
 from hf_credit.rollouts import EnvironmentInteraction
 from hf_credit.rollouts.environment_interaction import HISTORIES
 from hf_credit.trainers import arguments
+from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.credit import CreditTrainer
-from hf_credit.trainers.preset import OPTION, PresetConfig
+from hf_credit.trainers.preset import Preset
 from hf_credit.validators import one_of
 
 
-@dataclass
-class VerifiableProcessConfig(PresetConfig, method="verifiable_process"):
+class VerifiableProcessConfig(
+    Preset,
+    CreditConfig,
+    method="verifiable_process",
+    defaults={
+        "instances_per_update": 128,
+        "max_steps": 100,
+        "lr_scheduler_type": "cosine",
+        "warmup_steps": 5,
+        "temperature": 0.6,
+        "top_p": 0.95,
+        "top_k": 20,
+    },
+):
     """The paper's settings (VPR, Appendix F), where its text gives them; see `docs/paper_index.md` for each.
 
-    Fields with the default `OPTION` are options of `hf_credit.methods.verifiable_process.verifiable_process`.
+    The options of `hf_credit.methods.verifiable_process.verifiable_process` are fields.
 
     Args:
         history: `"append"` shows the policy the whole conversation, `"rendered"` what the chat template keeps of it
@@ -33,35 +44,13 @@ class VerifiableProcessConfig(PresetConfig, method="verifiable_process"):
         max_turns: maximum number of actions of an episode; the environment's limit if `None`.
     """
 
-    gamma: float = OPTION
-    min_active: int = OPTION
-    state_group_size: int = OPTION
-    commit: str = OPTION
-    whiten: bool = OPTION
-    bonus: float = OPTION
     history: str = "append"
     instructions: bool = True
     max_turns: int | None = None
 
-    instances_per_update: int | None = 128
-    max_steps: int = 100
-    lr_scheduler_type: str = "cosine"
-    warmup_steps: float = 5
-    temperature: float = 0.6
-    top_p: float = 0.95
-    top_k: int = 20
-
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of("history", self.history, HISTORIES)
-
-    def method(self, oracle: OracleLike | None = None) -> Method:
-        """The method with the options of these settings.
-
-        Args:
-            oracle: verifies the actions; the environment's own if `None`.
-        """
-        return make(self.method_name, **self.method_options(), oracle=oracle)
 
 
 class VerifiableProcessTrainer(CreditTrainer):
@@ -107,4 +96,4 @@ class VerifiableProcessTrainer(CreditTrainer):
         for dataset in (train_dataset, kwargs.get("eval_dataset")):
             interaction.require_columns(getattr(dataset, "column_names", None))
         self.environment = interaction.environment
-        super().__init__(model, interaction, args, train_dataset, method=args.method(oracle), **kwargs)
+        super().__init__(model, interaction, args, train_dataset, method=args.method(oracle=oracle), **kwargs)

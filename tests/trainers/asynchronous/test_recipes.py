@@ -43,11 +43,15 @@ def test_a_recipe_names_its_seam(tmp_path: Path) -> None:
     assert isinstance(other.args, CreditConfig)
 
 
-def test_a_method_with_a_trainer_of_its_own_is_one_among_others_here(tmp_path: Path) -> None:
-    job = read_job(recipe(tmp_path, method="verifiable_process", oracle="sudoku_constraints"))
+def test_a_preset_has_the_papers_settings_here_too(tmp_path: Path) -> None:
+    changed = {"oracle": "sudoku_constraints", "gamma": 0.5, "method_options": {"min_active": 2}}
+    job = read_job(recipe(tmp_path, method="verifiable_process", **changed))
     assert isinstance(job.args, AsyncCreditConfig)
-    assert job.game.preset is None
-    assert job.method().name == "verifiable_process"  # type: ignore[union-attr]
+    assert (job.args.instances_per_update, job.args.max_steps, job.args.warmup_steps) == (128, 100, 5)
+    assert (job.args.gamma, job.args.min_active, job.args.temperature) == (0.5, 2, 1)  # type: ignore[attr-defined]
+    method = job.method()
+    assert method is not None
+    assert (method.name, method.options["gamma"], method.options["min_active"]) == ("verifiable_process", 0.5, 2)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from hf_credit.evaluation.credited import CreditedDecision, CreditedEpisode
 from hf_credit.evaluation.episode_page import episode_page, written_out
 from hf_credit.evaluation.statistics import Interval
 from hf_credit.oracles import Oracle
-from hf_credit.rollouts import Interaction, Ledger
+from hf_credit.rollouts import Interaction, Ledger, Verdict
 from hf_credit.rollouts.capabilities import Acting, Oracled
 from hf_credit_leaderboard.entries import PlayedEpisode
 from hf_credit_leaderboard.ranking import Ranked
@@ -214,7 +214,7 @@ def _credited(interaction: Interaction[Any], episode: PlayedEpisode, oracle: Ora
                     tokens=tokens,
                     reward=float(interaction.reward(after)),
                     verdict=score,
-                    valid=None if score is None else score > 0,
+                    valid=None if score is None else Verdict(score=score).valid,
                     credit=score,
                     outcomes=(episode.outcome,),
                 )

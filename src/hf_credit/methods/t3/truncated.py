@@ -202,6 +202,9 @@ class Truncated(Wrapper[TruncatedState[S], S]):
     def evaluated(self) -> Interaction[Any]:
         return capabilities.evaluated(self.inner)
 
+    def spec(self) -> dict[str, Any]:
+        return self.inner.spec()
+
     def fingerprint(self) -> dict[str, Any]:
         rule = {"is": type(self.rule).__qualname__, **dataclasses.asdict(self.rule)}
         cut = {"rule": rule, "cut": self.cut, "train_stalled": self.train_stalled}

@@ -100,6 +100,7 @@ class AsyncCreditTrainer(UpdateTrainer):
     ) -> None:
         args = args or AsyncCreditConfig()
         arguments.require(interaction, args, AsyncCreditConfig)
+        args.complete(interaction)
         if not isinstance(model, str):
             raise TypeError(
                 f"model must be a model id or a folder, which the server has too, got a {type(model).__name__}; save "
