@@ -162,7 +162,7 @@ def _unmet(error: Exception) -> str | None:
         except importlib.metadata.PackageNotFoundError:
             got = "none"
         if got == "none" or not wanted.specifier.contains(got, prereleases=True):
-            of = [extra for extra in extras if wanted.marker is not None and wanted.marker.evaluate({"extra": extra})]
-            how = min(map(how_to_install, of), key=len) if of and got == "none" else f"pip install {unmarked(wanted)}"
+            of = [how for how in map(how_to_install, extras) if unmarked(wanted) in how]
+            how = min(of, key=len) if of and got == "none" else f"pip install {unmarked(wanted)}"
             return f"hf-credit {__version__} needs {wanted.name}{wanted.specifier}, got {got}; install it by: {how}"
     return None
