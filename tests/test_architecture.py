@@ -26,6 +26,7 @@ SHARED = {
     "hub_client",
     "loading",
     "logistic",
+    "model_cards",
     "noise",
     "options",
     "parquet",

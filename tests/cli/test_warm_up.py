@@ -82,6 +82,15 @@ def test_an_adapter_is_merged_so_that_training_goes_on_from_a_whole_model(
     assert 0 < changed.float().mean() < 0.5
 
 
+def test_a_warm_up_is_published_by_its_own_command(
+    command: Callable[..., Any], micro_policy: Path, tmp_path: Path
+) -> None:
+    words = ("warm-up", micro_policy, *SUDOKU, *FAST, *QUIET, "--push_to_hub", "true", "--output", tmp_path / "warm")
+    code, _, err = command(*words)
+    assert code == 1
+    assert f"got push_to_hub; leave it out, and run hf-credit publish checkpoint {tmp_path / 'warm'} OWNER/NAME" in err
+
+
 def test_a_resumed_warm_up_ends_as_one_that_was_not_stopped(
     command: Callable[..., Any], micro_policy: Path, tmp_path: Path
 ) -> None:
@@ -93,6 +102,7 @@ def test_a_resumed_warm_up_ends_as_one_that_was_not_stopped(
 
     whole = warmed("whole")
     warmed("parts", "--max_steps", 1, "--save_steps", 1)
+    assert "None" not in (tmp_path / "parts" / "README.md").read_text()  # which TRL writes with a checkpoint
     parts = warmed("parts", "--resume_from_checkpoint", "true")
     assert torch.allclose(parts, whole, atol=1e-7)
     assert not torch.equal(warmed("other", "--seed", 7), whole)

@@ -36,6 +36,7 @@ from hf_credit.trainers.metrics import EpisodeLog, without_cut_replies
 from hf_credit.trainers.ranks import accumulating, backward
 from hf_credit.trainers.recording import CompletionsTable, EpisodeRecorder, RunRecorder
 from hf_credit.trainers.rows import RowTrainer
+from hf_credit.trainers.saving import name_base
 
 # Its advice to set loss_type to grpo is refused here, as no loss may depend on how decisions are laid out in rows.
 logging.getLogger(GRPOTrainer.__module__).addFilter(
@@ -124,6 +125,7 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, GeneratingTrainer, GRPOTrainer):
                 quantization_config=quantization_config,
                 peft_config=peft_config,
             )
+        name_base(self.model, args)
         show_headlines(self)
         self.add_callback(EpisodeRecorder(self.chat.tokenizer, args.log_episodes))
         self.add_callback(RunRecorder())

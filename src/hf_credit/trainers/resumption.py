@@ -234,12 +234,19 @@ class ResumableTrainer(Trainer):
             rotate(Path(run_dir), limit, [folder, *([Path(best)] if best else [])])
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
-        """Completes the name of the repository, which the first publication creates."""
+        """Completes the name of the repository, which the first publication creates.
+
+        Raises:
+            ValueError: others could not load the base model of an adapter.
+        """
         if self.is_world_process_zero():
             name = self.args.hub_model_id or Path(self.args.output_dir).absolute().name
-            owner = "" if "/" in name else f"{checkpoint_store().account(token or self.args.hub_token)}/"
+            token = token or self.args.hub_token
+            owner = "" if "/" in name else f"{checkpoint_store().account(token)}/"
             self.hub_model_id = owner + name
             self.push_in_progress = None
+            for one in getattr(self.model, "peft_config", {}).values():
+                checkpoint_store().require_base(one, token, self.args.hub_private_repo if private is None else private)
 
     def push_to_hub(
         self,
@@ -317,8 +324,7 @@ class ResumableTrainer(Trainer):
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         super().create_model_card(*args, **kwargs)
-        if self.is_world_process_zero():
-            correct_card(Path(self.args.output_dir) / "README.md", self.hub_model_id)
+        correct_card(self)
 
     def _restore(self, folder: Path) -> None:
         state = TrainerState.load_from_json(str(folder / TRAINER_STATE_NAME))

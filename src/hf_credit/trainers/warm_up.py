@@ -27,6 +27,7 @@ from hf_credit.tasks import TaskSpec
 from hf_credit.trainers.callbacks import show_headlines
 from hf_credit.trainers.recipes import FieldParser, flags
 from hf_credit.trainers.recording import RunRecorder
+from hf_credit.trainers.saving import correct_card
 from hf_credit.trainers.scores import head_reads, pack, separate, why_apart
 from hf_credit.trainers.trl_settings import refuse_unused
 
@@ -105,6 +106,10 @@ class WarmUpTrainer(SFTTrainer):
             loss = loss * self.accelerator.num_processes  # the count is of all processes, the gradient their mean
         return (loss, {}) if return_outputs else loss
 
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        super().create_model_card(*args, **kwargs)
+        correct_card(self)
+
 
 def dataset_of(demonstrations: Sequence[Demonstration], max_length: int | None = None) -> Dataset | None:
     """Returns the rows of demonstrations (`supervised_rows`) as a dataset for `SFTTrainer`; `None` without any.
@@ -148,6 +153,11 @@ def read_settings(
     if unknown:
         raise ValueError(
             f"a warm-up has the fields of TRL's SFTConfig and ModelConfig, got {flags(unknown)}; correct or remove it."
+        )
+    if args.push_to_hub:
+        raise ValueError(
+            "a warm-up is published when it has ended, got push_to_hub; leave it out, and run hf-credit publish "
+            f"checkpoint {output} OWNER/NAME then."
         )
     args.trust_remote_code = args.trust_remote_code or trust_remote_code
     known = {"dtype": config.dtype, "attn_implementation": config.attn_implementation}
