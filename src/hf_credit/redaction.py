@@ -24,7 +24,7 @@ _SECRET_VALUE = re.compile(
     re.IGNORECASE,
 )
 _PAIR = re.compile(r"(?:(?<=[?&])|(?<!\S)(?=[-A-Z]))([\w.-]+)=[^&\s#'\"]+")  # of a query, an option or a variable
-_OPTION = re.compile(r"(?<!\S)(--?[\w.-]+)(\s+)(?:\"[^\"]*\"|'[^']*'|[^\s-]\S*)")
+_OPTION = re.compile(r"(?<!\S)(--?[\w.-]+)(\s+)(?!'\*\*\*')(?:\"[^\"]*\"|'[^']*'|[^\s-]\S*)")
 _WORD_WITHIN = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")  # of apiKey
 
 

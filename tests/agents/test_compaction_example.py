@@ -56,10 +56,12 @@ def test_a_summary_gets_credit_that_the_report_shows(
     trainer.interaction.close()
     episodes = read_episodes(tmp_path / "run")
     for episode in episodes:
-        (summary,) = (one for one in episode.decisions if modules.compaction.SUMMARISE in one.context)
+        asked = ("user", modules.compaction.SUMMARISE)
+        (summary,) = (one for one in episode.decisions if asked in one.messages)
         after = episode.decisions[-1]
         assert (summary.event, after.event) == ("policy", "policy#2")
-        assert after.context.startswith(f"<|user|>{summary.reply.strip()}")
+        role, text = after.messages[0]
+        assert (role, text.startswith(summary.reply.strip())) == ("user", True)
         assert summary.credit is not None
     # Only replays tell a summary from the other decisions of its episode.
     apart = any(len({one.credit for one in episode.decisions}) > 1 for episode in episodes)

@@ -35,7 +35,7 @@ def test_the_same_seed_gives_the_same_games(micro_policy: Path) -> None:
 
 def test_results_record_the_task(micro_policy: Path) -> None:
     results = evaluate_model(str(micro_policy), SETUP, 2, first_task=5)
-    assert results.about == {"model": str(micro_policy), "setup": SETUP.to_dict(), "first_task": 5, "seed": 0}
+    assert results.about == {"model": micro_policy.name, "setup": SETUP.to_dict(), "first_task": 5, "seed": 0}
     assert [one.seed for one in results.records] == [2**31 + 5, 2**31 + 6]
 
 

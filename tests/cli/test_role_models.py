@@ -59,7 +59,7 @@ def test_the_named_model_replies_greedily_for_its_role_and_the_policy_for_the_ot
         )
         return results.about["role_models"]
 
-    assert played_with(judge=str(models / "judge")) == {"judge": str(models / "judge")}
+    assert played_with(judge=str(models / "judge")) == {"judge": "judge"}
     assert played_with() == {"judge": None}
     network, tokenizer = load_policy(str(models / "judge"))
     ruling = sampler(network, tokenizer, max_new_tokens=4, temperature=0)

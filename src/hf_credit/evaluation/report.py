@@ -20,7 +20,6 @@ from hf_credit.evaluation.results import LABELS, SHARES, EvalResults, difference
 from hf_credit.evaluation.runs import Run, has_log, read_run
 from hf_credit.evaluation.statistics import Interval
 from hf_credit.files import write, write_json
-from hf_credit.methods.base import absent_inputs
 from hf_credit.rollouts import Ledger
 from hf_credit.words import plain
 
@@ -245,6 +244,8 @@ def markdown(report: Report) -> str:
         parts.append("\n\n".join(report.notes))
     if report.runs:
         parts += ["## Training", _budget_table(report.runs), f"![Learning curves]({CURVES_FILE})", LINES]
+        from hf_credit.methods.base import absent_inputs  # imports torch
+
         parts += [f"{escaped(run.name)}: {escaped(one)}" for run in report.runs for one in absent_inputs(run.log)]
         if ledgers := _ledgers(report.runs):
             parts += ["## Budget", table(*ledger_table(ledgers, against=next(iter(ledgers)))), _LEDGER_LEGEND]
