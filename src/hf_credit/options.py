@@ -10,7 +10,7 @@ import re
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
 from hf_credit.boundary import Range, check, types_of
 
@@ -33,14 +33,19 @@ class Options:
 
     A factory with such a parameter (see `with_parts`) has the fields as options of its own.
 
+    Class attributes:
+        owner: whose options they are, for errors, such as `"a critic"`; options of a method need none.
+
     Raises:
         ValueError: a field does not fit its type, such as a number out of its range.
     """
 
+    owner: ClassVar[str] = ""
+
     def __post_init__(self) -> None:
         for name, kind in types_of(type(self)).items():
             given = getattr(self, name)
-            value = check(name, given, kind)
+            value = check(name, given, kind, sender=self.owner)
             if value is not given:
                 object.__setattr__(self, name, value)
 

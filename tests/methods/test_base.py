@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 
@@ -52,6 +55,34 @@ def test_every_paper_is_cited_in_bibtex():
     for one in cited:
         assert one["citation"].startswith("@misc{")
         assert f"title = {{{{{one['title']}}}}}" in one["citation"]
+
+
+REVISIONS = {
+    "alive_baseline": 2,  # in a tree, the other episodes are those without the decision
+    "all_turns_baseline": 2,  # likewise
+    "draco": 2,  # replies of no tokens have no part in the redistribution
+    "mt_grpo": 2,  # rewards of turns do not also count in the outcome
+    "replay_loo": 2,  # messages that follow each other are not compared
+    "rloo": 2,  # as alive_baseline
+    "turn_credit": 2,  # rewards are increments of the outcome
+}
+
+
+def test_a_changed_formula_changes_the_fingerprint_of_its_method():
+    method = methods.make("grpo")
+
+    @dataclass(frozen=True, kw_only=True)
+    class Changed(type(method.estimator)):
+        revision: ClassVar[int] = 2
+
+    Changed.__qualname__ = type(method.estimator).__qualname__
+    changed = dataclasses.replace(method, estimator=Changed())
+    assert changed.fingerprint()["estimator"] == {**method.fingerprint()["estimator"], "revision": 2}
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_a_fingerprint_has_the_revision_of_the_formula(name):
+    assert methods.make(name).fingerprint()["estimator"].get("revision", 1) == REVISIONS.get(name, 1)
 
 
 def test_a_shared_decision_gets_the_mean_of_its_episodes(hand):

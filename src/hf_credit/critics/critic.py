@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from accelerate import Accelerator
@@ -15,11 +15,11 @@ from safetensors import safe_open
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_credit.boundary import Range, check, types_of
+from hf_credit.boundary import Range
 from hf_credit.credit import balance_log_odds, class_weights, clipped_value_errors
 from hf_credit.critics.backbone import ADAPTER, adapter_backbone, own_backbone, refuse_training_that
 from hf_credit.critics.weights import ReplicatedWeights, Saved, weights_file
-from hf_credit.options import Count, Positive
+from hf_credit.options import Count, Options, Positive
 from hf_credit.rollouts import Row
 from hf_credit.rollouts.batches import micro_batches, pad_rows
 from hf_credit.rollouts.method_context import CriticInput
@@ -29,7 +29,7 @@ _SEQUENCE_KEYS = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mas
 
 
 @dataclass(frozen=True, kw_only=True)
-class CriticConfig:
+class CriticConfig(Options):
     """The training of a critic. Default betas, weight decay and gradient norm are the policy's in paper C3, table 7.
 
     Args:
@@ -71,10 +71,7 @@ class CriticConfig:
     gradient_checkpointing: bool = True
     seed: int = 0
     loss: Literal["squared", "cross_entropy"] = "squared"
-
-    def __post_init__(self) -> None:
-        for name, kind in types_of(CriticConfig).items():
-            check(name, getattr(self, name), kind, sender="a critic")
+    owner: ClassVar[str] = "a critic"
 
 
 @dataclass(frozen=True)

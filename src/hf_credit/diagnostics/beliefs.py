@@ -8,6 +8,8 @@ from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from hf_credit.credit import belief_reward
+
 Distribution = Sequence[float]
 
 
@@ -177,21 +179,13 @@ def belief_deviation(
             )
         _check("belief", belief)
         _check("label", label)
-        divergences.append(min(max(_divergence(label, belief), 0.0), most))
+        divergences.append(-belief_reward({"": label}, {"": belief}, most))
         confidences.append(max(belief))
         right.append(bool(_likeliest(belief) & _likeliest(label)))
     if not right:
         return BeliefDeviation(deviation=math.nan, accuracy=math.nan, calibration_error=math.nan, n=0)
     error = _calibration_error(confidences, right, bins)
     return BeliefDeviation(deviation=fmean(divergences), accuracy=fmean(right), calibration_error=error, n=len(right))
-
-
-def _divergence(label: Distribution, belief: Distribution) -> float:
-    return sum(
-        (math.inf if not share else wanted * math.log(wanted / share))
-        for wanted, share in zip(label, belief, strict=True)
-        if wanted
-    )
 
 
 def _calibration_error(confidences: Sequence[float], right: Sequence[bool], bins: int) -> float:

@@ -7,11 +7,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
+from hf_credit.boundary import Range
 from hf_credit.diagnostics.buckets import Action, Bucket
 from hf_credit.environments.randomness import derive, stream
 from hf_credit.evaluation.play import refuse_unplayed
+from hf_credit.options import Count, Options
 from hf_credit.oracles import Oracle
 from hf_credit.rollouts import (
     ContextKeys,
@@ -27,13 +29,12 @@ from hf_credit.rollouts import (
     verify,
 )
 from hf_credit.rollouts.samplers import sample
-from hf_credit.validators import whole_number
 
 _Judge = Callable[[Sequence[Episode]], list[Episode]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class BucketPlan:
+class BucketPlan(Options):
     """The numbers of buckets, candidates and replays (paper C3, Table 13).
 
     Attributes:
@@ -52,18 +53,15 @@ class BucketPlan:
         ValueError: a number is out of range.
     """
 
-    buckets: int = 100
-    candidates: int = 8
-    replays: int = 4
-    value_actions: int = 8
+    buckets: Count = 100
+    candidates: Count = 8
+    replays: Count = 4
+    value_actions: Annotated[int, Range(0)] = 8
     events: Collection[str] = ()
-    draws: int = 64
+    draws: Annotated[int, Range(0)] = 64
     common_random_numbers: bool = True
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name, least in (("buckets", 1), ("candidates", 1), ("replays", 1), ("value_actions", 0), ("draws", 0)):
-            whole_number(f"{name} of a bucket plan", getattr(self, name), least)
+    owner: ClassVar[str] = "a bucket plan"
 
 
 @dataclass(kw_only=True)

@@ -105,7 +105,7 @@ def _write(folder: str | Path, name: str, parts: Sequence[str], found: Sequence[
     return write(path, "\n\n".join(parts) + "\n")
 
 
-def _settings(found: Sequence[TrainingDiagnosis | ReplayDiagnosis]) -> list[str]:
+def _settings(found: Sequence[Diagnosis | TrainingDiagnosis | ReplayDiagnosis]) -> list[str]:
     settings = json.dumps([{"name": one.name, **one.about} for one in found], indent=1)
     return ["## Settings", fenced(settings, "json", most=100_000)]
 
@@ -155,8 +155,7 @@ def _page(diagnoses: Sequence[Diagnosis]) -> list[str]:
         for label, sentence in one.not_measured.items()
     ]
     plots, examples = f"![Plots]({PLOT_FILE})", f"Decisions in full: [{EXAMPLES_FILE}]({EXAMPLES_FILE})."
-    settings = [fenced(json.dumps({one.name: one.about}, indent=1), most=100_000) for one in diagnoses]
-    return ["# Diagnosis", *_shown(tables(diagnoses)), *measured, _LEGEND, plots, examples, "## Settings", *settings]
+    return ["# Diagnosis", *_shown(tables(diagnoses)), *measured, _LEGEND, plots, examples, *_settings(diagnoses)]
 
 
 def examples_markdown(diagnoses: Sequence[Diagnosis], examples: int = 12) -> str:

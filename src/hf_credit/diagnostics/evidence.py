@@ -7,6 +7,7 @@ from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from hf_credit.credit import harmonic_mean
 from hf_credit.verifiers.text_overlap import support_f1
 
 
@@ -51,7 +52,7 @@ def evidence_f1(
     if wrong := [value for value in entailment or () if not 0 <= value <= 1]:
         raise ValueError(f"an entailment must be in [0, 1], got {wrong[0]}; scale it.")
     judged = [] if entailment is None else zip(scores, entailment, strict=True)
-    rewards = [2 * f * e / (f + e) if f and e else 0.0 for f, e in judged]
+    rewards = [harmonic_mean(f, e) for f, e in judged]
     return EvidenceF1(
         f1=_mean(scores),
         precision=_mean([len(one & other) / len(one) if one else 0.0 for one, other in pairs]),

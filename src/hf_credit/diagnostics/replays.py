@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.nn.utils.rnn import pad_sequence
 
 from hf_credit.credit import replay_blocks, replay_branches, replay_ratio
-from hf_credit.evaluation.statistics import Interval
-from hf_credit.validators import finite_number, whole_number
+from hf_credit.evaluation.statistics import Interval, clustered_interval
+from hf_credit.validators import finite_number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +84,6 @@ def replay_gain(
         ValueError: there are fewer than 2 episodes, the lists differ in length, or a number is out of range.
     """
     finite_number("most", most, 1)
-    whole_number("resamples", resamples, 1)
     if len(deltas) < 2 or not any(deltas):
         raise ValueError(f"a gain needs at least 2 episodes with a step, got {len(deltas)}; play more.")
     lengths = [[len(own) for own in rows] for rows in (deltas, spreads, tokens)]
@@ -98,17 +98,17 @@ def replay_gain(
     )
     spent = _table(tokens)
     b, c = noise.mean(dim=0), spent.mean(dim=0)
-    draws, count = np.random.default_rng(seed), len(noise)
-    ratios = []
-    for _ in range(resamples):
-        drawn = torch.from_numpy(np.bincount(draws.integers(count, size=count), minlength=count) / count)
-        ratios.append(replay_ratio(drawn @ noise, drawn @ spent))
-    low, high = np.quantile(ratios, [(1 - confidence) / 2, (1 + confidence) / 2])
+    episodes = list(torch.stack([noise, spent], dim=1)[:, None].numpy())
+
+    def ratios(rows: NDArray[np.float64], counts: NDArray[np.float64]) -> NDArray[np.float64]:
+        means = torch.from_numpy(np.tensordot(counts, rows, axes=1) / len(rows))
+        return np.array([replay_ratio(*own) for own in means])
+
     alive = replay_branches(b, c)
     held = alive.clamp(max=most)
     whole = float(b.sum() * c.sum())
     return ReplayGain(
-        ratio=Interval(mean=replay_ratio(b, c), low=float(low), high=float(high), confidence=confidence, n=count),
+        ratio=clustered_interval(episodes, ratios, confidence, resamples, seed),
         capped=float((b / held).sum() * (c * held).sum()) / whole if whole else 1.0,
         most=most,
         branches=tuple(after / before for before, after in itertools.pairwise([1.0, *held.tolist()])),

@@ -76,7 +76,8 @@ class Estimator(Protocol):
     """Computes credit from collected episodes. It is a pure function: it neither plays, trains nor stores anything.
 
     It is called on all processes at the same time, so it may gather. An optional attribute `needs` lists the members
-    of `Collector.gives` that it requires.
+    of `Collector.gives` that it requires; an optional `revision` counts the changes of its formula, as in a dataclass
+    `revision: ClassVar[int] = 2`, and is a part of the method's fingerprint.
     """
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: Any) -> Credit:
@@ -180,7 +181,7 @@ class Method:
         return {"name": self.name, "options": {name: _plain_option(value) for name, value in self.options.items()}}
 
     def fingerprint(self) -> dict[str, Any]:
-        """Returns plain values that identify the method: its name and the contents of its parts."""
+        """Returns plain values that identify the method: its name, and the contents and revisions of its parts."""
         parts = ("collector", "estimator", "evaluation")
         descriptions = {name: _described(getattr(self, name)) for name in parts}
         frozen = {"refresh_frozen_every": self.refresh_frozen_every, "frozen_decay": self.frozen_decay}
@@ -211,8 +212,8 @@ def _plain_option(value: Any) -> Any:
 
 def _described(part: Any) -> Any:
     if dataclasses.is_dataclass(part) and not isinstance(part, type):
-        values = {field.name: _described(getattr(part, field.name)) for field in dataclasses.fields(part)}
-        return {"is": type(part).__qualname__, **values}
+        names = [field.name for field in dataclasses.fields(part)] + ["revision"] * hasattr(part, "revision")
+        return {"is": type(part).__qualname__, **{name: _described(getattr(part, name)) for name in names}}
     if isinstance(part, Mapping):
         return {str(name): _described(value) for name, value in part.items()}
     if isinstance(part, list | tuple):

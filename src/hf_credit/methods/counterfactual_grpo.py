@@ -156,12 +156,10 @@ class CounterfactualAdvantages(Options):
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: Moments) -> Credit:
         _refuse_outcomes(collected)
         if self.reward == "shared":
-            pairs = dict.fromkeys(self.roles, _whole(collected))
-            advantages = {
-                role: _within_prompt([one.outcome for one in of_role], of_role, self.eps)
-                for role, of_role in pairs.items()
-            }
-            return Credit(decisions=_by_decision(collected, pairs, advantages), memory=memory)
+            whole = _whole(collected)
+            advantages = dict.fromkeys(self.roles, _within_prompt([one.outcome for one in whole], whole, self.eps))
+            credits = _by_decision(collected, dict.fromkeys(self.roles, whole), advantages)
+            return Credit(decisions=credits, memory=memory)
 
         # Outcomes of whole episodes, with and without each role (section 4, eq. 1)
         pairs = {role: _matched(collected, without(self._removed_for(role))) for role in self.roles}

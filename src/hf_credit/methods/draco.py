@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -37,6 +37,8 @@ class Rubric(OfTurns):
             left out.
         eps: added to standard deviations.
     """
+
+    revision: ClassVar[int] = 2
 
     criteria: Literal["verdict", "task"] = "verdict"
     eps: Positive = 1e-4

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -31,6 +31,8 @@ class MultiTurn(OfScores, OfTurns):
         all_turns: whether every turn but the last has a turn advantage, or only the first.
         eps: added to standard deviations.
     """
+
+    revision: ClassVar[int] = 2
 
     turn_scores: Literal["reward", "score", "verdict"] = "reward"
     turn_weight: NotNegative = 1.0

@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 
@@ -46,6 +46,8 @@ class LeaveOneOut(Options):
         equal_steps: whether decisions are weighted by `step_weights`, so that all steps of a tree have equal weight;
             otherwise all decisions have equal weight.
     """
+
+    revision: ClassVar[int] = 2
 
     match_contexts: bool = True
     baseline: Literal["leave_one_out", "full_mean"] = "leave_one_out"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -25,6 +26,8 @@ class OthersMean(OfTurns):
 
     In a tree, the others are the episodes without the decision.
     """
+
+    revision: ClassVar[int] = 2
 
     def advantages(self, played: Turns, context: MethodContext) -> Tensor:
         of_turns = played.visits().unbind(dim=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -20,6 +21,8 @@ class AliveMean(OfTurns):
     Failed episodes, and the only one of an instance that did not fail, get no credit.
     """
 
+    revision: ClassVar[int] = 2
+
     rows = staticmethod(with_others)
 
     def advantages(self, played: Turns, context: MethodContext) -> Tensor:
@@ -32,6 +35,8 @@ class AllTurnsMean(OfTurns):
 
     Failed episodes, and the only one of an instance that did not fail, get no credit.
     """
+
+    revision: ClassVar[int] = 2
 
     rows = staticmethod(with_others)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -26,6 +26,8 @@ class SpreadDeltas(OfScores, OfTurns):
         beta: weight of the differences between turns; with 0 all turns have the advantage of the episode, which
             includes the changes of scores and verdicts.
     """
+
+    revision: ClassVar[int] = 2
 
     turn_scores: Literal["reward", "score", "verdict"] = "reward"
     gamma: Share = 0.9

@@ -67,7 +67,8 @@ class TurnGroup(Options):
         return _credit(collected, turn_rewards, self._advantages(turn_rewards, context))
 
     def _advantages(self, turn_rewards: TurnRewards, context: MethodContext) -> Tensor:
-        rewards, active, local = _of_all_processes(turn_rewards, context)
+        rows, local = base.all_gather_with_slice(turn_rewards, context)
+        rewards, active = pad_to_matrix(rows)
         known = rewards[active & ~rewards.isnan()]
         if len(known):
             context.log("process_reward/mean", known.mean().item())
@@ -114,7 +115,8 @@ class TrajectoryOutcome:
             [None if one.ending == Ending.ERROR or math.isnan(one.outcome) else one.outcome] * len(one.decisions)
             for one in collected.episodes
         ]
-        rewards, active, local = _of_all_processes(outcomes, context)
+        rows, local = base.all_gather_with_slice(outcomes, context)
+        rewards, active = pad_to_matrix(rows)
         # The outcome is the reward of every turn, and every trajectory has a first turn.
         advantages = trajectory_advantages(rewards[:, 0], active[:, 0])[:, None].expand_as(rewards)
         return _credit(collected, outcomes, advantages[local])
@@ -310,13 +312,6 @@ def _rewards(episode: Episode, bonus: float) -> list[float]:
             for own, one in zip(scores, episode.decisions, strict=True)
         ]
     return scores
-
-
-def _of_all_processes(turn_rewards: TurnRewards, context: MethodContext) -> tuple[Tensor, Tensor, slice]:
-    """The turn rewards of all processes as a matrix, its mask, and the rows of this process in it."""
-    rows, local = base.all_gather_with_slice(turn_rewards, context)
-    rewards, active = pad_to_matrix(rows)
-    return rewards, active, local
 
 
 def _credit(collected: RolloutBatch, turn_rewards: TurnRewards, advantages: Tensor) -> Credit:

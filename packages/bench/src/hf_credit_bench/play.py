@@ -20,6 +20,7 @@ from hf_credit.methods import Credit, CriticTargets, Method
 from hf_credit.methods.base import weighted
 from hf_credit.rollouts import Decision, Engine
 from hf_credit.rollouts.method_context import CriticInput, LocalContext, Policy
+from hf_credit.rollouts.rows import one_number
 from hf_credit_bench.problem import Position, Problem
 from hf_credit_bench.table import TableChat, TablePolicy, TableSampler, Vector
 from hf_credit_bench.truth import Truth, natural_direction
@@ -286,21 +287,16 @@ class Player:
         decisions = {one.id: one for episode in collected.episodes for one in episode.decisions if one.trained}
         trained = []
         for name, decision in decisions.items():
-            value, counted = credit.decisions.get(name), credits.get(name)
+            value, counted = one_number(credit.decisions.get(name)), one_number(credits.get(name))
             if value is None or counted is None:
                 continue
             place, action = decision.context_ids[-1], decision.action_ids[0] - self.chat.first_action
             assert decision.logprobs is not None
             ratio = float(policy.probabilities[place, action]) / math.exp(decision.logprobs[0])
-            gradient[place] += _clipped(_number(counted), ratio) * policy.score(place, action)
-            trained.append((decision, _number(value)))
+            gradient[place] += _clipped(counted, ratio) * policy.score(place, action)
+            trained.append((decision, value))
         starts = [one for one in collected.trained if not one.source] if credit.per_start else collected.episodes
         return gradient / max(len(starts), 1), trained
-
-
-def _number(credit: float | Sequence[float]) -> float:
-    """Returns the credit of a reply of one token."""
-    return float(credit[0]) if isinstance(credit, Sequence) else float(credit)
 
 
 def _clipped(credit: float, ratio: float) -> float:

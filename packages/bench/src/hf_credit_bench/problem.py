@@ -232,11 +232,11 @@ class Problem(Interaction[Position]):
         Args:
             error: the probability of the opposite verdict, in [0, 0.5]; without effect where a dial says it.
         """
-        return _Oracle(self, 0.0 if self.own_errors else error) if self._implements(self.right) else None
+        return None if type(self).right is Problem.right else _Oracle(self, 0.0 if self.own_errors else error)
 
     def check_auditor(self, auditor: Any) -> Any:
         """Returns the auditor, by default the problem's own, if it has one."""
-        return auditor or (_Auditor(self) if self._implements(self.hack) else None)
+        return auditor or (None if type(self).hack is Problem.hack else _Auditor(self))
 
     @property
     def knows_answers(self) -> bool:
@@ -250,13 +250,6 @@ class Problem(Interaction[Position]):
     def default_interventions(self) -> Any:
         """Returns the interventions on an action."""
         return _Interventions(self)
-
-    def _implements(self, judge: Callable[[Node, int], float]) -> bool:
-        try:
-            judge(next(node for node in self.nodes if self.speakers(node)), 0)
-        except NotImplementedError:
-            return False
-        return True
 
     def action_of(self, state: Position, reply: str) -> tuple[Position, str]:
         """Returns the state and the action of a reply of the node's first speaker; the reply itself at the end."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from hf_credit.boundary import Range
-from hf_credit_bench.problem import Position, Problem, View, Way, logit
+from hf_credit_bench.problem import Problem, View, Way, logit
 
 AGENT = ("agent",)
 
@@ -273,13 +273,6 @@ class Relay(Problem):
 
 
 @dataclass(frozen=True)
-class VotePosition(Position):
-    """A vote without some of its agents, who have `left`."""
-
-    left: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True)
 class Vote(Problem):
     """Agents vote simultaneously on a bit of which each has a hint; some initially have a stock answer.
 
@@ -332,12 +325,11 @@ class Vote(Problem):
         return self.tie if ahead == 0 else float(ahead > 0)
 
     def without(self, state: Any, role: str) -> Any:
-        """Returns the vote without one of the agents."""
-        truth, _, votes = state.node
-        left = getattr(state, "left", frozenset()) | {role}
-        kept = [vote for place, vote in enumerate(votes) if f"agent_{place}" not in left]
-        total = self.worth(truth, kept)
-        return VotePosition(state.node, state.seed, state.step, total, total, total, left)
+        """Returns the vote without one of the agents, whose vote is `None`."""
+        truth, hints, votes = state.node
+        kept = tuple(None if f"agent_{place}" == role else vote for place, vote in enumerate(votes))
+        total = self.worth(truth, [vote for vote in kept if vote is not None])
+        return replace(state, node=(truth, hints, kept), reward=total, total=total, worth=total)
 
     def right(self, node: Any, action: int) -> float:
         return float(action == node[0])
