@@ -144,7 +144,7 @@ class Engine(Generic[S]):
                 moved += arrivals.take(wait=live > 0 and not moved)
                 for walk in moved:
                     if walk.refused is not None:
-                        with self._errors_end(walk):
+                        with _ErrorsEnd(self.failures, walk):
                             raise walk.refused
                 self._act([walk for walk in moved if walk.episode is None and not walk.step], arrivals)
                 for walk in moved:
@@ -201,7 +201,7 @@ class Engine(Generic[S]):
             return
         walk.begun = True
         start = walk.start
-        with self._errors_end(walk):
+        with _ErrorsEnd(self.failures, walk):
             if start.state is None:
                 self._start([walk])  # unless it has been started in parallel
                 if isinstance(walk.state, Exception):
@@ -225,7 +225,7 @@ class Engine(Generic[S]):
         for index, branch in enumerate(branches):
             branch.shared = states
             if index and (walk.branch or walk.start.stream is None):
-                with self._errors_end(branch):
+                with _ErrorsEnd(self.failures, branch):
                     seed = derive(0, "again", walk.again, index) if walk.again else index
                     branch.state = self.interaction.reseed(branch.state, seed)
         return branches
@@ -277,7 +277,7 @@ class Engine(Generic[S]):
                         to_sample.append((walk, len(walk.replies) - 1, request))
             walks = [walk for walk in walks if walk.episode is None and id(walk) in long]
             for walk in walks:
-                with self._errors_end(walk):
+                with _ErrorsEnd(self.failures, walk):
                     self._refuse(walk, long[id(walk)])
             walks = [walk for walk in walks if walk.episode is None]
         if to_sample:
@@ -361,7 +361,7 @@ class Engine(Generic[S]):
         threads = [(request, walk.threads.get(request.event)) for walk, request in (requests[i] for i in missing)]
         for index, context in zip(missing, self.chat.contexts(threads), strict=True):
             if isinstance(context, Exception):
-                with self._errors_end(requests[index][0]):
+                with _ErrorsEnd(self.failures, requests[index][0]):
                     raise context
             else:
                 contexts[index] = context
@@ -369,7 +369,7 @@ class Engine(Generic[S]):
 
     def _advance(self, walk: Walk[S], step: list[Decision], result: S | Exception) -> None:
         """Continues in the state after a step, or ends with the exception that the step raised."""
-        with self._errors_end(walk):
+        with _ErrorsEnd(self.failures, walk):
             if walk.shared is not None:
                 walk.shared.leave(walk.state, walk.requests)
                 walk.shared = None
@@ -398,9 +398,6 @@ class Engine(Generic[S]):
         siblings[replies] += 1
         if walk.again:
             walk.state = self.interaction.reseed(walk.state, derive(0, "again", walk.again))
-
-    def _errors_end(self, walk: Walk[Any]) -> _ErrorsEnd:
-        return _ErrorsEnd(self.failures, walk)
 
 
 def _finite(what: str, value: Any) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -75,28 +75,25 @@ def sample(
     Raises:
         ValueError: a role has no sampler, or a sampler does not reply to every context.
     """
-    replies = _sampled(generate, roles, contexts, seeds)
-    PULSE.replied([len(reply.ids) for reply in replies])
-    return replies
-
-
-def _sampled(
-    generate: Any, roles: Sequence[str], contexts: Sequence[Sequence[int]], seeds: Sequence[int | None]
-) -> list[Generation]:
-    if submits(generate):
-        futures = [generate.submit(*one) for one in zip(roles, contexts, seeds, strict=True)]
-        return [future.result() for future in futures]
+    refuse_missing(generate, roles)
     seeded = honours_seeds(generate) and any(seed is not None for seed in seeds)
     together = getattr(generate, "together", None)
-    if together is not None and isinstance(generate, Mapping):
-        refuse_missing(generate, roles)
-        return list(together(roles, contexts, seeds if seeded else None))
-    replies: dict[int, Generation] = {}
-    for sampler, indices in _by_sampler(generate, roles):
-        own = [contexts[index] for index in indices]
-        generations = sampler.seeded(own, [seeds[index] for index in indices]) if seeded else sampler(own)
-        replies.update(zip(indices, generations, strict=True))
-    return [replies[index] for index in range(len(contexts))]
+    found: dict[int, Generation] = {}
+    if submits(generate):
+        futures = [generate.submit(*one) for one in zip(roles, contexts, seeds, strict=True)]
+        found.update(enumerate(future.result() for future in futures))
+    elif together is not None and isinstance(generate, Mapping):
+        found.update(enumerate(together(roles, contexts, seeds if seeded else None)))
+    else:
+        samplers: Any = generate if isinstance(generate, Mapping) else {None: generate}
+        for name, sampler in samplers.items():
+            if indices := [index for index, role in enumerate(roles) if name in (role, None)]:
+                own = [contexts[index] for index in indices]
+                generations = sampler.seeded(own, [seeds[index] for index in indices]) if seeded else sampler(own)
+                found.update(zip(indices, generations, strict=True))
+    replies = [found[index] for index in range(len(contexts))]
+    PULSE.replied([len(reply.ids) for reply in replies])
+    return replies
 
 
 def honours_seeds(generate: GenerateFn | Mapping[str, GenerateFn] | SubmittingSampler) -> bool:
@@ -125,16 +122,3 @@ def require_untrained(interaction: Interaction[Any], roles: Iterable[str]) -> No
                 f"only untrained roles may have a separate model, got one for {role!r}, where the untrained roles of "
                 f"{interaction.name!r} are {', '.join(untrained) or 'none'}; leave the role to the policy."
             )
-
-
-def _by_sampler(
-    generate: GenerateFn | Mapping[str, GenerateFn], roles: Sequence[str]
-) -> Iterator[tuple[Any, list[int]]]:
-    """Each required sampler, and the indices of its contexts."""
-    if not isinstance(generate, Mapping):
-        yield generate, list(range(len(roles)))
-        return
-    refuse_missing(generate, roles)
-    for role, sampler in generate.items():
-        if indices := [index for index, name in enumerate(roles) if name == role]:
-            yield sampler, indices
