@@ -22,7 +22,7 @@ import table
 from experiment import BASE, ESTIMATORS, EVENTS, EXPERIMENT, METHODS, REPLY_TOKENS, Experiment
 from running import ON_A_PROCESSOR, one_cell, parse_options, prepare_process, results_folder, run_cells, write_whole
 
-from hf_credit.collaborations.relay import relay, relay_pairs, relay_player, relay_task, relay_tasks
+from hf_credit.collaborations.relay import relay, relay_numbers, relay_player, relay_task, relay_tasks
 from hf_credit.evaluation.runs import versions
 
 SAMPLING = {"max_new_tokens": REPLY_TOKENS, "temperature": 1.0, "top_p": 1.0, "top_k": 0}
@@ -206,7 +206,7 @@ def measure(experiment: Experiment, seed: int, folder: Path, trainer: Any) -> di
     chat = Chat(tokenizer)
     exactly = {"max_new_tokens": REPLY_TOKENS, "temperature": SAMPLING["temperature"], "floor": experiment.floor}
     rows = {
-        split: [relay_task(*pair, experiment.size) for pair in relay_pairs(split, experiment.size)]
+        split: [relay_task(*pair, size=experiment.size) for pair in relay_numbers(split, experiment.size)]
         for split in ("held_out", "train")
     }
     scores: dict[str, Any] = {}

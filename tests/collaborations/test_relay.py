@@ -8,10 +8,8 @@ import pytest
 
 from hf_credit.collaborations.relay import (
     relay,
-    relay_chain_task,
     relay_events,
     relay_numbers,
-    relay_pairs,
     relay_player,
     relay_score,
     relay_task,
@@ -41,7 +39,7 @@ def test_the_score_is_an_exact_match():
 
 
 def test_the_pairs_of_the_two_splits_are_disjoint_and_all():
-    train, held_out = set(relay_pairs("train")), set(relay_pairs("held_out"))
+    train, held_out = set(relay_numbers("train")), set(relay_numbers("held_out"))
     assert len(train) == 80
     assert train | held_out == {(secret, shift) for secret in range(10) for shift in range(10)}
     assert train & held_out == set()
@@ -52,7 +50,7 @@ def test_the_pairs_of_the_two_splits_are_disjoint_and_all():
 def test_rows_are_drawn_from_the_pairs_of_their_split():
     for split in ("train", "held_out"):
         rows = relay_tasks(split, 400).to_list()
-        possible = [relay_task(secret, shift) for secret, shift in relay_pairs(split)]
+        possible = [relay_task(secret, shift) for secret, shift in relay_numbers(split)]
         assert all(row in possible for row in rows)
         assert len({tuple(row.values()) for row in rows}) == len(possible) or split == "train"
 
@@ -64,7 +62,7 @@ def test_a_row_is_the_same_in_every_call():
 
 def test_in_a_chain_each_speaker_sees_its_own_number_and_the_message_before():
     collaboration = relay(10, speakers=4)
-    state = collaboration.start(relay_chain_task((7, 5, 9, 2)), 0)
+    state = collaboration.start(relay_task(7, 5, 9, 2), 0)
     seen = []
     for said in ("7", "2", "6", "3"):
         seen.append((*shown(collaboration, state), collaboration.pending(state)[0].messages[0]["content"]))
@@ -80,8 +78,7 @@ def test_in_a_chain_each_speaker_sees_its_own_number_and_the_message_before():
 
 def test_a_chain_of_two_is_the_relay():
     assert relay_events(2) == ["reasoner", "actor"]
-    assert relay_chain_task((3, 9)) == relay_task(3, 9) == {"problem": "secret 3", "question": "add 9", "answer": "2"}
-    assert relay_numbers("held_out", 4) == tuple(relay_pairs("held_out", 4))
+    assert relay_task(3, 9) == {"problem": "secret 3", "question": "add 9", "answer": "2"}
     assert relay_tasks("train", 20, speakers=2).to_list() == relay_tasks("train", 20).to_list()
 
 
@@ -91,7 +88,7 @@ def test_the_tasks_of_a_chain_are_of_their_split():
     assert (1, 0, 2, 1) in held_out  # 2 + 0 + 2 + 1 = 5
     assert (1, 0, 2, 2) in train
     rows = relay(3, 4).tasks("held_out", 30).to_list()
-    assert all(row in [relay_chain_task(numbers, 3) for numbers in held_out] for row in rows)
+    assert all(row in [relay_task(*numbers, size=3) for numbers in held_out] for row in rows)
     assert [*rows[0]] == ["problem", "question_speaker2", "question_speaker3", "question", "answer"]
 
 
@@ -100,7 +97,7 @@ def success(quality, size, speakers, episodes=2000):
     draws = random.Random(0)
     total = 0.0
     for _ in range(episodes):
-        task = relay_chain_task([draws.randrange(size) for _ in range(speakers)], size)
+        task = relay_task(*(draws.randrange(size) for _ in range(speakers)), size=size)
         state = collaboration.start(task, 0)
         while requests := collaboration.pending(state):
             state = collaboration.advance(state, [play(state, request, draws) for request in requests])

@@ -83,7 +83,7 @@ TASKS = {
     "append": (EnvironmentInteraction(SUDOKU), PLAYER, {}, build_tokenizer(SUDOKU)),
     "current": (EnvironmentInteraction(SUDOKU, history="current"), PLAYER, {}, build_tokenizer(SUDOKU)),
     "tools": (EnvironmentInteraction(LIBRARY), looks_up, QUESTION, tokenizer_of(WORDS, tools=True)),
-    "relay": (relay(4), relay_player(0.5, 4), relay_task(1, 2, 4), tokenizer_of(["abc xyz 0123"])),
+    "relay": (relay(4), relay_player(0.5, 4), relay_task(1, 2, size=4), tokenizer_of(["abc xyz 0123"])),
 }
 
 

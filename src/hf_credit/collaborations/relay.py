@@ -113,7 +113,7 @@ class _Relay(NumberTasks, Collaboration):
         return relay_numbers(split, self.size, self.speakers)
 
     def row(self, numbers: tuple[int, ...]) -> dict[str, str]:
-        return relay_chain_task(numbers, self.size)
+        return relay_task(*numbers, size=self.size)
 
     def scripted_player(self, quality: float) -> Script:
         return relay_player(quality, self.size)
@@ -152,11 +152,6 @@ def relay_tasks(
     return _Relay(size, speakers).tasks(split, rows, start)
 
 
-def relay_pairs(split: Split, size: int = 10) -> list[tuple[int, int]]:
-    """Returns every (secret, shift) of a split, each in [0, `size`): `relay_numbers` for two speakers."""
-    return [(secret, shift) for secret, shift in relay_numbers(split, size)]
-
-
 @lru_cache(maxsize=4)
 def relay_numbers(split: Split, size: int = 10, speakers: int = 2) -> Sequence[tuple[int, ...]]:
     """Returns every (secret, shift of the second speaker, ..., shift of the actor) of a split, each in [0, `size`).
@@ -167,19 +162,13 @@ def relay_numbers(split: Split, size: int = 10, speakers: int = 2) -> Sequence[t
     return tuple(of_split(split, itertools.product(range(size), repeat=speakers)))
 
 
-def relay_task(secret: int, shift: int, size: int = 10) -> dict[str, str]:
-    """Returns the task row of a pair."""
-    return relay_chain_task((secret, shift), size)
-
-
-def relay_chain_task(numbers: Sequence[int], size: int = 10) -> dict[str, str]:
+def relay_task(secret: int, *shifts: int, size: int = 10) -> dict[str, str]:
     """Returns the task row of a secret and the shifts of all further speakers, in order."""
-    secret, *shifts = numbers
-    questions = zip(relay_events(len(numbers))[1:], shifts, strict=True)
+    questions = zip(relay_events(1 + len(shifts))[1:], shifts, strict=True)
     return {
         "problem": f"secret {secret}",
         **{_column(event): f"add {shift}" for event, shift in questions},
-        "answer": str(sum(numbers) % size),
+        "answer": str(sum((secret, *shifts)) % size),
     }
 
 
