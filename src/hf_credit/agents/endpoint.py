@@ -13,6 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
@@ -76,39 +77,23 @@ class Call:
         asked: the call, from `canonical_call`.
         retry: whether its SDK marks it as a retry.
         ignored: the number of its parameters without effect.
+        reply: the arguments of `answer`, once they are known.
     """
 
     asked: dict[str, Any]
     retry: bool = False
     ignored: int = 0
-    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop, repr=False)
-    _reply: asyncio.Future[tuple[Mapping[str, Any], str] | None] = field(init=False, repr=False)
+    reply: Future[tuple[Mapping[str, Any] | None, str]] = field(default_factory=Future, repr=False)
 
-    def __post_init__(self) -> None:
-        self._reply = self._loop.create_future()
-
-    def answer(self, record: Mapping[str, Any], place: str) -> None:
+    def answer(self, record: Mapping[str, Any] | None, place: str = "") -> None:
         """Replies; safe in any thread, and without effect if the call has a reply or its caller has ended.
 
         Args:
-            record: of the reply, as in `hf_credit.agents.states.Answered`.
+            record: of the reply, as in `hf_credit.agents.states.Answered`; `None` if the run ends without.
             place: of the reply in the run, for ids.
         """
-        with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._set, (record, place))
-
-    def drop(self) -> None:
-        """Ends the wait without a reply; safe in any thread."""
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._set, None)
-
-    async def reply(self) -> tuple[Mapping[str, Any], str] | None:
-        """Returns the record of the reply, and its place in the run; `None` if the run ends without."""
-        return await self._reply
-
-    def _set(self, reply: tuple[Mapping[str, Any], str] | None) -> None:
-        if not self._reply.done():
-            self._reply.set_result(reply)
+        with suppress(InvalidStateError):
+            self.reply.set_result((record, place))
 
 
 OnEvent = Callable[[str, Any], None]
@@ -173,7 +158,7 @@ class Endpoint:
         _, waiting = self._runs.pop(keys[0], (None, set()))
         self._rewarded.pop(keys[1], None)
         for call in tuple(waiting):
-            call.drop()
+            call.answer(None)
 
     def shut(self) -> None:
         """Stops the server."""
@@ -243,15 +228,14 @@ class Endpoint:
         call = Call(asked, request.headers.get("x-stainless-retry-count", "0") != "0", ignored)
         waiting.add(call)
         if key not in self._runs:  # the run has ended meanwhile
-            call.drop()
+            call.answer(None)
         on_event("call", call)
         try:
-            reply = await call.reply()
+            record, place = await asyncio.wrap_future(call.reply)
         finally:
             waiting.discard(call)
-        if reply is None:
+        if record is None:
             return _refusal(dialect, _NO_KEY)
-        record, place = reply
         if "too_long" in record:
             return _refusal(dialect, dialect.too_long(*record["too_long"]))
         try:
