@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import json
 import logging
@@ -10,7 +11,6 @@ import threading
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
 from typing import Any
 
 from hf_credit.agents.calls import estimated_tokens, shown_message, written
@@ -94,15 +94,13 @@ class AgentInteraction(Interaction[AgentState]):
         self.agent = _named(agent)
         self.sessions = sessions
         self._changed = {name: getattr(known, name) for name in settings}
+        self._costs = dict.fromkeys(_COSTS, 0.0)
         self._live: Runs | None = None
         self._starting = threading.Lock()
         self._raised: set[str] = set()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"agent": self.agent, "sessions": self.sessions, "settings": self._changed}
-
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        self.__init__(state["agent"], state["sessions"], **state["settings"])  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return functools.partial(type(self), self.agent, self.sessions, **self._changed), ()
 
     @property
     def name(self) -> str:
@@ -112,7 +110,7 @@ class AgentInteraction(Interaction[AgentState]):
         options = {"agent": self.agent, "sessions": self.sessions, **plain(self._changed)}
         return {"collaboration": "agent", "collaboration_options": options}
 
-    @cached_property
+    @functools.cached_property
     def settings(self) -> Settings:
         """The settings of the program, with those of this Interaction.
 
@@ -164,10 +162,6 @@ class AgentInteraction(Interaction[AgentState]):
         """Returns the costs so far: `runs` started, `replies`, `forced_replies` to restore states, `lost` runs, those
         that `diverged`, `refused_calls`, `ignored_settings` of calls, and `tool_seconds` of programs."""
         return dict(self._costs)
-
-    @cached_property
-    def _costs(self) -> dict[str, float]:
-        return dict.fromkeys(_COSTS, 0.0)
 
     # Steps
 

@@ -6,7 +6,7 @@ import functools
 import http.client
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -147,22 +147,14 @@ class Agent:
         return self.function(task, model)
 
 
-def agent(
-    *,
-    columns: Sequence[str] = (),
-    max_calls: int = 16,
-    score: str | Callable[..., Any] | None = None,
-    roles: Sequence[str] = (),
-    **others: Any,
-) -> Callable[[Callable[[Mapping[str, Any], Model], Any]], Agent]:
+def agent(**settings: Any) -> Callable[[Callable[[Mapping[str, Any], Model], Any]], Agent]:
     """Decorates a function of a task and a model, `f(task, model)`, as a program to train.
 
     The function is defined at the top level of a module, which is imported once and then forked for every run. It may
     call the model through any SDK or framework. Its result goes to the scorer, or is itself the outcome.
 
     Args:
-        columns, max_calls, score, roles, **others: attributes of `Settings`. Functions of the same module may go by
-            their names alone.
+        **settings: attributes of `Settings`. Functions of the same module may go by their names alone.
 
     Raises:
         ValueError: a setting is not possible.
@@ -170,11 +162,10 @@ def agent(
     """
 
     def decorated(function: Callable[[Mapping[str, Any], Model], Any]) -> Agent:
-        code = {name: given[name] for name in _CODE if isinstance(given.get(name), str)}
+        code = {name: settings[name] for name in _CODE if isinstance(settings.get(name), str)}
         here = {name: f"{function.__module__}:{one}" for name, one in code.items() if one.isidentifier()}
-        return Agent(function, Settings(**{**given, **here}))
+        return Agent(function, Settings(**{**settings, **here}))
 
-    given = {"columns": tuple(columns), "max_calls": max_calls, "score": score, "roles": tuple(roles), **others}
     return decorated
 
 

@@ -11,11 +11,11 @@ import secrets
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hf_credit.agents.calls import Canonical, difference, digest
+from hf_credit.agents.calls import difference, digest
 from hf_credit.agents.hosting import Host, HostDiedError
 from hf_credit.agents.program import DEFAULT_ROLE
 from hf_credit.agents.states import AgentState, Answered
@@ -416,7 +416,7 @@ def _renamed(text: str, before: Sequence[str], after: Sequence[str]) -> str:
     return text
 
 
-def _compared(canonical: str | None) -> Canonical:
+def _compared(canonical: str | None) -> Callable[[dict[str, Any]], Any]:
     if canonical is None:
         return lambda asked: asked
     function = find("canonical", {}, canonical)
