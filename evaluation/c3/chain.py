@@ -54,7 +54,7 @@ class Chains:
         size: how many numbers there are.
         lengths: of the chains, in speakers.
         noises: how often a speaker after the first says just any number, whatever it has learnt.
-        quality: of the starting policies, as of `relay_player`: how often they play right, noise apart.
+        quality: of the starting policies, as of `Relay.scripted_player`: how often they play right, noise apart.
         spread: the standard deviation of what is added to each logit of a starting policy, so that those of two seeds
             differ.
         instances: task instances of an update; each has eight terminal scores.

@@ -10,10 +10,8 @@ from hf_credit.collaborations.relay import (
     relay,
     relay_events,
     relay_numbers,
-    relay_player,
     relay_score,
     relay_task,
-    relay_tasks,
 )
 
 
@@ -49,15 +47,15 @@ def test_the_pairs_of_the_two_splits_are_disjoint_and_all():
 
 def test_rows_are_drawn_from_the_pairs_of_their_split():
     for split in ("train", "held_out"):
-        rows = relay_tasks(split, 400).to_list()
+        rows = relay().tasks(split, 400).to_list()
         possible = [relay_task(secret, shift) for secret, shift in relay_numbers(split)]
         assert all(row in possible for row in rows)
         assert len({tuple(row.values()) for row in rows}) == len(possible) or split == "train"
 
 
 def test_a_row_is_the_same_in_every_call():
-    assert relay_tasks("train", 5, start=3).to_list() == relay_tasks("train", 8).to_list()[3:]
-    assert relay_tasks("train", 50).to_list() != relay_tasks("train", 50, start=50).to_list()
+    assert relay().tasks("train", 5, start=3).to_list() == relay().tasks("train", 8).to_list()[3:]
+    assert relay().tasks("train", 50).to_list() != relay().tasks("train", 50, start=50).to_list()
 
 
 def test_in_a_chain_each_speaker_sees_its_own_number_and_the_message_before():
@@ -79,7 +77,6 @@ def test_in_a_chain_each_speaker_sees_its_own_number_and_the_message_before():
 def test_a_chain_of_two_is_the_relay():
     assert relay_events(2) == ["reasoner", "actor"]
     assert relay_task(3, 9) == {"problem": "secret 3", "question": "add 9", "answer": "2"}
-    assert relay_tasks("train", 20, speakers=2).to_list() == relay_tasks("train", 20).to_list()
 
 
 def test_the_tasks_of_a_chain_are_of_their_split():
@@ -93,7 +90,7 @@ def test_the_tasks_of_a_chain_are_of_their_split():
 
 
 def success(quality, size, speakers, episodes=2000):
-    collaboration, play = relay(size, speakers), relay_player(quality, size)
+    collaboration, play = relay(size, speakers), relay(size).scripted_player(quality)
     draws = random.Random(0)
     total = 0.0
     for _ in range(episodes):
@@ -120,23 +117,22 @@ def test_players_have_the_success_rate_of_their_docstring(quality, size, speaker
 
 @pytest.mark.parametrize("size", [10**9, "ten", [1], None, 2.5, True])
 def test_a_size_that_no_chain_has_is_refused(size):
-    for make in (lambda: relay(size), lambda: relay_tasks(size=size), lambda: relay_player(1.0, size)):
-        with pytest.raises(ValueError, match=r"^size (must be a whole number, got .*|.* got 1000000000 \*\* 2); "):
-            make()
+    with pytest.raises(ValueError, match=r"^size (must be a whole number, got .*|.* got 1000000000 \*\* 2); "):
+        relay(size)
     with pytest.raises(ValueError, match=r"^size \*\* speakers must be at most 1000000, .* got 11 \*\* 6; lower one"):
         relay(11, 6)
 
 
 @pytest.mark.parametrize("size", [1, 0, -3])
 def test_a_size_below_two_is_refused(size):
-    for make in (lambda: relay(size), lambda: relay_tasks(size=size), lambda: relay_player(1.0, size)):
+    for make in (lambda: relay(size), lambda: relay_numbers("train", size)):
         with pytest.raises(ValueError, match=f"size must be at least 2, got {size}; "):
             make()
 
 
 @pytest.mark.parametrize("speakers", [1, 7])
 def test_a_length_out_of_range_is_refused(speakers):
-    for make in (lambda: relay(4, speakers), lambda: relay_tasks(size=4, speakers=speakers)):
+    for make in (lambda: relay(4, speakers), lambda: relay_numbers("train", 4, speakers)):
         with pytest.raises(ValueError, match=f"speakers must be a whole number from 2 to 6, got {speakers}; "):
             make()
 
@@ -144,13 +140,13 @@ def test_a_length_out_of_range_is_refused(speakers):
 @pytest.mark.parametrize("quality", [-0.1, 1.1, float("nan")])
 def test_a_quality_out_of_range_is_refused(quality):
     with pytest.raises(ValueError, match=r"quality must be (in \[0, 1\]|a finite number), got "):
-        relay_player(quality)
+        relay().scripted_player(quality)
 
 
 def test_rows_that_do_not_exist_are_refused():
     with pytest.raises(ValueError, match="rows must be at least 1, got 0; "):
-        relay_tasks(rows=0)
+        relay().tasks("train", 0)
     with pytest.raises(ValueError, match="split must be one of train, held_out, got 'test'; "):
-        relay_tasks("test")
+        relay().tasks("test", 1024)
     with pytest.raises(ValueError, match="index must be a whole number from 0 to"):
-        relay_tasks(start=-1)
+        relay().tasks("train", 1024, start=-1)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hf_credit import make
-from hf_credit.collaborations.relay import relay, relay_numbers, relay_player, relay_task
+from hf_credit.collaborations.relay import relay, relay_numbers, relay_task
 from hf_credit.environments.actions import tag
 from hf_credit.environments.randomness import stream
 from hf_credit.oracles import default_oracle
@@ -237,7 +237,9 @@ def relay_policy(tmp_path_factory):
     config = MicroConfig(
         hidden_size=32, layers=2, heads=2, episodes=64, epochs=12, batch_rows=16, learning_rate=4e-3, quality=1.0
     )
-    return init_scripted_policy(relay(2), relay_player(1.0, 2), starts, tmp_path_factory.mktemp("relay"), config)
+    return init_scripted_policy(
+        relay(2), relay(2).scripted_player(1.0), starts, tmp_path_factory.mktemp("relay"), config
+    )
 
 
 def test_a_policy_of_a_collaboration_plays_all_its_roles(relay_policy):
