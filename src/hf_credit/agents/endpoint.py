@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
@@ -40,10 +40,6 @@ _MOST_BYTES = 16 * 2**20  # of a call: more than any context
 _NO_KEY = RefusedCallError("a call needs the key of a live run", status=401, code="invalid_api_key")
 _AT_ONCE = 128  # connections that are accepted before the next ones are counted
 _SILENT_SECONDS = 10  # that a connection may wait before and between its requests
-
-
-class _Reward(TypedDict):
-    value: Worth | bool
 
 
 class _Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
@@ -175,11 +171,11 @@ class Endpoint:
                 ChatCompletions(), RefusedCallError("a reward needs the reward key of a live run", None, 401)
             )
         try:
-            paid: _Reward = read(_Reward, await _body(request), "the body of a reward")
+            value = read(Worth | bool, (await _body(request)).get("value"), "the value of a reward")
         except ValueError as error:
             on_event("failed", str(error))
             return _refusal(ChatCompletions(), error)
-        on_event("reward", float(paid["value"]))
+        on_event("reward", float(value))
         return JSONResponse({})
 
     async def _models(self, request: Request) -> Response:

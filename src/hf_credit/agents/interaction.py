@@ -16,13 +16,13 @@ from typing import Any
 from hf_credit.agents.calls import estimated_tokens, shown_message, written
 from hf_credit.agents.check import check
 from hf_credit.agents.formats import fits
-from hf_credit.agents.program import DEFAULT_ROLE, SETTINGS, Settings
+from hf_credit.agents.program import DEFAULT_ROLE, Settings
 from hf_credit.agents.runs import TO_REPEAT, RunError, Runs, Step
 from hf_credit.agents.states import AgentState, Answered, Waiting, asking, with_replies
 from hf_credit.boundary import encodable, read
 from hf_credit.environments.sessions import Session
 from hf_credit.oracles import Oracle
-from hf_credit.registry import find, plain
+from hf_credit.registry import find, plain, refuse_options
 from hf_credit.replies import read_reply
 from hf_credit.rollouts.capabilities import cannot_leave_out, or_error
 from hf_credit.rollouts.chat import Chat
@@ -87,11 +87,9 @@ class AgentInteraction(Interaction[AgentState]):
 
     def __init__(self, agent: Callable[..., Any] | str | Sequence[str], sessions: int = 64, **settings: Any) -> None:
         whole_number("sessions", sessions, 1)
-        for name in settings:
-            if name not in SETTINGS:
-                raise ValueError(f"an agent has the settings {', '.join(SETTINGS)}, got {name!r}; remove it.")
-        known = Settings(**settings)
         self.agent = _named(agent)
+        refuse_options("agent", Settings, self.name, settings)
+        known = Settings(**settings)
         self.sessions = sessions
         self._changed = {name: getattr(known, name) for name in settings}
         self._costs = dict.fromkeys(_COSTS, 0.0)
