@@ -192,9 +192,8 @@ def credit_traces(source: str | Path | Iterable[str | Mapping[str, Any]], method
         refuse_method(method, with_tokens=False)
     collected, context = _batch(traces), LocalContext()
     context.interaction = RecordedTraces()
-    estimator: Any = method.estimator
-    bound = estimator.bind(context.interaction) if hasattr(estimator, "bind") else estimator
-    given = by_episode(collected.episodes, bound(collected, context, method.memory).decisions)
+    method = method.bind(context.interaction)
+    given = by_episode(collected.episodes, method.estimator(collected, context, method.memory).decisions)
     credit = tuple(
         tuple(one if decision.trained else None for decision, one in zip(episode.decisions, own, strict=True))
         for episode, own in zip(collected.episodes, given, strict=True)
