@@ -10,7 +10,6 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from hf_credit.agents.calls import estimated_tokens, shown_message, written
@@ -24,7 +23,7 @@ from hf_credit.environments.sessions import Session
 from hf_credit.oracles import Oracle
 from hf_credit.registry import find, plain, refuse_options
 from hf_credit.replies import read_reply
-from hf_credit.rollouts.capabilities import cannot_leave_out, or_error
+from hf_credit.rollouts.capabilities import cannot_leave_out, in_threads
 from hf_credit.rollouts.chat import Chat
 from hf_credit.rollouts.episode import Ending
 from hf_credit.rollouts.interaction import Interaction, Reply, Request, readable_state
@@ -186,13 +185,7 @@ class AgentInteraction(Interaction[AgentState]):
 
     def start_many(self, tasks: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[Any]:
         """Starts episodes in parallel, a thread for each live run."""
-        with ThreadPoolExecutor(max(1, min(self.sessions, len(tasks)))) as pool:
-            return list(pool.map(or_error, itertools.repeat(self.start), tasks, seeds))
-
-    def advance_many(self, states: Sequence[AgentState], replies: Sequence[Sequence[str]]) -> list[Any]:
-        """Advances states in parallel, a thread for each live run."""
-        with ThreadPoolExecutor(max(1, min(self.sessions, len(states)))) as pool:
-            return list(pool.map(or_error, itertools.repeat(self.advance), states, replies))
+        return in_threads(self.sessions, self.start, tasks, seeds)
 
     def outcome(self, state: AgentState) -> float:
         return state.worth
