@@ -76,8 +76,7 @@ class Host:
         self.dead = False
         self.folder = OwnFolder(prefix="hf-credit-agent-")
         self._finalizer = weakref.finalize(self, _close, os.getpid(), ours, self._process, self.folder)
-        named = agent if isinstance(agent, str) else list(agent)
-        send(ours, {"agent": named, "settings": dict(settings), "folder": str(self.folder.path)})
+        send(ours, {"agent": agent, "settings": dict(settings), "folder": str(self.folder.path)})
         answer = json.loads(self._lines.readline() or b'{"failed": "it ended before it had imported the program"}')
         if "failed" in answer:
             self.close()

@@ -89,7 +89,7 @@ class AgentInteraction(Interaction[AgentState]):
         self.agent = _named(agent)
         refuse_options("agent", Settings, self.name, settings)
         known = Settings(**settings)
-        self.sessions = sessions
+        self.sessions = self.most_live = self.side_by_side = sessions
         self._changed = {name: getattr(known, name) for name in settings}
         self._costs = dict.fromkeys(_COSTS, 0.0)
         self._live: Runs | None = None
@@ -131,14 +131,6 @@ class AgentInteraction(Interaction[AgentState]):
     @property
     def replayable(self) -> bool:
         return self.settings.repeats
-
-    @property
-    def most_live(self) -> int:
-        return self.sessions
-
-    @property
-    def side_by_side(self) -> int:
-        return self.sessions
 
     def require_columns(self, columns: Iterable[str] | None) -> None:
         missing = [] if columns is None else [one for one in self.settings.columns if one not in columns]

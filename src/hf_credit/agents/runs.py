@@ -22,7 +22,7 @@ from hf_credit.agents.states import AgentState, Answered
 from hf_credit.boundary import Worth, read
 from hf_credit.environments.replayed import DivergedError
 from hf_credit.environments.sessions import Session, Sessions
-from hf_credit.extras import how_to_install
+from hf_credit.extras import needed
 from hf_credit.registry import find
 
 if TYPE_CHECKING:
@@ -100,12 +100,10 @@ class Runs:
     def __init__(
         self, agent: str | list[str], settings: Mapping[str, Any], limit: int, costs: dict[str, float]
     ) -> None:
-        try:
-            from hf_credit.agents.endpoint import Endpoint
-        except ImportError as error:
-            raise ValueError(
-                f"agents need starlette and uvicorn for their server, got {error}; run {how_to_install('agents')}."
-            ) from error
+        for package in ("starlette", "uvicorn"):
+            needed("agents need", package, "agents")
+        from hf_credit.agents.endpoint import Endpoint
+
         self._make_host = functools.partial(Host, agent, settings)
         self.host = self._make_host()
         self.settings = self.host.settings

@@ -236,9 +236,7 @@ class Collaboration(Interaction[CollaborationState]):
 
     def state_from_json(self, text: str) -> CollaborationState:
         with readable_state(self):
-            state: CollaborationState = read(
-                self.state_type, parse_json(text, broken_text=True), "a state of a collaboration"
-            )
+            state: CollaborationState = read(self.state_type, parse_json(text, broken_text=True), "a state")
             self.pending(state)
             return state
 
