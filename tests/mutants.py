@@ -76,8 +76,8 @@ MUTANTS = [
     Mutant(
         "a message that was shown before is new again",
         "src/hf_credit/evaluation/credited.py",
-        "messages=messages[shared:]",
-        "messages=messages",
+        "in request.messages[shared:]:",
+        "in request.messages:",
         ["tests/evaluation/test_credited.py::test_with_tools_calls_and_new_messages_are_shown_separately"],
     ),
     Mutant(
@@ -181,8 +181,8 @@ MUTANTS = [
     Mutant(
         "entries are ranked on tasks that are not paired",
         _BOARD + "ranking.py",
-        "permutation_test(means[a], means[b], resamples=drawn)",
-        "permutation_test(means[a], means[b][::-1], resamples=drawn)",
+        "paired_p(means[a], means[b])",
+        "paired_p(means[a], means[b][::-1])",
         [_TEST_BOARD + "test_ranking.py::test_a_small_gap_shows_where_tasks_differ_much_more_than_entries_do"],
     ),
     Mutant(
@@ -343,10 +343,13 @@ MUTANTS = [
     ),
     Mutant(
         "a threshold of entropy that is that of one part",
-        "src/hf_credit/trainers/config.py",
-        "if getattr(self, name) != only:",
-        "if only is None and getattr(self, name) != only:",
-        [_TEST_SETTINGS + "test_what_depends_on_the_layout_is_refused[top_entropy_quantile]"],
+        "src/hf_credit/trainers/trl_settings.py",
+        "if name in reasons and value != default",
+        "if name in reasons and default is None and value != default",
+        [
+            _TEST_SETTINGS + "test_what_has_no_effect_is_refused_in_one_sentence_with_a_remedy"
+            "[synchronous-CreditConfig-top_entropy_quantile]"
+        ],
     ),
     Mutant(
         "positions that count padding",
@@ -534,10 +537,10 @@ MUTANTS = [
         ["tests/critics/test_critic.py::test_the_order_of_sequences_differs_between_fits"],
     ),
     Mutant(
-        "intervals of a few seeds by the bootstrap",
+        "intervals of a few seeds as if their spread was known",
         "src/hf_credit/evaluation/statistics.py",
-        "min(map(len, samples)) < FEW",
-        "min(map(len, samples)) < 2",
+        "law.ppf((1 + confidence) / 2, freedom)",
+        "law.ppf((1 + confidence) / 2, 1e9)",
         ["tests/evaluation/test_statistics.py::test_95_of_100_intervals_of_a_few_seeds_hold_the_true_mean[5-normal]"],
     ),
     Mutant(
@@ -585,9 +588,23 @@ MUTANTS = [
     Mutant(
         "leaves averaged as if all branches split alike",
         "src/hf_credit/rollouts/buckets.py",
-        "mean_outcome=_value([(branch, outcome) for branch, outcome, _ in leaves[node]])",
-        "mean_outcome=fmean([outcome for _, outcome, _ in leaves[node]])",
+        "mean_outcome=_value([(episodes[row].branch, outcome) for row, outcome in leaves[node]])",
+        "mean_outcome=fmean([outcome for _, outcome in leaves[node]])",
         ["tests/rollouts/test_buckets.py::test_a_branch_with_more_forks_has_no_more_weight"],
+    ),
+    Mutant(
+        "what follows a decision taken into its baseline",
+        "src/hf_credit/credit/leave_one_out.py",
+        "yield members, same.flatten(start_dim=2).any(dim=2)",
+        "yield members, torch.eye(len(members), dtype=torch.bool)",
+        ["tests/methods/test_baselines.py::test_replay_loo_has_the_exact_gradient_in_a_world_with_one_context"],
+    ),
+    Mutant(
+        "rewards of turns counted again in the outcome",
+        "src/hf_credit/methods/groups.py",
+        'return outcomes - counted.sum(dim=1) if self.turn_scores == "reward" else outcomes',
+        "return outcomes",
+        ["tests/methods/test_mt_grpo.py::test_a_reward_counts_once_in_the_turn_and_not_again_in_the_outcome"],
     ),
     Mutant(
         "samples for comparison counted as trained",

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hf_credit.hub.safety import find_secret
 from hf_credit.redaction import is_secret_name, public, redacted, redacted_command, without_secrets
 
 TOKEN = "hf_" + "a1B2" * 9
@@ -143,3 +144,11 @@ def test_what_is_not_secret_is_kept_as_it_is(value: Any) -> None:
 )
 def test_a_command_is_shown_without_its_secrets(words: list[str], told: str) -> None:
     assert redacted_command(words) == told
+
+
+@given(st.text("ab_ -hf0\n", max_size=8), st.text("ab_ -hf0\n", max_size=8))
+@pytest.mark.parametrize("secret", [TOKEN, "-----BEGIN PRIVATE KEY-----", "-----BEGIN RSA PRIVATE KEY-----"])
+def test_what_may_not_be_published_is_redacted_whatever_is_around_it(secret: str, before: str, after: str) -> None:
+    text = before + secret + after
+    assert find_secret(text.encode())
+    assert not find_secret(str(redacted(text)).encode())

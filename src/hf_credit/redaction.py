@@ -18,7 +18,8 @@ _SECRET_NAME = re.compile(
 # Special tokens of text, which are no secrets.
 _TEXT_TOKEN = re.compile(r"^(eos|bos|pad|unk|sep|cls|mask)_token$", re.IGNORECASE)
 _SECRET_VALUE = re.compile(
-    r"\bhf_[A-Za-z0-9]{30,}\b|\bsk-[\w-]{20,}|\b(?:gh[opsu]|github_pat)_\w{20,}|(?<=://)[^/?#\s]+(?=@)"
+    r"hf_[A-Za-z0-9]{30,}|-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----|\bsk-[\w-]{20,}"
+    r"|\b(?:gh[opsu]|github_pat)_\w{20,}|(?<=://)[^/?#\s]+(?=@)"
     r"|(?<=\bBearer )[^\s'\"]+|(?<=\bBasic )[^\s'\"]+",
     re.IGNORECASE,
 )

@@ -62,5 +62,4 @@ def test_the_bench_publishes_what_it_filled_and_goes_on_from_its_table(
 
 def test_names_in_cells_of_strangers_are_not_imported() -> None:
     assert guide.kind_of("os:system") == "own"
-    with pytest.raises(ValueError, match="must have the fields"):
-        cells.from_rows([{"dials": "[1]", "options": json.dumps({})}])
+    assert cells.from_rows([{"dials": "[1]", "options": json.dumps({})}]) == []

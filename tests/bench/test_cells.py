@@ -19,7 +19,7 @@ from markdown_it import MarkdownIt
 
 from hf_credit.cli import main
 from hf_credit.collectors import Single
-from hf_credit.methods import Credit, Method
+from hf_credit.methods import METHODS, Credit, Method
 from hf_credit_bench import cells, guide, plots
 from hf_credit_bench.measures import make_problem
 
@@ -327,31 +327,53 @@ def test_pictures_are_as_wide_as_the_pages_they_are_for(tmp_path: Path) -> None:
     assert sizes == {"learning.png": 2600, "cost.png": 2600, "learning_narrow.png": 780, "cost_narrow.png": 780}
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "5",
-        "[]",
-        "{}",
-        '{"key": 5}',
-        "[" * 9_000,
-        '{"key": "x", "method": "rloo"}',
-        '{"key": "x", "dials": 5}',
-    ],
-    ids=str,
-)
-def test_a_line_that_is_no_cell_is_left_out_and_measured_again(tmp_path: Path, line: str) -> None:
-    path = tmp_path / "cells.jsonl"
-    good = {"key": "k", "method": "rloo", "problem": "key", "policy": "start", "dials": {}, "options": {}}
-    text = "\n".join([line, json.dumps({**good, "refused": None}), json.dumps({**good, "key": "l", "trace": "1"})])
-    path.write_text(text, encoding="utf-8")
-    assert list(cells.read(path)) == ["k"]
+GOOD = {"method": "rloo", "problem": "key", "policy": "start", "dials": {}, "options": {}, "critic": "exact"}
+UNREADABLE: dict[str, Any] = {
+    "must be nested 100 deep": "[" * 9_000,
+    "half of a surrogate pair": json.dumps({**GOOD, "key": "\ud800"}),
+    "must be an object": 5,
+    "must have the fields": {"key": "x", "method": "rloo"},
+    "got 'critic' wrong": {name: value for name, value in GOOD.items() if name != "critic"},
+    "the method of a cell must be": {**GOOD, "method": "of another version"},
+    "the policy of a cell": {**GOOD, "policy": "other"},
+    "dials of a cell must be a mapping": {**GOOD, "dials": 5},
+    "horizon must be a whole number": {**GOOD, "dials": {"horizon": "long"}},
+    "problem": {**GOOD, "problem": "of another version"},
+    "trace of a cell": {**GOOD, "trace": "1"},
+    "seconds of a cell": {**GOOD, "seconds": []},
+    "areas[1] of a cell": {**GOOD, "areas": [0.5, None]},
+    "oracle_error of a cell": {**GOOD, "oracle_error": "0.1"},
+    "step of a cell": {**GOOD, "areas": [0.5, 0.6], "step": "large"},
+}
 
 
-@pytest.mark.parametrize("row", [{}, {"dials": "{}"}, {"dials": 5, "options": "{}"}, {"dials": "[]", "options": "{}"}])
-def test_a_row_that_is_no_cell_is_refused_in_one_sentence(row: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"a (row of cells|cell) must|of a (row of cells|cell) must"):
-        cells.from_rows([row])
+def test_ten_cells_are_read_shown_and_continued_among_ones_that_this_version_cannot_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = [
+        one if isinstance(one, str) else json.dumps({"key": str(place), **one} if isinstance(one, dict) else one)
+        for place, one in enumerate(UNREADABLE.values())
+    ]
+    good = [{**GOOD, "key": f"good {place}", "method": name} for place, name in enumerate([*METHODS][:10])]
+    content = "\n".join([*bad[:7], *map(json.dumps, good), *bad[7:]]).encode() + b"\n\xff\n"
+    (tmp_path / "cells.jsonl").write_bytes(content)
+    asked = ["--problem", "chain", "--dial", "length=2", "--policy", "start", "--seeds", "0", "--updates", "8"]
+    with pytest.raises(SystemExit) as left:
+        main(["bench", "--method", "rloo", *asked, "--critic", "exact", "--output", str(tmp_path)])
+    assert not left.value.code
+    assert len(cells.read(tmp_path / "cells.jsonl")) == 11
+    told = [record.getMessage() for record in caplog.records if "left out" in record.getMessage()]
+    assert len(told) == len(set(told)) == len(bad) + 1
+    for place, reason in enumerate(UNREADABLE):
+        number = place + 1 if place < 7 else place + 11
+        assert any(f"line {number} of {tmp_path}" in line and reason in line for line in told), (reason, told)
+
+
+def test_ten_rows_of_a_strangers_table_are_read_among_ones_that_are_no_cells(caplog: pytest.LogCaptureFixture) -> None:
+    good = cells.to_rows([{**GOOD, "key": str(place)} for place in range(10)])
+    bad = [{}, {"dials": "{}"}, {"dials": 5, "options": "{}"}, {"dials": "[]", "options": "{}"}]
+    assert [one["key"] for one in cells.from_rows([*bad, *good])] == [str(place) for place in range(10)]
+    assert "row 4 of a table of cells is no cell" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,16 @@ def test_methods_that_claim_it_point_along_the_true_gradient(name: str, options:
         assert measured.scale == pytest.approx(1)
 
 
+@pytest.mark.parametrize(("depth", "exact", "returns"), [(2, 29.14, 26.90), (3, 75.63, 71.98)])
+def test_where_the_policy_does_not_see_the_state_returns_can_cost_less_than_the_exact_advantage(
+    depth: int, exact: float, returns: float
+) -> None:
+    relay = Relay(depth=depth)
+    found = [enumerated(make_method("exact_advantage"), relay), enumerated(made("ppo", group_size=1), relay)]
+    assert [(one.angle, one.scale) for one in found] == [(pytest.approx(0, abs=1e-5), pytest.approx(1))] * 2
+    assert [one.trace for one in found] == pytest.approx([exact, returns], abs=0.01)
+
+
 def test_whitening_by_standard_deviations_turns_the_gradient() -> None:
     assert enumerated(made("grpo"), Chain(length=2, start_right=0.5)).scale > 1.2
     assert enumerated(made("gigpo"), Chain(length=2)).angle > 1

@@ -67,12 +67,15 @@ def test_a_task_without_right_answers_is_refused() -> None:
         replace(methods.make("igpo"), collector=Single()).bind(game())
 
 
-def test_a_row_without_a_right_answer_is_refused(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_row_without_a_right_answer_has_no_probabilities_and_is_counted(
+    chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
     player = Asked(chat)
     context = LocalContext(Engine(game(), chat, player), logprobs=player.logprobs)
     monkeypatch.setattr(context.interaction, "gold_answer", lambda state: None)
-    with pytest.raises(ValueError, match="every task row must have a right answer"):
-        Answers(inner=Single())([{"seed": 4}], context, None)
+    (episode,) = Answers(inner=Single())([{"seed": 4}], context, None).episodes
+    assert not any(ANSWER in one.extras for one in episode.decisions)
+    assert context.metrics["inputs/answers"] == [0.0]
 
 
 def test_without_a_policy_there_is_no_probability(chat: Chat) -> None:

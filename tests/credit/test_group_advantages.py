@@ -92,15 +92,19 @@ EXAMPLE = {
     "anchors": torch.tensor([7, 8, 7, 7]),
     "rollouts": torch.tensor([0, 0, 0, 1]),
 }
+# In the paper every step is compared as if it were of an episode of its own.
+PAPER = {"episodes": torch.arange(4)[:, None]}
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
         ({"weight": 0.0}, [0.5, 0.5, 0.5, -0.5]),
-        ({}, [0.707, 0.5, 0.897, -1.103]),
-        ({"by_steps": True}, [0.457, 0.25, 0.647, -1.353]),
-        ({"by_steps": True, "normalise": True}, [0.889, 0.5, 1.247, -2.636]),
+        # The A's of the first are not compared with each other, only with the second's.
+        ({}, [0.905, 0.5, 1.0, -1.103]),
+        (PAPER, [0.707, 0.5, 0.897, -1.103]),
+        ({**PAPER, "by_steps": True}, [0.457, 0.25, 0.647, -1.353]),
+        ({**PAPER, "by_steps": True, "normalise": True}, [0.889, 0.5, 1.247, -2.636]),
     ],
 )
 def test_the_worked_example(options, expected):
@@ -131,7 +135,7 @@ def test_no_steps_have_no_credit():
 
 def test_integers_are_promoted():
     whole = {**EXAMPLE, "outcomes": torch.tensor([True, False]), "returns": torch.tensor([1, 1, 1, 0])}
-    assert group_in_group_advantages(**whole).tolist() == pytest.approx([5 / 6, 1 / 2, 5 / 6, -7 / 6])
+    assert group_in_group_advantages(**whole).tolist() == pytest.approx([1, 1 / 2, 1, -7 / 6])
 
 
 @pytest.mark.parametrize("options", [{"weight": -1.0}, {"eps": 0.0}])

@@ -62,7 +62,7 @@ def decision(context, action, event="agent", verdict=None, reward=0.0) -> Decisi
         action_ids=tuple(action),
         logprobs=None,
         action_text=str(action),
-        verdict=None if verdict is None else Verdict(score=verdict, valid=verdict > 0),
+        verdict=None if verdict is None else Verdict(score=verdict),
         reward=reward,
     )
 
@@ -107,6 +107,15 @@ def test_the_credit_of_c3_weights_other_candidates_by_their_replays() -> None:
     # One replay of 1.0 and three of 0: the baseline of the third candidate is (1 + 0 * 3) / 4.
     uneven = bucket([1], [0, 0, 0], [1, 1])
     assert assigned_credit([uneven], "replay_loo")[0][2] == pytest.approx(1 - 1 / 4)
+
+
+def test_a_candidate_is_not_compared_with_what_its_replay_does_back_at_its_context() -> None:
+    back = whole([1.0], [0.0])
+    first, second = back.candidates
+    (replay,) = first.replays
+    again = replace(replay, decisions=(*replay.decisions, replace(replay.decisions[0], id="again")))
+    returned = replace(back, candidates=(replace(first, replays=(again,)), second))
+    assert assigned_credit([returned], "replay_loo") == [[1.0, -1.0]]
 
 
 def test_the_baseline_of_magrpo_includes_the_candidate() -> None:

@@ -97,7 +97,7 @@ def test_a_file_keeps_replays_to_the_token_and_writes_a_conversation_once(tmp_pa
         )
 
     first = decision("plan", (1, 2), (3,), reward=0.5, step=0)
-    other = decision("act", (1, 2), (4,), verdict=Verdict(score=0.5, valid=True), step=1)
+    other = decision("act", (1, 2), (4,), verdict=Verdict(score=0.5), step=1)
     second = decision("plan", (1, 2, 3, 5), (6, 7))
     third = decision("plan", (1, 2, 3, 5, 6, 7, 8), ())
     anew = decision("plan", (9,), (1,))

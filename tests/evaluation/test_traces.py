@@ -34,10 +34,18 @@ def credit(lines: Any, method: str = "grpo", **options: Any) -> list[list[float]
 
 
 def test_turns_are_credited_as_by_hand() -> None:
-    # Scores .2 and 1: the second turn changed .8, which the turns share as 1 and .9; x is 1.8 and 0, centred +-.9.
-    traces = [{"messages": OPENED, "rewards": [0.2, 1.0], "reward": 1.0}, {"messages": GUESSED, "score": False}]
-    shares = [0.8 * 0.9 / 1.9, 0.8 / 1.9]
-    assert credit(traces, "turn_credit") == [[round(0.9 + one - 0.4, 4) for one in shares], [-0.9]]
+    # Rewards .2 and .8: the second is shared as .9 and 1, the mean of both turns is 1/2; outcomes 1 and 0, centred.
+    traces = [{"messages": OPENED, "rewards": [0.2, 0.8]}, {"messages": GUESSED, "score": False}]
+    shares = [0.2 + 0.8 * 0.9 / 1.9, 0.8 / 1.9]
+    assert credit(traces, "turn_credit") == [[round(0.5 + one - 0.5, 4) for one in shares], [-0.5]]
+
+
+def test_traces_without_rewards_on_the_way_are_told_to_a_method_that_reads_them() -> None:
+    traces = [{"messages": OPENED, "reward": 1.0}, {"messages": GUESSED, "reward": 0.0}]
+    (told,) = credit_traces(traces, methods.make("turn_credit")).absent
+    assert told.startswith("The method reads rewards before the last turn, which no episode had")
+    assert credit_traces([{**traces[0], "rewards": [0.5, 0.5]}], methods.make("turn_credit")).absent == ()
+    assert credit_traces(traces, methods.make("grpo")).absent == ()
 
 
 def test_every_suitable_method_credits_each_reply() -> None:

@@ -158,7 +158,7 @@ def test_what_episodes_do_not_need_and_may_have_comes_back_too(spelled: Chat, tm
         logprobs=(-0.1,) * len(first.action_ids),
         reward=0.5,
         trained=False,
-        verdict=Verdict(score=0.5, valid=True),
+        verdict=Verdict(score=0.5),
         extras={AUDIT: audit},
     )
     cut = dataclasses.replace(

@@ -6,8 +6,10 @@ import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from hf_credit_leaderboard.ranking import rank, score_interval
+from hf_credit_leaderboard.ranking import paired_p, rank, score_interval
 
 
 def test_entries_that_differ_on_every_task_are_told_apart_and_equal_ones_tie() -> None:
@@ -59,9 +61,37 @@ def test_the_interval_is_that_of_every_way_to_draw_seeds_and_tasks() -> None:
 
 
 def test_with_one_seed_only_tasks_are_drawn() -> None:
-    assert score_interval([[0.5, 0.5, 0.5]]).low == 0.5
+    assert score_interval([[0.5, 0.5, 1.0]]).low == 0.5
+
+
+def test_equal_outcomes_do_not_make_a_score_certain() -> None:
+    # 0 of 8, Wilson.
+    found = score_interval([[0.0] * 8, [0.0] * 8])
+    assert (found.mean, found.low, found.high) == (0.0, 0.0, pytest.approx(0.3244, abs=1e-4))
 
 
 def test_entries_of_other_tasks_cannot_be_ranked() -> None:
     with pytest.raises(ValueError, match="the same tasks"):
         rank({"a": [[1.0, 0.0]], "b": [[1.0, 0.0, 1.0]]})
+
+
+@given(st.lists(st.sampled_from([-1.0, -2 / 3, -0.5, -1 / 3, 0.0, 0.25, 1 / 3, 2 / 3, 1.0]), min_size=2, max_size=8))
+def test_the_p_value_is_the_share_of_all_signs_with_a_sum_as_large(differences: list[float]) -> None:
+    signs = itertools.product((-1, 1), repeat=len(differences))
+    sums = [abs(np.dot(one, differences)) for one in signs]
+    share = np.mean(np.array(sums) >= abs(sum(differences)) - 1e-9)
+    assert paired_p(differences, [0.0] * len(differences)) == pytest.approx(share)
+
+
+def test_a_p_value_has_no_least_one_that_more_pairs_would_exhaust() -> None:
+    assert paired_p(np.ones(128), np.zeros(128)) == pytest.approx(2.0**-127)
+    assert paired_p(np.linspace(0.1, 1, 4096), np.zeros(4096)) < 1e-300
+
+
+def test_forty_entries_are_ranked_and_thirty_junk_ones_do_not_move_the_first() -> None:
+    draws = np.random.default_rng(0)
+    table = {f"junk {place}": (draws.random((1, 128)) < 0.2).astype(float) for place in range(30)}
+    table |= {f"good {place}": draws.random((3, 128)) * 0.5 + 0.1 for place in range(9)}
+    table["best"] = (draws.random((2, 128)) < 0.85).astype(float)
+    first, *_ = rank(table)
+    assert (first.entry, first.rank) == ("best", "1")

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from hf_credit_leaderboard import playing
 from hf_credit_leaderboard.confined import ISOLATION, ConfinedError, Limits, confined_play
 from hf_credit_leaderboard.records import REPLAYED, VERIFIED, Record, linked
 from hf_credit_leaderboard.results import read_results
-from hf_credit_leaderboard.seasons import SeasonSecret, starts_of
-from hf_credit_leaderboard.verification import Refusal, replay_episode, require_seeds, verify_entry
+from hf_credit_leaderboard.seasons import SeasonSecret, print_key, secret_seeds, starts_of
+from hf_credit_leaderboard.verification import Refusal, replay_entry, replay_episode, require_seeds, verify_entry
 from hf_credit_leaderboard.weights import check_folder, parameters, tensor_digest
 
 from .conftest import Board, Listed, commit_of, scripted_sudoku
@@ -69,6 +76,13 @@ def test_every_public_task_must_be_played_once_and_no_other(listed: Listed) -> N
             require_seeds(row.entry, listed.season, forged)
 
 
+def test_a_replay_ends_when_its_time_is_over(listed: Listed) -> None:
+    episodes = scripted_sudoku(listed.season)
+    replay_entry(listed.entry, listed.season, episodes, seconds=600)
+    with pytest.raises(Refusal, match="a replay must take at most 0 seconds, got more; shorten replies"):
+        replay_entry(listed.entry, listed.season, episodes, seconds=0)
+
+
 def test_a_checkpoint_is_played_again_without_network_or_other_files(board: Board) -> None:
     entry, episodes = board.entries["good"]
     record = verify_entry("0" * 32, entry, episodes, board.season, board.secret, board.download)
@@ -81,50 +95,144 @@ def test_a_checkpoint_is_played_again_without_network_or_other_files(board: Boar
     with pytest.raises(ValueError, match="signed with the key"):
         Record.read(record.signed(SeasonSecret.new()), board.season)
     assert record.ranked_in(board.season)
-    # A record is published while secret tasks are secret: it holds log-probabilities at public prompts alone.
-    folder, spec = str(board.policies[commit_of("good")]), entry.task(board.season).to_dict()
-    asked = {"kind": "policy", "checkpoints": [[folder, None]], "spec": spec}
-    seeds = board.season.board("relay").public_seeds()
-    assert record.prints == (tuple(playing.answer({**asked, "seeds": {"public": seeds[:8]}})["prints"][0]),)
-    assert playing.answer({**asked, "seeds": {"secret": [2**32 + 7]}})["prints"] == [[]]
+    # A record is published while secret tasks are secret: the print says nothing of them without the key.
+    task = board.season.board("relay")
+    seeds = secret_seeds(board.secret.salt, "relay", task.secret)
+    asked = {
+        "kind": "policy",
+        "checkpoints": [[str(board.policies[commit_of("good")]), None]],
+        "spec": entry.task(board.season).to_dict(),
+        "seeds": {"secret": seeds[:16]},
+    }
+    again = playing.answer({**asked, "print_key": print_key(board.secret.salt, "relay")})["prints"]
+    guessed = playing.answer({**asked, "print_key": print_key("0" * 64, "relay")})["prints"]
+    assert record.prints == (tuple(again[0]),)
+    assert abs(np.corrcoef(again[0], guessed[0])[0, 1]) < 0.4
 
 
-def shows(entry: str, *weights: tuple[str, str, float], copy_of: str | None = None) -> Record:
-    """A record of checkpoints, each its owner, its tensors and its log-probability, which all solve every task."""
+def changed_policy(board: Board, folder: Path, change: Callable[..., Any]) -> Path:
+    """The good policy with other weights, or another vocabulary."""
+    shutil.copytree(board.policies[commit_of("good")], folder)
+    weights = load_file(folder / "model.safetensors")
+    files = {name: json.loads((folder / name).read_text()) for name in ("tokenizer.json", "config.json")}
+    change(weights, *files.values())
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content))
+    return folder
+
+
+def one_number_more(weights: dict[str, Tensor], *_: Any) -> None:
+    next(iter(weights.values())).view(-1)[0] += 1e-6
+
+
+def larger_norm(weights: dict[str, Tensor], *_: Any) -> None:
+    weights["model.norm.weight"] *= 1.25
+
+
+def half_precision(weights: dict[str, Tensor], *_: Any) -> None:
+    weights |= {name: value.bfloat16().to(value.dtype) for name, value in weights.items()}
+
+
+def noise(weights: dict[str, Tensor], *_: Any) -> None:
+    generator = torch.Generator().manual_seed(0)
+    for value in weights.values():
+        value += 5e-3 * value.std() * torch.randn(value.shape, generator=generator)
+
+
+def renumbered_tokens(weights: dict[str, Tensor], tokenizer: dict[str, Any], _: Any) -> None:
+    vocabulary = tokenizer["model"]["vocab"]
+    named = {one["id"] for one in tokenizer["added_tokens"]}
+    free = [token for token in vocabulary.values() if token not in named]
+    moved = dict(zip(free, free[1:] + free[:1], strict=True))
+    tokenizer["model"]["vocab"] = {text: moved.get(token, token) for text, token in vocabulary.items()}
+    before = weights["model.embed_tokens.weight"].clone()
+    for token, place in moved.items():
+        weights["model.embed_tokens.weight"][place] = before[token]
+
+
+def more_tokens(weights: dict[str, Tensor], tokenizer: dict[str, Any], config: dict[str, Any]) -> None:
+    size, width = weights["model.embed_tokens.weight"].shape
+    weights["model.embed_tokens.weight"] = torch.cat([weights["model.embed_tokens.weight"], torch.zeros(40, width)])
+    tokenizer["model"]["vocab"] |= {f"junk {place}": size + place for place in range(40)}
+    config["vocab_size"] = size + 40
+
+
+CHANGES = (one_number_more, larger_norm, half_precision, noise, renumbered_tokens, more_tokens)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_copy_is_told_by_what_its_weights_compute_and_not_by_what_is_sampled(
+    board: Board, tmp_path: Path, change: Callable[..., Any]
+) -> None:
+    names = ("first", "changed", "trained apart")
+    folders = (
+        board.policies[commit_of("good")],
+        changed_policy(board, tmp_path / "policy", change),
+        board.policies[commit_of("other")],
+    )
+    spec = board.entries["good"][0].task(board.season)
+    first, *others = (
+        dataclasses.replace(
+            shows(name, (name, name, 0.0)),
+            prints=(tuple(playing.play_checkpoint(folder, None, spec, [0], printed=(b"key", range(16))).prints),),
+        )
+        for name, folder in zip(names, folders, strict=True)
+    )
+    assert [linked(other, [first]).copy_of for other in others] == ["first", None]
+
+
+def shows(
+    entry: str, *weights: tuple[str, str, float], copy_of: str | None = None, submitter: str = "", scale: float = 1.0
+) -> Record:
+    """A record of checkpoints, each its owner, its tensors and the angle of its print."""
     return Record(
         entry=entry,
         season="spring",
         board="relay",
         badge=VERIFIED,
+        submitter=submitter,
         copy_of=copy_of,
         owners=tuple(owner for owner, _, _ in weights),
         tensors=tuple(tensors for _, tensors, _ in weights),
-        prints=tuple((value,) for _, _, value in weights),
+        prints=tuple((scale * math.cos(angle), scale * math.sin(angle), *[0.0] * 14) * 3 for _, _, angle in weights),
         secret=((1.0, 1.0),) * len(weights),
     )
 
 
-FIRST = shows("first", ("alice", "a", -1.0))
-COPIED = shows("copied", ("mallory", "a", -1.0), copy_of="first")
+FIRST = shows("first", ("alice", "a", 1.0))
+COPIED = shows("copied", ("mallory", "a", 1.0), copy_of="first")
 
 
 @pytest.mark.parametrize(
     ("weights", "listed", "copy_of", "related"),
     [
-        ([("mallory", "a", -1.0)], [FIRST], "first", ()),
-        ([("mallory", "moved a little", -1.01)], [FIRST], "first", ()),
-        ([("mallory", "trained apart", -2.0)], [FIRST], None, ()),
-        ([("alice", "a", -1.0), ("alice", "one more seed", -3.0)], [FIRST], None, ("first",)),
-        ([("Alice", "a", -1.0)], [COPIED, FIRST], None, ("first",)),
-        ([("eve", "a", -1.0), ("eve", "own", -4.0)], [COPIED, FIRST], "first", ()),
-        ([("mallory", "a", -1.0)], [COPIED, FIRST], "first", ("copied",)),
+        ([("mallory", "a", 1.0)], [FIRST], "first", ()),
+        ([("mallory", "moved a little", 1.005)], [FIRST], "first", ()),
+        ([("mallory", "trained apart", 1.2)], [FIRST], None, ()),
+        ([("alice", "a", 1.0), ("alice", "one more seed", 3.0)], [FIRST], None, ("first",)),
+        ([("Alice", "a", 1.0)], [COPIED, FIRST], None, ("first",)),
+        ([("eve", "a", 1.0), ("eve", "own", 4.0)], [COPIED, FIRST], "first", ()),
+        ([("mallory", "a", 1.0)], [COPIED, FIRST], "first", ("copied",)),
     ],
 )
 def test_weights_of_another_account_make_a_copy_and_ones_own_a_link(
     weights: list[tuple[str, str, float]], listed: list[Record], copy_of: str | None, related: tuple[str, ...]
 ) -> None:
-    found = linked(shows("new", *weights), listed)
+    found = linked(shows("new", *weights, scale=1.7), listed)
     assert (found.copy_of, found.related) == (copy_of, related)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "submitter", "is_ranked"),
+    [("alice", "alice", True), ("eve", "Eve", True), ("eve", "alice", True), ("alice", "eve", False)],
+)
+def test_of_the_same_weights_one_entry_is_ranked_the_newest_of_who_may_decide(
+    earlier: str, submitter: str, is_ranked: bool
+) -> None:
+    first = dataclasses.replace(FIRST, submitter=earlier)
+    found = linked(shows("new", ("alice", "a", 1.0), submitter=submitter), [first])
+    assert (found.related, found.copy_of) == (("first",), None if is_ranked else "first")
 
 
 def test_a_policy_whose_chat_template_the_season_does_not_know_is_noted_and_has_no_rank(
@@ -149,9 +257,9 @@ def test_a_policy_whose_chat_template_the_season_does_not_know_is_noted_and_has_
     assert not record.ranked_in(board.season)
     assert record.ranked_in(dataclasses.replace(board.season, templates=(digest,)))
     (folder / "chat_template.jinja").write_text(text + "{#" + "x" * 2**16 + "#}")
-    asked = {"checkpoints": [[str(folder), None]], "spec": entry.task(board.season).to_dict(), "seeds": {}}
+    asked = {"checkpoints": [[str(folder), None]], "spec": entry.task(board.season).to_dict(), "seeds": {"secret": []}}
     with pytest.raises(ValueError, match="at most 65536 characters, got"):
-        playing.answer({"kind": "policy", **asked})
+        playing.answer({"kind": "policy", "print_key": "", **asked})
 
 
 def test_a_checkpoint_beyond_the_verifiers_means_is_replayed_only(board: Board) -> None:

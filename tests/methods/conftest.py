@@ -22,7 +22,7 @@ def decision(context: int = 1, tokens: int = 1, reward: float = 0.0, verdict: fl
         logprobs=None,
         action_text="",
         reward=reward,
-        verdict=None if verdict is None else Verdict(score=verdict, valid=verdict > 0),
+        verdict=None if verdict is None else Verdict(score=verdict),
     )
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hf_credit import make, methods
 from hf_credit.credit import redistributed_advantages
@@ -36,6 +38,19 @@ def test_without_a_step_to_credit_all_have_the_advantage(quality):
     active, tokens = torch.tensor([[True, True], [True, False]]), torch.tensor([[3, 1], [2, 0]])
     found = redistributed_advantages(torch.tensor([1.0, 2.0]), torch.tensor([quality] * 2), tokens, active)
     assert found.tolist() == [[1.0, 1.0], [2.0, 0.0]]
+
+
+@given(
+    tokens=st.lists(st.integers(0, 3), min_size=1, max_size=4),
+    quality=st.lists(st.sampled_from([0.0, 0.5, 1.0, NAN]), min_size=4, max_size=4),
+    advantage=st.sampled_from([-1.0, 0.0, 2.0]),
+)
+def test_the_sum_over_tokens_is_that_of_the_episode_also_with_replies_of_no_tokens(tokens, quality, advantage):
+    there = torch.ones(1, len(tokens), dtype=torch.bool)
+    values, counts = torch.tensor([quality[: len(tokens)]]), torch.tensor([tokens])
+    found = redistributed_advantages(torch.tensor([advantage]), values, counts, there)
+    assert (found * counts).sum().item() == pytest.approx(advantage * sum(tokens))
+    assert found[counts == 0].tolist() == [0.0] * tokens.count(0)
 
 
 def test_verdicts_are_criteria_that_cite_their_step(hand):

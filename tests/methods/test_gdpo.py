@@ -48,8 +48,13 @@ def test_an_episode_without_a_metric_is_not_compared_by_it(hand):
     assert hand.credits(Decoupled(rewards=BOTH), *played, failed) == [[0.853], [0.247], [-1.1], [None]]
 
 
-def test_a_reward_that_no_episode_has_is_refused(hand):
-    with pytest.raises(ValueError, match=r"must be the outcome or metrics of the task, got 'style'; use .* format\."):
-        hand.credits(Decoupled(rewards={"style": 1.0}), episode(hand, 1.0, 1.0))
+def test_an_update_in_which_no_episode_has_a_metric_compares_by_the_other_rewards(hand):
+    """As with a speed that only solved episodes report, and none is solved."""
+    played = [episode(hand, 1.0), episode(hand, 0.0)]
+    assert hand.credits(Decoupled(rewards={**BOTH, "speed": 3.0}), *played) == [[0.707], [-0.707]]
+    assert hand.credits(Decoupled(rewards={"speed": 1.0}), *played) == [[0], [0]]
+
+
+def test_at_least_one_reward_is_named(hand):
     with pytest.raises(ValueError, match="must name at least one"):
         Decoupled(rewards={})

@@ -22,9 +22,11 @@ def example(hand):
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({}, [[0.707, 0.5, 0.897], [-1.103]]),
-        ({"by_steps": True}, [[0.457, 0.25, 0.647], [-1.353]]),
-        ({"by_steps": True, "normalise": True}, [[0.889, 0.5, 1.247], [-2.636]]),
+        # The A's are compared with the other episode's: .81 and 1 against their means with 0, and 0 with both.
+        ({}, [[0.905, 0.5, 1.0], [-1.103]]),
+        ({"repeats": True}, [[0.707, 0.5, 0.897], [-1.103]]),
+        ({"repeats": True, "by_steps": True}, [[0.457, 0.25, 0.647], [-1.353]]),
+        ({"repeats": True, "by_steps": True, "normalise": True}, [[0.889, 0.5, 1.247], [-2.636]]),
         ({"weight": 0.0}, [[0.5, 0.5, 0.5], [-0.5]]),
     ],
 )
@@ -41,17 +43,17 @@ def test_without_step_rewards_the_last_step_has_the_outcome(hand):
 def test_other_tasks_and_other_events_are_other_states(hand):
     first, second = example(hand)
     estimator = GroupInGroup(anchor="context", gamma=0.9)
-    # Of two tasks no episode has a sibling: what is left is the first one's A among its own.
-    assert hand.credits(estimator, first, second, instances=(0, 1)) == [[-0.095, 0, 0.095], [0]]
+    # Of two tasks no episode has a sibling, and no step another than its own episode's.
+    assert hand.credits(estimator, first, second, instances=(0, 1)) == [[0, 0, 0], [0]]
     asked = hand.episode(*(replace(one, event="other") for one in second.decisions), outcome=0.0)
-    assert hand.credits(estimator, first, asked) == [[0.405, 0.5, 0.595], [-0.5]]
+    assert hand.credits(estimator, first, asked) == [[0.5, 0.5, 0.5], [-0.5]]
 
 
 def test_a_failed_episode_is_not_compared(hand):
     failed = hand.episode(hand.decision(A), hand.decision(A, reward=50.0), outcome=50.0, ending=Ending.ERROR)
     first, second = example(hand)
     found = hand.credits(GroupInGroup(anchor="context", gamma=0.9), first, failed, second)
-    assert found == [[0.707, 0.5, 0.897], [None, None], [-1.103]]
+    assert found == [[0.905, 0.5, 1.0], [None, None], [-1.103]]
 
 
 def test_an_observation_is_the_last_message(hand):

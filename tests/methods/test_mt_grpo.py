@@ -9,13 +9,18 @@ from hf_credit.collectors import Group, Verified
 from hf_credit.methods.mt_grpo import MultiTurn
 from hf_credit.rollouts import Ending
 
-EXAMPLE = ((1.0, 1.0), (0.0, 0.0), (1.0, 0.0), (0.0, 0.0))  # reward of the first turn, outcome
+EXAMPLE = ((1.0, 1.0), (0.0, 0.0), (1.0, 0.0), (0.0, 0.0))  # reward of the first turn, outcome beside it
 
 
 @pytest.mark.parametrize("source", ["reward", "verdict"])
 def test_the_worked_example(hand, source):
     episodes = [
-        hand.episode(hand.decision(**{source: turn}), hand.decision(), hand.decision(), outcome=outcome)
+        hand.episode(
+            hand.decision(**{source: turn}),
+            hand.decision(),
+            hand.decision(),
+            outcome=outcome + turn * (source == "reward"),
+        )
         for turn, outcome in EXAMPLE
     ]
     failed = hand.episode(hand.decision(**{source: 9.0}), outcome=9.0, ending=Ending.ERROR)
@@ -29,12 +34,22 @@ def test_the_worked_example(hand, source):
 
 def test_all_turns_include_later_turns(hand):
     episodes = [
-        hand.episode(hand.decision(reward=turn), hand.decision(reward=turn), hand.decision(), outcome=outcome)
+        hand.episode(
+            hand.decision(reward=turn), hand.decision(reward=turn), hand.decision(), outcome=outcome + 2 * turn
+        )
         for turn, outcome in EXAMPLE
     ]
     found = hand.credits(MultiTurn(all_turns=True, gamma=0.5, turn_weight=2.0), *episodes)
     # z of the turns .866 and of the outcome 1.5: 2 * .866 + .5 * 1.5, and 2 * .866 + .5 of that
     assert found[0] == pytest.approx([2.973, 2.482, 1.5], abs=2e-3)
+
+
+def test_a_reward_counts_once_in_the_turn_and_not_again_in_the_outcome(hand):
+    first, second = (
+        hand.episode(*(hand.decision(reward=one) for one in own), outcome=1.0) for own in ([1.0, 0.0], [0.0, 1.0])
+    )
+    # What follows the first turn is worth 0 and 1, so that both have the same from there on: z is -+.7071.
+    assert hand.credits(MultiTurn(), first, second) == [[0, -0.707], [0, 0.707]]
 
 
 def test_verdicts_are_collected_only_if_they_are_the_turn_scores():

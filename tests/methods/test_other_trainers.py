@@ -56,13 +56,12 @@ def names(heading: str) -> dict[str, Any]:
     return found
 
 
-def of_ours(hand: Any, estimator: Any, episodes: list[dict[str, Any]], scored: str = "reward") -> Any:
+def of_ours(hand: Any, estimator: Any, episodes: list[dict[str, Any]]) -> Any:
     """The credit of each reply."""
 
     def decision(one: dict[str, Any], turn: int) -> Any:
         score = one["scores"][turn] if turn < len(one["scores"]) else None
-        known = {"verdict": score} if scored == "verdict" else {"reward": score or 0.0}
-        return hand.decision(context=one["states"][turn], tokens=one["tokens"][turn], **known)
+        return hand.decision(context=one["states"][turn], tokens=one["tokens"][turn], reward=score or 0.0)
 
     played = [
         hand.episode(*(decision(one, turn) for turn in range(len(one["tokens"]))), outcome=one["outcome"])
@@ -210,14 +209,14 @@ def verl(request, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "estimator", "scored"),
+    ("name", "estimator"),
     [
-        ("alive_baseline", AliveMean(), "reward"),
-        ("gigpo", GroupInGroup(anchor="context"), "reward"),
-        ("turn_credit", SpreadDeltas(turn_scores="verdict"), "verdict"),
+        ("alive_baseline", AliveMean()),
+        ("gigpo", GroupInGroup(anchor="context")),
+        ("turn_credit", SpreadDeltas()),
     ],
 )
-def test_verls_trainer_gets_our_advantages(hand, verl, name, estimator, scored):
+def test_verls_trainer_gets_our_advantages(hand, verl, name, estimator):
     rows = []
     for one in EPISODES:
         mask = mask_of(one)
@@ -233,7 +232,7 @@ def test_verls_trainer_gets_our_advantages(hand, verl, name, estimator, scored):
     names("verl")
     found = verl.advantages(rows, name)
     assert found.dtype == torch.float32
-    ours = of_ours(hand, estimator, EPISODES, scored)
+    ours = of_ours(hand, estimator, EPISODES)
     expected = [*(tokens_of(one, own) for one, own in zip(EPISODES, ours, strict=True)), [0.0]]
     for row, own in zip(found.tolist(), expected, strict=True):
         assert row == pytest.approx([*own, *[0.0] * (len(row) - len(own))], abs=1e-6)
@@ -316,8 +315,9 @@ def test_openenvs_rubric_gives_our_advantages_as_step_rewards(hand):
             reward = rubric("an action", Observation(done=done, metadata={"score": score}))
             assert reward == (score if done else 0.0)
     unplayed = rubric_of(group)
-    episodes = [hand.episode(*(hand.decision(reward=score) for score in own), outcome=own[-1]) for own in played]
-    ours = by_episode(episodes, SpreadDeltas()(hand.collected(*episodes), LocalContext(), None).decisions)
+    episodes = [hand.episode(*(hand.decision(reward=score) for score in own), outcome=own[0]) for own in played]
+    estimator = SpreadDeltas(turn_scores="score")
+    ours = by_episode(episodes, estimator(hand.collected(*episodes), LocalContext(), None).decisions)
     for rubric, own in zip(group, ours, strict=False):
         assert rubric.compute_step_rewards() == pytest.approx(own)
     assert unplayed.compute_step_rewards() == []

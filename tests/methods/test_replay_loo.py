@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -119,6 +120,20 @@ def test_a_verified_copy_is_the_same_decision() -> None:
         for sample in TREE.rollouts
     ]
     assert credits(LeaveOneOut(), RolloutBatch(rollouts=tuple(verdicts), rows=1)) == credits(LeaveOneOut())
+
+
+def test_a_message_is_not_compared_with_those_before_and_after_it_in_its_episode() -> None:
+    """The first episode returns to the context X and has 1, the second sees it once and has 0."""
+
+    def at(context: int) -> Decision:
+        return replace(PLAN, context_ids=(context,), id=secrets.token_hex(8))
+
+    first = Episode(decisions=(at(1), at(2), at(1)), outcome=1.0, ending=Ending.FINISHED)
+    second = Episode(decisions=(at(1),), outcome=0.0, ending=Ending.FINISHED)
+    assert credits(LeaveOneOut(), collected([first, second])) == [[1, None, 1], [-1]]
+    assert credits(LeaveOneOut(), collected([first])) == [[None, None, None]]
+    # The mean of the ablation has the message itself, and the other episode's.
+    assert credits(LeaveOneOut(baseline="full_mean"), collected([first, second]))[0] == [0.5, None, 0.5]
 
 
 def test_instances_are_not_compared_with_each_other() -> None:

@@ -56,6 +56,8 @@ def test_the_credit_of_a_turn_is_that_of_all_its_decisions(hand):
 
 @pytest.mark.parametrize("name", ["arew", "mt_grpo", "turn_credit"])
 def test_scores_are_rewards_or_verdicts(name):
-    plain, judged = (methods.make(name, group_size=4, turn_scores=source) for source in ("reward", "verdict"))
-    assert (plain.collector, plain.evaluation) == (Group(size=4), Single())
+    made = [methods.make(name, group_size=4, turn_scores=source) for source in ("reward", "score", "verdict")]
+    *numbers, judged = made
+    for plain in numbers:
+        assert (plain.collector, plain.evaluation) == (Group(size=4), Single())
     assert (judged.collector, judged.evaluation) == (Verified(inner=Group(size=4)), Verified(required=False))

@@ -20,7 +20,7 @@ from hf_credit_bench.table import TableChat, TablePolicy, TableSampler
 
 
 def decision(score: float | None) -> Decision:
-    verdict = None if score is None else Verdict(score=score, valid=score > 0)
+    verdict = None if score is None else Verdict(score=score)
     return Decision(
         role="agent", state=None, context_ids=(1,), action_ids=(2,), logprobs=None, action_text="", verdict=verdict
     )

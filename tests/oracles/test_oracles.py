@@ -13,6 +13,7 @@ from hf_credit.oracles.mcts import MCTSOracle
 from hf_credit.oracles.minesweeper_posterior import MinesweeperPosteriorOracle
 from hf_credit.oracles.sokoban_search import SokobanSearchOracle
 from hf_credit.oracles.sudoku_constraints import SudokuConstraintsOracle
+from hf_credit.rollouts import Verdict
 
 SUDOKU = make("sudoku", size=4, blanks=4)
 
@@ -53,6 +54,15 @@ def test_each_environment_has_an_oracle_that_fits_it(name, kind):
 
 def test_every_environment_has_an_oracle_of_its_own():
     assert all(default_oracle(make(name)) is not None for name in ENVIRONMENTS)
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_the_valid_actions_are_those_whose_verdict_is_valid(name):
+    environment = make(name)
+    oracle, state = default_oracle(environment), environment.initial_state(environment.sample_task(0), 0)
+    accepted = oracle.valid_actions(state)
+    for action in [*list(environment.legal_actions(state))[:12], *sorted(accepted)[:4]]:
+        assert Verdict(score=oracle.score(state, action)).valid == (action in accepted)
 
 
 def test_an_environment_of_someone_elses_has_none():

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from hf_credit import make, oracles
-from hf_credit.environments.sokoban import Sokoban
+from hf_credit.environments.sokoban import MOVES, Sokoban
 from hf_credit.oracles.sokoban_search import SokobanSearchOracle
+from hf_credit.rollouts import Verdict
 
 
 def start(*board, boxes=1):
@@ -31,6 +32,14 @@ def test_a_move_scores_by_what_is_left_after_it():
     # Down pushes the box to the lower wall, from which it never comes back; up is a detour.
     assert scores == {"left": [1.0, 1.0], "<action>up</action>": [0.0, 0.5], "down": [0.0, 0.0], "stay": [0.0, 0.0]}
     assert SokobanSearchOracle(solvable=1.0).valid_actions(state) == {"up", "left", "right"}
+
+
+@pytest.mark.parametrize("solvable", [0.0, 0.5, 0.75, 1.0])
+def test_valid_moves_are_those_whose_verdict_is_valid(solvable):
+    state = start("#######", "#--.--#", "#--@--#", "#--$--#", "#-----#", "#######")
+    oracle = SokobanSearchOracle(solvable)
+    accepted = {move for move in MOVES if Verdict(score=oracle.score(state, move)).valid}
+    assert oracle.valid_actions(state) == accepted
 
 
 def test_nothing_is_valid_after_the_end():

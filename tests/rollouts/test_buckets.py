@@ -105,7 +105,7 @@ def test_outcomes_are_clipped_before_they_are_averaged():
 def test_a_copy_of_a_decision_is_the_same_decision():
     """An oracle's verdict makes a copy of a decision, which keeps its leaves."""
     judged = [
-        replace(one, decisions=tuple(replace(each, verdict=Verdict(score=1.0, valid=True)) for each in one.decisions))
+        replace(one, decisions=tuple(replace(each, verdict=Verdict(score=1.0)) for each in one.decisions))
         for one in (leaf(PLAN, 1, "a", 1.0), leaf(PLAN, 1, "b", 0.0))
     ]
     assert table(judged)[0] == ("plan", 0, (1.0, 0.0))

@@ -229,5 +229,6 @@ def test_replays_that_failed_are_told_once_and_end_a_run_if_most_states_are_unkn
     assert check_replays(some, "DivergedError: the clock", True) is True
     (told,) = caplog.records
     assert "50% of replays failed, such as DivergedError: the clock: 50% of the states have no value" in told.message
+    assert "are biased if failing depends on the replies, or on the number of steps after them" in told.message
     with pytest.raises(UnknownValuesError, match="got none for 2 of 3, whose replays failed, such as E: why; make"):
         check_replays({"replays/unknown": [1.0, 1.0, 0.0]}, "E: why", True)

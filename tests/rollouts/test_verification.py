@@ -16,7 +16,7 @@ ENVIRONMENT = make("sudoku", size=4, blanks=4)
 ORACLE = default_oracle(ENVIRONMENT)
 PLAYED = EnvironmentInteraction(ENVIRONMENT)
 PUZZLE = "12343412.14.4..1"  # the blanks are 2, 3, 3 and 2
-RIGHT, WRONG = Verdict(score=1.0, valid=True), Verdict(score=0.0, valid=False)
+RIGHT, WRONG = Verdict(score=1.0), Verdict(score=0.0)
 
 
 def episode(*replies, ending=Ending.FINISHED):
@@ -80,10 +80,11 @@ def test_the_oracle_scores_an_illegal_action():
     assert judge.asked == ["fill 9 9 9"]
 
 
-@pytest.mark.parametrize(("score", "valid"), [(0, False), (1e-9, True), (0.5, True), (True, True)])
-def test_an_action_with_any_score_is_valid(score, valid):
+@pytest.mark.parametrize(("score", "valid"), [(0, False), (0.5, False), (0.51, True), (True, True)])
+def test_an_action_is_valid_above_half_of_the_score(score, valid):
     (judged,) = verify([episode(tag("x"))], Judge(lambda action: score), PLAYED)
-    assert verdicts(judged) == [Verdict(score=float(score), valid=valid)]
+    assert verdicts(judged) == [Verdict(score=float(score))]
+    assert verdicts(judged)[0].valid is valid
 
 
 def fail(action):

@@ -43,6 +43,7 @@ def warnings_of(
     watch.on_train_begin(args, state, control)
     for step, entry in logs.items():
         state.global_step = step
+        state.log_history.append(dict(entry))
         watch.on_log(args, state, control, logs=dict(entry))
     watch.on_log(args, state, control, logs={"train_runtime": 1.0})
     watch.on_train_end(args, state, control)
@@ -83,6 +84,18 @@ def test_an_occasional_signal_is_enough(
     logs: Mapping[int, Mapping[str, float]], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert warnings_of(logs, caplog) == []
+
+
+@pytest.mark.parametrize("updates", [3, 30])
+def test_an_input_of_the_method_that_no_episode_has_warns_once(updates: int, caplog: pytest.LogCaptureFixture) -> None:
+    absent = {**SIGNAL, "inputs/rewards before the last turn": 0.0}
+    (warning,) = warnings_of(dict.fromkeys(range(1, updates + 1), absent), caplog)
+    assert warning.startswith("The method reads rewards before the last turn, which no episode had,")
+
+
+def test_an_input_that_some_update_lacks_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    shares = {1: 0.0, 2: 0.5, **dict.fromkeys(range(3, 30), 0.0)}
+    assert warnings_of({step: {**SIGNAL, "inputs/speed": share} for step, share in shares.items()}, caplog) == []
 
 
 @pytest.mark.parametrize(

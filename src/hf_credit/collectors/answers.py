@@ -21,7 +21,8 @@ class Answers(Around):
     """The episodes of another collector, with the mean log-probability of the right answer before each decision.
 
     It is that of the answer's tokens, in nats, in a reply to the decision's context that begins as
-    `Answered.gold_answer` says. Decisions of untrained roles and of failed episodes have none.
+    `Answered.gold_answer` says. Decisions of untrained roles, of failed episodes, and of tasks without a right answer
+    have none.
 
     Args:
         inner: the collector of the episodes.
@@ -47,27 +48,26 @@ class Answers(Around):
 
     def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
         collected = self.inner(rows, context, memory)
-        asked = {
+        answers = {
             one.id: self._asked(one, context)
             for rollout in collected.trained
             if rollout.episode.ending != Ending.ERROR
             for one in rollout.episode.decisions
             if not one.observed
         }
+        asked = {name: one for name, one in answers.items() if one is not None}
+        context.mean(f"inputs/{ANSWER}s", [float(name in asked) for name in answers])
         found = context.logprobs(list(asked.values()), self.policy)
         means = {name: fmean(tokens) for name, tokens in zip(asked, found, strict=True)}
         context.mean("answer/logprob", [*means.values()])
         return replace(collected, rollouts=tuple(_with_means(one, means) for one in collected.rollouts))
 
-    def _asked(self, decision: Decision, context: MethodContext) -> Decision:
-        """The decision to give the right answer in place of `decision`."""
+    def _asked(self, decision: Decision, context: MethodContext) -> Decision | None:
+        """The decision to give the right answer in place of `decision`; `None` if the task has none."""
         gold = Answered(context.interaction).gold_answer(decision.state)
         before, ids = context.chat.answer_ids(*gold, decision.context_ids) if gold else ((), ())
-        if not ids:
-            raise ValueError(
-                "every task row must have a right answer, whose probability is needed, got one without; drop the row."
-            )
-        return replace(decision, context_ids=(*decision.context_ids, *before), action_ids=ids, logprobs=None)
+        whole = (*decision.context_ids, *before)
+        return replace(decision, context_ids=whole, action_ids=ids, logprobs=None) if ids else None
 
 
 def _with_means(rollout: Rollout, means: dict[str, float]) -> Rollout:

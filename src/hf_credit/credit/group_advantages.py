@@ -109,11 +109,14 @@ def group_in_group_advantages(
     normalise: bool = False,
     by_steps: bool = False,
     eps: float = 1e-6,
+    episodes: Int[Tensor, "steps leaves"] | None = None,
 ) -> Float[Tensor, " steps"]:
     """The advantage of an episode plus that of a step among the steps from equal states (GiGPO, arXiv:2505.10978).
 
         A[k] = A_E[rollout of k] + weight A_S[k]
         A_E  = outcome minus the mean of its group,    A_S = return minus the mean of the steps from one anchor
+
+    The mean of a step leaves out the other steps of its episode: what follows it depends on it.
 
     With `normalise`, each is divided by its group's standard deviation (n - 1) plus eps (`mean_std_norm` of the public
     code; otherwise `mean_norm`). A step or rollout without others has advantage 0; in the public code a lone rollout
@@ -130,6 +133,7 @@ def group_in_group_advantages(
         by_steps: whether a rollout counts once for each of its steps in the statistics of episodes, as in the public
             code.
         eps: added to standard deviations, above 0.
+        episodes: as in `leave_one_out`; `rollouts` if `None`.
 
     Returns:
         One for each step, in the dtype of `returns`.
@@ -140,12 +144,13 @@ def group_in_group_advantages(
     finite_number("weight", weight, 0)
     finite_number("eps", eps, above=0)
 
-    def compared(values: Tensor, members: Tensor) -> Tensor:
-        centred = full_mean(values.double(), members)
+    def compared(values: Tensor, members: Tensor, episodes: Tensor | None = None) -> Tensor:
+        centred = full_mean(values.double(), members, episodes=episodes)
         return group_scaled(centred, members, eps, correction=1) if normalise else centred
 
     of_steps = compared(outcomes[rollouts], groups[rollouts]) if by_steps else compared(outcomes, groups)[rollouts]
-    return (of_steps + weight * compared(returns, anchors)).to(result_dtype(returns))
+    episodes = rollouts[:, None] if episodes is None else episodes
+    return (of_steps + weight * compared(returns, anchors, episodes)).to(result_dtype(returns))
 
 
 def nested_group_advantages(
@@ -155,6 +160,7 @@ def nested_group_advantages(
     offset: float = 1.0,
     normalise: bool = True,
     eps: float = 1e-6,
+    episodes: Int[Tensor, "steps leaves"] | None = None,
 ) -> Float[Tensor, " steps"]:
     """The advantage of a step among those from equal states with equal histories (HGPO, arXiv:2602.22817, eq. 7).
 
@@ -170,6 +176,7 @@ def nested_group_advantages(
         offset: 1 in the paper, 2 in its public code, above 0.
         normalise: whether each A_k is divided by the standard deviation (n) of its group plus eps.
         eps: above 0.
+        episodes: as in `leave_one_out`.
 
     Returns:
         In the dtype of `returns`; 0 for a step without others.
@@ -184,7 +191,8 @@ def nested_group_advantages(
     for level, members in enumerate(anchors.T):
         here = members >= 0
         of_level = torch.zeros_like(total)
-        of_level[here] = full_mean(returns[here].double(), members[here])
+        own = None if episodes is None else episodes[here]
+        of_level[here] = full_mean(returns[here].double(), members[here], episodes=own)
         if normalise:
             of_level[here] = group_scaled(of_level[here], members[here], eps)
         weight = (level + offset) ** alpha

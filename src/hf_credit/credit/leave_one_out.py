@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -14,6 +16,7 @@ def leave_one_out(
     returns: Real[Tensor, " alternatives"] | Bool[Tensor, " alternatives"],
     groups: Int[Tensor, " alternatives"],
     counts: Real[Tensor, " alternatives"] | None = None,
+    episodes: Int[Tensor, "alternatives leaves"] | None = None,
 ) -> Float[Tensor, " alternatives"]:
     r"""The return of an alternative minus the mean of the others at its context, weighted by their replays.
 
@@ -22,14 +25,17 @@ def leave_one_out(
         b[-j] = sum_{i != j} c[i] R[i] / (C - c[j]),    A[j] = R[j] - b[-j]
 
     The baseline does not depend on its own alternative, so the policy gradient stays unbiased (eq. 21, whose sum over
-    a group's n alternatives gives n times the gradient: the paper omits the division by n). An alternative without
-    others has credit 0. With equal counts, the credits of a group sum to 0 and are n / (n - 1) times those of
+    a group's n alternatives gives n times the gradient: the paper omits the division by n). Where a context recurs in
+    an episode, this needs `episodes`: what follows a decision depends on it. An alternative without others has credit
+    0. With equal counts, the credits of a group sum to 0 and are n / (n - 1) times those of
     `full_mean`. There is no division by a standard deviation.
 
     Args:
         returns: the mean return over the replays of each alternative, finite, in the unit of the reward.
         groups: the context of each alternative: any integers, in any order.
         counts: the number of replays of each alternative, at least 1; one each if `None`.
+        episodes: the numbers of the episodes that contain each alternative, filled up with -1. Of two that an episode
+            contains, neither takes part in the baseline of the other. No two share one if `None`.
 
     Returns:
         Credits in the unit and dtype of `returns`; exactly 0 if the returns of a group are equal.
@@ -50,13 +56,15 @@ def leave_one_out(
 
     scaled = deviation * total[group] / torch.where(most, 1, total[group] - weights)
     alone = total_of_others[group] == 0
-    return torch.where(alone, 0, torch.where(most, values - baseline, scaled)).to(result_dtype(returns))
+    credits = torch.where(alone, 0, torch.where(most, values - baseline, scaled))
+    return _without_relatives(credits, values, weights, group, episodes).to(result_dtype(returns))
 
 
 def full_mean(
     returns: Real[Tensor, " alternatives"] | Bool[Tensor, " alternatives"],
     groups: Int[Tensor, " alternatives"],
     counts: Real[Tensor, " alternatives"] | None = None,
+    episodes: Int[Tensor, "alternatives leaves"] | None = None,
 ) -> Float[Tensor, " alternatives"]:
     """The return of an alternative minus the mean at its context, its own included: an ablation (paper C3, eq. 26).
 
@@ -66,17 +74,55 @@ def full_mean(
     with n equal counts.
 
     Args:
-        returns, groups, counts: as in `leave_one_out`.
+        returns, groups, counts, episodes: as in `leave_one_out`.
 
     Returns:
-        Credits as in `leave_one_out`; the count-weighted credits of a group sum to 0.
+        Credits as in `leave_one_out`; the count-weighted credits of a group without `episodes` sum to 0.
 
     Raises:
         ValueError: as `leave_one_out`.
     """
     values, weights, group, size = _by_group(returns, groups, counts)
     total = values.new_zeros(size).index_add_(0, group, weights)
-    return (values - _mean(values, weights, group, total)).to(result_dtype(returns))
+    credits = values - _mean(values, weights, group, total)
+    return _without_relatives(credits, values, weights, group, episodes, itself=True).to(result_dtype(returns))
+
+
+def number_of_others(
+    groups: Int[Tensor, " alternatives"], episodes: Int[Tensor, "alternatives leaves"] | None = None
+) -> Int[Tensor, " alternatives"]:
+    """The number of alternatives in the baseline of each by `leave_one_out`, whose arguments these are."""
+    _, group, sizes = torch.unique(groups, return_inverse=True, return_counts=True)
+    others: Tensor = sizes[group] - 1
+    for members, related in _recurring(group, episodes):
+        others[members] = (~related).sum(dim=1)
+    return others
+
+
+def _recurring(group: Tensor, episodes: Tensor | None) -> Iterator[tuple[Tensor, Tensor]]:
+    """The members of each group in which an episode occurs twice, and which of them share one, each with itself."""
+    if episodes is None or not len(group):
+        return
+    places = (group[:, None] * (episodes.max() + 1) + episodes)[episodes >= 0]
+    visits, times = torch.unique(places, return_counts=True)
+    for number in torch.unique(visits[times > 1] // (episodes.max() + 1)):
+        (members,) = (group == number).nonzero(as_tuple=True)
+        own = episodes[members]
+        same = (own[:, None, :, None] == own[None, :, None, :]) & (own >= 0)[:, None, :, None]
+        yield members, same.flatten(start_dim=2).any(dim=2)
+
+
+def _without_relatives(
+    credits: Tensor, values: Tensor, weights: Tensor, group: Tensor, episodes: Tensor | None, itself: bool = False
+) -> Tensor:
+    """Credits whose baselines have no alternative that shares an episode with their own, except perhaps `itself`."""
+    for members, related in _recurring(group, episodes):
+        itself_too = torch.eye(len(members), dtype=torch.bool, device=group.device) & itself
+        others = weights[members] * (~related | itself_too)
+        total = others.sum(dim=1)
+        mean = (others * values[members]).sum(dim=1) / total.clamp(min=1)
+        credits[members] = torch.where(total > 0, values[members] - mean, 0)
+    return credits
 
 
 def _by_group(returns: Tensor, groups: Tensor, counts: Tensor | None) -> tuple[Tensor, Tensor, Tensor, int]:
@@ -160,6 +206,7 @@ def value_assisted(
     groups: Int[Tensor, " alternatives"],
     counts: Int[Tensor, " alternatives"] | None = None,
     share: float = 1.0,
+    episodes: Int[Tensor, "alternatives leaves"] | None = None,
 ) -> Float[Tensor, " alternatives"]:
     """Leave-one-out credit with a baseline that mixes the others' returns and a critic's predictions (public code of
     C3).
@@ -170,7 +217,7 @@ def value_assisted(
     the context. With `share` = 0 this is `leave_one_out`.
 
     Args:
-        returns, groups, counts: as in `leave_one_out`.
+        returns, groups, counts, episodes: as in `leave_one_out`.
         values: the critic's prediction for each alternative, in the unit of the reward.
         share: of the predictions in the baseline, in [0, 1].
 
@@ -178,7 +225,7 @@ def value_assisted(
         ValueError: `share` is outside [0, 1], or as `leave_one_out`.
     """
     finite_number("share", share, 0, most=1)
-    credits = leave_one_out(returns, groups, counts)
+    credits = leave_one_out(returns, groups, counts, episodes)
     # The mean of the others' values is the value minus its leave-one-out credit.
-    assisted = returns - values + leave_one_out(values, groups, counts)
+    assisted = returns - values + leave_one_out(values, groups, counts, episodes)
     return credits + share * (assisted - credits)

@@ -97,15 +97,17 @@ def redistributed_advantages(
 
         a[j] = A N w[j] / (n[j] sum_k w[k]),    w[j] = Q[j] if A >= 0, else 1 - Q[j]        (eqs. 5 and 6)
 
-    with n the tokens of a step and N their sum. If no step is cited, or all weights are 0, every step has A.
+    with n the tokens of a step and N their sum. If no step is cited, or all weights are 0, every step has A. A step
+    without tokens has 0, and no part in the sum.
 
     Args:
         advantages: A of each rollout.
         quality: Q, the share of met criteria among those that cite the step, in [0, 1]; NaN if none does, and the step
             then has the mean of those cited.
-        tokens: n, at least 1 where active.
+        tokens: n, at least 0.
         active: whether rollout i had a step j.
     """
+    active = active & (tokens > 0)
     cited = active & ~quality.isnan()
     known = torch.where(cited, quality.double(), 0)
     mean = known.sum(dim=1, keepdim=True) / cited.sum(dim=1, keepdim=True).clamp(min=1)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hf_credit.credit.group_advantages import group_advantages
 from hf_credit.credit.inputs import as_mask, require, result_dtype
-from hf_credit.credit.leave_one_out import full_mean, leave_one_out
+from hf_credit.credit.leave_one_out import full_mean, leave_one_out, number_of_others
 from hf_credit.credit.returns import discounted_returns
 from hf_credit.credit.shapes import Bool, Float, Int, Real, Shaped
 from hf_credit.validators import finite_number, whole_number
@@ -90,6 +90,7 @@ def alive_advantages(
     active: Bool[Tensor, "rollouts turns"] | Real[Tensor, "rollouts turns"],
     groups: Int[Tensor, " rollouts"],
     discount: float = 1.0,
+    episodes: Int[Tensor, "rollouts turns leaves"] | None = None,
 ) -> Float[Tensor, "rollouts turns"]:
     """The return from a turn minus the mean return of the other rollouts that reached this turn.
 
@@ -104,6 +105,7 @@ def alive_advantages(
         active: whether rollout i had a turn k; a rollout's active turns come first.
         groups: the prompt of each rollout: any integers.
         discount: from one turn to the next, in [0, 1].
+        episodes: as in `leave_one_out`, of each turn, for rollouts that share turns.
 
     Raises:
         ValueError: as `leave_one_out`.
@@ -114,7 +116,7 @@ def alive_advantages(
     group = torch.unique(groups, return_inverse=True)[1]
     alive, values = group[rollouts] * rewards.shape[1] + turns, returns[active]
     advantages = torch.zeros_like(returns)
-    advantages[active] = _leave_one_out_or_return(values, alive)
+    advantages[active] = _leave_one_out_or_return(values, alive, None if episodes is None else episodes[active])
     return advantages.to(result_dtype(rewards))
 
 
@@ -123,6 +125,7 @@ def all_turns_advantages(
     outcomes: Shaped[Tensor, " rollouts"],
     active: Bool[Tensor, "rollouts turns"] | Real[Tensor, "rollouts turns"],
     groups: Int[Tensor, " rollouts"],
+    episodes: Int[Tensor, "rollouts turns leaves"] | None = None,
 ) -> Float[Tensor, "rollouts turns"]:
     """The return from a turn minus the others' mean rewards of this and every later turn and their mean outcome.
 
@@ -134,7 +137,7 @@ def all_turns_advantages(
     Args:
         rewards: of each turn, finite where active, in the unit of the reward; integers and booleans are promoted.
         outcomes: R, the reward at the end of each rollout beside the rewards of its turns, finite.
-        active, groups: as in `alive_advantages`.
+        active, groups, episodes: as in `alive_advantages`.
 
     Raises:
         ValueError: as `leave_one_out`.
@@ -143,14 +146,15 @@ def all_turns_advantages(
     rewards_to_go = torch.where(active, rewards.double(), 0).flip(1).cumsum(1).flip(1)
     returns = rewards_to_go + outcomes.double()[:, None]
     for turn in range(returns.shape[1]):
-        returns[:, turn] = _leave_one_out_or_return(returns[:, turn].contiguous(), groups)
+        own = None if episodes is None else episodes[:, turn]
+        returns[:, turn] = _leave_one_out_or_return(returns[:, turn].contiguous(), groups, own)
     return torch.where(active, returns, 0).to(result_dtype(rewards))
 
 
-def _leave_one_out_or_return(returns: Tensor, groups: Tensor) -> Tensor:
+def _leave_one_out_or_return(returns: Tensor, groups: Tensor, episodes: Tensor | None) -> Tensor:
     """`leave_one_out`; the return of a member without others in its group."""
-    _, index, sizes = torch.unique(groups, return_inverse=True, return_counts=True)
-    return torch.where(sizes[index] > 1, leave_one_out(returns, groups), returns)
+    alone = number_of_others(groups, episodes) == 0
+    return torch.where(alone, returns, leave_one_out(returns, groups, episodes=episodes))
 
 
 def score_deltas(

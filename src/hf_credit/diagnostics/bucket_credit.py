@@ -298,7 +298,7 @@ def _before(bucket: Bucket, number: int) -> list[Decision]:
 
 def _made_up(bucket: Bucket, action: Action) -> list[Episode]:
     """Builds an episode for each return, with only the candidate."""
-    verdict = None if action.verdict is None else Verdict(score=action.verdict, valid=action.verdict > 0)
+    verdict = None if action.verdict is None else Verdict(score=action.verdict)
     decision = _made_up_decision(bucket, bucket.turn, action.text, verdict)
     return [Episode(decisions=(decision,), outcome=value, ending=Ending.FINISHED) for value in action.returns]
 

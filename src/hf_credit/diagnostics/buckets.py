@@ -224,7 +224,7 @@ def _decisions(
             "context_ids": context,
             "action_ids": tuple(one["action_ids"]),
             "logprobs": None if one["logprobs"] is None else tuple(one["logprobs"]),
-            "verdict": None if one["verdict"] is None else Verdict(**one["verdict"]),
+            "verdict": None if one["verdict"] is None else Verdict(score=one["verdict"]["score"]),
         }
         found.append(Decision(state=None, **{**{name: one[name] for name in _KEPT}, **own}))
     return tuple(found)

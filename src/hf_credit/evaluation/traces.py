@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -22,6 +22,7 @@ from hf_credit.environments.actions import marked, write_call
 from hf_credit.evaluation.credited import CreditedEpisode, credited_episodes, spread
 from hf_credit.extras import needed
 from hf_credit.methods import DecisionCredit, Method
+from hf_credit.methods.base import absent_inputs
 from hf_credit.replies import read_reply
 from hf_credit.rollouts import Decision, Ending, Episode, Interaction, LocalContext, Request, by_episode
 from hf_credit.rollouts.failures import in_one_line
@@ -113,12 +114,14 @@ class CreditedTraces:
         traces: the readable traces.
         credit: for each trace, the credit of each reply; `None` without credit.
         failures: the number of each other line, and its error.
+        absent: a sentence for each input of the method that no trace has.
     """
 
     method: str
     traces: tuple[Trace, ...]
     credit: tuple[tuple[DecisionCredit, ...], ...]
     failures: tuple[tuple[int, str], ...] = ()
+    absent: tuple[str, ...] = ()
 
     @cached_property
     def groups(self) -> Counter[str]:
@@ -186,7 +189,9 @@ def credit_traces(source: str | Path | Iterable[str | Mapping[str, Any]], method
         tuple(one if decision.trained else None for decision, one in zip(episode.decisions, own, strict=True))
         for episode, own in zip(collected.episodes, given, strict=True)
     )
-    return CreditedTraces(method=method.name, traces=tuple(traces), credit=credit, failures=tuple(failures))
+    found = CreditedTraces(method=method.name, traces=tuple(traces), credit=credit, failures=tuple(failures))
+    absent = absent_inputs([{name: max(values) for name, values in context.metrics.items()}])
+    return replace(found, absent=tuple(absent))
 
 
 def read_lines(

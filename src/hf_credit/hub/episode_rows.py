@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hf_credit.boundary import encodable
-from hf_credit.evaluation.credited import new_requests
+from hf_credit.evaluation.credited import requests_of
 from hf_credit.evaluation.runs import versions
 from hf_credit.hub.tables import compact_json
 from hf_credit.oracles.auditing import AUDIT, VERIFIED, Audit
@@ -88,7 +88,7 @@ def decision_rows(
     steps = {id(decision): step for step, made in enumerate(episode.steps) for decision in made}
     write = Replayable(interaction).state_to_json
     for index, decision in enumerate(episode.decisions):
-        text, audit = encodable(decision.action_text), decision.extras.get(AUDIT)
+        text, audit, verdict = encodable(decision.action_text), decision.extras.get(AUDIT), decision.verdict
         yield {
             "episode_id": episode_id,
             "index": index,
@@ -104,7 +104,7 @@ def decision_rows(
             "text": text,
             "broken_text": None if text == decision.action_text else json.dumps(decision.action_text),
             "reward": decision.reward,
-            "verdict": None if decision.verdict is None else vars(decision.verdict),
+            "verdict": verdict and {"score": verdict.score, "valid": verdict.valid},
             "audit": None if audit is None else compact_json({**vars(audit), "true_hacks": sorted(audit.true_hacks)}),
             "trained": decision.trained,
             "credits": [
@@ -144,7 +144,7 @@ def episode_of(interaction: Interaction[Any], row: Mapping[str, Any], rows: list
                 event=one["event"],
                 step=one["step"],
                 reward=one["reward"],
-                verdict=None if one["verdict"] is None else Verdict(**one["verdict"]),
+                verdict=None if one["verdict"] is None else Verdict(score=one["verdict"]["score"]),
                 trained=one["trained"],
                 observed=one["role"] in untrained,
                 id=one["id"],
@@ -185,9 +185,9 @@ def conversation(interaction: Interaction[Any], episode: Episode) -> list[dict[s
     With several roles, each context contributes the messages that the previous context of the same event lacks.
     """
     messages: list[Mapping[str, Any]] = []
-    for decision, new in zip(episode.decisions, new_requests(interaction, episode), strict=True):
+    for decision, asked in zip(episode.decisions, requests_of(interaction, episode), strict=True):
         messages += [
-            *(new.messages if new is not None else ()),
+            *(asked[0].messages[asked[1] :] if asked is not None else ()),
             {"role": "assistant", "content": decision.action_text},
         ]
     return [{"role": one["role"], "content": encodable(one["content"])} for one in messages]

@@ -15,6 +15,7 @@ from hf_credit.methods.groups import OfScores, of_groups
 from hf_credit.methods.grpo import GroupScore
 from hf_credit.methods.turns import Turns
 from hf_credit.options import NotNegative
+from hf_credit.oracles.base import ACCEPTED_ABOVE
 from hf_credit.rollouts.method_context import MethodContext
 
 PAPER = paper(
@@ -49,22 +50,23 @@ class Critiqued(OfScores, GroupScore):
 
     Args:
         scale, eps: as for `grpo`.
-        turn_scores: the source of critiques: an oracle's `"verdict"`, positive above 1/2, otherwise negative, or the
-            sign of the Interaction's `"reward"` for the step.
+        turn_scores: the source of critiques: an oracle's `"verdict"`, positive above 1/2, otherwise negative; the
+            sign of the Interaction's `"reward"` for the step; or that of the change of a `"score"`, if the
+            Interaction's number for a step is a score of the state after it.
         strength: of the shifts.
         minority: whether the turns of the rarer sign are shifted by the whole strength, rather than all of one sign by
             it together.
     """
 
-    turn_scores: Literal["reward", "verdict"] = "verdict"
+    turn_scores: Literal["reward", "score", "verdict"] = "verdict"
     strength: NotNegative = 0.1
     minority: bool = False
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         credit = super().__call__(collected, context, memory)
         played = Turns(collected, without_errors(collected))
-        found, there = self.scores(played)
-        judged = torch.where(found > 0.5, 1, -1) if self.turn_scores == "verdict" else found
+        found, there = self.scores(played, context)
+        judged = torch.where(found > ACCEPTED_ABOVE, 1, -1) if self.turn_scores == "verdict" else found
         signs = torch.where(there & ~found.isnan(), judged, 0)
         shifts = played.credit(self.strength * critique_shifts(signs, self.minority))
         decisions = {name: value + shifts[name] for name, value in credit.decisions.items()}  # type: ignore[operator]

@@ -228,6 +228,23 @@ def _described(part: Any) -> Any:
         return {"is": type(part).__qualname__}
 
 
+INPUTS = "inputs/"
+"""Metrics of this prefix, which estimators record, are the shares of episodes, or decisions, that have what the method
+reads and a task may lack."""
+
+
+def absent_inputs(logs: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Returns a sentence for each input of the method that nothing had in all of these logs of updates."""
+    known = [(name, share) for entry in logs for name, share in entry.items() if name.startswith(INPUTS)]
+    had = {name for name, share in known if share}
+    return [
+        f"The method reads {name.removeprefix(INPUTS)}, which no episode had, so they are no part of its credit; "
+        "let the task give them, or take another method (docs/which-method.md)."
+        for name in dict.fromkeys(name for name, share in known if share is not None)
+        if name not in had
+    ]
+
+
 def broadcast_to_decisions(collected: RolloutBatch, per_episode: Sequence[float | None]) -> dict[str, DecisionCredit]:
     """Returns the credit of decisions, by id: that of their episode, or the mean if several episodes share a decision.
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from hf_credit.credit import group_advantages, pad_to_matrix, redistributed_advantages
-from hf_credit.methods.base import paper
+from hf_credit.methods.base import INPUTS, paper
 from hf_credit.methods.groups import OfTurns, of_groups
 from hf_credit.methods.turns import Turns, score
 from hf_credit.options import Positive
@@ -64,10 +64,12 @@ class Rubric(OfTurns):
         active &= played.table(lambda step: float(not all(one.observed for one in step)))[0] > 0
         if self.criteria == "verdict":
             quality, there = played.table(lambda step: score(step, "verdict"))
-            known = zip(quality, there & ~quality.isnan(), strict=True)
-            rewards = [_rate(own[mask].tolist()) for own, mask in known]
+            known = there & ~quality.isnan()
+            context.mean(f"{INPUTS}verdicts", known.any(dim=1).tolist())
+            rewards = [_rate(own[mask].tolist()) for own, mask in zip(quality, known, strict=True)]
         else:
             judged = [Judged(context.interaction).criteria(one.final_state) for one in played.episodes]
+            context.mean(f"{INPUTS}criteria", [bool(one) for one in judged])
             kept = [_kept(one, judged, groups == group) for one, group in zip(judged, groups, strict=True)]
             quality, _ = pad_to_matrix([_by_step(one, len(own)) for one, own in zip(kept, played.steps, strict=True)])
             rewards = [_rate([float(met) for met, _ in one.values()]) for one in kept]

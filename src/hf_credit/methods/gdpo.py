@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hf_credit.collectors import RolloutBatch
 from hf_credit.credit import decoupled_advantages
-from hf_credit.methods.base import Credit, compare_outcomes, paper, without_errors
+from hf_credit.methods.base import INPUTS, Credit, compare_outcomes, paper, without_errors
 from hf_credit.methods.groups import OfGroups, of_groups
 from hf_credit.options import Positive
 from hf_credit.rollouts import Episode
@@ -28,7 +28,7 @@ class Decoupled(OfGroups):
 
     Args:
         rewards: the weight of each reward by its name: `"outcome"`, or one of the task's metrics, such as `"success"`.
-            An episode without a metric is not compared by it.
+            An episode without a metric is not compared by it, and an update in which none has it not at all.
         eps: added to standard deviations.
 
     Raises:
@@ -45,17 +45,12 @@ class Decoupled(OfGroups):
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         weights = torch.tensor([*self.rewards.values()], dtype=torch.float64)
+        known = [self._of(collected.episodes[row]) for row in without_errors(collected)]
+        for name, values in zip(self.rewards, zip(*known, strict=True), strict=False):
+            context.mean(f"{INPUTS}{name}", [not math.isnan(value) for value in values])
 
         def advantages(outcomes: Tensor, groups: Tensor) -> Tensor:
-            table = outcomes.reshape(-1, len(self.rewards))
-            for name, column in zip(self.rewards, table.T, strict=True):
-                if len(column) and bool(column.isnan().all()):
-                    rows = without_errors(collected)
-                    known = ["outcome", *sorted({one for row in rows for one in collected.episodes[row].metrics})]
-                    raise ValueError(
-                        f"rewards must be the outcome or metrics of the task, got {name!r}; use {', '.join(known)}."
-                    )
-            return decoupled_advantages(table, groups, weights, self.eps)
+            return decoupled_advantages(outcomes.reshape(-1, len(self.rewards)), groups, weights, self.eps)
 
         return Credit(decisions=compare_outcomes(collected, advantages, context, self._of))
 

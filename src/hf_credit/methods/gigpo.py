@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from hf_credit.credit import discounted_returns, group_in_group_advantages
-from hf_credit.methods.base import paper
+from hf_credit.credit.leave_one_out import number_of_others
+from hf_credit.methods.base import INPUTS, paper
 from hf_credit.methods.groups import OfTurns, of_groups
 from hf_credit.methods.turns import Turns, state_numbers
 from hf_credit.options import NotNegative, Positive, Share
@@ -25,6 +26,8 @@ class GroupInGroup(OfTurns):
     Failed episodes get no credit.
 
     Args:
+        repeats: whether the mean of a step has the other steps of its own episode from that state, as in the paper.
+            They depend on its action, which biases the credit where a state recurs.
         anchor: what equal states have in common, as in `state_numbers`: the `"observation"`, which is the last
             message; the whole `"context"`; or the Interaction's `"state"`.
         gamma: discount factor per step.
@@ -35,6 +38,7 @@ class GroupInGroup(OfTurns):
         eps: added to standard deviations.
     """
 
+    repeats: bool = False
     anchor: Literal["observation", "context", "state"] = "observation"
     gamma: Share = 0.95
     weight: NotNegative = 1.0
@@ -47,7 +51,9 @@ class GroupInGroup(OfTurns):
         rollouts, _ = active.nonzero(as_tuple=True)
         returns = discounted_returns(rewards, active, self.gamma)[active]
         anchors = torch.tensor(state_numbers(played, self.anchor, context), dtype=torch.long)
-        settings: Any = (self.weight, self.normalise, self.by_steps, self.eps)
+        episodes = torch.arange(len(returns))[:, None] if self.repeats else played.visits()[active]
+        settings: Any = (self.weight, self.normalise, self.by_steps, self.eps, episodes)
+        context.mean(f"{INPUTS}states that recur", (number_of_others(anchors, episodes) > 0).tolist())
         advantages = torch.zeros_like(rewards)
         advantages[active] = group_in_group_advantages(
             played.outcomes, played.groups, returns, anchors, rollouts, *settings

@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor
 
 from hf_credit.collectors import Answers, Collector, Group, RolloutBatch, Single, Verified
-from hf_credit.methods.base import Credit, Method, compare_outcomes, without_errors
+from hf_credit.credit import score_deltas
+from hf_credit.methods.base import INPUTS, Credit, Method, compare_outcomes, without_errors
 from hf_credit.methods.turns import Turns, score
 from hf_credit.options import GroupSize, Options, with_parts
 from hf_credit.rollouts.method_context import MethodContext
@@ -25,17 +26,30 @@ class OfGroups(Options):
 
 
 class OfScores(OfGroups):
-    """An estimator that compares the scores of turns, from the source that its option `turn_scores` names."""
+    """An estimator with rewards of turns, from the source that its option `turn_scores` names.
 
-    turn_scores: Literal["reward", "verdict"]
+    A reward is an increment: rewards add up to a part of the outcome. A score is a level, and beside the outcome.
+    """
+
+    turn_scores: Literal["reward", "score", "verdict"]
 
     @property
     def needs(self) -> frozenset[str]:
         return super().needs | ({"verdicts"} if self.turn_scores == "verdict" else set())
 
-    def scores(self, played: Turns) -> tuple[Tensor, Tensor]:
-        """Returns the `score` of each turn, and their mask."""
-        return played.table(lambda step: score(step, self.turn_scores))
+    def scores(self, played: Turns, context: MethodContext) -> tuple[Tensor, Tensor]:
+        """Returns the reward, the change of the score, or the verdict's score of each turn, and their mask."""
+        found, there = played.table(lambda step: score(step, self.turn_scores))
+        if self.turn_scores == "verdict":
+            context.mean(f"{INPUTS}verdicts", (there & ~found.isnan()).any(dim=1).tolist())
+        else:
+            on_the_way = (found[:, :-1] != 0) & there[:, 1:]
+            context.mean(f"{INPUTS}{self.turn_scores}s before the last turn", on_the_way.any(dim=1).tolist())
+        return (score_deltas(found, there) if self.turn_scores == "score" else found), there
+
+    def beside(self, counted: Tensor, outcomes: Tensor) -> Tensor:
+        """Returns outcomes without the rewards of turns that count by themselves, of shape (rows, turns)."""
+        return outcomes - counted.sum(dim=1) if self.turn_scores == "reward" else outcomes
 
 
 class OfEpisodes(OfGroups, ABC):

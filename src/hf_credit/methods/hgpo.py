@@ -11,7 +11,8 @@ from torch import Tensor
 
 from hf_credit.boundary import Range
 from hf_credit.credit import discounted_returns, nested_group_advantages
-from hf_credit.methods.base import paper
+from hf_credit.credit.leave_one_out import number_of_others
+from hf_credit.methods.base import INPUTS, paper
 from hf_credit.methods.groups import OfTurns, of_groups
 from hf_credit.methods.turns import Turns, state_numbers
 from hf_credit.options import NotNegative, Positive, Share
@@ -27,6 +28,7 @@ class NestedGroups(OfTurns):
     Failed episodes get no credit. There is no advantage of the whole episode beside that of the step.
 
     Args:
+        repeats: as in `gigpo`.
         anchor: what equal states have in common, as in `gigpo`.
         history: K, the largest number of earlier states that are compared.
         gamma: discount factor per step.
@@ -36,6 +38,7 @@ class NestedGroups(OfTurns):
         eps: added to standard deviations.
     """
 
+    repeats: bool = False
     anchor: Literal["observation", "context", "state"] = "observation"
     history: Annotated[int, Range(0)] = 2
     gamma: Share = 0.95
@@ -58,7 +61,9 @@ class NestedGroups(OfTurns):
         table = torch.tensor(anchors, dtype=torch.long).reshape(-1, self.history + 1)
         returns = discounted_returns(rewards, active, self.gamma)[active]
         advantages = torch.zeros_like(rewards)
-        settings = self.alpha, self.offset, self.normalise, self.eps
+        episodes = torch.arange(len(returns))[:, None] if self.repeats else played.visits()[active]
+        context.mean(f"{INPUTS}states that recur", (number_of_others(table[:, 0], episodes) > 0).tolist())
+        settings = self.alpha, self.offset, self.normalise, self.eps, episodes
         advantages[active] = nested_group_advantages(returns, table, *settings)
         return advantages
 

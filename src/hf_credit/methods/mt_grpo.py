@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from hf_credit.credit import multi_turn_advantages
@@ -22,24 +23,27 @@ class MultiTurn(OfScores, OfTurns):
     """`multi_turn_advantages` of each instance. Failed episodes get no credit.
 
     Args:
-        turn_scores: the source of turn rewards: the Interaction's `"reward"` for the step, or an oracle's
-            `"verdict"`. They do not change the outcome. A turn whose advantage needs a missing verdict gets no credit.
+        turn_scores: the source of turn rewards: the Interaction's `"reward"` for the step, which then does not count
+            in the outcome; the change of a `"score"`, if the Interaction's number for a step is a score of the state
+            after it; or an oracle's `"verdict"`. A turn whose advantage needs a missing verdict gets no credit.
         turn_weight: the weight of turn advantages; that of outcome advantages is 1.
         gamma: discount factor per turn, with `all_turns`.
         all_turns: whether every turn but the last has a turn advantage, or only the first.
         eps: added to standard deviations.
     """
 
-    turn_scores: Literal["reward", "verdict"] = "reward"
+    turn_scores: Literal["reward", "score", "verdict"] = "reward"
     turn_weight: NotNegative = 1.0
     gamma: Share = 1.0
     all_turns: bool = False
     eps: Positive = 1e-4
 
     def advantages(self, played: Turns, context: MethodContext) -> Tensor:
-        rewards, active = self.scores(played)
+        rewards, active = self.scores(played, context)
+        before = active.sum(dim=1, keepdim=True) - 1 if self.all_turns else 1
+        outcomes = self.beside(rewards * (torch.arange(rewards.shape[1]) < before), played.outcomes)
         settings = self.turn_weight, self.gamma, self.all_turns, self.eps
-        return multi_turn_advantages(rewards, played.outcomes, active, played.groups, *settings)
+        return multi_turn_advantages(rewards, outcomes, active, played.groups, *settings)
 
 
 mt_grpo = of_groups("mt_grpo", MultiTurn(), PAPER)

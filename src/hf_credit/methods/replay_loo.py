@@ -14,9 +14,11 @@ import torch
 from hf_credit.boundary import Range
 from hf_credit.collectors import Collector, RolloutBatch, Tree, VisitedContexts
 from hf_credit.credit import full_mean, group_scaled, leave_one_out, value_assisted
+from hf_credit.credit.leave_one_out import number_of_others
 from hf_credit.critics.inputs import context_inputs, joint_histories
-from hf_credit.methods.base import Credit, CriticTargets, Method, paper
+from hf_credit.methods.base import INPUTS, Credit, CriticTargets, Method, paper
 from hf_credit.methods.trees import step_weights
+from hf_credit.methods.turns import filled_up
 from hf_credit.options import Count, Options, Positive, Share, with_parts
 from hf_credit.rollouts.buckets import Alternative, alternatives
 from hf_credit.rollouts.method_context import MethodContext
@@ -31,7 +33,8 @@ PAPER = paper(
 class LeaveOneOut(Options):
     """The mean return of a message minus that of the other messages at its context (eqs. 11 to 15).
 
-    The only message at a context gets no credit.
+    Where a context recurs in an episode, messages that follow each other are not compared: what follows a message
+    depends on it. A message without others at its context gets no credit.
 
     Args:
         match_contexts: `False` is the ablation "w/o replay": whole episodes, and messages of different contexts are
@@ -81,6 +84,7 @@ class LeaveOneOut(Options):
             context.total("buckets/count", len(sizes))
             context.mean("buckets/alternatives", sizes)
             context.mean("buckets/alone", [float(credit is None) for credit in credits])
+            context.mean(f"{INPUTS}alternatives at a context", [credit is not None for credit in credits])
         return Credit(
             decisions={one.decision.id: credit for one, credit in zip(compared, credits, strict=True)},
             weights=step_weights(collected) if self.equal_steps else {},
@@ -93,14 +97,16 @@ class LeaveOneOut(Options):
         buckets = torch.tensor([one.bucket for one in compared])
         counts = torch.tensor([one.count for one in compared])
         returns = torch.tensor([one.mean_outcome for one in compared], dtype=torch.float64)
-        credits = (leave_one_out if self.baseline == "leave_one_out" else full_mean)(returns, buckets, counts)
+        episodes = filled_up([one.episodes for one in compared])
+        compare = leave_one_out if self.baseline == "leave_one_out" else full_mean
+        credits = compare(returns, buckets, counts, episodes)
         if predicted is not None:
             values = torch.tensor(predicted, dtype=torch.float64)
-            credits = value_assisted(returns, values, buckets, counts, self.value_assistance)
+            credits = value_assisted(returns, values, buckets, counts, self.value_assistance, episodes)
         if self.normalise_credit:
             credits = group_scaled(credits, buckets)
-        sizes = torch.bincount(buckets)[buckets]
-        return [value if size > 1 else None for value, size in zip(credits.tolist(), sizes.tolist(), strict=True)]
+        others = number_of_others(buckets, episodes)
+        return [value if more else None for value, more in zip(credits.tolist(), others.tolist(), strict=True)]
 
 
 @with_parts

@@ -1,12 +1,17 @@
-"""RLOO: every decision of an episode gets its outcome minus the mean of the other episodes of its group."""
+"""RLOO: every decision gets the outcome of its episode minus the mean of the other episodes of the group."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from hf_credit.credit import leave_one_out
 from hf_credit.methods.base import paper
-from hf_credit.methods.groups import OfEpisodes, of_groups
+from hf_credit.methods.groups import OfTurns, of_groups
+from hf_credit.methods.turns import Turns
+from hf_credit.rollouts.method_context import MethodContext
 
 PAPER = paper(
     "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback in LLMs",
@@ -15,10 +20,15 @@ PAPER = paper(
 
 
 @dataclass(frozen=True, kw_only=True)
-class OthersMean(OfEpisodes):
-    """`leave_one_out` of the outcomes of each instance. Failed episodes get no credit."""
+class OthersMean(OfTurns):
+    """`leave_one_out` of the outcomes of each instance. Failed episodes get no credit.
 
-    advantages = staticmethod(leave_one_out)
+    In a tree, the others are the episodes without the decision.
+    """
+
+    def advantages(self, played: Turns, context: MethodContext) -> Tensor:
+        of_turns = played.visits().unbind(dim=1)
+        return torch.stack([leave_one_out(played.outcomes, played.groups, episodes=one) for one in of_turns], dim=1)
 
 
 rloo = of_groups("rloo", OthersMean(), PAPER)

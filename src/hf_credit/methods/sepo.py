@@ -11,7 +11,7 @@ import torch
 from hf_credit.collectors import Group, Ratings, RolloutBatch
 from hf_credit.collectors.ratings import SHARES
 from hf_credit.credit import group_advantages, rated_rewards
-from hf_credit.methods.base import Credit, Method, mean_by_decision, outcomes_of, paper, without_errors
+from hf_credit.methods.base import INPUTS, Credit, Method, mean_by_decision, outcomes_of, paper, without_errors
 from hf_credit.options import Count, GroupSize, NotNegative, Options, Positive, Share, filled_by_factory, with_parts
 from hf_credit.rollouts import Interaction
 from hf_credit.rollouts.method_context import MethodContext
@@ -44,7 +44,9 @@ class RatedShares(Options):
         return dataclasses.replace(self, roles=tuple(interaction.roles))
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
-        rows = [row for row in without_errors(collected) if SHARES in collected.trained[row].extras]
+        rated = {row: SHARES in collected.trained[row].extras for row in without_errors(collected)}
+        context.mean(f"{INPUTS}ratings", [*rated.values()])
+        rows = [row for row in rated if rated[row]]
         outcomes, groups = outcomes_of(collected, rows)
         count = len(self.roles)
         shares = torch.tensor([collected.trained[row].extras[SHARES] for row in rows], dtype=torch.float64)

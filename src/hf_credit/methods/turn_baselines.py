@@ -23,7 +23,7 @@ class AliveMean(OfTurns):
     rows = staticmethod(with_others)
 
     def advantages(self, played: Turns, context: MethodContext) -> Tensor:
-        return alive_advantages(*played.rewards(), played.groups)
+        return alive_advantages(*played.rewards(), played.groups, episodes=played.visits())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,9 @@ class AllTurnsMean(OfTurns):
 
     def advantages(self, played: Turns, context: MethodContext) -> Tensor:
         rewards, active = played.table(lambda step: step[0].reward)
-        return all_turns_advantages(rewards, played.outcomes - rewards.sum(dim=1), active, played.groups)
+        return all_turns_advantages(
+            rewards, played.outcomes - rewards.sum(dim=1), active, played.groups, played.visits()
+        )
 
 
 alive_baseline = of_groups(

@@ -1,4 +1,4 @@
-"""Turn credit: the change of a running score in each turn, distributed over this turn and those before (prime-rl)."""
+"""Turn credit: the reward of each turn, or change of a score, distributed over it and those before (prime-rl)."""
 
 from __future__ import annotations
 
@@ -19,23 +19,25 @@ class SpreadDeltas(OfScores, OfTurns):
     """`hf_credit.credit.turn_credit` of each instance. Failed episodes get no credit.
 
     Args:
-        turn_scores: the source of the running score: the Interaction's `"reward"` for a step, taken as the score after
-            it, or an oracle's `"verdict"`. A turn without a verdict does not change the score.
+        turn_scores: the source of changes: the Interaction's `"reward"` for the step, which is a part of the outcome;
+            the change of a `"score"`, if the Interaction's number for a step is a score of the state after it; or that
+            of an oracle's `"verdict"`. A turn without a verdict changes nothing.
         gamma: decay of a change over the turns before it.
         beta: weight of the differences between turns; with 0 all turns have the advantage of the episode, which
-            includes the changes.
+            includes the changes of scores and verdicts.
     """
 
-    turn_scores: Literal["reward", "verdict"] = "reward"
+    turn_scores: Literal["reward", "score", "verdict"] = "reward"
     gamma: Share = 0.9
     beta: NotNegative = 1.0
 
     def advantages(self, played: Turns, context: MethodContext) -> Tensor:
-        scores, _ = self.scores(played)
-        tokens, active = played.tokens()
-        deltas = credit.score_deltas(scores, active & ~scores.isnan())
-        settings = self.gamma, self.beta
-        return credit.turn_credit(deltas, played.outcomes, active, tokens, played.groups, *settings)
+        deltas, active = self.scores(played, context)
+        if self.turn_scores == "verdict":
+            deltas = credit.score_deltas(deltas, active & ~deltas.isnan())
+        beside = self.beside(deltas, played.outcomes)
+        settings = played.tokens()[0], played.groups, self.gamma, self.beta
+        return credit.turn_credit(deltas, beside, active, *settings)
 
 
 turn_credit = of_groups("turn_credit", SpreadDeltas())

@@ -26,12 +26,13 @@ def step_rewards(episode: Episode) -> list[float]:
 
 
 def score(step: Step, source: str) -> float:
-    """Returns the score of a step; the mean over simultaneous decisions, NaN without a verdict.
+    """Returns a number of a step; the mean over simultaneous decisions, NaN without a verdict.
 
     Args:
-        source: `"reward"`, the Interaction's reward for the step, or `"verdict"`, the score of an oracle.
+        source: `"reward"`, the Interaction's reward for the step; `"score"`, where this is a score of the state after
+            it; or `"verdict"`, the score of an oracle.
     """
-    if source == "reward":
+    if source != "verdict":
         return step[0].reward
     return fmean([one.verdict.score for one in step if one.verdict is not None] or [math.nan])
 
@@ -43,6 +44,12 @@ def ragged_advantages(
     table, mask = pad_to_matrix(values)
     advantages = generalized_advantages(pad_to_matrix(rewards)[0], table, mask, gamma, lam).tolist()
     return [row[: len(own)] for row, own in zip(advantages, values, strict=True)]
+
+
+def filled_up(numbers: Sequence[Sequence[int]]) -> Tensor:
+    """Returns ragged rows of numbers as a matrix, filled up with -1."""
+    values, known = pad_to_matrix(numbers)
+    return values.masked_fill(~known, -1).long()
 
 
 class Turns:
@@ -75,6 +82,16 @@ class Turns:
     def tokens(self) -> tuple[Tensor, Tensor]:
         """Returns the number of tokens of the replies in each turn, and its mask."""
         return self.table(lambda step: sum(len(one.action_ids) for one in step))
+
+    def visits(self) -> Tensor:
+        """Returns the rows that contain each turn, of shape (rows, turns, most rows of a turn), filled up with -1."""
+        rows: dict[str, list[int]] = {}
+        for row, own in enumerate(self.steps):
+            for step in own:
+                rows.setdefault(step[0].id, []).append(row)
+        turns = max([len(own) for own in self.steps] + [1])
+        table = [[rows[step[0].id] for step in own] + [[-1]] * (turns - len(own)) for own in self.steps]
+        return filled_up([of_turn for own in table for of_turn in own]).unflatten(0, (len(self.steps), turns))
 
     def values(self) -> tuple[Tensor, Tensor]:
         """Returns the Monte Carlo value before each turn, and its mask; of rollouts that did not fail.

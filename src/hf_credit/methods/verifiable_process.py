@@ -25,7 +25,7 @@ from hf_credit.credit import (
 )
 from hf_credit.methods import base
 from hf_credit.methods.base import Credit, Method, paper
-from hf_credit.methods.turns import Turns
+from hf_credit.methods.turns import Turns, score
 from hf_credit.options import Count, NotNegative, Options, Share, filled_by_factory, with_parts
 from hf_credit.oracles import OracleLike
 from hf_credit.rollouts import Decision, Ending, Episode, Interaction, RolloutRequest, continued
@@ -302,12 +302,12 @@ def _goes_on(episode: Episode) -> bool:
 
 def _rewards(episode: Episode, bonus: float) -> list[float]:
     """The score of each decision's verdict, NaN without one; with the bonus in those of the last step."""
-    scores = [math.nan if one.verdict is None else one.verdict.score for one in episode.decisions]
+    scores = [score([one], "verdict") for one in episode.decisions]
     if bonus and not math.isnan(episode.outcome):
         ended = {one.id for step in episode.steps[-1:] for one in step}
         scores = [
-            score + bonus * episode.outcome * (one.id in ended)
-            for score, one in zip(scores, episode.decisions, strict=True)
+            own + bonus * episode.outcome * (one.id in ended)
+            for own, one in zip(scores, episode.decisions, strict=True)
         ]
     return scores
 

@@ -11,6 +11,9 @@ from hf_credit.environments.base import Environment, State
 S = TypeVar("S", bound=State)
 S_contra = TypeVar("S_contra", bound=State, contravariant=True)
 
+ACCEPTED_ABOVE = 0.5
+"""An oracle accepts a move with a score above this: it is a valid action, and not one that is only not lost."""
+
 
 @runtime_checkable
 class Oracle(Protocol[S_contra]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hf_credit.environments.actions import plain_action
 from hf_credit.environments.sokoban import Sokoban, SokobanState, after, left
-from hf_credit.oracles.base import ValidSetOracle
+from hf_credit.oracles.base import ACCEPTED_ABOVE, ValidSetOracle
 from hf_credit.validators import finite_number
 
 
@@ -16,7 +16,7 @@ class SokobanSearchOracle(ValidSetOracle[SokobanState]):
 
     Args:
         solvable: the score of another move after which the room can still be solved, in [0, 1]: 0.5 gives the three
-            rewards of the public code, 2, 0 and -2, scaled to 1, 0.5 and 0; with 1 these moves are valid, too.
+            rewards of the public code, 2, 0 and -2, scaled to 1, 0.5 and 0; above 0.5 these moves are valid, too.
 
     Raises:
         ValueError: `solvable` is out of range.
@@ -29,7 +29,7 @@ class SokobanSearchOracle(ValidSetOracle[SokobanState]):
         self.solvable = finite_number("solvable", solvable, 0, most=1)
 
     def valid_actions(self, state: SokobanState) -> frozenset[str]:
-        return frozenset(move for move, score in self._scores(state).items() if score == 1.0)
+        return frozenset(move for move, score in self._scores(state).items() if score > ACCEPTED_ABOVE)
 
     def score(self, state: SokobanState, action: str) -> float:
         plain = plain_action(action)

@@ -19,7 +19,9 @@ class Alternative:
         place: the index of the first episode with the decision, and that of the decision in it.
         decision: the decision.
         bucket: the number of its bucket: alternatives of one bucket are compared with each other.
-        outcomes: the clipped outcomes of the episodes that contain it and did not fail; never empty.
+        episodes: the indices of the episodes that contain it and did not fail; never empty. Two alternatives that
+            share one follow each other.
+        outcomes: the clipped outcomes of these episodes.
         mean_outcome: the estimate of its value (eq. 11): the mean over the branches of each fork, from the last fork
             to the first, so that a branch with more forks has no more weight.
         count: number of its replays; an episode that ended before planned forks counts as all leaves of these.
@@ -28,6 +30,7 @@ class Alternative:
     place: tuple[int, int]
     decision: Decision
     bucket: int
+    episodes: tuple[int, ...]
     outcomes: tuple[float, ...]
     mean_outcome: float
     count: int
@@ -51,7 +54,7 @@ def alternatives(
         instances: the task of each episode; its `start` if `None`.
         return_clip: outcomes are clipped to [-return_clip, return_clip] before they are averaged (Appendix D).
     """
-    leaves: dict[str, list[tuple[tuple[int, ...], float, int]]] = defaultdict(list)
+    leaves: dict[str, list[tuple[int, float]]] = defaultdict(list)
     places: dict[str, tuple[int, int]] = {}
     keys: dict[str, Hashable] = {}
     for row, episode in enumerate(episodes):
@@ -64,16 +67,17 @@ def alternatives(
             keys.setdefault(decision.id, (instance, decision.event, matched))
             if episode.ending != Ending.ERROR:
                 outcome = max(-return_clip, min(return_clip, episode.outcome))
-                leaves[decision.id].append((episode.branch, outcome, episode.num_leaves))
+                leaves[decision.id].append((row, outcome))
     numbers: dict[Hashable, int] = {}
     return [
         Alternative(
             place=place,
             decision=episodes[place[0]].decisions[place[1]],
             bucket=numbers.setdefault(keys[node], len(numbers)),
-            outcomes=tuple(outcome for _, outcome, _ in leaves[node]),
-            mean_outcome=_value([(branch, outcome) for branch, outcome, _ in leaves[node]]),
-            count=sum(num_leaves for _, _, num_leaves in leaves[node]),
+            episodes=tuple(row for row, _ in leaves[node]),
+            outcomes=tuple(outcome for _, outcome in leaves[node]),
+            mean_outcome=_value([(episodes[row].branch, outcome) for row, outcome in leaves[node]]),
+            count=sum(episodes[row].num_leaves for row, _ in leaves[node]),
         )
         for node, place in places.items()
         if leaves[node]

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from hf_credit.oracles.base import ACCEPTED_ABOVE
+
 
 class Ending(StrEnum):
     """How an episode ended."""
@@ -33,11 +35,14 @@ class Verdict:
 
     Attributes:
         score: the process reward, in [0, 1] (paper VPR, eq. 2).
-        valid: whether the oracle accepts the action.
     """
 
     score: float
-    valid: bool
+
+    @property
+    def valid(self) -> bool:
+        """Whether the oracle accepts the action."""
+        return self.score > ACCEPTED_ABOVE
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -144,8 +144,8 @@ def check_replays(values: Mapping[str, Sequence[float]], error: str | None, warn
     if any(failed) and not warned:
         logger.warning(
             "%.0f%% of replays failed, %s: %.0f%% of the states have no value, so their decisions get no credit, and "
-            "the means of others are biased if failing depends on the replies; replays/failed and replays/unknown "
-            "count them from now on.",
+            "the means of others are biased if failing depends on the replies, or on the number of steps after them; "
+            "replays/failed and replays/unknown count them from now on.",
             100 * sum(failed) / len(failed),
             what,
             100 * sum(unknown) / len(unknown),

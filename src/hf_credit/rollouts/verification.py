@@ -33,7 +33,7 @@ def verify(
         score = float(oracle.score(world, action)) if action else 0.0
         if not 0.0 <= score <= 1.0:
             raise ValueError(f"the score of an oracle must be in [0, 1], got {score}; scale it.")
-        return replace(decision, verdict=Verdict(score=score, valid=score > 0))
+        return replace(decision, verdict=Verdict(score=score))
 
     return judged(episodes, interaction, "oracle", with_verdict, failures=failures)
 

@@ -14,9 +14,11 @@ from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 
 from hf_credit.collectors import RolloutBatch
 from hf_credit.methods import Credit, DecisionCredits
+from hf_credit.methods.base import absent_inputs
 from hf_credit.rollouts import Ending, Episode, Interaction
 from hf_credit.rollouts.capabilities import Acting
 from hf_credit.rollouts.pulse import PULSE, WITHIN
+from hf_credit.words import counted
 
 logger = logging.getLogger(__name__)
 
@@ -85,14 +87,14 @@ class IntervalsOfThisRun(TrainerCallback):
 class WarnWithoutSignal(EpisodeCallback):
     """Warns once, with the likely cause, if ten consecutive updates or a whole run have no advantage other than 0.
 
-    The loss then does not change the policy.
+    The loss then does not change the policy. It also warns of what the method reads, if no episode had it.
     """
 
     def __init__(self) -> None:
         self._begun = self._last = 0  # the first update of this run; the last one with a nonzero advantage
         self._latest: Mapping[str, Any] = {}  # log of the latest update without one
         self._played: tuple[Interaction[Any], Sequence[Episode]] | None = None  # in the latest update
-        self._warned = False
+        self._warned = self._told = False
 
     def on_episodes(self, trainer: Any, collected: RolloutBatch, advantages: DecisionCredits) -> None:
         if trainer.model.training:
@@ -107,6 +109,8 @@ class WarnWithoutSignal(EpisodeCallback):
     ) -> None:
         if not logs or "reward" not in logs:  # the log of an evaluation, or the run's summary
             return
+        if state.global_step - self._begun >= _PATIENCE:
+            self._tell_absent_inputs(state)
         if logs.get("advantages/zero", 1.0) < 1 or logs.get("critics/alone"):
             self._last, self._latest = state.global_step, {}
             return
@@ -115,16 +119,22 @@ class WarnWithoutSignal(EpisodeCallback):
             self._warn(state)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._tell_absent_inputs(state)
         if self._latest and self._last == self._begun:
             self._warn(state)
+
+    def _tell_absent_inputs(self, state: Any) -> None:
+        for sentence in absent_inputs(state.log_history) if state.is_world_process_zero and not self._told else ():
+            logger.warning("%s", sentence)
+        self._told = True
 
     def _warn(self, state: Any) -> None:
         if state.is_world_process_zero and not self._warned:
             ended = [f"{ending} {self._latest.get(f'endings/{ending}', 0):.0%}" for ending in Ending]
             logger.warning(
-                "nothing was learned in the last %d updates, as no decision has an advantage other than 0 (endings: "
-                "%s; replies cut: %.0f%%): %s",
-                state.global_step - self._last,
+                "nothing was learned in the last %s, as no decision has an advantage other than 0 (endings: %s; "
+                "replies cut: %.0f%%): %s",
+                counted(state.global_step - self._last, "update"),
                 ", ".join(one for one in ended if not one.endswith(" 0%")) or "unknown",
                 100 * self._latest.get("replies/cut", math.nan),
                 likely_cause(self._latest, None if self._played is None else unread_replies(*self._played)),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import math
 import os
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from multiprocessing import get_context
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NotRequired, TypedDict, get_args
 
 from hf_credit import methods
-from hf_credit.boundary import check
+from hf_credit.boundary import check, types_of
 from hf_credit.boundary import read as read_shape
 from hf_credit.collectors import Verified
 from hf_credit.files import append
@@ -26,13 +26,15 @@ from hf_credit.parquet import read_rows
 from hf_credit.processes import end_with
 from hf_credit.safe_io import parse_json
 from hf_credit.trust import is_code, search_here
-from hf_credit.validators import one_of
+from hf_credit.validators import first_line, one_of
 from hf_credit_bench import measures
 from hf_credit_bench.measures import STEPS, Score, area, learning, make_method, make_problem, policy_of, score
 from hf_credit_bench.play import REFERENCES, Critic, bound
 from hf_credit_bench.problem import Problem
 from hf_credit_bench.problems import PROBLEMS
 from hf_credit_bench.truth import Truth, best
+
+logger = logging.getLogger(__name__)
 
 Cells = Sequence[Mapping[str, Any]]
 
@@ -281,41 +283,53 @@ def _begin(codes: Sequence[str], parent: int) -> None:
 
 
 def read(path: Path) -> dict[str, dict[str, Any]]:
-    """Returns the cells of a file by their keys, without those that failed; none if the file is missing."""
-    cells = {}
-    for line in path.read_text().splitlines() if path.exists() else ():
-        with suppress(ValueError):
-            cell = check_cell(parse_json(line))
-            cells[cell["key"]] = cell
+    """Returns the cells of a file, if there is one, by their keys, without those that failed. A line that this version
+    cannot read is named in the log and left out."""
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+    cells = {cell["key"]: cell for cell in _checked(lines, parse_json, f"line {{}} of {path}")}
     return {key: cell for key, cell in cells.items() if not cell.get("failed")}
 
 
-class _Cell(TypedDict):
-    """The fields of a cell that every reader needs."""
+def _checked(values: Sequence[Any], made: Callable[[Any], Any], place: str) -> Iterator[dict[str, Any]]:
+    """Yields the cells among lines or rows, each judged alone."""
+    for number, value in enumerate(values, 1):
+        try:
+            yield check_cell(made(value))
+        except Exception as error:  # whatever a cell of another version raises
+            _tell(f"{place.format(number)} is no cell that this version can read, and left out: {first_line(error)}")
 
+
+_tell = lru_cache(maxsize=4096)(logger.warning)  # once, since files are read several times in a run
+
+
+class _Cell(TypedDict):  # and the fields of `Score`
     key: str
     method: str
     problem: str
     policy: str
+    critic: str
     dials: dict[str, float | str | None]
     options: dict[str, Any]
+    oracle_error: NotRequired[float | None]
     refused: NotRequired[str | None]
-    scale: NotRequired[float | None]
-    angle: NotRequired[float | None]
-    trace: NotRequired[float | None]
-    credit_error: NotRequired[float | None]
-    tokens: NotRequired[float | None]
-    areas: NotRequired[list[float | None] | None]
+    areas: NotRequired[list[float] | None]
+    tokens_to_90: NotRequired[list[int | None] | None]
+    step: NotRequired[float | None]
 
 
 def check_cell(cell: Any) -> dict[str, Any]:
-    """Returns a cell of a file.
-
-    Raises:
-        ValueError: a field is missing, or of another type.
-    """
+    """Returns a cell of a file, with `None` for what it does not say of its score; raises a `ValueError` if a field is
+    missing or of another type, or this version has no such method, problem or policy."""
     read_shape(_Cell, cell, "a cell")
-    return {"refused": None, **cell}
+    if not is_code(cell["method"]):
+        one_of("the method of a cell", cell["method"], (*REFERENCES, *methods.METHODS))
+    if not is_code(cell["problem"]):
+        make_problem(cell["problem"], **cell["dials"])
+    one_of("the policy of a cell", cell["policy"], tuple(measures.POLICIES))
+    one_of("the critic of a cell", cell["critic"], get_args(Critic))
+    for name in types_of(Score):
+        check(name, cell.get(name), float | None, sender="a cell")
+    return {"refused": None, **dict.fromkeys(types_of(Score)), **cell}
 
 
 def to_rows(cells: Cells) -> list[dict[str, Any]]:
@@ -326,14 +340,13 @@ def to_rows(cells: Cells) -> list[dict[str, Any]]:
 
 
 def from_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the cells of rows from `to_rows`.
+    """Returns the cells of rows from `to_rows`, without those that this version cannot read, which the log names."""
 
-    Raises:
-        ValueError: dials or options are not a JSON object.
-    """
-    texts = [{name: check(name, row.get(name), str, sender="a row of cells") for name in _MAPPINGS} for row in rows]
-    parsed = [{name: parse_json(text) for name, text in row.items()} for row in texts]
-    return [check_cell({**row, **own}) for row, own in zip(rows, parsed, strict=True)]
+    def made(row: Mapping[str, Any]) -> dict[str, Any]:
+        texts = {name: check(name, row.get(name), str, sender="a row of cells") for name in _MAPPINGS}
+        return {**row, **{name: parse_json(text) for name, text in texts.items()}}
+
+    return list(_checked(rows, made, "row {} of a table of cells"))
 
 
 def take_up(folder: Path) -> dict[str, dict[str, Any]]:

@@ -103,7 +103,7 @@ _COLUMNS = [
     "credit off",
     "along",
     "trace",
-    "of the limit",
+    "of the exact",
     "area under J",
     "to 90 %",
     "ms",
@@ -168,7 +168,7 @@ def _row(cell: Mapping[str, Any], limit: float | None) -> list[str]:
         share,
         "" if areas is None else f"{areas.mean:.3f} [{areas.low:.3f}, {areas.high:.3f}]",
         "" if areas is None else f"{len(solved)} of {areas.n}" + (f", {np.median(solved):.0f}" if solved else ""),
-        f"{1000 * cell['seconds']:.1f}",
+        "unknown" if cell["seconds"] is None else f"{1000 * cell['seconds']:.1f}",
     ]
 
 
@@ -242,9 +242,10 @@ PICTURES = {
     ),
     "cost": (
         "What a signal costs",
-        "Tokens until the signal-to-noise ratio is 1 (by trace), at the start, against a dial of each problem. No "
-        "unbiased method without branches is below the exact advantage; a biased one can be, as its signal is not the "
-        "true gradient's. A line ends where there is no signal, or no noise.",
+        "Tokens until the signal-to-noise ratio is 1 (by trace), at the start, against a dial of each problem. The "
+        "exact advantage is no lower bound: a method can be below it if it branches, if it is biased, as its signal "
+        "is not the true gradient's, and also unbiased where the policy does not see the whole state, on which the "
+        "exact advantage depends (`ppo` in `relay`). A line ends where there is no signal, or no noise.",
     ),
 }
 """Title and caption of each plot of `hf_credit_bench.plots`, by the name of its file."""

@@ -151,7 +151,7 @@ def cost(cells: Cells, path: Path, width: int) -> Path:
         axis.spines[["top", "right"]].set_visible(False)
         axis.minorticks_off()
     figure.supylabel("tokens until signal-to-noise is 1 (log scale)", fontsize=9)
-    _legend(figure, coloured, width, "exact advantage: the limit", bar=False)
+    _legend(figure, coloured, width, "exact advantage", bar=False)
     return save(figure, path)
 
 

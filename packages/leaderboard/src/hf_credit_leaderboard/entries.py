@@ -20,7 +20,7 @@ from hf_credit.rollouts.environment_interaction import HISTORIES
 from hf_credit.tasks.spec import Sampling, TaskSpec
 from hf_credit.validators import finite_number, one_of, whole_number
 from hf_credit_leaderboard import inputs
-from hf_credit_leaderboard.seasons import Season
+from hf_credit_leaderboard.seasons import Board, Season
 
 SCHEMA_VERSION = 1
 
@@ -361,7 +361,12 @@ def require_season(entry: Entry, season: Season, commits: Sequence[str] | None =
             f"the benchmark must be pinned to a commit that holds the season, got {commit}, which is none of "
             f"{season.benchmark}'s; evaluate on the tasks as they are published."
         )
-    season.board(entry.board) if entry.kind == "policy" else season.credit_board(entry.board)
+    board_of(entry, season)
+
+
+def board_of(entry: Entry, season: Season) -> Board:
+    """Returns the board of an entry; raises a `ValueError` if the season has none with its name."""
+    return season.board(entry.board) if entry.kind == "policy" else season.credit_board(entry.board)
 
 
 def same_claim(entry: Entry) -> str:

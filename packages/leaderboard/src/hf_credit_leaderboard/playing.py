@@ -3,25 +3,31 @@ with the same random stream for each instance, and so the same replies up to ano
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
-from hf_credit.environments.tasks import SEEDS_PER_SPLIT
 from hf_credit.loading import ADAPTER_CONFIG, role_folders
+from hf_credit.policies.generation import sampler
+from hf_credit.policies.role_policies import using
 from hf_credit.policies.saved import SavedPolicy
 from hf_credit.rollouts import Chat
 from hf_credit.tasks.spec import TaskSpec
 from hf_credit_leaderboard.entries import PlayedEpisode
+from hf_credit_leaderboard.records import PRINT_WIDTH
 from hf_credit_leaderboard.seasons import starts_of
 
-_PROBES = 8  # contexts whose next-token log-probabilities identify a policy
-_PROBED_TOKENS = 16  # evenly spaced in the vocabulary
+_PRINTED = 16  # secret tasks
+_PRINTED_TOKENS = 16  # of a greedy reply
+_LIKELIEST = 5  # tokens at each of these; tokens that are added to a copy's vocabulary are not among them
 _DIGITS = 4
 _LONGEST_TEMPLATE = 2**16  # characters, since a maintainer has to read it
 
@@ -32,12 +38,12 @@ class Played:
 
     Attributes:
         episodes: one per instance.
-        logprobs: log-probabilities of some next tokens at the first contexts of some public instances, in nats.
+        prints: what the weights compute on some instances (`_print`).
         template: the chat template that rendered every prompt.
     """
 
     episodes: list[PlayedEpisode]
-    logprobs: list[float]
+    prints: list[float]
     template: str
 
 
@@ -47,7 +53,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         request: `kind`, of the entry; for "credit" the request of `hf_credit_leaderboard.credit_board.answer`, and
             for "policy" `checkpoints`, a list of [folder, base folder or null]; `spec`, the task; `seeds`, lists of
-            seeds by name; `device`.
+            seeds by name; `print_key`, in hexadecimal, for prints on the seeds called "secret"; `device`.
 
     Returns:
         `episodes`, by the names of the seeds; for credit `scores`, and for a policy `prints` and `templates`, one per
@@ -60,13 +66,14 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     episodes: dict[str, list[dict[str, Any]]] = {name: [] for name in request["seeds"]}
     all_seeds = [seed for seeds in request["seeds"].values() for seed in seeds]
     spec, device = TaskSpec.untrusted(request["spec"]), request.get("device")
+    printed = bytes.fromhex(request["print_key"]), request["seeds"]["secret"][:_PRINTED]
     prints, templates = [], []
     for index, (folder, base) in enumerate(request["checkpoints"]):
-        played = play_checkpoint(Path(folder), base, spec, all_seeds, checkpoint=index, device=device)
+        played = play_checkpoint(Path(folder), base, spec, all_seeds, checkpoint=index, device=device, printed=printed)
         by_seed = {one.seed: dataclasses.asdict(one) for one in played.episodes}
         for name, seeds in request["seeds"].items():
             episodes[name] += [by_seed[seed] for seed in seeds]
-        prints.append(played.logprobs)
+        prints.append(played.prints)
         templates.append(played.template)
     return {"episodes": episodes, "prints": prints, "templates": templates}
 
@@ -79,8 +86,9 @@ def play_checkpoint(
     *,
     checkpoint: int = 0,
     device: str | None = None,
+    printed: tuple[bytes, Sequence[int]] = (b"", ()),
 ) -> Played:
-    """Plays one episode of each instance, and probes the policy for comparison with others.
+    """Plays one episode of each instance, and prints the policy for comparison with others.
 
     Args:
         folder: the folder of the checkpoint: a whole model, an adapter, or an adapter for each role.
@@ -88,9 +96,11 @@ def play_checkpoint(
         spec: the task, its presentation and its sampling.
         checkpoint: the index of the checkpoint in the entry, for the records.
         device: the device; a GPU if available, else the CPU, if `None`.
+        printed: the key of prints, and the seeds of their instances.
 
     Raises:
-        ValueError: the checkpoint cannot be loaded or cannot play the task, or its template is too long.
+        ValueError: the checkpoint cannot be loaded or cannot play the task, computes a logit of NaN or infinity, or
+            its template is too long.
     """
     interaction = spec.build()
     if base is None and (role_folders(folder) or (folder / ADAPTER_CONFIG).is_file()):
@@ -103,10 +113,7 @@ def play_checkpoint(
     torch.manual_seed(0)
     played = zip(seeds, policy.engine().run(starts), strict=True)
     episodes = [PlayedEpisode.of(checkpoint, seed, episode) for seed, episode in played]
-    # Without secret seeds, which are at least 2^32: records are public while these must stay secret.
-    public = [seed for seed in sorted(seeds) if seed < 2 * SEEDS_PER_SPLIT]
-    logprobs = _logprobs(policy, public[:_PROBES])
-    return Played(episodes=episodes, logprobs=logprobs, template=template)
+    return Played(episodes=episodes, prints=_prints(policy, *printed), template=template)
 
 
 def _template(chat: Chat) -> str:
@@ -120,18 +127,43 @@ def _template(chat: Chat) -> str:
 
 
 @torch.inference_mode()
-def _logprobs(policy: SavedPolicy, seeds: Sequence[int]) -> list[float]:
-    """As `Played.logprobs`: separate training runs differ by nats even if both always succeed, copies do not."""
-    probes: list[float] = []
-    network, interaction = policy.network, policy.interaction
-    network.eval()
-    has_roles = hasattr(network, "active_adapter") and hasattr(network, "peft_config")
+def _prints(policy: SavedPolicy, key: bytes, seeds: Sequence[int]) -> list[float]:
+    """The `_print` of the policy's greedy reply to the first context of each seed; zeros where none fits."""
+    network, interaction, prints = policy.network, policy.interaction, list[float]()
+    most = min(_PRINTED_TOKENS, policy.spec.sampling.max_new_tokens)
+    generate = sampler(network, policy.tokenizer, max_new_tokens=most, temperature=0)
     for start in starts_of(interaction, seeds):
         (request, *_) = interaction.pending(interaction.start(start.task, start.seed or 0))
-        ids = torch.tensor([policy.chat.context(request.messages, tools=request.tools)], device=network.device)
-        if has_roles:
-            network.set_adapter(request.role)
-        logprobs = network(input_ids=ids).logits[0, -1].double().cpu().log_softmax(-1)
-        step = max(1, len(logprobs) // _PROBED_TOKENS)
-        probes += [round(float(value), _DIGITS) for value in logprobs[::step][:_PROBED_TOKENS]]
-    return probes
+        context = policy.chat.context(request.messages, tools=request.tools)
+        if len(context) > (policy.max_context_tokens or len(context)):
+            prints += [0.0] * PRINT_WIDTH
+            continue
+        has_roles = hasattr(network, "active_adapter") and hasattr(network, "peft_config")
+        with using(network, request.role) if has_roles else contextlib.nullcontext():
+            (reply,) = generate([context])
+            ids = torch.tensor([[*context, *reply.ids]], device=network.device)
+            logits = network(input_ids=ids).logits[0, len(context) - 1 : -1].double().cpu()
+        prints += _print(logits, policy.tokenizer, key, start.seed or 0)
+    return prints
+
+
+def _print(logits: torch.Tensor, tokenizer: Any, key: bytes, seed: int) -> list[float]:
+    """Returns 16 numbers that are equal, up to one positive factor, for a policy and its copies at any temperature:
+
+        x_j = sum_t sum_k s_j(t, k) * (z_tk - z_t(6)),   k: the 5 likeliest tokens at t, by their text
+
+    with logits z, and signs s from a keyed hash. Without the key, the numbers say nothing of the task.
+
+    Args:
+        logits: [tokens of the reply, vocabulary].
+    """
+    if bool(logits.isnan().any() or (logits == torch.inf).any()):
+        raise ValueError("a policy must compute logits, got NaN or infinity; publish other weights.")
+    totals = np.zeros(PRINT_WIDTH)
+    for place, row in enumerate(logits):
+        values, tokens = row.topk(min(_LIKELIEST + 1, int((row > -torch.inf).sum())))
+        for value, token in zip((values - values[-1]).tolist(), tokens.tolist(), strict=True):
+            text = f"{seed} {place} {tokenizer.convert_ids_to_tokens(token)}".encode("utf-8", "surrogatepass")
+            bits = hashlib.blake2b(text, key=key, digest_size=PRINT_WIDTH // 8).digest()
+            totals += value * (2.0 * np.unpackbits(np.frombuffer(bits, np.uint8)) - 1)
+    return [round(float(value), _DIGITS) for value in totals]

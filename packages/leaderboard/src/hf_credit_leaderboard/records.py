@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,8 +19,12 @@ SELF_REPORTED, REPLAYED, VERIFIED = "self-reported", "replayed", "verified"
 BADGES = (SELF_REPORTED, REPLAYED, VERIFIED)
 """Cumulative checks: form and seeds; a replay of all replies; a second play of the checkpoints."""
 
-_SAME_PRINT = 0.05
-"""Nats. A copy with noise on its weights differs by less; policies of separate training runs differ by whole nats."""
+PRINT_WIDTH = 16
+"""The numbers of a policy's print for each task."""
+
+_SAME_PRINT = 0.01
+"""The sine of the angle between the prints of two policies on a task. Of a micro policy's copy in eight bits it is
+0.008, and of training runs with separate seeds 0.25 and more; what is trained from the same base lies between."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +36,10 @@ class Record:
         season, board: the names of the season and the board.
         badge: the highest badge that the entry earned, one of `BADGES`.
         notes: caveats for readers, one sentence each.
-        copy_of: the id of an earlier entry with the same weights in a repository of another account.
-        related: the ids of earlier entries with the same weights in a repository of the same account.
+        submitter: the account that opened the pull request; "" if unknown.
+        copy_of: the id of an earlier entry with the same weights, which is ranked in place of this one.
+        related: the ids of earlier entries with the same weights in a repository of the same account, whose rank this
+            one takes unless `copy_of` is set.
         public: the `claimed` and `found` means on the public tasks, and the `p` of the paired test between them.
         secret: the outcomes on the secret tasks, [checkpoints][tasks], tasks in their order.
         scores: the scores of a credit entry, by name.
@@ -40,7 +47,8 @@ class Record:
         owners: the account whose repository holds each checkpoint.
         tensors, templates: the digests of the weights and the chat template of each checkpoint.
         unknown_templates: the templates that the season does not know, as text by digest.
-        prints: log-probabilities of each checkpoint at public prompts (`hf_credit_leaderboard.playing`).
+        prints: what each checkpoint computes on secret tasks, without a trace of them
+            (`hf_credit_leaderboard.playing`): `PRINT_WIDTH` numbers for each.
         parameters: the number of parameters of the largest checkpoint.
         isolation: the restrictions on the process that played.
         versions: the package versions of the verifier.
@@ -51,6 +59,7 @@ class Record:
     board: str
     badge: str
     notes: tuple[str, ...] = ()
+    submitter: str = ""
     copy_of: str | None = None
     related: tuple[str, ...] = ()
     public: Mapping[str, float] = field(default_factory=dict)
@@ -99,40 +108,46 @@ def record_path(name: str) -> str:
 
 
 def linked(record: Record, listed: Sequence[Record]) -> Record:
-    """Returns the record with links to listed entries that have the same weights: equal tensors, or equal outcomes and
-    log-probabilities within 0.05 nats.
+    """Returns the record with links to listed entries that have the same weights: equal tensors, or prints that agree
+    up to a factor on most tasks, whatever was sampled from them.
 
-    Only an account can publish under its name. Weights that an earlier entry has from a repository of another account
-    make the new entry a copy (`copy_of`); weights from a repository of the same account only link it (`related`).
+    Of entries with the same weights one is ranked. Only an account can publish under its name, so weights that an
+    earlier entry has from a repository of another account make the new entry a copy (`copy_of`). Among those of one
+    account (`related`) the newest is ranked if its submitter is this account or that of the earlier entries, and the
+    earliest otherwise, since anybody may enter weights of others, at settings that play badly.
     """
     # Copies come last, so that no copy makes its original a copy.
     known = [
-        (earlier.entry, owner, weights)
+        (earlier, owner.casefold(), weights)
         for earlier in sorted(listed, key=lambda one: one.copy_of is not None)
         for owner, weights in zip(earlier.owners, _weights(earlier), strict=True)
     ]
     copy_of: str | None = None
-    related: dict[str, None] = {}
-    for account, weights in zip(record.owners, _weights(record), strict=True):
-        same = [(entry, owner.casefold() == account.casefold()) for entry, owner, one in known if _same(weights, one)]
-        if same and not same[0][1]:
-            copy_of = copy_of or same[0][0]
-        related |= {entry: None for entry, is_same_account in same if is_same_account}
+    related: dict[str, Record] = {}
+    for owner, weights in zip(record.owners, _weights(record), strict=True):
+        same = [(earlier, its) for earlier, its, one in known if _same(weights, one)]
+        if same and same[0][1] != owner.casefold():
+            copy_of = copy_of or same[0][0].entry
+        related |= {earlier.entry: earlier for earlier, its in same if its == owner.casefold()}
+    who, owners = record.submitter.casefold(), {owner.casefold() for owner in record.owners}
+    for earlier in related.values():
+        if who and who not in owners | {earlier.submitter.casefold()}:
+            copy_of = copy_of or earlier.entry
     return dataclasses.replace(record, copy_of=copy_of, related=tuple(related))
 
 
-_Weights = tuple[str, Sequence[float], Sequence[float]]
+def _weights(record: Record) -> list[tuple[str, Sequence[float]]]:
+    """Returns the digest and the print of each checkpoint."""
+    return list(zip(record.tensors, record.prints, strict=True))
 
 
-def _weights(record: Record) -> list[_Weights]:
-    """Returns the digest, the log-probabilities and the outcomes of each checkpoint."""
-    return list(zip(record.tensors, record.prints, record.secret, strict=True))
-
-
-def _same(one: _Weights, other: _Weights) -> bool:
-    (digest, prints, outcomes), (digest_too, prints_too, outcomes_too) = one, other
+def _same(one: tuple[str, Sequence[float]], other: tuple[str, Sequence[float]]) -> bool:
+    (digest, print_), (digest_too, print_too) = one, other
     if digest == digest_too:
         return True
-    if not prints or len(prints) != len(prints_too) or tuple(outcomes) != tuple(outcomes_too):
+    if not print_ or len(print_) != len(print_too):
         return False
-    return bool(np.abs(np.subtract(prints, prints_too)).max() <= _SAME_PRINT)
+    a, b = (np.reshape(numbers, (-1, PRINT_WIDTH)) for numbers in (print_, print_too))
+    sizes = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+    cosines = (a * b).sum(axis=1)[sizes > 0] / sizes[sizes > 0]
+    return bool(len(cosines) and np.median(cosines) >= math.sqrt(1 - _SAME_PRINT**2))

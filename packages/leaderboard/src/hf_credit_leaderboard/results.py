@@ -9,18 +9,23 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from hf_credit.evaluation.statistics import Interval, paired_difference, permutation_test
+from hf_credit.evaluation.results import range_of
+from hf_credit.evaluation.statistics import Interval, paired_difference
 from hf_credit.files import replaced
+from hf_credit.redaction import redacted
 from hf_credit.safe_io import read_text
-from hf_credit_leaderboard.entries import Entry, read_entry
-from hf_credit_leaderboard.ranking import Ranked, rank
-from hf_credit_leaderboard.records import SELF_REPORTED, Record, record_path
+from hf_credit_leaderboard.entries import Entry, board_of, read_entry
+from hf_credit_leaderboard.ranking import Ranked, paired_p, rank
+from hf_credit_leaderboard.records import SELF_REPORTED, VERIFIED, Record, record_path
 from hf_credit_leaderboard.seasons import Season
 
 GAMES = {"relay": "number_relay", **{name: name for name in ("sum_vote", "tic_tac_toe", "evidence")}}
 """The benchmark problem that equals the task of a board, by the name of the task."""
 
 RANKINGS_FILE = "rankings.parquet"
+
+SHORT = 8
+"""Digits of an entry's id on a page."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,8 +104,19 @@ class Results:
                 return row
         raise ValueError(f"an entry must be listed, got {name[:40]!r}, which is not; choose one of the board.")
 
+    def standing(self, row: Row) -> str:
+        """Returns why an entry has no rank, in a few words; "" if it has one."""
+        if row.record is None or row.badge != VERIFIED:
+            return "not verified"
+        if row.record.copy_of is not None:
+            return f"copy of {row.record.copy_of[:SHORT]}"
+        if not row.record.ranked_in(self.season):
+            return "unknown template"
+        ranked = (one.record for one in self.rows if one.record and one.record.ranked_in(self.season))
+        return next((f"replaced by {one.entry[:SHORT]}" for one in ranked if row.id in one.related), "")
+
     def ranks(self, board: str) -> list[Ranked]:
-        """Returns the ranks of a board's entries for which `Record.ranked_in` holds."""
+        """Returns the ranks of a board's entries that have one (`standing`)."""
         return _ranks(self, board)
 
 
@@ -119,12 +135,13 @@ def read_results(folder: str | Path, season: Season) -> Results:
                 continue
             if path.stem != name:
                 raise ValueError("an entry must have its digest as its name, got another name.")
+            board_of(entry, season)
             record_file = folder / record_path(name)
             record = Record.read(read_text(record_file).encode(), season) if record_file.is_file() else None
             if record is not None and (record.entry, record.board) != (name, entry.board):
                 raise ValueError("a record must be that of the entry in its file name, got another entry's.")
             rows.append(Row(id=name, entry=entry, record=record))
-        except (ValueError, TypeError, KeyError, OSError) as error:
+        except Exception as error:  # whatever the file of a stranger raises
             problems.append(f"{path.stem[:40]}: {str(error)[:300]}")
     return Results(season=season, rows=tuple(rows), problems=tuple(problems))
 
@@ -166,8 +183,8 @@ def compare_rows(a: Row, b: Row) -> Comparison:
     of_a, of_b = ([fmean(column) for column in zip(*table, strict=True)] for table in tables)
     differences = tuple(one - other for one, other in zip(of_a, of_b, strict=True))
     return Comparison(
-        difference=paired_difference(of_a, of_b),
-        p_value=permutation_test(of_a, of_b).p_value if any(differences) else 1.0,
+        difference=paired_difference(of_a, of_b, within=range_of("reward", [*of_a, *of_b])),
+        p_value=paired_p(of_a, of_b),
         wins=sum(one > 0 for one in differences),
         ties=sum(one == 0 for one in differences),
         losses=sum(one < 0 for one in differences),
@@ -197,7 +214,7 @@ def rankings_table(results: Results) -> list[dict[str, Any]]:
     """Returns the rows of `rankings.parquet`: every entry of each board, ranked or not."""
     places = {place.entry: place for board in results.season.boards for place in results.ranks(board.name)}
     return [
-        {name: value(row, places.get(row.id)) for name, (_, value) in _RANKINGS.items()}
+        {name: redacted(value(row, places.get(row.id))) for name, (_, value) in _RANKINGS.items()}
         for board in results.season.boards
         for row in results.board(board.name)
     ]
@@ -216,9 +233,5 @@ def write_rankings(results: Results, path: str | Path) -> Path:
 
 @functools.lru_cache(maxsize=64)
 def _ranks(results: Results, board: str) -> list[Ranked]:
-    verified = {
-        row.id: row.record.secret
-        for row in results.board(board)
-        if row.record and row.record.ranked_in(results.season)
-    }
+    verified = {row.id: row.record.secret for row in results.board(board) if row.record and not results.standing(row)}
     return rank(verified) if verified else []

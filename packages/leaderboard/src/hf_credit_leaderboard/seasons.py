@@ -42,6 +42,7 @@ class Board(Options):
 
     name: str
     spec: Mapping[str, Any]
+    each: int
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -60,11 +61,13 @@ class SeasonTask(Board):
     Attributes:
         spec: the environment or the collaboration, its options and limits, as in `hf_credit.tasks.TaskSpec`.
         public, secret: the number of instances of each kind, at least 2, since paired tests need two.
+        each: the most entries of one account.
         size: "micro" for policies that train on a CPU in minutes, "full" for language models.
     """
 
     public: _Two = 64
     secret: _Two = 64
+    each: Annotated[int, Range(1, 4096)] = 16
     size: Literal["micro", "full"] = "micro"
 
     def public_seeds(self) -> list[int]:
@@ -86,12 +89,14 @@ class CreditTask(Board):
         floor: the enumeration omits replies with a lower probability.
         warm_up: the number of updates on training rows that train a method's critics, or fill its memory, before the
             measurement.
+        each: the most entries of one account.
     """
 
     policy: str
     policy_digest: str
     instances: _Two = 8
     repeats: _Two = 8
+    each: Annotated[int, Range(1, 4096)] = 64
     floor: float = 1e-4
     warm_up: Annotated[int, Range(0, 4096)] = 32
 
@@ -292,6 +297,11 @@ def secret_seeds(salt: str, task: str, count: int) -> list[int]:
             seeds[seed] = None
         index += 1
     return list(seeds)
+
+
+def print_key(salt: str, task: str) -> str:
+    """Returns the key of the prints of a board's policies, in hexadecimal; without it they say nothing of tasks."""
+    return hmac.new(bytes.fromhex(salt), json.dumps([task, "print"]).encode("utf-8"), hashlib.sha256).hexdigest()
 
 
 def starts_of(interaction: Interaction[Any], seeds: Sequence[int]) -> list[RolloutRequest[Any]]:

@@ -4,9 +4,11 @@ step is idempotent: after a crash, it starts open pull requests again, and merge
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub.hf_api import RepoFile
 
@@ -15,11 +17,12 @@ from hf_credit.files import OwnFolder
 from hf_credit.hub.client import connect
 from hf_credit.hub.loading import TooLarge
 from hf_credit.hub.publishing import Repository
-from hf_credit.hub.retries import HubError
+from hf_credit.hub.retries import HubError, is_passing
+from hf_credit.redaction import redacted
 from hf_credit.validators import first_line
 from hf_credit_leaderboard import entries
 from hf_credit_leaderboard.confined import Limits, confined_play
-from hf_credit_leaderboard.inputs import MOST_BYTES
+from hf_credit_leaderboard.inputs import MOST_BYTES, to_json
 from hf_credit_leaderboard.records import SELF_REPORTED, Record, record_path
 from hf_credit_leaderboard.results import RANKINGS_FILE, Results, write_rankings
 from hf_credit_leaderboard.seasons import SeasonSecret
@@ -40,7 +43,7 @@ class Verdict:
         number: that of the pull request; 0 for an entry that was merged before.
         entry: the id of the entry, if it has one.
         listed: whether it is listed.
-        reason: of a refusal, or the verification result.
+        reason: of a refusal, of a pull request that stays as it is, or the verification result.
     """
 
     number: int
@@ -83,31 +86,59 @@ class Verifier:
         self._repo = Repository(self.api, self.season.results, "dataset")
 
     def run(self) -> list[Verdict]:
-        """Handles every entry without a record and every open pull request, oldest first, then publishes rankings."""
-        verdicts = [self.finish(row.id) for row in self.results().rows if row.record is None]
-        verdicts += [self.handle(number) for number in self.open_requests()]
-        # Also after a crash between a record and its rankings.
-        if self.results().rows and self._repo.history()[0].title != _RANK:
-            publish_rankings(self.hub, self.results())
-        return verdicts
+        """Returns all `verdicts`."""
+        return list(self.verdicts())
 
-    def open_requests(self) -> list[int]:
-        """Returns the numbers of the open pull requests, ascending."""
-        return sorted(request.num for request in self._repo.open_requests())
+    def verdicts(self) -> Iterator[Verdict]:
+        """Handles every entry without a record and every open pull request, and publishes rankings after each round.
+
+        A round takes the oldest pull request of each account, so that nobody waits longer than for one entry of each
+        other account. Each is judged alone: whatever it raises is its verdict.
+
+        Raises:
+            HubError: the Hub refuses this verifier, or failed after all retries.
+        """
+        for row in self.results().rows:
+            if row.record is None:
+                yield self._alone(self.finish, row.id, 0)
+        judged: set[int] = set()
+        while True:
+            # Also after a crash between a record and its rankings.
+            if self.results().rows and self._repo.history()[0].title != _RANK:
+                publish_rankings(self.hub, self.results())
+            newest_first = sorted(self._repo.open_requests(), key=lambda one: -one.num)
+            oldest = {one.author: one.num for one in newest_first if one.num not in judged}
+            if not oldest:
+                return
+            for number in sorted(oldest.values()):
+                judged.add(number)
+                yield self._alone(self.handle, number, number)
+
+    def _alone(self, judge: Callable[[Any], Verdict], subject: int | str, number: int) -> Verdict:
+        """Returns the verdict on an entry. What it raises is its own if the Hub answers this verifier otherwise."""
+        try:
+            return judge(subject)
+        except Exception as error:
+            if isinstance(error, HubError):
+                self._repo.head()
+            entry = None if number else str(subject)
+            reason = f"It stays as it is: {_reason(error, f'entry {entry or number}')}"
+            return Verdict(number=number, entry=entry, listed=False, reason=reason)
 
     def handle(self, number: int) -> Verdict:
         """Checks one pull request, and merges it with a record or closes it with a reason.
 
-        Any exception that its files cause is a reason, so that one pull request cannot block the others.
+        Any exception that its files cause is a reason. It is merged once its record is whole and can be published.
 
         Raises:
             HubError: the Hub refused a request, or failed after all retries.
         """
         repo, name = self.season.results, None
         try:
-            name, head = self._submitted(number)
+            name, head, submitter = self._submitted(number)
             entry, episodes = self._read(name, head)
-            record = self.verify(name, entry, episodes)
+            record = self.verify(name, entry, episodes, submitter)
+            files = self._whole(record, entry)
         except HubError:
             raise
         except Exception as error:
@@ -118,30 +149,44 @@ class Verifier:
                 number, name, "a pull request must not change during its check, got another commit; open a new one."
             )
         comment = f"`{record.badge}`. {' '.join(record.notes)}".strip()
-        self._repo.ask(self.api.merge_pull_request, number, comment=comment, doing="merging into")
+        try:
+            self._repo.ask(self.api.merge_pull_request, number, comment=comment, doing="merging into")
+        except HubError as error:
+            if is_passing(error):
+                raise
+            if entries.paths_of(name)[0] not in self._repo.tree("main"):  # else the response was lost
+                return self._refuse(number, name, f"a pull request must stay open during its check, got {error}")
         if changed := _changed(before, self._repo.tree("main")).difference(entries.paths_of(name)):
             raise HubError(f"a merge into {repo} must add one entry, got {sorted(changed)[0]!r} changed; revert it.")
-        self._publish(record)
+        self._publish(files)
         if self.model_results and record.ranked_in(self.season) and entry.checkpoints:
             source = f"{self.api.endpoint}/datasets/{repo}/blob/main/{record_path(name)}"
-            propose(self.hub, entry, verified_results(record), source)
+            try:
+                propose(self.hub, entry, verified_results(record), source)
+            except (HubError, ValueError) as error:
+                comment += f" Its results were not proposed to its models: {first_line(error)}"
         return Verdict(number=number, entry=name, listed=True, reason=comment)
 
     def finish(self, name: str) -> Verdict:
         """Verifies a merged entry without a record, which a crash can leave behind."""
         board = self.results().row(name).entry.board
         try:
-            record = self.verify(name, *self._read(name, None))
+            entry, episodes = self._read(name, None)
+            record = self.verify(name, entry, episodes)
+            files = self._whole(record, entry)
         except HubError:
             raise
         except Exception as error:
-            reason = f"Merged, and refused when it was verified: {_reason(error, f'the entry {name}')}"
+            reason = redacted(f"Merged, and refused when it was verified: {_reason(error, f'the entry {name}')}")
             record = Record(entry=name, season=self.season.name, board=board, badge=SELF_REPORTED, notes=(reason,))
-        self._publish(record)
+            files = {record_path(name): record.signed(self.secret)}
+        self._publish(files)
         return Verdict(number=0, entry=name, listed=True, reason=" ".join(record.notes) or record.badge)
 
-    def verify(self, name: str, entry: entries.Entry, episodes: Sequence[entries.PlayedEpisode]) -> Record:
-        """Checks that an entry is of this season and new, then calls `verify_entry`.
+    def verify(
+        self, name: str, entry: entries.Entry, episodes: Sequence[entries.PlayedEpisode], submitter: str = ""
+    ) -> Record:
+        """Checks that an entry is of this season, new, and not one too many of its account, then calls `verify_entry`.
 
         Raises:
             ValueError: the entry is not listed, for the reason in the message.
@@ -155,6 +200,10 @@ class Verifier:
                     f"an entry must be new, got the results of {row.id} ({row.entry.name}) again under another name; "
                     "nothing is listed twice."
                 )
+        records = [row.record for row in listed if row.record is not None and row.entry.board == entry.board]
+        most = entries.board_of(entry, self.season).each
+        if Counter(one.submitter.casefold() for one in records if submitter)[submitter.casefold()] >= most:
+            raise Refusal(f"an account may list at most {most} entries on a board, got one more; it is not played.")
         return verify_entry(
             name,
             entry,
@@ -162,7 +211,8 @@ class Verifier:
             self.season,
             self.secret,
             self._checkpoint if entry.kind == "policy" else self.folder,
-            listed=[row.record for row in listed if row.record is not None and row.entry.board == entry.board],
+            submitter=submitter,
+            listed=records,
             limits=self.limits,
             play=self.play,
         )
@@ -171,9 +221,12 @@ class Verifier:
         """Fetches the current results."""
         return self.hub.results(self.season)
 
-    def _submitted(self, number: int) -> tuple[str, str]:
-        """Returns the id of a pull request's entry and its commit; it must add one entry and change nothing else."""
+    def _submitted(self, number: int) -> tuple[str, str, str]:
+        """Returns the id of a pull request's entry, its commit and its author; it must add one entry and no more."""
         revision = f"refs/pr/{number}"
+        author = next((one.author for one in self._repo.open_requests() if one.num == number), None)
+        if author is None:
+            raise Refusal("a pull request must be open, got one that is closed; open a new one.")
         head = self._repo.head(revision)
         main = {one.commit_id for one in self._repo.history()}
         history = [one.commit_id for one in self._repo.history(revision)]
@@ -199,7 +252,7 @@ class Verifier:
         for path, most in zip(paths, (MOST_BYTES, entries.MOST_REPLIES_BYTES), strict=True):
             if after[path].size > most:
                 raise Refusal(f"{path.split('/')[0]} must have at most {most} bytes, got {after[path].size}; shorten.")
-        return name, head
+        return name, head, str(author)
 
     def _read(self, name: str, revision: str | None) -> tuple[entries.Entry, list[entries.PlayedEpisode]]:
         """Fetches and reads an entry and its replies. `name` must be checked: fetch takes patterns."""
@@ -224,9 +277,15 @@ class Verifier:
                 f"({str(error)[:300]}); publish it, and keep it there."
             ) from None
 
-    def _publish(self, record: Record) -> None:
-        files = {record_path(record.entry): record.signed(self.secret)}
-        self.hub.publish(files, self.season.results, "dataset", message=f"Record {record.entry}")
+    def _whole(self, record: Record, entry: entries.Entry) -> dict[str, Path | bytes]:
+        """Returns the file of a record, signed, or raises a `ValueError` if it or the entry cannot be published."""
+        files: dict[str, Path | bytes] = {record_path(record.entry): record.signed(self.secret)}
+        self._publish({**files, entries.paths_of(record.entry)[0]: to_json(entry)}, dry_run=True)
+        return files
+
+    def _publish(self, files: Mapping[str, Path | bytes], dry_run: bool = False) -> None:
+        message = f"Record {Path(next(iter(files))).stem}"
+        self.hub.publish(files, self.season.results, "dataset", message=message, dry_run=dry_run)
 
     def _refuse(self, number: int, name: str | None, reason: str) -> Verdict:
         # The reason may quote untrusted text, and a comment is Markdown.

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from hf_credit.files import OwnFolder, copy, move
-from hf_credit.hub.loading import Fetched, fetch
+from hf_credit.hub.loading import Fetched, NoFiles, fetch
 from hf_credit.hub.publishing import Published, publish
+from hf_credit.hub.retries import HubError
 from hf_credit_leaderboard.entries import PlayedEpisode, paths_of, read_episodes
 from hf_credit_leaderboard.results import Results, Row, read_results
 from hf_credit_leaderboard.seasons import SEASON_FILE, Season
@@ -41,10 +42,11 @@ class Hub:
         revision: str | None = None,
         allow: Sequence[str] | None = None,
         most_bytes: int | None = None,
+        **options: Any,
     ) -> Fetched:
         """Calls `hf_credit.hub.loading.fetch` for this Hub."""
-        where: dict[str, Any] = {"token": self.token, "endpoint": self.endpoint, "cache_dir": self.cache_dir}
-        return fetch(repo, repo_type=repo_type, revision=revision, allow=allow, most_bytes=most_bytes, **where)
+        options |= {"token": self.token, "endpoint": self.endpoint, "cache_dir": self.cache_dir}
+        return fetch(repo, repo_type=repo_type, revision=revision, allow=allow, most_bytes=most_bytes, **options)
 
     def publish(self, files: Mapping[str, Path | bytes], repo: str, repo_type: str, **options: Any) -> Published:
         """Calls `hf_credit.hub.publishing.publish` for this Hub."""
@@ -67,8 +69,9 @@ class Hub:
     def results(self, season: Season) -> Results:
         """Fetches the entries of a season that are listed now."""
         try:
-            results = read_results(self.get(season.results, "dataset", None, _LISTED).folder, season)
-        except ValueError:  # no entry is listed yet
+            # Each file is judged alone, when it is read.
+            results = read_results(self.get(season.results, "dataset", None, _LISTED, checked=False).folder, season)
+        except NoFiles:
             results = Results(season=season, rows=())
         if not season.cells:
             return results
@@ -76,7 +79,7 @@ class Hub:
 
         try:
             cells = load_cells(season.cells, token=self.token, endpoint=self.endpoint)
-        except ValueError as error:
+        except (ValueError, HubError) as error:
             problem = f"{season.cells}: {str(error)[:300]}"
             return dataclasses.replace(results, problems=(*results.problems, problem))
         return dataclasses.replace(results, cells=tuple(cells))

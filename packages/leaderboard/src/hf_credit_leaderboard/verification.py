@@ -6,17 +6,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import numpy as np
-
 from hf_credit.boundary import read
 from hf_credit.evaluation.runs import versions
-from hf_credit.evaluation.statistics import permutation_test
 from hf_credit.files import OwnFolder, copy
 from hf_credit.hub.loading import TooLarge
 from hf_credit.rollouts import Ending, Interaction, RolloutRequest
@@ -25,8 +23,9 @@ from hf_credit_leaderboard.confined import ISOLATION, Limits, confined_play
 from hf_credit_leaderboard.credit_board import board_method
 from hf_credit_leaderboard.entries import Checkpoint, Entry, PlayedEpisode
 from hf_credit_leaderboard.inputs import pinned
+from hf_credit_leaderboard.ranking import paired_p
 from hf_credit_leaderboard.records import REPLAYED, VERIFIED, Record, linked
-from hf_credit_leaderboard.seasons import Season, SeasonSecret, secret_seeds, starts_of
+from hf_credit_leaderboard.seasons import Season, SeasonSecret, print_key, secret_seeds, starts_of
 from hf_credit_leaderboard.weights import MOST_FILE_BYTES, check_folder, parameters, template_digest, tensor_digest
 
 LEAST_P = 1e-3
@@ -59,6 +58,7 @@ def verify_entry(
     secret: SeasonSecret,
     source: Download | Path,
     *,
+    submitter: str = "",
     listed: Sequence[Record] = (),
     limits: Limits | None = None,
     play: Play = confined_play,
@@ -67,13 +67,13 @@ def verify_entry(
 
     A policy entry: replays every reply, then plays the checkpoints on the public and the secret tasks. A credit entry:
     measures the method's credit on the public and on secret rows. The claim holds if its outcomes on the public tasks
-    do not differ from the second play in a paired test: p >= 0.001 by
-    `hf_credit.evaluation.statistics.permutation_test`. The outcomes on the secret tasks make the rank; for credit, the
-    fidelity of each repeat. An entry whose checkpoint exceeds the limit of parameters is listed as `replayed`, without
-    a rank.
+    do not differ from the second play in a paired test: p >= 0.001 by `hf_credit_leaderboard.ranking.paired_p`. The
+    outcomes on the secret tasks make the rank; for credit, the fidelity of each repeat. An entry whose checkpoint
+    exceeds the limit of parameters is listed as `replayed`, without a rank.
 
     Args:
         source: for a policy, the function that downloads checkpoints; for credit, the folder of the season's policies.
+        submitter: the account that opened the pull request; "" if unknown.
         listed: the records of the board, in which copies are searched.
         limits: the limits of the process that plays.
 
@@ -82,6 +82,7 @@ def verify_entry(
     """
     limits = limits or Limits()
     known: dict[str, Any] = {"entry": name, "season": season.name, "board": entry.board, "versions": versions()}
+    known["submitter"] = submitter
     make_request = _policy_request if entry.kind == "policy" else _credit_request
     try:
         with make_request(entry, episodes, season, secret, source, limits) as (request, readable, of_weights):
@@ -142,7 +143,7 @@ def _policy_request(
     download: Any,
     limits: Limits,
 ) -> Iterator[_Request]:
-    replay_entry(entry, season, episodes)
+    replay_entry(entry, season, episodes, limits.seconds)
     board = season.board(entry.board)
     folders = [_folders(one, download, limits) for one in entry.checkpoints]
     tensors = tuple(tensor_digest(folder) for folder, _ in folders)
@@ -154,6 +155,7 @@ def _policy_request(
         "checkpoints": [[str(folder), base and str(base)] for folder, base in folders],
         "spec": entry.task(season).to_dict(),
         "seeds": {"public": board.public_seeds(), "secret": secret_seeds(secret.salt, board.name, board.secret)},
+        "print_key": print_key(secret.salt, board.name),
     }
     size = max(parameters(folder) + (parameters(base) if base else 0) for folder, base in folders)
     yield request, [path for pair in folders for path in pair if path], {"tensors": tensors, "parameters": size}
@@ -236,16 +238,23 @@ def require_seeds(entry: Entry, season: Season, episodes: Sequence[PlayedEpisode
             )
 
 
-def replay_entry(entry: Entry, season: Season, episodes: Sequence[PlayedEpisode]) -> None:
+def replay_entry(entry: Entry, season: Season, episodes: Sequence[PlayedEpisode], seconds: float = math.inf) -> None:
     """Replays every reply and compares the result with the claim.
+
+    Args:
+        seconds: the most wall-clock time, looked at before each episode, whose replies have a most of characters.
 
     Raises:
         ValueError: as in `require_seeds`, or an episode differs from its replay; the error names the first.
+        Refusal: it takes longer.
     """
+    end = time.monotonic() + seconds
     require_seeds(entry, season, episodes)
     interaction = entry.task(season).build()
     starts = {start.seed: start for start in starts_of(interaction, season.board(entry.board).public_seeds())}
     for episode in episodes:
+        if time.monotonic() > end:
+            raise Refusal(f"a replay must take at most {seconds:g} seconds, got more; shorten replies.")
         replay_episode(interaction, starts[episode.seed], episode)
 
 
@@ -321,8 +330,7 @@ def compare(claimed: Sequence[PlayedEpisode], found: Sequence[PlayedEpisode]) ->
     """Returns the means of two plays of the same instances with the same checkpoints, and the paired p-value."""
     by_instance = {(one.checkpoint, one.seed): one.outcome for one in claimed}
     first, second = [by_instance[one.checkpoint, one.seed] for one in found], [one.outcome for one in found]
-    p_value = permutation_test(first, second).p_value if np.ptp([first, second]) else 1.0
-    return {"claimed": fmean(first), "found": fmean(second), "p": p_value}
+    return {"claimed": fmean(first), "found": fmean(second), "p": paired_p(first, second)}
 
 
 def _notes(record: Record) -> list[str]:
@@ -330,12 +338,12 @@ def _notes(record: Record) -> list[str]:
     if len(record.tensors) == 1:
         notes.append("One training seed: the score describes this checkpoint, not the method.")
     if record.copy_of is not None:
-        notes.append(
-            f"It has weights of the entry {record.copy_of}, which was listed first, from a repository of another "
-            "account; it is not ranked."
-        )
+        whose = "of this account" if record.copy_of in record.related else "from a repository of another account"
+        notes.append(f"It has weights of the entry {record.copy_of}, listed first, {whose}; it is not ranked.")
     elif record.related:
-        notes.append(f"It has weights of the same account's entry {', '.join(record.related)}.")
+        notes.append(
+            f"It has weights of the same account's entry {', '.join(record.related)}, and is ranked in its place."
+        )
     for digest in record.unknown_templates:
         notes.append(
             f"The season does not know its chat template ({digest[:12]}), and a template can play for a policy: it is "

@@ -16,20 +16,18 @@ from hf_credit.evaluation.credited import CreditedDecision, CreditedEpisode
 from hf_credit.evaluation.episode_page import episode_page, written_out
 from hf_credit.evaluation.statistics import Interval
 from hf_credit.oracles import Oracle
-from hf_credit.rollouts import Interaction, Ledger
+from hf_credit.rollouts import Interaction, Ledger, Verdict
 from hf_credit.rollouts.capabilities import Acting, Oracled
+from hf_credit.tasks.spec import Sampling
 from hf_credit_leaderboard.entries import PlayedEpisode
 from hf_credit_leaderboard.ranking import Ranked
-from hf_credit_leaderboard.records import BADGES, VERIFIED
-from hf_credit_leaderboard.results import Comparison, Results, Row
+from hf_credit_leaderboard.records import BADGES
+from hf_credit_leaderboard.results import SHORT, Comparison, Results, Row
 from hf_credit_leaderboard.seasons import starts_of
 from hf_credit_leaderboard.verification import replayed_steps
 
 Columns = Sequence[tuple[str, str, Callable[[Row, Ranked | None], Any]]]
 """The name, the number format, and the function of a row and its rank, if any, that returns the value."""
-
-SHORT = 8
-"""Digits of an entry's id on a page."""
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _MOST_LABEL = 20  # characters
@@ -47,9 +45,11 @@ def board_table(results: Results, board: str) -> tuple[Columns, list[list[Any]]]
         return (-ranked[row.id].score.mean if row.id in ranked else math.inf, row.id)
 
     rows = sorted(results.board(board), key=order)
+    rank: Columns = [("rank", "", lambda row, place: place.rank if place else results.standing(row))]
     if columns is CREDIT_COLUMNS and results.cells:
         of_limit, learned = (lambda row, _, index=index: results.benched(row)[index] for index in (0, 1))
-        columns = (*columns[:4], ("of the limit", ".1%", of_limit), ("learned", ".2f", learned), *columns[4:])
+        columns = (*columns[:3], ("of the limit", ".1%", of_limit), ("learned", ".2f", learned), *columns[3:])
+    columns = (*rank, *columns)
     return columns, [[value(row, ranked.get(row.id)) for _, _, value in columns] for row in rows]
 
 
@@ -214,7 +214,7 @@ def _credited(interaction: Interaction[Any], episode: PlayedEpisode, oracle: Ora
                     tokens=tokens,
                     reward=float(interaction.reward(after)),
                     verdict=score,
-                    valid=None if score is None else score > 0,
+                    valid=None if score is None else Verdict(score=score).valid,
                     credit=score,
                     outcomes=(episode.outcome,),
                 )
@@ -234,14 +234,6 @@ def _score(interaction: Interaction[Any], oracle: Oracle[Any] | None, state: Any
         return None
 
 
-def _rank(row: Row, place: Ranked | None) -> str:
-    if place is not None:
-        return place.rank
-    if row.record is not None and row.record.copy_of is not None:
-        return f"copy of {row.record.copy_of[:SHORT]}"
-    return "unknown template" if row.badge == VERIFIED else "not verified"
-
-
 def _method_text(row: Row, place: Ranked | None) -> str:
     options = json.dumps(dict(row.entry.method["options"]), sort_keys=True)
     return str(row.entry.method["name"]) + ("" if options == "{}" else f" {options[:200]}")
@@ -256,7 +248,6 @@ def _score_of(name: str) -> Callable[[Row, Ranked | None], float | None]:
 
 
 BOARD_COLUMNS: Columns = (
-    ("rank", "", _rank),
     ("name", "", lambda row, _: row.entry.name),
     ("mean", ".3f", lambda _, place: place and round(place.score.mean, 4)),
     ("95 % interval", "", lambda _, place: interval_text(place.score) if place else ""),
@@ -264,15 +255,15 @@ BOARD_COLUMNS: Columns = (
     ("badge", "", lambda row, _: row.badge),
     ("account", "", lambda row, _: ", ".join(sorted({one.repo.partition("/")[0] for one in row.entry.checkpoints}))),
     ("method", "", lambda row, _: str(row.entry.method["name"])),
+    ("temperature", ".2g", lambda row, _: Sampling(**row.entry.sampling).temperature),
     ("tokens / episode", ",.1f", lambda row, _: row.record and row.record.tokens),
     ("training tokens", ",.0f", lambda row, _: row.entry.ledger and Ledger(**row.entry.ledger).tokens),
     ("parameters", ",.0f", lambda row, _: (row.record and row.record.parameters) or None),
     ("entry", "", lambda row, _: row.id[:SHORT]),
 )
-"""The columns of a policy board. A phone shows the first four."""
+"""The columns of a policy board, behind the rank. A phone shows the first four."""
 
 CREDIT_COLUMNS: Columns = (
-    ("rank", "", _rank),
     ("method", "", _method_text),
     ("fidelity", ".3f", lambda _, place: place and round(place.score.mean, 4)),
     ("95 % interval", "", lambda _, place: interval_text(place.score) if place else ""),

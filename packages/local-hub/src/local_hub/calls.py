@@ -318,8 +318,8 @@ async def _admitted(admit: Admit, call: Call) -> int:
 
 
 def answer_json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """Returns a JSON response, with dates and similar values as text."""
-    content = json.dumps(value, default=str, separators=(",", ":")).encode()
+    """Returns a JSON response."""
+    content = json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
     return Response(content, status, {**(headers or {}), "Content-Type": "application/json"})
 
 

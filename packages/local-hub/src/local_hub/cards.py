@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any
 
@@ -21,7 +22,12 @@ SDKS = ("gradio", "docker", "static", "streamlit")
 
 def card_data(hub: Hub, files: Snapshot) -> dict[str, Any] | None:
     """Returns the head of the README.md, `None` if there is no valid one."""
-    text = small_text(hub, files.files.get("README.md"), _MOST_CARD_BYTES)
+    return _card(hub, files.files.get("README.md"))
+
+
+@functools.lru_cache(maxsize=1024)  # a file is named by its hash, and a list of repositories reads each of them
+def _card(hub: Hub, blob: Blob | None) -> dict[str, Any] | None:
+    text = small_text(hub, blob, _MOST_CARD_BYTES)
     try:
         return None if text is None else read_head(text)
     except ValueError:
@@ -34,7 +40,7 @@ def small_text(hub: Hub, blob: Blob | None, most_bytes: int) -> str | None:
         return None
     try:
         return hub.objects.path(blob.sha256).read_text(encoding="utf-8")
-    except UnicodeDecodeError:
+    except (UnicodeDecodeError, OSError):  # `local-hub check` tells of objects that cannot be read
         return None
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import re
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
@@ -28,6 +27,8 @@ from local_hub.plain import parse_json
 
 _MOST_WORK = 10**9  # about a second
 _OVERHEAD = 64  # characters, of a pattern and of a path
+_MOST_LINE = 65_536  # bytes of a line of a commit, beside the content of a file
+_MOST_TEXTS = 64  # in a long line
 
 
 def refuse_too_much(patterns: Iterable[str], paths: Iterable[str]) -> None:
@@ -215,7 +216,7 @@ def _parse(call: Call, repo: Repo, body: Path) -> tuple[dict[str, Any], list[his
     """Returns the header and the operations of a commit, and stores its regular files."""
     header: dict[str, Any] | None = None
     operations: list[history.Add | history.Delete] = []
-    for key, value in _lines(body):
+    for key, value in _lines(body, call.hub.limits.lfs_bytes):
         if key == "header":
             header = value
         elif key == "file":
@@ -233,15 +234,23 @@ def _parse(call: Call, repo: Repo, body: Path) -> tuple[dict[str, Any], list[his
     return header, operations
 
 
-def _lines(body: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _lines(body: Path, file_bytes: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    most = _MOST_LINE + file_bytes * 4 // 3
     with body.open("rb") as file:
-        for line in file:
+        while line := file.readline(most + 1):
             if not line.strip():
                 continue
+            # A long line holds the content of a file in base64, and all else in it is short.
+            around = line.split(b'"', _MOST_TEXTS)
+            is_file = b"\\" not in line and len(around) <= _MOST_TEXTS and len(b"".join(around[::2])) <= _MOST_LINE
+            if len(line) > most or (len(line) > _MOST_LINE and not is_file):
+                raise bad_request(
+                    f"a line of a commit of more than {_MOST_LINE} bytes must hold one file in base64, got another; "
+                    "send large files to LFS."
+                )
             try:
-                # A long line is the content of a file, one text, which needs no limits of depth.
-                one = parse_json(line.decode()) if len(line) < 65_536 else json.loads(line)
-            except (ValueError, RecursionError):
+                one = parse_json(line.decode())
+            except ValueError:
                 raise bad_request("each line of a commit must be JSON, got other text; send NDJSON.") from None
             key, value = (one.get("key"), one.get("value")) if isinstance(one, dict) else (None, None)
             if not isinstance(key, str) or not isinstance(value, dict):

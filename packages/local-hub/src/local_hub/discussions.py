@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from local_hub.limits import check_twins
 from local_hub.objects import lfs_pointer
 
 _MOST_DIFF_BYTES = 2**20
+_MOST_DIFF_WORK = 10**6  # pairs of equal lines, about a second
 _PAGE = 50
 
 
@@ -277,9 +279,10 @@ def details(call: Call) -> Response:
 
 
 def _diff(call: Call, base: Commit, proposed: Commit) -> str:
-    """Returns the changes as git shows them; large and binary files by name only."""
+    """Returns the changes as git shows them; binary files, and those that take long to compare, by name only."""
     before, after = snapshot(call.database, base).files, snapshot(call.database, proposed).files
     shown: list[str] = []
+    work = 0
     for path in sorted(before.keys() | after.keys()):
         old, new = before.get(path), after.get(path)
         if old == new:
@@ -293,12 +296,13 @@ def _diff(call: Call, base: Commit, proposed: Commit) -> str:
         shown.append(f"index {ids[0]}..{ids[1]}")
         old_name, new_name = f"a/{path}" if old else "/dev/null", f"b/{path}" if new else "/dev/null"
         old_text, new_text = _text(call, old), _text(call, new)
-        if old_text is None or new_text is None:
+        old_lines, new_lines = (text.splitlines() if text else [] for text in (old_text, new_text))
+        equal = Counter(new_lines)
+        work += len(new_lines) + sum(1 + equal[line] for line in old_lines)
+        if old_text is None or new_text is None or work > _MOST_DIFF_WORK:
             shown.append(f"Binary files {old_name} and {new_name} differ")
         else:
-            shown += difflib.unified_diff(
-                old_text.splitlines(), new_text.splitlines(), old_name, new_name, lineterm=""
-            )
+            shown += difflib.unified_diff(old_lines, new_lines, old_name, new_name, lineterm="")
     return "\n".join(shown) + "\n" if shown else ""
 
 

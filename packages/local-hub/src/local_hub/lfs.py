@@ -51,6 +51,9 @@ def _object(call: Call, repo: Repo, one: dict[str, Any], operation: str, multipa
         link = _link(call, repo, "GET", sha256, size)
         return {**answer, "actions": {"download": {"href": link}}}
     if here:
+        with call.database.write() as writing:  # a sweep leaves it to the commit that follows
+            values = time.time(), repo.key, sha256
+            writing.execute("UPDATE lfs SET created = ? WHERE repo = ? AND sha256 = ?", values)
         return answer
     part_bytes, most = call.hub.limits.part_bytes, call.hub.limits.file_bytes
     if multipart:

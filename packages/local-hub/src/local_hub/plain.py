@@ -1,10 +1,11 @@
-"""Parses untrusted JSON and YAML within limits: plain values, nested at most a hundred deep."""
+"""Parses untrusted JSON and YAML within limits: values that JSON can hold, nested at most a hundred deep."""
 
 from __future__ import annotations
 
 import json
+import math
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -31,7 +32,7 @@ def parse_json(text: str) -> Any:
 
 
 def parse_yaml(text: str) -> Any:
-    """Returns the value of a YAML text of plain values.
+    """Returns the value of a YAML text of plain values; a date is text.
 
     Raises:
         ValueError: it is not YAML, or exceeds the limits.
@@ -42,7 +43,7 @@ def parse_yaml(text: str) -> Any:
         value = yaml.load(text, Loader=_BoundedLoader)
     except RecursionError:
         raise _too_deep() from None
-    except (yaml.YAMLError, ValueError, TypeError, AttributeError, OverflowError) as error:
+    except (yaml.YAMLError, ValueError, TypeError, AttributeError, OverflowError, LookupError) as error:
         raise ValueError(f"a text must be YAML of plain values, got {error}; fix it.") from None
     return _within_limits(value)
 
@@ -53,6 +54,8 @@ def _within_limits(value: Any) -> Any:
         for one in level:
             if isinstance(one, int) and not -_MOST_NUMBER < one < _MOST_NUMBER:
                 raise ValueError("a number must have at most 300 digits, got more; shorten it or make it text.")
+            if isinstance(one, float) and not math.isfinite(one):
+                raise ValueError(f"a number must be finite, got {one}; make it text.")
             if isinstance(one, str) and _SURROGATE.search(one):
                 raise ValueError("text must be Unicode, got half of a surrogate pair; remove it.")
         level = [
@@ -71,7 +74,17 @@ def _too_deep() -> ValueError:
 
 
 class _BoundedLoader(yaml.SafeLoader):
-    """YAML whose aliases stand for a bounded number of values, and never for what they are within."""
+    """YAML of JSON's types, whose aliases stand for a bounded number of values, and never for what they are within."""
+
+    yaml_constructors: ClassVar[dict[str, Any]] = {
+        tag: make
+        for tag, make in yaml.SafeLoader.yaml_constructors.items()
+        if tag is None or tag.rpartition(":")[2] in ("null", "bool", "int", "float", "str", "seq", "map")
+    }
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
+        first: [one for one in known if not one[0].endswith(":timestamp")]
+        for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
     def __init__(self, stream: Any) -> None:
         super().__init__(stream)

@@ -129,7 +129,7 @@ def verify(
     limits = Limits(parameters=parameters, seconds=seconds, device=device)
     while True:
         try:
-            for verdict in Verifier(hub, benchmark, own, limits=limits, model_results=model_results).run():
+            for verdict in Verifier(hub, benchmark, own, limits=limits, model_results=model_results).verdicts():
                 source = f"pull request {verdict.number}" if verdict.number else "merged before"
                 outcome = "listed" if verdict.listed else "rejected"
                 typer.echo(f"{source}, entry {verdict.entry}: {outcome}. {verdict.reason}")
