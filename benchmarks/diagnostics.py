@@ -25,7 +25,7 @@ from common import arguments, cpu_seconds, report_of_one_thread, take_turns
 from transformers import GenerationConfig
 
 from hf_credit.collaborations import Collaboration, Event
-from hf_credit.collaborations.relay import relay, relay_pairs, relay_task
+from hf_credit.collaborations.relay import relay, relay_numbers, relay_task
 from hf_credit.diagnostics.bucket_sampling import BucketPlan, diagnostic_buckets
 from hf_credit.diagnostics.buckets import Bucket
 from hf_credit.diagnostics.diagnosis import diagnose
@@ -83,7 +83,7 @@ def cases(options: argparse.Namespace) -> dict[str, Case]:
         return lambda kind: kind(interaction, chat, PrefixSampler(model, config))
 
     problem = " ".join(words[place % len(words)] for place in range(options.problem))
-    pairs = relay_pairs("held_out")  # each task once, so that a state tells which start it is of
+    pairs = relay_numbers("held_out")  # each task once, so that a state tells which start it is of
     rows = [{"problem": f"{number} {problem}"} for number in range(options.tasks)]
     return {
         "relay, 2 roles": Case(

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from hf_credit import methods
-from hf_credit.collaborations.relay import relay, relay_chain_task, relay_events
+from hf_credit.collaborations.relay import relay, relay_events, relay_task
 from hf_credit.diagnostics.training_credit import credited_decisions
 from hf_credit.policies.micro import tokenizer_of
 from hf_credit.rollouts import Chat, Engine
@@ -63,7 +63,7 @@ def the_library(chain: Any, speakers: int, seed: int) -> tuple[LocalContext, dic
     collaboration = relay(SIZE, speakers)
     contexts = {}
     for speaker, told, own in itertools.product(range(speakers), range(SIZE), range(SIZE)):
-        state = collaboration.start(relay_chain_task((own,) * speakers, SIZE), 0)
+        state = collaboration.start(relay_task(*(own,) * speakers, size=SIZE), 0)
         for _ in range(speaker):
             state = collaboration.advance(state, [str(told)])
         contexts[speaker, told if speaker else 0, own] = collaboration.pending(state)[0].messages
@@ -99,7 +99,7 @@ def test_arrays_play_and_credit_as_the_methods_of_the_library_do(
     context, places = the_library(chain, speakers, seed=3)
     numbers = np.random.default_rng(5).integers(SIZE, size=(40, speakers))
     method = methods.make(name, **options).bind(context.interaction)
-    rows = [relay_chain_task(own.tolist(), SIZE) for own in numbers]
+    rows = [relay_task(*own.tolist(), size=SIZE) for own in numbers]
     collected = method.collector(rows, context, method.memory)
     theirs = credited_decisions(collected, method.estimator(collected, context, method.memory))
 

@@ -30,7 +30,7 @@ import chain_results
 from chain_results import C3, CREDIT, CRITIC, MAGRPO, TRAINING, TREE, arms_of
 from running import run_cells, write_whole
 
-from hf_credit.collaborations.relay import relay, relay_chain_task, relay_numbers
+from hf_credit.collaborations.relay import relay, relay_numbers, relay_task
 from hf_credit.credit import full_mean, leave_one_out
 from hf_credit.diagnostics import credit_fidelity
 from hf_credit.environments.randomness import derive
@@ -54,7 +54,7 @@ class Chains:
         size: how many numbers there are.
         lengths: of the chains, in speakers.
         noises: how often a speaker after the first says just any number, whatever it has learnt.
-        quality: of the starting policies, as of `relay_player`: how often they play right, noise apart.
+        quality: of the starting policies, as of `Relay.scripted_player`: how often they play right, noise apart.
         spread: the standard deviation of what is added to each logit of a starting policy, so that those of two seeds
             differ.
         instances: task instances of an update; each has eight terminal scores.
@@ -300,7 +300,7 @@ def gradient(tables: Tables, messages: Messages, credits: np.ndarray[Any, Any], 
 def token_prices(size: int, speakers: int) -> np.ndarray[Any, Any]:
     """How many tokens a message of each speaker costs, its context included, where a micro policy plays."""
     collaboration = relay(size, speakers)
-    state = collaboration.start(relay_chain_task((0,) * speakers, size), 0)
+    state = collaboration.start(relay_task(*(0,) * speakers, size=size), 0)
     contexts = []
     while requests := collaboration.pending(state):
         contexts.append(requests[0].messages)

@@ -22,7 +22,7 @@ import table
 from experiment import BASE, ESTIMATORS, EVENTS, EXPERIMENT, METHODS, REPLY_TOKENS, Experiment
 from running import ON_A_PROCESSOR, one_cell, parse_options, prepare_process, results_folder, run_cells, write_whole
 
-from hf_credit.collaborations.relay import relay, relay_pairs, relay_player, relay_task, relay_tasks
+from hf_credit.collaborations.relay import relay, relay_numbers, relay_task
 from hf_credit.evaluation.runs import versions
 
 SAMPLING = {"max_new_tokens": REPLY_TOKENS, "temperature": 1.0, "top_p": 1.0, "top_k": 0}
@@ -95,10 +95,10 @@ def build(experiment: Experiment, seed: int, folder: Path) -> None:
     from hf_credit.trainers.micro import init_scripted_policy
 
     config = dataclasses.replace(experiment.policy, seed=seed)
-    rows = relay_tasks("train", rows=config.episodes, size=experiment.size)
+    rows = relay(experiment.size).tasks("train", config.episodes)
     starts = [RolloutRequest[Any](task=row, seed=task_seed("train", index)) for index, row in enumerate(rows)]
 
-    player = relay_player(config.quality, experiment.size)
+    player = relay(experiment.size).scripted_player(config.quality)
     init_scripted_policy(relay(experiment.size), player, starts, folder, config)
 
 
@@ -127,7 +127,7 @@ def train(experiment: Experiment, arm: str, seed: int, work: Path) -> tuple[Any,
         }
     )
     first = 10**6 * (seed + 1)  # behind the tasks of the scripted play, and others for every seed
-    rows = relay_tasks("train", rows=args.max_steps * args.generation_batch_size, size=experiment.size, start=first)
+    rows = relay(experiment.size).tasks("train", args.max_steps * args.generation_batch_size, start=first)
     method = methods.make(METHODS[arm]["name"], **METHODS[arm]["options"])
     start = str(policy_folder(work, BASE, seed))
     looked_at: list[dict[str, Any]] = []
@@ -206,7 +206,7 @@ def measure(experiment: Experiment, seed: int, folder: Path, trainer: Any) -> di
     chat = Chat(tokenizer)
     exactly = {"max_new_tokens": REPLY_TOKENS, "temperature": SAMPLING["temperature"], "floor": experiment.floor}
     rows = {
-        split: [relay_task(*pair, experiment.size) for pair in relay_pairs(split, experiment.size)]
+        split: [relay_task(*pair, size=experiment.size) for pair in relay_numbers(split, experiment.size)]
         for split in ("held_out", "train")
     }
     scores: dict[str, Any] = {}

@@ -57,15 +57,8 @@ def public(value: Any) -> Any:
 
 def without_secrets(value: Any) -> Any:
     """Converts a value to plain values of YAML, objects to their text, without secrets (`redacted`)."""
-    return _plain(redacted(value))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value if value is None or isinstance(value, bool | int | float | str) else redacted(str(value))
+    plain = (bool, int, float, str, type(None))
+    return redacted(value, lambda one: one if isinstance(one, plain) else redacted(str(one)))
 
 
 def redacted_command(words: Sequence[str]) -> str:

@@ -609,7 +609,7 @@ def test_an_undecorated_function_has_the_settings_of_the_task(made: Made) -> Non
     ("agent", "settings", "told"),
     [
         ("agent_programs:missing", {}, "an agent must be importable as 'module:name'"),
-        ("agent_programs:asks", {"most": 1}, "an agent has the settings columns, max_calls"),
+        ("agent_programs:asks", {"most": 1}, "agent 'agent_programs:asks' takes the options columns, max_calls"),
         ("agent_programs:asks", {"max_calls": 0}, "max_calls must be at least 1"),
         ("agent_programs:asks", {"score": "near"}, "score must be 'module:function'"),
         ("agent_programs:asks", {"canonical": "agent_programs:missing"}, "canonical must be importable"),

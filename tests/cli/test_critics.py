@@ -8,7 +8,7 @@ import yaml
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from hf_credit.collaborations.relay import relay, relay_tasks
+from hf_credit.collaborations.relay import relay
 from hf_credit.critics.inputs import context_inputs, joint_histories
 from hf_credit.critics.saved import SavedCritic, has_critic
 from hf_credit.policies.generation import sampler
@@ -49,7 +49,7 @@ def loaded(folder):
 def test_a_saved_critic_predicts_as_its_weights(mappo_run) -> None:
     policy, tokenizer = loaded(mappo_run)
     engine = Engine(relay(4), Chat(tokenizer), sampler(policy, tokenizer, max_new_tokens=3))
-    episodes = engine.run([RolloutRequest(task=row) for row in relay_tasks("held_out", 3, 4)])
+    episodes = engine.run([RolloutRequest(task=row) for row in relay(4).tasks("held_out", 3)])
     assert has_critic(mappo_run)
     values = predicted(SavedCritic(mappo_run, policy, tokenizer), episodes)
     assert [len(own) for own in values] == [2, 2, 2]
@@ -85,7 +85,7 @@ def test_a_critic_of_other_weights_is_refused_in_one_sentence(mappo_run, tmp_pat
     engine = Engine(relay(4), Chat(tokenizer), sampler(policy, tokenizer, max_new_tokens=3))
     critic = SavedCritic(other, policy, tokenizer)
     with pytest.raises(ValueError, match=r"a saved critic must have the same backbone, got .*head.weight"):
-        predicted(critic, engine.run([RolloutRequest(task=row) for row in relay_tasks("held_out", 1, 4)]))
+        predicted(critic, engine.run([RolloutRequest(task=row) for row in relay(4).tasks("held_out", 1)]))
 
 
 def test_the_adapters_of_critic_and_policy_share_a_model(relay_policy, tmp_path) -> None:
@@ -107,7 +107,7 @@ def test_the_adapters_of_critic_and_policy_share_a_model(relay_policy, tmp_path)
     tokenizer.save_pretrained(folder)
     critic.save(folder)
     episodes = Engine(relay(4), Chat(tokenizer), sampler(policy, tokenizer, max_new_tokens=3)).run(
-        [RolloutRequest(task=row) for row in relay_tasks("held_out", 2, 4)]
+        [RolloutRequest(task=row) for row in relay(4).tasks("held_out", 2)]
     )
     histories = [context_inputs(joint_histories(episode)) for episode in episodes]
     expected = [[value for (value,) in critic(inputs)] for inputs in histories]

@@ -11,7 +11,7 @@ from datasets import DatasetDict
 
 from hf_credit import CreditConfig, CreditTrainer, ReplayLOOTrainer, VerifiableProcessTrainer, methods
 from hf_credit.collaborations import Collaboration, Event
-from hf_credit.collaborations.relay import relay, relay_tasks
+from hf_credit.collaborations.relay import relay
 from hf_credit.collectors import Tree
 from hf_credit.environments import make
 from hf_credit.environments.tasks import tasks
@@ -115,7 +115,7 @@ def test_a_collaboration_is_trained_on_its_tasks(together: Callable[..., Path]) 
     trainer = build_trainer(read_job(["--config", str(together()), "--alternatives", "4", "2"]))
     assert isinstance(trainer, ReplayLOOTrainer)
     assert trainer.method.collector.fanout == (4, 2)
-    assert list(trainer.train_dataset) == list(relay_tasks("train", rows=8, size=4))
+    assert list(trainer.train_dataset) == list(relay(4).tasks("train", 8))
     assert played(trainer) == TaskSpec(
         collaboration="relay",
         collaboration_options={"size": 4, "speakers": 2},
@@ -235,7 +235,7 @@ def test_what_python_trains_the_command_line_evaluates(
 ) -> None:
     args = on_a_processor(tmp_path, temperature=0.5, top_k=3)
     method = methods.make("magrpo", group_size=2)
-    trainer = CreditTrainer(str(relay_policy), relay(4), args, relay_tasks(rows=8, size=4), method=method)
+    trainer = CreditTrainer(str(relay_policy), relay(4), args, relay(4).tasks("train", 8), method=method)
     trainer.save_model()
     spec = TaskSpec.load(tmp_path)
     assert spec is not None
@@ -255,7 +255,7 @@ def test_a_task_that_cannot_be_rebuilt_is_not_saved_with_a_warning(
         scorer=lambda task, text: 1.0,
     )
     args = on_a_processor(tmp_path)
-    trainer = CreditTrainer(str(relay_policy), team, args, relay_tasks(rows=8, size=4), method="magrpo")
+    trainer = CreditTrainer(str(relay_policy), team, args, relay(4).tasks("train", 8), method="magrpo")
     trainer.save_model()
     assert not (tmp_path / TASK_FILE).exists()
     assert "must be importable by name, got" in caplog.text

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_credit.collaborations import Collaboration, CollaborationState, Event, Loop
+from hf_credit.collaborations import Collaboration, Event, Loop
 from hf_credit.rollouts import Ending
 
 TASK = {"problem": "What is 2 + 3?", "answer": "5"}
@@ -258,7 +258,7 @@ def test_a_state_keeps_any_row_and_goes_through_json(row, reply):
     collaboration = pair()
     state = walk(collaboration, task, [reply])
     assert state.row == task
-    again = CollaborationState.from_json(state.to_json())
+    again = collaboration.state_from_json(collaboration.state_to_json(state))
     assert again == state
     assert hash(again) == hash(state)
     assert collaboration.pending(again) == collaboration.pending(state)
@@ -311,7 +311,7 @@ def test_every_walk_ends_and_is_a_function_of_its_states(collaboration, draws):
     most = len(graph.events) * (1 + sum(loop.times for loop in graph.loops.values()))
     while requests := collaboration.pending(state):
         assert len({request.event for request in requests}) == len(requests)
-        assert collaboration.pending(CollaborationState.from_json(state.to_json())) == requests
+        assert collaboration.pending(collaboration.state_from_json(collaboration.state_to_json(state))) == requests
         for request in requests:
             context = request.messages[1]["content"].partition("Context:")[2].split()
             said = [text for event, text in state.transcript if event in graph.sees[request.event]]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from hf_credit.collaborations.exact_coalitions import answer_probabilities, vote_values
 from hf_credit.collaborations.exact_values import exact_values
-from hf_credit.collaborations.hinted_relay import hinted_relay, hinted_relay_task
-from hf_credit.collaborations.sum_vote import sum_task, sum_vote
+from hf_credit.collaborations.hinted_relay import hinted_relay
+from hf_credit.collaborations.sum_vote import sum_vote
 from hf_credit.policies.generation import sampler
 from hf_credit.policies.micro import MicroConfig, build_model, tokenizer_of
 from hf_credit.rollouts import Chat, Engine, RolloutRequest
@@ -59,7 +59,7 @@ def test_each_role_may_have_a_policy_of_its_own(relay):
 
     team, model, chat = relay
     other = build_model(chat.tokenizer, MicroConfig(hidden_size=8, layers=1, heads=2, seed=1))
-    start = team.start(hinted_relay_task(2, 1), 0)
+    start = team.start(team.row((2, 1)), 0)
     policies = {"thinker": model, "solver": other}
 
     def value(policy, state):
@@ -76,7 +76,7 @@ def test_each_role_may_have_a_policy_of_its_own(relay):
 def test_a_vote_by_enumeration_agrees_with_votes_through_the_engine():
     model, chat = untrained(["first second third voter and 0 1 2"])
     team = sum_vote(3)
-    start = team.start(sum_task(1, 1, 3), 0)
+    start = team.start(team.row((1, 1)), 0)
     answers, scores = answer_probabilities(team, chat, model, start, max_new_tokens=1)
     assert scores == {str(number): float(number == 2) for number in range(3)}
     assert all(sum(own.values()) == pytest.approx(1) for own in answers.values())

@@ -26,7 +26,7 @@ def policy(tmp_path_factory):
 
 
 def start(secret, shift):
-    return relay(SIZE).start(relay_task(secret, shift, SIZE), 0)
+    return relay(SIZE).start(relay_task(secret, shift, size=SIZE), 0)
 
 
 def estimate(engine, state, episodes=800):
@@ -154,7 +154,7 @@ def test_states_without_a_single_speaker_are_refused(uniform):
 
 def test_an_omitted_reply_has_no_advantage(uniform):
     model, chat = uniform
-    (exact,) = exact_values(relay(2), chat, model, [relay(2).start(relay_task(0, 1, 2), 0)], floor=0.05)
+    (exact,) = exact_values(relay(2), chat, model, [relay(2).start(relay_task(0, 1, size=2), 0)], floor=0.05)
     assert list(exact.values) == [""]
     with pytest.raises(ValueError, match="at least the floor, got '1'; lower the floor"):
         exact.advantage("1")
@@ -164,4 +164,4 @@ def test_an_omitted_reply_has_no_advantage(uniform):
 def test_numbers_out_of_range_are_refused(uniform, options):
     model, chat = uniform
     with pytest.raises(ValueError, match=rf"{next(iter(options))} must be "):
-        exact_values(relay(), chat, model, [], **options)
+        exact_values(relay(), chat, model, [relay().start(relay_task(0, 1), 0)], **options)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hf_credit.collaborations import CollaborationState, Event, make
+from hf_credit.collaborations import Event, make
 from hf_credit.collaborations.base import Collaboration
-from hf_credit.collaborations.hinted_relay import hinted_relay, hinted_relay_pairs, hinted_relay_task, lazy_player
+from hf_credit.collaborations.hinted_relay import hinted_relay
 from hf_credit.collaborations.text import without_final_box
 from hf_credit.collaborations.think_solve import think_solve
 from hf_credit.registry import name_of
@@ -105,7 +105,7 @@ def test_its_spec_rebuilds_it():
     assert spec.build().roles == team.roles
     assert name_of(spec.build()) == "think_solve"
     state = team.advance(team.start(ROW, 0), ["note"])
-    assert CollaborationState.from_json(state.to_json()) == state
+    assert team.state_from_json(team.state_to_json(state)) == state
 
 
 @pytest.mark.parametrize(
@@ -124,13 +124,13 @@ def test_impossible_teams_are_refused(options, message):
 
 def test_alone_the_solver_of_the_hinted_relay_is_right_half_of_the_time():
     team = hinted_relay(8)
-    row = hinted_relay_task(secret=5, decoy=2)
+    row = team.row((5, 2))
     start = team.start(row, 0)
     assert asked(team, start) == [("thinker", "secret 5")]
     assert asked(team, team.without(start, "thinker")) == [("solver", "2 or 5")]
     assert team.outcome(team.advance(team.advance(start, ["5"]), ["5"])) == 1.0
-    assert {*hinted_relay_pairs("train")} & {*hinted_relay_pairs("held_out")} == set()
-    assert len(hinted_relay_pairs("train")) + len(hinted_relay_pairs("held_out")) == 8 * 7
+    assert {*team.numbers("train")} & {*team.numbers("held_out")} == set()
+    assert len(team.numbers("train")) + len(team.numbers("held_out")) == 8 * 7
 
 
 def test_the_diligent_player_is_always_right_and_the_lazy_one_sends_a_stock_number():
@@ -139,14 +139,14 @@ def test_the_diligent_player_is_always_right_and_the_lazy_one_sends_a_stock_numb
     team, draws = hinted_relay(8), random.Random(0)
     for quality, best in ((1.0, True), (0.0, False)):
         said = []
-        for secret, decoy in hinted_relay_pairs("train")[:20]:
-            state = team.start(hinted_relay_task(secret, decoy), 0)
+        for pair in team.numbers("train")[:20]:
+            state = team.start(team.row(pair), 0)
             while requests := team.pending(state):
-                state = team.advance(state, [lazy_player(quality)(state, requests[0], draws)])
+                state = team.advance(state, [team.scripted_player(quality)(state, requests[0], draws)])
             said.append(state.transcript[0][1])
             assert not best or team.outcome(state) == 1.0
         assert best or {*said} == {"0", ""}
     with pytest.raises(ValueError, match=r"quality must be in \[0, 1\], got 2"):
-        lazy_player(2)
+        team.scripted_player(2)
     with pytest.raises(ValueError, match="size must be a whole number from 3 to 10, got 11"):
         hinted_relay(11)

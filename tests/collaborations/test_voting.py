@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_credit.collaborations.sum_vote import number_key, stock_player, sum_pairs, sum_task, sum_vote
-from hf_credit.collaborations.voting import VotingState, plurality, scores_without, vote_score, voting
+from hf_credit.collaborations.sum_vote import number_key, sum_vote
+from hf_credit.collaborations.voting import plurality, scores_without, vote_score, voting
 from hf_credit.tasks import TaskSpec
 
 RIGHT = {"a": 1.0, "b": 0.0, "c": 0.0}
@@ -137,7 +137,7 @@ def test_ties_go_by_the_rule():
 
 def test_a_state_survives_json_and_an_unfinished_vote_scores_0():
     team, state = vote("2", "", "3")
-    assert VotingState.from_json(state.to_json()) == state
+    assert team.state_from_json(team.state_to_json(state)) == state
     assert team.outcome(team.start(ROW, 0)) == 0.0
     assert team.metrics(team.start(ROW, 0)) == {}
 
@@ -194,17 +194,17 @@ def test_its_spec_rebuilds_it():
 
 
 def test_two_players_of_the_sum_vote_are_mostly_right_and_the_third_sends_a_stock_number():
-    team, draws, play = sum_vote(6), random.Random(0), stock_player(0.7)
+    team, draws = sum_vote(6), random.Random(0)
+    play, pairs = team.scripted_player(0.7), team.numbers("train")
     right = dict.fromkeys(team.roles, 0)
     for place in range(300):
-        one, other = sum_pairs("train")[place % len(sum_pairs("train"))]
-        state = team.start(sum_task(one, other), 0)
+        state = team.start(team.row(pairs[place % len(pairs)]), 0)
         state = team.advance(state, [play(state, request, draws) for request in team.pending(state)])
         for role, answer in state.ballots:
             right[role] += answer == state.row["answer"]
     assert right["first"] / 300 == pytest.approx(0.75, abs=0.1)
     assert right["third"] < 120
     with pytest.raises(ValueError, match=r"quality must be in \[0, 1\], got -1"):
-        stock_player(-1)
+        team.scripted_player(-1)
     with pytest.raises(ValueError, match="size must be a whole number from 3 to 10, got 2"):
         sum_vote(2)

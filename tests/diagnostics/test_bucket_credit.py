@@ -342,7 +342,7 @@ def test_exact_targets_are_those_of_enumeration() -> None:
 def test_candidates_get_exact_values() -> None:
     chat = Chat(tokenizer_of(["0", "1", " ", "tell secret answer mod add Problem: Context: \n"]))
     model = build_model(chat.tokenizer, MicroConfig(hidden_size=8, layers=1, heads=2))
-    state = relay(2).start(relay_task(0, 1, 2), 0)
+    state = relay(2).start(relay_task(0, 1, size=2), 0)
     sampled = Bucket(**{**vars(bucket([1], [0], value_only=([1],))), "state": state})
     (found,) = with_exact_values([sampled], relay(2), chat, model, max_new_tokens=1)
     (truth,) = exact_values(relay(2), chat, model, [state], max_new_tokens=1)

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hf_credit import make
 from hf_credit.collaborations import Collaboration, Event
-from hf_credit.collaborations.relay import relay, relay_tasks
+from hf_credit.collaborations.relay import relay
 from hf_credit.diagnostics.bucket_sampling import BucketPlan, decision_buckets, diagnostic_buckets
 from hf_credit.oracles import default_oracle
 from hf_credit.policies.generation import sampler
@@ -46,7 +46,7 @@ def sampled(policy):
 
 
 def starts(rows: int) -> list[RolloutRequest]:
-    return [RolloutRequest(task=row, seed=place) for place, row in enumerate(relay_tasks("held_out", rows, SIZE))]
+    return [RolloutRequest(task=row, seed=place) for place, row in enumerate(relay(SIZE).tasks("held_out", rows))]
 
 
 class Speaker:
@@ -296,7 +296,7 @@ def test_a_bucket_keeps_whole_replays_and_earlier_decisions(policy, sampled) -> 
 
 def test_the_values_of_given_decisions_are_the_returns_of_their_replays(policy) -> None:
     """Two replies of the actor at the same context and state share a bucket; the reasoner's message has another."""
-    episodes = policy.run([RolloutRequest(task=row, fanout=(1, 6)) for row in relay_tasks("held_out", 3, SIZE)])
+    episodes = policy.run([RolloutRequest(task=row, fanout=(1, 6)) for row in relay(SIZE).tasks("held_out", 3)])
     decisions = [(episode, turn) for episode in episodes for turn in (0, 1) if turn or not episode.prefix_length]
     buckets, places, cost = decision_buckets(policy, decisions, PLAN)
     assert len(places) == len(decisions) == 3 + 3 * 6

@@ -131,7 +131,7 @@ def test_credit_of_an_update_is_compared_with_exact_advantages() -> None:
     chat = Chat(tokenizer_of(["0", "1", " ", "tell secret answer mod add Problem: Context: \n"]))
     model = build_model(chat.tokenizer, MicroConfig(hidden_size=8, layers=1, heads=2))
     engine = Engine(relay(2), chat, sampler(model, chat.tokenizer, max_new_tokens=1, top_p=1.0, top_k=0))
-    rows = [relay_task(0, 1, 2), relay_task(1, 1, 2)]
+    rows = [relay_task(0, 1, size=2), relay_task(1, 1, size=2)]
     seen: list[TrainedDecision] = []
 
     def exact(decisions):

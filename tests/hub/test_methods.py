@@ -106,7 +106,7 @@ def c3(policies: Policies, **changed: Any) -> Any:
     team = relay(size=4)
     team.scorer = uneven  # type: ignore[attr-defined]
     roles = {"role_adapters": ["reasoner", "actor"], "max_context_tokens": None, "max_completion_length": 2}
-    rows = Dataset.from_list([relay_task(secret, shift, 4) for secret in (1, 2) for shift in (1, 2, 3)])
+    rows = Dataset.from_list([relay_task(secret, shift, size=4) for secret in (1, 2) for shift in (1, 2, 3)])
     args = ReplayLOOConfig(**{**SETTINGS, **roles, **changed})
     return ReplayLOOTrainer(str(policies.sudoku), team, args, rows, peft_config=LORA)
 

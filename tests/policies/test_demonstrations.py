@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_credit import make
-from hf_credit.collaborations.relay import relay, relay_player, relay_task
+from hf_credit.collaborations.relay import relay, relay_task
 from hf_credit.environments.actions import marked, write_call
 from hf_credit.oracles import default_oracle
 from hf_credit.policies.micro import build_tokenizer, tokenizer_of
@@ -83,7 +83,7 @@ TASKS = {
     "append": (EnvironmentInteraction(SUDOKU), PLAYER, {}, build_tokenizer(SUDOKU)),
     "current": (EnvironmentInteraction(SUDOKU, history="current"), PLAYER, {}, build_tokenizer(SUDOKU)),
     "tools": (EnvironmentInteraction(LIBRARY), looks_up, QUESTION, tokenizer_of(WORDS, tools=True)),
-    "relay": (relay(4), relay_player(0.5, 4), relay_task(1, 2, 4), tokenizer_of(["abc xyz 0123"])),
+    "relay": (relay(4), relay(4).scripted_player(0.5), relay_task(1, 2, size=4), tokenizer_of(["abc xyz 0123"])),
 }
 
 

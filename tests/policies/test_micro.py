@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hf_credit import make
-from hf_credit.collaborations.relay import relay, relay_pairs, relay_player, relay_task
+from hf_credit.collaborations.relay import relay, relay_numbers, relay_task
 from hf_credit.environments.actions import tag
 from hf_credit.environments.randomness import stream
 from hf_credit.oracles import default_oracle
@@ -232,12 +232,14 @@ def test_an_old_folder_is_replaced(tmp_path, micro_policy):
 @pytest.fixture(scope="module")
 def relay_policy(tmp_path_factory):
     """A warm-up on all pairs of numbers, always transmitted and added correctly."""
-    pairs = [*relay_pairs("train", 2), *relay_pairs("held_out", 2)]
-    starts = [RolloutRequest(task=relay_task(*pairs[seed % 4], 2), seed=seed) for seed in range(64)]
+    pairs = [*relay_numbers("train", 2), *relay_numbers("held_out", 2)]
+    starts = [RolloutRequest(task=relay_task(*pairs[seed % 4], size=2), seed=seed) for seed in range(64)]
     config = MicroConfig(
         hidden_size=32, layers=2, heads=2, episodes=64, epochs=12, batch_rows=16, learning_rate=4e-3, quality=1.0
     )
-    return init_scripted_policy(relay(2), relay_player(1.0, 2), starts, tmp_path_factory.mktemp("relay"), config)
+    return init_scripted_policy(
+        relay(2), relay(2).scripted_player(1.0), starts, tmp_path_factory.mktemp("relay"), config
+    )
 
 
 def test_a_policy_of_a_collaboration_plays_all_its_roles(relay_policy):
@@ -245,7 +247,7 @@ def test_a_policy_of_a_collaboration_plays_all_its_roles(relay_policy):
     model = AutoModelForCausalLM.from_pretrained(relay_policy)
     engine = Engine(relay(2), Chat(tokenizer), sampler(model, tokenizer, max_new_tokens=2, temperature=0))
     pairs = [(0, 0), (0, 1), (1, 0), (1, 1)]
-    episodes = engine.run([RolloutRequest(task=relay_task(*pair, 2)) for pair in pairs])
+    episodes = engine.run([RolloutRequest(task=relay_task(*pair, size=2)) for pair in pairs])
     assert [[d.action_text for d in episode.decisions] for episode in episodes] == [
         ["0", "0"],
         ["0", "1"],

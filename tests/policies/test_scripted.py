@@ -9,7 +9,7 @@ import pytest
 
 from hf_credit import make
 from hf_credit.collaborations import Collaboration, Event
-from hf_credit.collaborations.relay import relay, relay_player, relay_task
+from hf_credit.collaborations.relay import relay, relay_task
 from hf_credit.environments.actions import tag
 from hf_credit.oracles import default_oracle
 from hf_credit.policies.micro import build_tokenizer, tokenizer_of
@@ -184,7 +184,7 @@ def test_a_scripts_episode_equals_an_engines(seed):
 
 
 def test_the_seed_of_a_start_determines_the_script():
-    player = relay_player(0.0)
+    player = relay().scripted_player(0.0)
     transcripts = [
         walk(relay(), player, RolloutRequest(task=relay_task(1, 2), seed=seed))[1].transcript for seed in range(20)
     ]

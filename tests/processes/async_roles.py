@@ -52,7 +52,7 @@ def build(policy: Path, output: Path, url: str, **changed: Any) -> Any:
         str(policy),
         interaction,
         AsyncCreditConfig(**{**values, **changed}),
-        Dataset.from_list([relay_task(secret, shift, 4) for secret in (1, 2) for shift in (1, 2, 3)]),
+        Dataset.from_list([relay_task(secret, shift, size=4) for secret in (1, 2) for shift in (1, 2, 3)]),
         method=methods.make("rloo", group_size=4),
         peft_config=adapter,
         callbacks=[keep],

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hf_credit import make
 from hf_credit.collaborations import Collaboration, Event
-from hf_credit.collaborations.relay import relay, relay_player, relay_tasks
+from hf_credit.collaborations.relay import relay
 from hf_credit.policies.generation import sampler
 from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
 from hf_credit.rollouts import Chat, Engine, RolloutRequest
@@ -30,12 +30,12 @@ def plan_and_act(scorer: Callable[[Any, str], float]) -> Collaboration:
 def relay_engine(folder: Path, size: int, quality: float, episodes: int, epochs: int = 2) -> tuple[Any, Engine[Any]]:
     """A half-trained policy of the relay of so many numbers, and an engine that plays with it."""
     starts = [
-        RolloutRequest[Any](task=row, seed=seed) for seed, row in enumerate(relay_tasks("train", episodes, size))
+        RolloutRequest[Any](task=row, seed=seed) for seed, row in enumerate(relay(size).tasks("train", episodes))
     ]
     config = MicroConfig(
         hidden_size=16, layers=1, heads=2, quality=quality, episodes=episodes, epochs=epochs, learning_rate=1e-2
     )
-    init_scripted_policy(relay(size), relay_player(quality, size), starts, folder, config)
+    init_scripted_policy(relay(size), relay(size).scripted_player(quality), starts, folder, config)
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     return model, Engine(relay(size), Chat(tokenizer), sampler(model, tokenizer, max_new_tokens=2))
 

@@ -71,7 +71,7 @@ def test_an_engine_samples_each_role_with_its_sampler(micro_policy):
     chat = Chat(AutoTokenizer.from_pretrained(micro_policy))
     one, two = chat.tokenizer.convert_tokens_to_ids(["1", "2"])
     engine = Engine(relay(size=4), chat, {"actor": Says(two), "reasoner": Says(one)})
-    (episode,) = engine.run([RolloutRequest(task=relay_task(1, 1, 4))])
+    (episode,) = engine.run([RolloutRequest(task=relay_task(1, 1, size=4))])
     assert [(decision.role, decision.action_text) for decision in episode.decisions] == [
         ("reasoner", "1"),
         ("actor", "2"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hf_credit.collaborations.relay import relay_tasks
+from hf_credit.collaborations.relay import relay
 from hf_credit.tasks.rows import evaluation_starts, load_splits
 from hf_credit.tasks.spec import TaskSpec
 
@@ -19,7 +19,7 @@ MATH = TaskSpec.of_name("reasoner_actor", {"domain": "math", "scorer": "operator
 
 def test_an_evaluation_plays_held_out_tasks_of_the_relay() -> None:
     starts = evaluation_starts(RELAY.build(), 3, first=1)
-    assert [start.task for start in starts] == list(relay_tasks("held_out", 3, size=4, start=1))
+    assert [start.task for start in starts] == list(relay(4).tasks("held_out", 3, start=1))
     assert [start.seed for start in starts] == [2**31 + 1, 2**31 + 2, 2**31 + 3]
     assert len(evaluation_starts(RELAY.build())) == 256
 

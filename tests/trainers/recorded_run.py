@@ -12,7 +12,7 @@ import torch
 from small_runs import ON_A_PROCESSOR, SAMPLED
 
 from hf_credit import CreditConfig, CreditTrainer
-from hf_credit.collaborations.relay import relay, relay_tasks
+from hf_credit.collaborations.relay import relay
 from hf_credit.collectors import RolloutBatch, Single
 from hf_credit.methods import Credit, Method
 from hf_credit.rollouts import MethodContext
@@ -47,7 +47,7 @@ if __name__ == "__main__":
         max_completion_length=3,
     )
     method = Method(name="recording", collector=Single(), estimator=Recording())
-    trainer: Any = CreditTrainer(str(policy), relay(size=4), args, relay_tasks(rows=4, size=4), method=method)
+    trainer: Any = CreditTrainer(str(policy), relay(size=4), args, relay(4).tasks("train", 4), method=method)
     trainer.train()
     logged = [
         {name: value for name, value in entry.items() if name.startswith("recorded/")}

@@ -107,7 +107,7 @@ def build(
         policy if not isinstance(policy, Path) else str(policy),
         interaction,
         settings,
-        Dataset.from_list([relay_task(secret, shift, 4) for secret in (1, 2) for shift in (1, 2, 3)]),
+        Dataset.from_list([relay_task(secret, shift, size=4) for secret in (1, 2) for shift in (1, 2, 3)]),
         peft_config=lora if peft_config is None else peft_config or None,
         callbacks=[keep],
         **({} if method is None else {"method": method}),

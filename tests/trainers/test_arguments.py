@@ -15,7 +15,7 @@ from trl import GRPOConfig
 
 from hf_credit import ReplayLOOConfig, ReplayLOOTrainer, VerifiableProcessConfig, VerifiableProcessTrainer, make
 from hf_credit.collaborations.base import graph
-from hf_credit.collaborations.relay import relay, relay_score, relay_tasks
+from hf_credit.collaborations.relay import relay, relay_score
 from hf_credit.rollouts.dry_run import DryRunError
 from hf_credit.trainers.arguments import held_out_tasks, require, require_config, require_environment
 
@@ -37,14 +37,14 @@ def settings(kind: Any, tmp_path: Path, **changed: Any) -> Any:
 )
 def test_an_invalid_interaction_is_refused_in_one_sentence(interaction: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=f"interaction must be an Interaction, {message}"):
-        ReplayLOOTrainer("no model", interaction, settings(ReplayLOOConfig, tmp_path), relay_tasks(rows=2, size=4))
+        ReplayLOOTrainer("no model", interaction, settings(ReplayLOOConfig, tmp_path), relay(4).tasks("train", 2))
 
 
 @pytest.mark.parametrize(
     ("environment", "message"),
     [
         ("sudoku", r"got the str 'sudoku'; pass hf_credit.make\('sudoku'\)\."),
-        (relay(size=4), "got an object of type _Relay; take CreditTrainer"),
+        (relay(size=4), "got an object of type Relay; take CreditTrainer"),
         (None, r"got an object of type NoneType; pass hf_credit.make\('name'\)\."),
     ],
 )
@@ -58,7 +58,7 @@ def test_settings_of_another_class_are_refused_in_one_sentence(tmp_path: Path) -
     with pytest.raises(TypeError, match="args must be of class VerifiableProcessConfig, got GRPOConfig; make one"):
         VerifiableProcessTrainer("no model", make("sudoku"), plain)
     with pytest.raises(TypeError, match="args must be of class ReplayLOOConfig, got GRPOConfig; make one"):
-        ReplayLOOTrainer("no model", relay(size=4), plain, relay_tasks(rows=2, size=4))
+        ReplayLOOTrainer("no model", relay(size=4), plain, relay(4).tasks("train", 2))
 
 
 def test_valid_arguments_pass() -> None:
@@ -85,19 +85,19 @@ def test_a_scorer_with_a_typo_is_refused_before_a_model_is_loaded(tokenizer_alon
     interaction.scorer = score
     with pytest.raises(DryRunError, match=r"first task row of the training dataset .* got KeyError: 'anwser'"):
         ReplayLOOTrainer(
-            str(tokenizer_alone), interaction, settings(ReplayLOOConfig, tmp_path), relay_tasks(rows=2, size=4)
+            str(tokenizer_alone), interaction, settings(ReplayLOOConfig, tmp_path), relay(4).tasks("train", 2)
         )
 
 
 @pytest.mark.parametrize("several", [False, True])
 def test_evaluation_rows_are_checked_too(tokenizer_alone: Path, tmp_path: Path, several: bool) -> None:
-    wrong: Any = relay_tasks(rows=2, size=4).remove_columns("problem")
+    wrong: Any = relay(4).tasks("train", 2).remove_columns("problem")
     with pytest.raises(DryRunError, match=r"first task row of the evaluation dataset .* in the column 'problem'"):
         ReplayLOOTrainer(
             str(tokenizer_alone),
             relay(size=4),
             settings(ReplayLOOConfig, tmp_path),
-            relay_tasks(rows=2, size=4),
+            relay(4).tasks("train", 2),
             eval_dataset={"hard": wrong} if several else wrong,
         )
 
@@ -113,7 +113,7 @@ def test_a_template_that_refuses_system_is_refused(tokenizer_alone: Path, tmp_pa
             str(tokenizer_alone),
             relay(size=4),
             settings(ReplayLOOConfig, tmp_path),
-            relay_tasks(rows=2, size=4),
+            relay(4).tasks("train", 2),
             processing_class=tokenizer,
         )
 

@@ -13,7 +13,7 @@ from small_runs import ON_A_PROCESSOR, SAMPLED
 from transformers import AutoModelForCausalLM
 
 from hf_credit import CreditConfig, CreditTrainer, make, methods
-from hf_credit.collaborations.relay import relay, relay_tasks
+from hf_credit.collaborations.relay import relay
 from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.collectors.base import of_instance
 from hf_credit.methods import Credit, CriticTargets, Method
@@ -118,7 +118,7 @@ def build(tmp_path: Path, micro_policy: Path) -> Callable[..., Any]:
             str(micro_policy),
             relay(size=4) if interaction is None else interaction,
             args,
-            relay_tasks(rows=16, size=4) if rows == "relay" else rows,
+            relay(4).tasks("train", 16) if rows == "relay" else rows,
             method=method,
             callbacks=[keep],
             **(given or {}),
@@ -288,7 +288,7 @@ def test_evaluation_may_play_another_interaction(build: Callable[..., Any]) -> N
     other.scorer = lambda task, text: 0.25
     trainer = build(PLAIN, given={"evaluation_interaction": other})
     trainer.interaction.scorer = lambda task, text: 0.75
-    assert trainer.evaluate(relay_tasks("held_out", rows=4, size=4))["eval_reward"] == 0.25
+    assert trainer.evaluate(relay(4).tasks("held_out", 4))["eval_reward"] == 0.25
     trainer.train()
     assert trainer.state.log_history[0]["reward"] == 0.75
 
@@ -316,7 +316,7 @@ def test_any_method_may_wrap_the_interaction_for_training(build: Callable[..., A
     assert trainer.evaluation_interaction is trainer.interaction.inner
     trainer.train()
     assert trainer.state.log_history[0]["cut/random"] == 1.0
-    assert "eval_cut/ratio" not in trainer.evaluate(relay_tasks("held_out", rows=4, size=4))
+    assert "eval_cut/ratio" not in trainer.evaluate(relay(4).tasks("held_out", 4))
     with pytest.raises(ValueError, match="the rule 'shrink' is for"):
         build(replace(method, wrap=truncation("shrink", window=2)))
 

@@ -12,7 +12,7 @@ from datasets import Dataset
 
 from hf_credit import CreditConfig, CreditTrainer, ReplayLOOConfig, ReplayLOOTrainer, make
 from hf_credit.collaborations import Collaboration, Event
-from hf_credit.collaborations.relay import relay, relay_tasks
+from hf_credit.collaborations.relay import relay
 from hf_credit.collaborations.think_solve import think_solve
 from hf_credit.collectors import RolloutBatch
 from hf_credit.methods import Credit
@@ -76,7 +76,7 @@ def train(tmp_path: Path, micro_policy: Path) -> Callable[..., ReplayLOOTrainer]
             "disable_tqdm": True,
         }
         keep = Keep()
-        rows = relay_tasks(rows=8, size=4) if rows is None else rows
+        rows = relay(4).tasks("train", 8) if rows is None else rows
         given: Any = {"callbacks": [keep], "peft_config": peft_config}
         if method is None:
             args = config(tmp_path, **{**values, **changed})
@@ -246,7 +246,7 @@ def test_evaluation_plays_each_task_once(train: Callable[..., Any]) -> None:
         return found
 
     trainer.collect = count
-    metrics = trainer.evaluate(relay_tasks("held_out", rows=4, size=4))
+    metrics = trainer.evaluate(relay(4).tasks("held_out", 4))
     assert 0 <= metrics["eval_reward"] <= 1
     assert sum(played) == 4
     assert trainer.ledger.tokens == 0  # evaluation is no cost of training

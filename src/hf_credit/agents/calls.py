@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, NotRequired, TypedDict
 
@@ -208,10 +208,6 @@ def arguments_of(written: Any) -> Mapping[str, Any]:
     if written in (None, ""):
         return {}
     return written if isinstance(written, Mapping) else {"arguments": written}
-
-
-Canonical = Callable[[dict[str, Any]], Any]
-"""Returns the part of a call that is compared when a run is restored."""
 
 
 def estimated_tokens(text: str) -> int:

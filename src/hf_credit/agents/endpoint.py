@@ -13,9 +13,10 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
@@ -39,10 +40,6 @@ _MOST_BYTES = 16 * 2**20  # of a call: more than any context
 _NO_KEY = RefusedCallError("a call needs the key of a live run", status=401, code="invalid_api_key")
 _AT_ONCE = 128  # connections that are accepted before the next ones are counted
 _SILENT_SECONDS = 10  # that a connection may wait before and between its requests
-
-
-class _Reward(TypedDict):
-    value: Worth | bool
 
 
 class _Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
@@ -76,39 +73,23 @@ class Call:
         asked: the call, from `canonical_call`.
         retry: whether its SDK marks it as a retry.
         ignored: the number of its parameters without effect.
+        reply: the arguments of `answer`, once they are known.
     """
 
     asked: dict[str, Any]
     retry: bool = False
     ignored: int = 0
-    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop, repr=False)
-    _reply: asyncio.Future[tuple[Mapping[str, Any], str] | None] = field(init=False, repr=False)
+    reply: Future[tuple[Mapping[str, Any] | None, str]] = field(default_factory=Future, repr=False)
 
-    def __post_init__(self) -> None:
-        self._reply = self._loop.create_future()
-
-    def answer(self, record: Mapping[str, Any], place: str) -> None:
+    def answer(self, record: Mapping[str, Any] | None, place: str = "") -> None:
         """Replies; safe in any thread, and without effect if the call has a reply or its caller has ended.
 
         Args:
-            record: of the reply, as in `hf_credit.agents.states.Answered`.
+            record: of the reply, as in `hf_credit.agents.states.Answered`; `None` if the run ends without.
             place: of the reply in the run, for ids.
         """
-        with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._set, (record, place))
-
-    def drop(self) -> None:
-        """Ends the wait without a reply; safe in any thread."""
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._set, None)
-
-    async def reply(self) -> tuple[Mapping[str, Any], str] | None:
-        """Returns the record of the reply, and its place in the run; `None` if the run ends without."""
-        return await self._reply
-
-    def _set(self, reply: tuple[Mapping[str, Any], str] | None) -> None:
-        if not self._reply.done():
-            self._reply.set_result(reply)
+        with suppress(InvalidStateError):
+            self.reply.set_result((record, place))
 
 
 OnEvent = Callable[[str, Any], None]
@@ -173,7 +154,7 @@ class Endpoint:
         _, waiting = self._runs.pop(keys[0], (None, set()))
         self._rewarded.pop(keys[1], None)
         for call in tuple(waiting):
-            call.drop()
+            call.answer(None)
 
     def shut(self) -> None:
         """Stops the server."""
@@ -190,11 +171,11 @@ class Endpoint:
                 ChatCompletions(), RefusedCallError("a reward needs the reward key of a live run", None, 401)
             )
         try:
-            paid: _Reward = read(_Reward, await _body(request), "the body of a reward")
+            value = read(Worth | bool, (await _body(request)).get("value"), "the value of a reward")
         except ValueError as error:
             on_event("failed", str(error))
             return _refusal(ChatCompletions(), error)
-        on_event("reward", float(paid["value"]))
+        on_event("reward", float(value))
         return JSONResponse({})
 
     async def _models(self, request: Request) -> Response:
@@ -243,15 +224,14 @@ class Endpoint:
         call = Call(asked, request.headers.get("x-stainless-retry-count", "0") != "0", ignored)
         waiting.add(call)
         if key not in self._runs:  # the run has ended meanwhile
-            call.drop()
+            call.answer(None)
         on_event("call", call)
         try:
-            reply = await call.reply()
+            record, place = await asyncio.wrap_future(call.reply)
         finally:
             waiting.discard(call)
-        if reply is None:
+        if record is None:
             return _refusal(dialect, _NO_KEY)
-        record, place = reply
         if "too_long" in record:
             return _refusal(dialect, dialect.too_long(*record["too_long"]))
         try:

@@ -95,7 +95,7 @@ def main(link: socket.socket) -> None:
         program, settings = _loaded(first)
         search_here([settings.score, settings.close])
         scorer, closer = (None if one is None else imported(one) for one in (settings.score, settings.close))
-        _send(link, {"settings": dataclasses.asdict(settings)})
+        send(link, {"settings": dataclasses.asdict(settings)})
         os.environ.update(json.loads(lines.readline())["environment"])
         _import_for_clients()
         gc.collect()
@@ -103,7 +103,7 @@ def main(link: socket.socket) -> None:
         _serve(link, folder.path, program, scorer, closer, settings.disk_bytes)
     except BaseException as error:
         with contextlib.suppress(OSError):
-            _send(link, {"failed": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()})
+            send(link, {"failed": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()})
     finally:
         folder.remove()
 
@@ -156,7 +156,7 @@ def _serve(
             forget(run := runs.pop(number))
             end(run)
             why = f"the files of a run must take at most {disk_bytes} bytes, got more; write less, or raise disk_bytes"
-            _send(link, {"raised": why, "traceback": "", "ended": number, "large": True})
+            send(link, {"raised": why, "traceback": "", "ended": number, "large": True})
         return max(_MEASURED_SECONDS, _PAUSE * (time.monotonic() - began))
 
     with selectors.DefaultSelector() as selector:
@@ -183,7 +183,7 @@ def _serve(
                             try:
                                 run = _forked(request, folder, program, scorer, [link, *runs.values()], disk_bytes)
                             except OSError as error:  # no process, memory, file or disk is left
-                                _send(link, {"crashed": f"no process, as {error}", "ended": number})
+                                send(link, {"crashed": f"no process, as {error}", "ended": number})
                                 continue
                             runs[number] = run
                             for descriptor in (run.result, run.printed):
@@ -198,7 +198,7 @@ def _serve(
                         run.read += read
                         if not read or run.read.endswith(b"\n") or len(run.read) > _MOST_RESULT:
                             forget(runs.pop(key.data))
-                            _send(link, {**end(run), "ended": key.data})
+                            send(link, {**end(run), "ended": key.data})
                 closing -= {process for process in closing if os.waitpid(process, os.WNOHANG)[0]}
         finally:
             while runs:
@@ -260,7 +260,8 @@ def _end_orphans(known: set[int]) -> None:
                 known = {*known, orphan}
 
 
-def _send(link: socket.socket, message: Mapping[str, Any]) -> None:
+def send(link: socket.socket, message: Mapping[str, Any]) -> None:
+    """Sends a message to the other one of the two processes."""
     link.sendall(json.dumps(message).encode() + b"\n")
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from hf_credit.agents.host import send
 from hf_credit.agents.program import Settings
 from hf_credit.files import OwnFolder
 from hf_credit.trust import search_here
@@ -75,8 +76,7 @@ class Host:
         self.dead = False
         self.folder = OwnFolder(prefix="hf-credit-agent-")
         self._finalizer = weakref.finalize(self, _close, os.getpid(), ours, self._process, self.folder)
-        named = agent if isinstance(agent, str) else list(agent)
-        _send(ours, {"agent": named, "settings": dict(settings), "folder": str(self.folder.path)})
+        send(ours, {"agent": agent, "settings": dict(settings), "folder": str(self.folder.path)})
         answer = json.loads(self._lines.readline() or b'{"failed": "it ended before it had imported the program"}')
         if "failed" in answer:
             self.close()
@@ -90,7 +90,7 @@ class Host:
         self.settings = Settings(**answer["settings"])
         search_here([self.settings.judge, self.settings.canonical])  # the program, which runs by consent, names them
         wanted = {name: os.environ[name] for name in self.settings.environment if name in os.environ}
-        _send(ours, {"environment": wanted})
+        send(ours, {"environment": wanted})
         reader = threading.Thread(
             target=_read, args=(self._lines, self._runs, weakref.ref(self)), name="hf-credit-agents", daemon=True
         )
@@ -113,7 +113,7 @@ class Host:
             try:
                 if self.dead:
                     raise BrokenPipeError
-                _send(self._link, {"start": run, **request})
+                send(self._link, {"start": run, **request})
             except OSError:
                 self._runs.pop(run, None)
                 raise HostDiedError("the process that forks programs ended; it is started again.") from None
@@ -123,15 +123,11 @@ class Host:
         """Ends a run and deletes its folder, unless it has ended by itself."""
         if self._runs.pop(run, None) is not None:
             with self._sending, suppress(OSError):
-                _send(self._link, {"stop": run})
+                send(self._link, {"stop": run})
 
     def close(self) -> None:
         """Ends the process and all runs."""
         self._finalizer()
-
-
-def _send(link: socket.socket, message: Mapping[str, Any]) -> None:
-    link.sendall(json.dumps(message).encode() + b"\n")
 
 
 def _read(lines: Any, runs: dict[int, Ended], host: weakref.ref[Host]) -> None:

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import json
 import logging
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
 from typing import Any
 
 from hf_credit.agents.calls import estimated_tokens, shown_message, written
 from hf_credit.agents.check import check
 from hf_credit.agents.formats import fits
-from hf_credit.agents.program import DEFAULT_ROLE, SETTINGS, Settings
+from hf_credit.agents.program import DEFAULT_ROLE, Settings
 from hf_credit.agents.runs import TO_REPEAT, RunError, Runs, Step
 from hf_credit.agents.states import AgentState, Answered, Waiting, asking, with_replies
 from hf_credit.boundary import encodable, read
 from hf_credit.environments.sessions import Session
 from hf_credit.oracles import Oracle
-from hf_credit.registry import find, plain
+from hf_credit.registry import find, plain, refuse_options
 from hf_credit.replies import begun_thought, read_reply
-from hf_credit.rollouts.capabilities import cannot_leave_out, or_error
+from hf_credit.rollouts.capabilities import cannot_leave_out, in_threads
 from hf_credit.rollouts.chat import Chat
 from hf_credit.rollouts.episode import Ending
 from hf_credit.rollouts.interaction import Interaction, Reply, Request, readable_state
@@ -87,22 +86,18 @@ class AgentInteraction(Interaction[AgentState]):
 
     def __init__(self, agent: Callable[..., Any] | str | Sequence[str], sessions: int = 64, **settings: Any) -> None:
         whole_number("sessions", sessions, 1)
-        for name in settings:
-            if name not in SETTINGS:
-                raise ValueError(f"an agent has the settings {', '.join(SETTINGS)}, got {name!r}; remove it.")
-        known = Settings(**settings)
         self.agent = _named(agent)
-        self.sessions = sessions
+        refuse_options("agent", Settings, self.name, settings)
+        known = Settings(**settings)
+        self.sessions = self.most_live = self.side_by_side = sessions
         self._changed = {name: getattr(known, name) for name in settings}
+        self._costs = dict.fromkeys(_COSTS, 0.0)
         self._live: Runs | None = None
         self._starting = threading.Lock()
         self._raised: set[str] = set()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"agent": self.agent, "sessions": self.sessions, "settings": self._changed}
-
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        self.__init__(state["agent"], state["sessions"], **state["settings"])  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return functools.partial(type(self), self.agent, self.sessions, **self._changed), ()
 
     @property
     def name(self) -> str:
@@ -112,7 +107,7 @@ class AgentInteraction(Interaction[AgentState]):
         options = {"agent": self.agent, "sessions": self.sessions, **plain(self._changed)}
         return {"collaboration": "agent", "collaboration_options": options}
 
-    @cached_property
+    @functools.cached_property
     def settings(self) -> Settings:
         """The settings of the program, with those of this Interaction.
 
@@ -137,14 +132,6 @@ class AgentInteraction(Interaction[AgentState]):
     def replayable(self) -> bool:
         return self.settings.repeats
 
-    @property
-    def most_live(self) -> int:
-        return self.sessions
-
-    @property
-    def side_by_side(self) -> int:
-        return self.sessions
-
     def require_columns(self, columns: Iterable[str] | None) -> None:
         missing = [] if columns is None else [one for one in self.settings.columns if one not in columns]
         if missing:
@@ -164,10 +151,6 @@ class AgentInteraction(Interaction[AgentState]):
         """Returns the costs so far: `runs` started, `replies`, `forced_replies` to restore states, `lost` runs, those
         that `diverged`, `refused_calls`, `ignored_settings` of calls, and `tool_seconds` of programs."""
         return dict(self._costs)
-
-    @cached_property
-    def _costs(self) -> dict[str, float]:
-        return dict.fromkeys(_COSTS, 0.0)
 
     # Steps
 
@@ -194,13 +177,7 @@ class AgentInteraction(Interaction[AgentState]):
 
     def start_many(self, tasks: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[Any]:
         """Starts episodes in parallel, a thread for each live run."""
-        with ThreadPoolExecutor(max(1, min(self.sessions, len(tasks)))) as pool:
-            return list(pool.map(or_error, itertools.repeat(self.start), tasks, seeds))
-
-    def advance_many(self, states: Sequence[AgentState], replies: Sequence[Sequence[str]]) -> list[Any]:
-        """Advances states in parallel, a thread for each live run."""
-        with ThreadPoolExecutor(max(1, min(self.sessions, len(states)))) as pool:
-            return list(pool.map(or_error, itertools.repeat(self.advance), states, replies))
+        return in_threads(self.sessions, self.start, tasks, seeds)
 
     def outcome(self, state: AgentState) -> float:
         return state.worth

@@ -6,13 +6,14 @@ import functools
 import http.client
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from hf_credit.boundary import Range, check, types_of
 from hf_credit.trust import importable, is_code
-from hf_credit.validators import finite_number, one_of, whole_number
+from hf_credit.validators import finite_number
 
 DEFAULT_ROLE = "policy"
 TEMPORARY = ".tmp"  # of the folder of a run
@@ -92,42 +93,30 @@ class Settings:
     """
 
     columns: tuple[str, ...] = ()
-    max_calls: int = 16
+    max_calls: Annotated[int, Range(1)] = 16
     score: str | None = None
     roles: tuple[str, ...] = ()
-    settle: float = 0.0
+    settle: Annotated[float, Range(0)] = 0.0
     repeats: bool = True
-    seconds: float = 60.0
+    seconds: Annotated[float, Range(above=0)] = 60.0
     failure: float = 0.0
     close: str | None = None
     judge: str | None = None
     canonical: str | None = None
     history: Literal["append", "rendered"] = "append"
     environment: tuple[str, ...] = ()
-    disk_bytes: int = 2**30
-    checked: int = 2
+    disk_bytes: Annotated[int, Range(1)] = 2**30
+    checked: Annotated[int, Range(0)] = 2
 
     def __post_init__(self) -> None:
-        for name, least in (("max_calls", 1), ("disk_bytes", 1), ("checked", 0)):
-            whole_number(name, getattr(self, name), least)
-        finite_number("settle", self.settle, least=0)
-        finite_number("seconds", self.seconds, above=0)
-        finite_number("failure", self.failure)
-        one_of("history", self.history, ("append", "rendered"))
-        for name in ("columns", "roles", "environment"):
-            value = getattr(self, name)
-            if isinstance(value, str) or not all(isinstance(one, str) for one in value):
-                raise ValueError(f"{name} must be names, got {value!r}; write a list of them.")
-            object.__setattr__(self, name, tuple(value))
         for name in _CODE:
             code = getattr(self, name)
             if callable(code):
                 object.__setattr__(self, name, code := importable(code))
             if code is not None and not is_code(code):
                 raise ValueError(f"{name} must be 'module:function', got {code!r}; name a function of a module.")
-
-
-SETTINGS = tuple(one.name for one in fields(Settings))
+        for name, kind in types_of(Settings).items():
+            object.__setattr__(self, name, check(name, getattr(self, name), kind))
 
 
 class Agent:
@@ -147,22 +136,14 @@ class Agent:
         return self.function(task, model)
 
 
-def agent(
-    *,
-    columns: Sequence[str] = (),
-    max_calls: int = 16,
-    score: str | Callable[..., Any] | None = None,
-    roles: Sequence[str] = (),
-    **others: Any,
-) -> Callable[[Callable[[Mapping[str, Any], Model], Any]], Agent]:
+def agent(**settings: Any) -> Callable[[Callable[[Mapping[str, Any], Model], Any]], Agent]:
     """Decorates a function of a task and a model, `f(task, model)`, as a program to train.
 
     The function is defined at the top level of a module, which is imported once and then forked for every run. It may
     call the model through any SDK or framework. Its result goes to the scorer, or is itself the outcome.
 
     Args:
-        columns, max_calls, score, roles, **others: attributes of `Settings`. Functions of the same module may go by
-            their names alone.
+        **settings: attributes of `Settings`. Functions of the same module may go by their names alone.
 
     Raises:
         ValueError: a setting is not possible.
@@ -170,11 +151,10 @@ def agent(
     """
 
     def decorated(function: Callable[[Mapping[str, Any], Model], Any]) -> Agent:
-        code = {name: given[name] for name in _CODE if isinstance(given.get(name), str)}
+        code = {name: settings[name] for name in _CODE if isinstance(settings.get(name), str)}
         here = {name: f"{function.__module__}:{one}" for name, one in code.items() if one.isidentifier()}
-        return Agent(function, Settings(**{**given, **here}))
+        return Agent(function, Settings(**{**settings, **here}))
 
-    given = {"columns": tuple(columns), "max_calls": max_calls, "score": score, "roles": tuple(roles), **others}
     return decorated
 
 

@@ -11,18 +11,18 @@ import secrets
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hf_credit.agents.calls import Canonical, difference, digest
+from hf_credit.agents.calls import difference, digest
 from hf_credit.agents.hosting import Host, HostDiedError
 from hf_credit.agents.program import DEFAULT_ROLE
 from hf_credit.agents.states import AgentState, Answered
 from hf_credit.boundary import Worth, read
 from hf_credit.environments.replayed import DivergedError
 from hf_credit.environments.sessions import Session, Sessions
-from hf_credit.extras import how_to_install
+from hf_credit.extras import needed
 from hf_credit.registry import find
 
 if TYPE_CHECKING:
@@ -105,12 +105,10 @@ class Runs:
     def __init__(
         self, agent: str | list[str], settings: Mapping[str, Any], limit: int, costs: dict[str, float]
     ) -> None:
-        try:
-            from hf_credit.agents.endpoint import Endpoint
-        except ImportError as error:
-            raise ValueError(
-                f"agents need starlette and uvicorn for their server, got {error}; run {how_to_install('agents')}."
-            ) from error
+        for package in ("starlette", "uvicorn"):
+            needed("agents need", package, "agents")
+        from hf_credit.agents.endpoint import Endpoint
+
         self._make_host = functools.partial(Host, agent, settings)
         self.host = self._make_host()
         self.settings = self.host.settings
@@ -421,7 +419,7 @@ def _renamed(text: str, before: Sequence[str], after: Sequence[str]) -> str:
     return text
 
 
-def _compared(canonical: str | None) -> Canonical:
+def _compared(canonical: str | None) -> Callable[[dict[str, Any]], Any]:
     if canonical is None:
         return lambda asked: asked
     function = find("canonical", {}, canonical)

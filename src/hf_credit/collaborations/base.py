@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 from hf_credit.boundary import read
 from hf_credit.collaborations.graph import Event, Graph, Loop
@@ -40,14 +40,6 @@ class CollaborationState:
     def row(self) -> dict[str, Any]:
         """The task row, with lists instead of tuples."""
         return json.loads(self.task)  # type: ignore[no-any-return]
-
-    def to_json(self) -> str:
-        """Returns the state as one line of JSON, from which `from_json` restores an equal state."""
-        return json.dumps(asdict(self), separators=(",", ":"))
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        return read(cls, parse_json(text, broken_text=True), "a state of a collaboration")  # type: ignore[no-any-return]
 
 
 class Collaboration(Interaction[CollaborationState]):
@@ -240,11 +232,11 @@ class Collaboration(Interaction[CollaborationState]):
         )
 
     def state_to_json(self, state: CollaborationState) -> str:
-        return state.to_json()
+        return json.dumps(asdict(state), separators=(",", ":"))
 
     def state_from_json(self, text: str) -> CollaborationState:
         with readable_state(self):
-            state = self.state_type.from_json(text)
+            state: CollaborationState = read(self.state_type, parse_json(text, broken_text=True), "a state")
             self.pending(state)
             return state
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
-from math import factorial, prod
+from math import comb, prod
 from typing import Any
 
 from hf_credit.collaborations.exact_values import Policies, reply_probabilities
@@ -44,10 +44,7 @@ class CoalitionValues:
         others = [other for other in self.roles if other != role]
         size = len(self.roles)
         return sum(
-            factorial(len(part))
-            * factorial(size - len(part) - 1)
-            / factorial(size)
-            * (self.values[part | {role}] - self.values[part])
+            (self.values[part | {role}] - self.values[part]) / (size * comb(size - 1, len(part)))
             for part in _coalitions(others)
         )
 

@@ -175,10 +175,7 @@ def exact_values(
     chat: Chat,
     model: Policies,
     states: Sequence[S],
-    *,
-    max_new_tokens: int = 2,
-    temperature: float = 1.0,
-    floor: float = 0.0,
+    **limits: Any,
 ) -> list[ExactValues]:
     """Returns the exact values of every reply in each state, where the policy samples from its whole vocabulary.
 
@@ -192,9 +189,7 @@ def exact_values(
             none does in a `Collaboration`.
         model: the policy of all roles, or a function that opens the policy of a role; used in evaluation mode.
         states: with a pending reply.
-        max_new_tokens: the longest reply in tokens, its end included; the policy's sampler must have the same limit.
-        temperature: of the sampling, above 0.
-        floor: in [0, 1); token sequences with a smaller probability are omitted.
+        **limits: `max_new_tokens`, `temperature` and `floor`, as in `reply_probabilities`.
 
     Returns:
         The values of each state.
@@ -202,8 +197,6 @@ def exact_values(
     Raises:
         ValueError: a state has no or several speakers, or a number is out of range.
     """
-    limits: dict[str, Any] = {"max_new_tokens": max_new_tokens, "temperature": temperature, "floor": floor}
-    _refuse_limits(**limits)
     for state in states:
         _only_request(interaction, state)
     after = functools.cache(lambda state, text: interaction.advance(state, [text]))
@@ -240,12 +233,17 @@ def reply_probabilities(
 
     Args:
         requests: of any roles; each is rendered as the first of its conversation.
-        chat, model, max_new_tokens, temperature, floor: as in `exact_values`.
+        chat, model: as in `exact_values`.
+        max_new_tokens: the longest reply in tokens, its end included; the policy's sampler must have the same limit.
+        temperature: of the sampling, above 0.
+        floor: in [0, 1); token sequences with a smaller probability are omitted.
 
     Raises:
         ValueError: a number is out of range.
     """
-    _refuse_limits(max_new_tokens, temperature, floor)
+    whole_number("max_new_tokens", max_new_tokens, 1)
+    finite_number("temperature", temperature, above=0)
+    finite_number("floor", floor, 0, below=1)
     shared = isinstance(model, torch.nn.Module)
     keys = [
         ("" if shared else request.role, chat.context(request.messages, tools=request.tools)) for request in requests
@@ -264,12 +262,6 @@ def reply_probabilities(
                 policy.train(in_training)
         replies |= zip(((role, context) for context in contexts), _texts(chat, contexts, sequences), strict=True)
     return [replies[key] for key in keys]
-
-
-def _refuse_limits(max_new_tokens: int, temperature: float, floor: float) -> None:
-    whole_number("max_new_tokens", max_new_tokens, 1)
-    finite_number("temperature", temperature, above=0)
-    finite_number("floor", floor, 0, below=1)
 
 
 def _only_request(interaction: Interaction[S], state: S) -> Request:

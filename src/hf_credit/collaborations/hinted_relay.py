@@ -22,7 +22,7 @@ _SILENT = 0.2  # share of a lazy thinker's empty messages, from which the solver
 
 
 @remembers_its_call("hinted_relay")
-def hinted_relay(size: int = 8) -> ThinkSolve:
+def hinted_relay(size: int = 8) -> HintedRelay:
     """Returns the collaboration, which scores 1 if the solver's whole output is the secret, 0 otherwise.
 
     The solver sees the secret and a decoy in ascending order, so alone it succeeds at best half of the time.
@@ -34,11 +34,15 @@ def hinted_relay(size: int = 8) -> ThinkSolve:
     Raises:
         ValueError: `size` is out of range.
     """
-    return _HintedRelay(size)
+    return HintedRelay(size)
 
 
-class _HintedRelay(NumberTasks, ThinkSolve):
-    """The hinted relay, with its tasks and its scripted player."""
+class HintedRelay(NumberTasks, ThinkSolve):
+    """The hinted relay, with its tasks and its scripted player.
+
+    Each task has a secret and a decoy; held out are those with (2 * secret + decoy) mod 5 = 0. A row has `problem` for
+    the thinker, `question` for the solver, and `answer` for the scorer.
+    """
 
     stream_name = "hinted"
 
@@ -48,48 +52,29 @@ class _HintedRelay(NumberTasks, ThinkSolve):
         super().__init__({"thinker": "tell", "solver": "answer"}, hinted_relay_score, columns)
 
     def numbers(self, split: Split) -> Sequence[tuple[int, ...]]:
-        return hinted_relay_pairs(split, self.size)
+        return of_split(split, itertools.permutations(range(self.size), 2))
 
     def row(self, numbers: tuple[int, ...]) -> dict[str, str]:
-        return hinted_relay_task(*numbers)
+        low, high = sorted(numbers)
+        return {"problem": f"secret {numbers[0]}", "question": f"{low} or {high}", "answer": str(numbers[0])}
 
     def scripted_player(self, quality: float) -> Script:
-        return lazy_player(quality)
+        """Returns a player of both roles for the warm-up of a policy: a lazy team that better messages can improve.
 
+        The thinker sends the secret with probability `quality`, otherwise a stock number, or nothing with probability
+        0.2. The solver repeats a note with one of its two numbers with probability `quality`, otherwise it draws one
+        of them.
+        """
+        finite_number("quality", quality, 0, most=1)
 
-def hinted_relay_pairs(split: Split, size: int = 8) -> list[tuple[int, ...]]:
-    """Returns every (secret, decoy) of a split; held out are those with (2 * secret + decoy) mod 5 = 0."""
-    return of_split(split, itertools.permutations(range(size), 2))
+        def play(state: CollaborationState, request: Request, draws: random.Random) -> str:
+            diligent = draws.random() < quality
+            if request.event == "thinker":
+                if diligent:
+                    return str(state.row["answer"])
+                return "" if draws.random() < _SILENT else STOCK
+            candidates = state.row["question"].split(" or ")
+            note = dict(state.transcript).get("thinker", "")
+            return note if diligent and note in candidates else draws.choice(candidates)
 
-
-def hinted_relay_task(secret: int, decoy: int) -> dict[str, str]:
-    """Returns the task row: `problem` for the thinker, `question` for the solver, `answer` for the scorer."""
-    low, high = sorted((secret, decoy))
-    return {"problem": f"secret {secret}", "question": f"{low} or {high}", "answer": str(secret)}
-
-
-def lazy_player(quality: float) -> Script:
-    """Returns a player of both roles for the warm-up of a policy: a lazy team that better messages can improve.
-
-    The thinker sends the secret with probability `quality`, otherwise a stock number, or nothing with probability 0.2.
-    The solver repeats a note with one of its two numbers with probability `quality`, otherwise it draws one of them.
-
-    Args:
-        quality: in [0, 1].
-
-    Raises:
-        ValueError: `quality` is outside [0, 1].
-    """
-    finite_number("quality", quality, 0, most=1)
-
-    def play(state: CollaborationState, request: Request, draws: random.Random) -> str:
-        diligent = draws.random() < quality
-        if request.event == "thinker":
-            if diligent:
-                return str(state.row["answer"])
-            return "" if draws.random() < _SILENT else STOCK
-        candidates = state.row["question"].split(" or ")
-        note = dict(state.transcript).get("thinker", "")
-        return note if diligent and note in candidates else draws.choice(candidates)
-
-    return play
+        return play

@@ -67,7 +67,7 @@ _MAX_TASKS = 10**6
 
 
 @remembers_its_call("relay")
-def relay(size: int = 10, speakers: int = 2) -> Collaboration:
+def relay(size: int = 10, speakers: int = 2) -> Relay:
     """Returns the collaboration, which scores 1 if the actor's output is (secret + shifts) mod `size`, 0 otherwise.
 
     The reasoner sees the secret; every other speaker sees its own shift and the previous speaker's output. The events
@@ -82,11 +82,18 @@ def relay(size: int = 10, speakers: int = 2) -> Collaboration:
     Raises:
         ValueError: `size` is below 2, `speakers` is out of range, or there are more tasks.
     """
-    return _Relay(size, speakers)
+    return Relay(size, speakers)
 
 
-class _Relay(NumberTasks, Collaboration):
-    """The relay, with its tasks and its scripted player."""
+class Relay(NumberTasks, Collaboration):
+    """The relay, with its tasks and its scripted player.
+
+    A row has the columns `problem` (reasoner), `question` (actor), `answer` (scorer), and `question_speaker2` and so
+    on for the speakers in between. It has a secret and a shift for every further speaker, drawn uniformly from its
+    split. Held out are rows with (2 * secret + sum of the shifts) mod 5 = 0, about one in five. Training rows contain
+    none of them, but for sizes of 5 or more each secret and each shift occurs in both splits. After a wrong message,
+    the actor of a training episode may still see the context of a held-out task.
+    """
 
     stream_name = "relay"
 
@@ -113,10 +120,27 @@ class _Relay(NumberTasks, Collaboration):
         return relay_numbers(split, self.size, self.speakers)
 
     def row(self, numbers: tuple[int, ...]) -> dict[str, str]:
-        return relay_chain_task(numbers, self.size)
+        return relay_task(*numbers, size=self.size)
 
     def scripted_player(self, quality: float) -> Script:
-        return relay_player(quality, self.size)
+        """Returns a player of all roles for the warm-up of a policy.
+
+        With probability `quality`, the reasoner sends the secret, and each other speaker adds its shift to the number
+        that it received; otherwise each sends a uniformly drawn number. With n numbers and k speakers, the success
+        rate is 1/n + (1 - 1/n) * quality^k.
+        """
+        finite_number("quality", quality, 0, most=1)
+
+        def play(state: CollaborationState, request: Request, draws: random.Random) -> str:
+            if draws.random() >= quality:
+                return str(draws.randrange(self.size))
+            number = state.row[_column(request.event)].rpartition(" ")[2]
+            if not state.transcript:
+                return str(number)
+            _, received = state.transcript[-1]
+            return str((int(received) + int(number)) % self.size)
+
+        return play
 
 
 def relay_events(speakers: int = 2) -> list[str]:
@@ -129,34 +153,6 @@ def relay_score(task: Mapping[str, Any], text: str) -> float:
     return float(text == task["answer"])
 
 
-def relay_tasks(
-    split: Split = "train", rows: int = 1024, size: int = 10, start: int = 0, speakers: int = 2
-) -> Dataset:
-    """Returns task rows with the columns `problem` (reasoner), `question` (actor), `answer` (scorer), and
-    `question_speaker2` and so on for the speakers in between.
-
-    A row has a secret and a shift for every further speaker, drawn uniformly from its split. Held out are rows with
-    (2 * secret + sum of the shifts) mod 5 = 0, about one in five. Training rows contain none of them, but for sizes of
-    5 or more each secret and each shift occurs in both splits. After a wrong message, the actor of a training episode
-    may still see the context of a held-out task.
-
-    Args:
-        split: `"train"` or `"held_out"`.
-        rows: number of rows.
-        size, speakers: as in `relay`.
-        start: the first row's index; row `i` of a split is the same in every call.
-
-    Raises:
-        ValueError: the split does not exist, or a number is out of range.
-    """
-    return _Relay(size, speakers).tasks(split, rows, start)
-
-
-def relay_pairs(split: Split, size: int = 10) -> list[tuple[int, int]]:
-    """Returns every (secret, shift) of a split, each in [0, `size`): `relay_numbers` for two speakers."""
-    return [(secret, shift) for secret, shift in relay_numbers(split, size)]
-
-
 @lru_cache(maxsize=4)
 def relay_numbers(split: Split, size: int = 10, speakers: int = 2) -> Sequence[tuple[int, ...]]:
     """Returns every (secret, shift of the second speaker, ..., shift of the actor) of a split, each in [0, `size`).
@@ -167,49 +163,14 @@ def relay_numbers(split: Split, size: int = 10, speakers: int = 2) -> Sequence[t
     return tuple(of_split(split, itertools.product(range(size), repeat=speakers)))
 
 
-def relay_task(secret: int, shift: int, size: int = 10) -> dict[str, str]:
-    """Returns the task row of a pair."""
-    return relay_chain_task((secret, shift), size)
-
-
-def relay_chain_task(numbers: Sequence[int], size: int = 10) -> dict[str, str]:
+def relay_task(secret: int, *shifts: int, size: int = 10) -> dict[str, str]:
     """Returns the task row of a secret and the shifts of all further speakers, in order."""
-    secret, *shifts = numbers
-    questions = zip(relay_events(len(numbers))[1:], shifts, strict=True)
+    questions = zip(relay_events(1 + len(shifts))[1:], shifts, strict=True)
     return {
         "problem": f"secret {secret}",
         **{_column(event): f"add {shift}" for event, shift in questions},
-        "answer": str(sum(numbers) % size),
+        "answer": str(sum((secret, *shifts)) % size),
     }
-
-
-def relay_player(quality: float, size: int = 10) -> Script:
-    """Returns a player of all roles for the warm-up of a policy.
-
-    With probability `quality`, the reasoner sends the secret, and each other speaker adds its shift to the number that
-    it received; otherwise each sends a uniformly drawn number. With n numbers and k speakers, the success rate is
-    1/n + (1 - 1/n) * quality^k.
-
-    Args:
-        quality: in [0, 1].
-        size: as in `relay`.
-
-    Raises:
-        ValueError: `quality` is outside [0, 1], or `size` is below 2.
-    """
-    _refuse(size)
-    finite_number("quality", quality, 0, most=1)
-
-    def play(state: CollaborationState, request: Request, draws: random.Random) -> str:
-        if draws.random() >= quality:
-            return str(draws.randrange(size))
-        number = state.row[_column(request.event)].rpartition(" ")[2]
-        if not state.transcript:
-            return str(number)
-        _, received = state.transcript[-1]
-        return str((int(received) + int(number)) % size)
-
-    return play
 
 
 def _column(event: str) -> str:

@@ -23,7 +23,7 @@ _DILIGENT = 0.15  # the third voter's probability of the right answer
 
 
 @remembers_its_call("sum_vote")
-def sum_vote(size: int = 6, ties: str = "expected") -> Voting:
+def sum_vote(size: int = 6, ties: str = "expected") -> SumVote:
     """Returns the collaboration, in which an answer scores 1 if it is (one + other) mod `size`, 0 otherwise.
 
     Args:
@@ -34,11 +34,15 @@ def sum_vote(size: int = 6, ties: str = "expected") -> Voting:
     Raises:
         ValueError: `size` is out of range, or `ties` is unknown.
     """
-    return _SumVote(size, ties)
+    return SumVote(size, ties)
 
 
-class _SumVote(NumberTasks, Voting):
-    """The vote, with its tasks and its scripted player."""
+class SumVote(NumberTasks, Voting):
+    """The vote, with its tasks and its scripted player.
+
+    Each task has two numbers, one and other; held out are those with (2 * one + other) mod 5 = 0. A row has `problem`
+    for the voters, and `answer` for the scorer.
+    """
 
     stream_name = "sum"
 
@@ -49,50 +53,29 @@ class _SumVote(NumberTasks, Voting):
         super().__init__({name: f"{name} voter" for name in names}, sum_score, number_key, columns, ties)
 
     def numbers(self, split: Split) -> Sequence[tuple[int, ...]]:
-        return sum_pairs(split, self.size)
+        return of_split(split, itertools.product(range(self.size), repeat=2))
 
     def row(self, numbers: tuple[int, ...]) -> dict[str, str]:
         one, other = numbers
-        return sum_task(one, other, self.size)
+        return {"problem": f"{one} and {other}", "answer": str((one + other) % self.size)}
 
     def scripted_player(self, quality: float) -> Script:
-        return stock_player(quality, self.size)
+        """Returns a player of all roles for the warm-up of a policy.
+
+        The first two voters answer the sum with probability `quality`, otherwise a uniformly drawn number. The third
+        answers the sum with probability 0.15, otherwise a stock number.
+        """
+        finite_number("quality", quality, 0, most=1)
+
+        def play(state: CollaborationState, request: Request, draws: random.Random) -> str:
+            answer = str(state.row["answer"])
+            if request.role == LAZY:
+                return answer if draws.random() < _DILIGENT else STOCK
+            return answer if draws.random() < quality else str(draws.randrange(self.size))
+
+        return play
 
 
 def number_key(text: str) -> str | None:
     """Returns the vote of a reply that consists only of a number."""
     return text if text.isdecimal() and text.isascii() else None
-
-
-def sum_pairs(split: Split, size: int = 6) -> list[tuple[int, ...]]:
-    """Returns every (one, other) of a split; held out are those with (2 * one + other) mod 5 = 0."""
-    return of_split(split, itertools.product(range(size), repeat=2))
-
-
-def sum_task(one: int, other: int, size: int = 6) -> dict[str, str]:
-    """Returns the task row of a pair: `problem` for the voters, `answer` for the scorer."""
-    return {"problem": f"{one} and {other}", "answer": str((one + other) % size)}
-
-
-def stock_player(quality: float, size: int = 6) -> Script:
-    """Returns a player of all roles for the warm-up of a policy.
-
-    The first two voters answer the sum with probability `quality`, otherwise a uniformly drawn number. The third
-    answers the sum with probability 0.15, otherwise a stock number.
-
-    Args:
-        quality: in [0, 1].
-        size: as in `sum_vote`.
-
-    Raises:
-        ValueError: `quality` is outside [0, 1].
-    """
-    finite_number("quality", quality, 0, most=1)
-
-    def play(state: CollaborationState, request: Request, draws: random.Random) -> str:
-        answer = str(state.row["answer"])
-        if request.role == LAZY:
-            return answer if draws.random() < _DILIGENT else STOCK
-        return answer if draws.random() < quality else str(draws.randrange(size))
-
-    return play

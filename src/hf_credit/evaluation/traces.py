@@ -10,13 +10,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Annotated, Any, NotRequired, TypedDict, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from hf_credit import methods
 from hf_credit.agents.calls import canonical_messages, canonical_tools, digest, shown_message, written
 from hf_credit.agents.program import DEFAULT_ROLE
 from hf_credit.agents.white_lists import MESSAGE_LIST, is_empty, unheeded
-from hf_credit.boundary import Range, Worth, read
+from hf_credit.boundary import Range, Worth, check, read
 from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.environments.actions import marked, write_call
 from hf_credit.evaluation.credited import CreditedEpisode, credited_episodes, spread
@@ -36,19 +36,7 @@ _GROUPS = ("task_id", "group_id", "group", "task")
 _NAMES = ("id", "trace_id", "episode_id")
 _OUTCOMES = ("reward", "score", "outcome")
 
-
-_Worth = Worth | bool | None
-
-
-class _Worths(TypedDict):
-    """The numbers of a trace."""
-
-    reward: NotRequired[_Worth]
-    score: NotRequired[_Worth]
-    outcome: NotRequired[_Worth]
-    rewards: NotRequired[list[Worth | bool] | None]
-
-
+_Worth = Worth | bool
 _Ids = tuple[Annotated[int, Range(0, 2**31 - 1)], ...]
 _Logprobs = tuple[Annotated[float, Range(most=1e-3)], ...]
 
@@ -195,9 +183,8 @@ def credit_traces(source: str | Path | Iterable[str | Mapping[str, Any]], method
         refuse_method(method, with_tokens=False)
     collected, context = _batch(traces), LocalContext()
     context.interaction = RecordedTraces()
-    estimator: Any = method.estimator
-    bound = estimator.bind(context.interaction) if hasattr(estimator, "bind") else estimator
-    given = by_episode(collected.episodes, bound(collected, context, method.memory).decisions)
+    method = method.bind(context.interaction)
+    given = by_episode(collected.episodes, method.estimator(collected, context, method.memory).decisions)
     credit = tuple(
         tuple(one if decision.trained else None for decision, one in zip(episode.decisions, own, strict=True))
         for episode, own in zip(collected.episodes, given, strict=True)
@@ -309,14 +296,14 @@ def trace_of(row: Any, number: int, scored: bool = True) -> Trace:
     decisions, start = (_of_turns if with_tokens else _of_messages)(row)
     if not decisions:
         raise ValueError("a trace must have a reply of an assistant, got none; remove it.")
-    worths: _Worths = read(_Worths, row, "a trace")
-    rewards = worths.get("rewards")
+    worths = [check(name, row.get(name), _Worth | None, sender="a trace") for name in _OUTCOMES]
+    rewards = check("rewards", row.get("rewards"), list[_Worth] | None, sender="a trace")
     if rewards is not None and len(rewards) != len(decisions):
         raise ValueError(
             f"rewards must have one number for each of {len(decisions)} replies, got {str(rewards)[:100]}; correct "
             "them, or set reward for the whole trace."
         )
-    outcome = next((worths[name] for name in _OUTCOMES if worths.get(name) is not None), None)  # type: ignore[literal-required]
+    outcome = next((worth for worth in worths if worth is not None), None)
     unscored = outcome is None and rewards is None
     if unscored and scored:
         raise ValueError(f"a trace must have one of {', '.join(_OUTCOMES)} or rewards, got none; add one of them.")
@@ -355,7 +342,8 @@ def _of_messages(row: Mapping[str, Any]) -> Replies:
                     "got none; remove it."
                 )
             tokens = {"context_ids": (int(context or "0", 16),), "action_ids": (0,), "logprobs": None}
-            state = RecordedState(role=_role(raw), context=context, tools=tools, trace=trace, length=place)
+            role = raw.get("name") or DEFAULT_ROLE
+            state = RecordedState(role=role, context=context, tools=tools, trace=trace, length=place)
             replies.append(
                 {"state": state, "action_text": _text(message), "trained": raw.get("weight") != 0, **tokens}
             )
@@ -379,7 +367,7 @@ def _of_turns(row: Mapping[str, Any]) -> Replies:
         messages = [written(_shown(message)) for message in canonical_messages(asked, merged=False)]
         (message,) = canonical_messages([raw])
         state = RecordedState(
-            role=_role(raw),
+            role=raw.get("name") or DEFAULT_ROLE,
             context=digest(messages),
             tools=written(
                 canonical_tools(turn.request.get("tools") or turn.request.get("functions") or ()) or _called([message])
@@ -396,11 +384,6 @@ def _of_turns(row: Mapping[str, Any]) -> Replies:
         replies.append({"state": state, "action_text": _text(message), "trained": learned, **tokens})
     first = replies[0] if replies else {}
     return replies, first and (first["state"].trace or first["context_ids"])
-
-
-def _role(raw: Mapping[str, Any]) -> str:
-    name = raw.get("name")
-    return name if isinstance(name, str) and name else DEFAULT_ROLE
 
 
 def _shown(message: Mapping[str, Any]) -> dict[str, Any]:

@@ -256,8 +256,7 @@ def select(
         reasons = {
             "ended in an error": one.episode.ending == Ending.ERROR,
             "without a reply of a trained role": not any(decision.trained for decision in decisions),
-            f"failed (success below {least_success:g})": least_success is not None
-            and success_of(one.episode) < least_success,
+            f"failed (success below {least_success:g})": success_of(one.episode) < least_success,
             f"with a reply above {max_new_tokens} tokens (max_new_tokens)": reply > max_new_tokens,
             f"with a context above {max_context_tokens} tokens": context > max_context_tokens,
             f"above {max_length} tokens (max_length)": both > max_length,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from hf_credit.environments.tasks import Split
@@ -107,14 +109,14 @@ class Batched(Capability):
 
     def start_many(self, tasks: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[Any]:
         """Returns the result of `start` for many episodes: a state, or the exception that it raised."""
-        return [or_error(self.interaction.start, task, seed) for task, seed in zip(tasks, seeds, strict=True)]
+        return in_threads(1, self.interaction.start, tasks, seeds)
 
     def advance_many(self, states: Sequence[Any], replies: Sequence[Sequence[str]]) -> list[Any]:
         """Returns the result of `advance` for many episodes: a state, or the exception that it raised.
 
-        An implementation may run them in parallel, if the results are those of running them in sequence.
+        By default up to `side_by_side` run in parallel; the results are those of running them in sequence.
         """
-        return one_after_another(self.interaction, states, replies)
+        return in_threads(self.side_by_side, self.interaction.advance, states, replies)
 
 
 class Metered(Capability):
@@ -469,11 +471,13 @@ def class_name(value: Any) -> str:
     return f"{type(value).__module__}:{type(value).__qualname__}"
 
 
-def one_after_another(
-    interaction: Interaction[Any], states: Sequence[Any], replies: Sequence[Sequence[str]]
-) -> list[Any]:
-    """Returns the result of `advance` for many episodes, in sequence: a state, or the exception that it raised."""
-    return [or_error(interaction.advance, state, own) for state, own in zip(states, replies, strict=True)]
+def in_threads(threads: int, call: Callable[..., Any], *arguments: Sequence[Any]) -> list[Any]:
+    """Returns the results of a call for many arguments, in up to some threads: a value, or the exception it raised."""
+    threads = min(threads, len(arguments[0]))
+    if threads <= 1:
+        return [or_error(call, *own) for own in zip(*arguments, strict=True)]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(or_error, itertools.repeat(call), *arguments))
 
 
 def or_error(call: Callable[..., Any], *args: Any) -> Any:

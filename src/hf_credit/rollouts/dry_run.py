@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hf_credit.rollouts.capabilities import one_after_another
+from hf_credit.rollouts.capabilities import in_threads
 from hf_credit.rollouts.chat import Chat
 from hf_credit.rollouts.engine import Engine
 from hf_credit.rollouts.episode import Ending, Episode
@@ -148,7 +148,7 @@ class _StepLimit(Wrapper[Any, Any]):
         return self.inner.advance(state, replies)
 
     def advance_many(self, states: Sequence[Any], replies: Sequence[Sequence[str]]) -> list[Any]:
-        return one_after_another(self, states, replies)
+        return in_threads(1, self.advance, states, replies)
 
 
 class _Silent(FailureLog):

@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,7 @@ from hf_credit.oracles.auditing import (
     default_interventions,
     require_auditor_fit,
 )
-from hf_credit.rollouts.capabilities import class_name, one_after_another, or_error
+from hf_credit.rollouts.capabilities import class_name
 from hf_credit.rollouts.episode import Ending
 from hf_credit.rollouts.interaction import Interaction, Message, Request, readable_state
 from hf_credit.rollouts.scripts import OraclePlayer, Script, random_texts
@@ -203,16 +202,6 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
         return EnvironmentState(
             world=transition.state, transcript=transcript, turns=state.turns + 1, reward=transition.reward
         )
-
-    def advance_many(
-        self, states: Sequence[EnvironmentState], replies: Sequence[Sequence[str]]
-    ) -> list[EnvironmentState | Exception]:
-        """Returns the results of `advance`, in up to `Environment.slow_steps` parallel threads."""
-        threads = min(self.side_by_side, len(states))
-        if threads <= 1:
-            return one_after_another(self, states, replies)
-        with ThreadPoolExecutor(threads) as pool:
-            return list(pool.map(or_error, itertools.repeat(self.advance), states, replies))
 
     def costs(self) -> Mapping[str, float]:
         return self.environment.costs()

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from hf_credit.collaborations.relay import relay, relay_chain_task, relay_numbers
-from hf_credit.collaborations.sum_vote import LAZY, STOCK, sum_pairs, sum_task
+from hf_credit.collaborations.relay import relay, relay_numbers, relay_task
+from hf_credit.collaborations.sum_vote import LAZY, STOCK
 from hf_credit.collaborations.sum_vote import sum_vote as voting
 from hf_credit.environments import Environment, State, make
 from hf_credit.oracles import default_oracle
@@ -239,7 +239,7 @@ def number_relay(size: int = 3, speakers: int = 2, start_right: float = 0.5) -> 
     """
     return Team(
         relay(size, speakers),
-        tuple(json.dumps(relay_chain_task(one, size)) for one in relay_numbers("train", size, speakers)),
+        tuple(json.dumps(relay_task(*one, size=size)) for one in relay_numbers("train", size, speakers)),
         tuple(map(str, range(size))),
         start_right,
         isolates="a team passes a number on, and each speaker adds its own",
@@ -255,9 +255,10 @@ def sum_vote(size: int = 3, start_right: float = 0.5, lazy: float = 0.85) -> Tea
         start_right: the initial probability that each of the others answers the sum.
         lazy: the initial probability of the third's stock answer.
     """
+    team = voting(size)
     return Team(
-        voting(size),
-        tuple(json.dumps(sum_task(one, other, size)) for one, other in sum_pairs("train", size)),
+        team,
+        tuple(json.dumps(team.row(pair)) for pair in team.numbers("train")),
         tuple(map(str, range(size))),
         start_right,
         stock=((LAZY, STOCK, lazy),),
