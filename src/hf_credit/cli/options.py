@@ -271,14 +271,6 @@ class Played(Prompted):
     batch_size: Annotated[int, typer.Option(help="Number of parallel episodes.", min=1)] = 256
     device: DeviceOption = None
 
-    def judge(self) -> Oracle[Any] | None:
-        """Makes the oracle of `--oracle`; returns `None` if there is none.
-
-        Raises:
-            ValueError: as `named_oracle`.
-        """
-        return named_oracle(self.oracle, self.oracle_option)
-
     def loading(self) -> dict[str, Any]:
         """Returns the arguments of `evaluate_model` and `load_subject` for loading and playing the policy."""
         return {

@@ -74,16 +74,6 @@ def require_split(splits: Mapping[str, Any], split: str, remedy: str) -> Any:
     return splits[split]
 
 
-def held_out_starts(episodes: int, first: int = 0) -> list[RolloutRequest[Any]]:
-    """Starts of the held-out tasks `first` to `first + episodes - 1` of any environment, the same for every policy.
-
-    Raises:
-        ValueError: there is no such task.
-    """
-    seeds = [task_seed("held_out", index) for index in range(first, first + episodes)]
-    return [RolloutRequest(task={}, seed=seed) for seed in seeds]
-
-
 def starts_of(rows: Iterable[Mapping[str, Any]], split: Split, first: int = 0) -> list[RolloutRequest[Any]]:
     """Starts of task rows with the seeds of the tasks of a split from index `first` on."""
     return [RolloutRequest(task=row, seed=task_seed(split, first + place)) for place, row in enumerate(rows)]
