@@ -343,10 +343,13 @@ MUTANTS = [
     ),
     Mutant(
         "a threshold of entropy that is that of one part",
-        "src/hf_credit/trainers/config.py",
-        "if getattr(self, name) != only:",
-        "if only is None and getattr(self, name) != only:",
-        [_TEST_SETTINGS + "test_what_depends_on_the_layout_is_refused[top_entropy_quantile]"],
+        "src/hf_credit/trainers/trl_settings.py",
+        "if name in reasons and value != default",
+        "if name in reasons and default is None and value != default",
+        [
+            _TEST_SETTINGS + "test_what_has_no_effect_is_refused_in_one_sentence_with_a_remedy"
+            "[synchronous-CreditConfig-top_entropy_quantile]"
+        ],
     ),
     Mutant(
         "positions that count padding",

@@ -347,6 +347,19 @@ def test_every_command_line_parses(document: str, monkeypatch: pytest.MonkeyPatc
             TaskSpec.of_name(name, parse_options(context.params["option"])).build()
 
 
+def test_every_name_of_a_package_is_in_it() -> None:
+    rows = re.findall(r"^\| `(hf_credit\w*(?:\.\w+)*)` \| (.*) \|$", prose("docs/packages.md"), re.MULTILINE)
+    assert len(rows) > 15
+    for package, content in rows:
+        folder = Path(importlib.import_module(package).__file__ or "").parent
+        paths = [path for path in folder.rglob("*") if "__pycache__" not in path.parts]
+        source = "".join(path.read_text(encoding="utf-8") for path in paths if path.suffix == ".py")
+        for name in re.findall(r"`([A-Za-z_]\w*)`", content):
+            defined = rf"(?:def|class) {name}\b|[\"']{name}[\"']|^(?:import|from) {name}\b|^ *{name}\b.* ="
+            known = name in {path.stem for path in paths} or re.search(defined, source, re.MULTILINE)
+            assert known or hasattr(importlib.import_module(package), name), f"{package}: {name}"
+
+
 def test_the_readme_lists_every_trainer() -> None:
     ((_, rows),) = [table for table in tables("README.md") if table[0][0] == "trainer"]
     assert {quoted(row[0])[0] for row in rows} == {name for name in hf_credit.__all__ if name.endswith("Trainer")}

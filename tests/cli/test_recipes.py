@@ -185,6 +185,26 @@ def test_a_method_and_a_task_that_do_not_fit_are_refused(
     assert complaint in problem(together(), *arguments)
 
 
+def test_what_a_recipe_has_for_another_method_is_told_and_left_out(
+    recipe: Callable[..., Path], together: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(path: Path, *arguments: str) -> str:
+        job = read_job(["--config", str(path), *arguments])
+        method = job.method()
+        assert method is not None
+        assert method.name == arguments[-1]
+        return capsys.readouterr().err
+
+    verified = recipe(oracle="sudoku_constraints", gamma=0.9)
+    assert said(verified, "--method", "grpo") == ("The method grpo does not use what the recipe has: gamma, oracle.\n")
+    assert said(recipe(method="outcome_reward", oracle="sudoku_constraints"), "--method", "outcome_reward") == ""
+    options = recipe(method="grpo", method_options={"group_size": 4, "scale": "batch"})
+    assert said(options, "--method", "magrpo") == ("The method magrpo does not use what the recipe has: scale.\n")
+    assert read_job(["--config", str(options), "--method", "magrpo"]).game.method_options == {"group_size": 4}
+    assert said(together(num_replays=2, alternatives=[3]), "--method", "grpo").endswith("alternatives, num_replays.\n")
+    assert "uses no oracle, got 'mcts'" in problem(verified, "--method", "grpo", "--oracle", "mcts")
+
+
 def test_a_wrong_recipe_is_refused(recipe: Callable[..., Path], tmp_path: Path) -> None:
     assert "got --spped; did you mean" in problem(recipe(spped=1))
     assert "model_name_or_path must name a model" in problem(recipe(model_name_or_path=None))

@@ -23,6 +23,7 @@ from hf_credit.options import NotNegative, Options
 from hf_credit.redaction import redacted
 from hf_credit.registry import did_you_mean, find
 from hf_credit.rollouts import EnvironmentInteraction, Interaction
+from hf_credit.rollouts.chat import TODAY
 from hf_credit.safe_io import read_json
 from hf_credit.trust import NO_CONSENT, Consent, code_in, is_code, only_typed_here
 from hf_credit.validators import whole_number
@@ -204,7 +205,10 @@ class TaskSpec:
         if known is None:
             return None
         names = ("history", "instructions") if self.environment and known.environment else ()
-        pairs = [(name, getattr(self, name), getattr(known, name)) for name in (*names, "chat_template_kwargs")]
+        pairs = [(name, getattr(self, name), getattr(known, name)) for name in names]
+        own, other = (dict(one.chat_template_kwargs) for one in (self, known))
+        own.pop(TODAY, other.pop(TODAY, None))  # each run has its own date
+        pairs.append(("chat_template_kwargs", own, other))
         differences = [f"{name}={here!r}, not {there!r}" for name, here, there in pairs if here != there]
         if not differences:
             return None

@@ -21,7 +21,6 @@ from hf_credit.methods.base import absent_inputs
 from hf_credit.rollouts import Ending, Episode
 from hf_credit.rollouts.reply_ends import was_cut
 from hf_credit.trainers.callbacks import EpisodeCallback, WarnWithoutSignal, likely_cause, unread_replies
-from hf_credit.trainers.config import tasks_per_generation
 from hf_credit.trainers.recipes import Job, read_job
 from hf_credit.trainers.recording import transcript
 from hf_credit.trainers.training import build_trainer
@@ -172,7 +171,7 @@ def preview(arguments: Sequence[str], tasks: int = 8, shown: int = 2) -> Preview
         ]
         tokenizer = trainer.chat.tokenizer
         return Preview(
-            tasks=tasks_per_generation(job.args),
+            tasks=job.args.generation_batch_size,
             metrics={name: value for name, value in look.logs.items() if isinstance(value, int | float)},
             transcripts=tuple(
                 transcript(episode, credit, tokenizer)
@@ -240,7 +239,7 @@ def _most_memory() -> int:
 
 def _tasks_of_update(args: Any) -> int:
     slices = args.steps_per_generation * args.num_iterations
-    return int(tasks_per_generation(args) * args.gradient_accumulation_steps / slices)
+    return int(args.generation_batch_size * args.gradient_accumulation_steps / slices)
 
 
 def _updates(job: Job, rows: Any) -> int:

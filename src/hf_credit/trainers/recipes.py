@@ -6,9 +6,11 @@ import argparse
 import dataclasses
 import inspect
 import json
+import os
+import sys
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from functools import cached_property
 from typing import Any, NamedTuple, NoReturn
@@ -153,14 +155,11 @@ class GameArguments(ScriptArguments):
                 f"role_models need seam synchronous, got {sorted(self.role_models)} with asynchronous, where one "
                 "server replies for every role; leave one of them out."
             )
-        if self.preset is not None and not self.asynchronous:
-            if self.oracle and not self.preset.oracle:
-                raise ValueError(f"the method {self.method} uses no oracle, got {self.oracle!r}; leave it out.")
-            if self.preset.oracle and not self.environment:
-                raise ValueError(
-                    f"the method {self.method!r} needs an environment, got the collaboration {self.collaboration!r}; "
-                    "set method, for example to replay_loo."
-                )
+        if self.preset is not None and not self.asynchronous and self.preset.oracle and not self.environment:
+            raise ValueError(
+                f"the method {self.method!r} needs an environment, got the collaboration {self.collaboration!r}; "
+                "set method, for example to replay_loo."
+            )
 
     @property
     def asynchronous(self) -> bool:
@@ -183,6 +182,11 @@ class GameArguments(ScriptArguments):
             instructions=self.instructions,
             max_turns=self.max_turns,
         )
+
+    @property
+    def verifies(self) -> bool:
+        """Whether the method takes an oracle."""
+        return self.preset.oracle if self.preset else "oracle" in options_of(methods.find(self.method))
 
     def described_oracle(self) -> dict[str, Any] | None:
         """The oracle, as `hf_credit.oracles.resolve` takes it."""
@@ -219,12 +223,11 @@ class Job:
         """The method; `None` where the trainer of a preset makes it.
 
         Raises:
-            ValueError: the method does not take the oracle, or an option is invalid.
+            ValueError: an option is invalid.
         """
         if self.game.preset is not None and not self.game.asynchronous:
             return None
-        oracle = self.game.described_oracle()
-        objects = {} if oracle is None else {"oracle": oracle}
+        objects = {"oracle": self.game.described_oracle()} if self.game.oracle and self.game.verifies else {}
         if hasattr(self.args, "method"):
             return self.args.method(**objects)
         return methods.make(self.game.method, **_options(self.game.method_options), **objects)
@@ -257,19 +260,37 @@ class _First(argparse.ArgumentParser):
     error = FieldParser.error
 
 
-def _chosen(arguments: Sequence[str]) -> tuple[str | None, str, str, list[str]]:
-    """The recipe's file, the method, the seam, and the arguments with the file in place of the recipe's name."""
+def _chosen(arguments: Sequence[str]) -> tuple[dict[str, Any], str, str, list[str]]:
+    """The recipe, the method, the seam, and the arguments without the recipe."""
     parser = _First(add_help=False, allow_abbrev=False)
-    for flag in ("--config", "--method", "--seam"):
+    parser.add_argument("--config")
+    _, others = parser.parse_known_args(arguments)
+    for flag in ("--method", "--seam"):
         parser.add_argument(flag)
     first, _ = parser.parse_known_args(arguments)
-    path = None if first.config is None else str(recipes.find(first.config))
-    recipe = recipes.read(path)
+    recipe = recipes.read(None if first.config is None else str(recipes.find(first.config)))
     search_here(recipe)
     method = first.method or recipe.get("method") or GameArguments.method
     seam = first.seam or recipe.get("seam") or GameArguments.seam
     _require_method(method, seam)
-    return path, method, seam, [path if path and word == first.config else word for word in arguments]
+    return recipe, method, seam, others
+
+
+def _of_method(recipe: dict[str, Any], method: str, seam: str, parts: Sequence[Any]) -> list[str]:
+    """Takes from a recipe what only its own method has, fields and options, and returns their names."""
+    own = recipe.get("method") or GameArguments.method
+    if own == method:
+        return []
+    known, others = (
+        {one.name for part in some for one in fields(part)} for some in (parts, [imported(_config_of(own, seam))])
+    )
+    unused = [name for name in recipe if name in others - known]
+    options = as_mapping("method_options", recipe.get("method_options"))
+    taken = options_of(methods.find(getattr(parts[1], "method_name", method)))
+    recipe["method_options"] = {name: value for name, value in options.items() if name in taken}
+    for name in unused:
+        del recipe[name]
+    return unused + [name for name in options if name not in taken]
 
 
 def _require_method(method: str, seam: str) -> None:
@@ -291,6 +312,7 @@ class _Shared(argparse.Namespace):
 def read_job(arguments: Sequence[str], changed: Mapping[str, Any] | None = None) -> Job:
     """Reads `--config recipe --field value ...`; the fields override those of the recipe.
 
+    What a recipe has, and only another method than the chosen one uses, is left out and told.
     A recipe is trusted as a program is: code that it names as `module:object` may lie in the current folder.
 
     Args:
@@ -301,12 +323,16 @@ def read_job(arguments: Sequence[str], changed: Mapping[str, Any] | None = None)
         ValueError: the recipe or a field does not exist, or a value is invalid.
         OSError: the recipe cannot be read.
     """
-    _, method, seam, arguments = _chosen(arguments)
+    recipe, method, seam, arguments = _chosen(arguments)
     config = imported(_config_of(method, seam))
     parts: Any = (GameArguments, config, ModelConfig)
     parser = FieldParser(parts, allow_abbrev=False, conflict_handler="resolve")
     parser.changed = changed or {}
-    game, args, model, *_, unknown = parser.parse_args_and_config(list(arguments), return_remaining_strings=True)
+    unused = _of_method(recipe, method, seam, parts)
+    os.environ.update({name: str(value) for name, value in recipe.pop("env", {}).items()})  # as TRL does
+    unknown = parser.set_defaults_with_config(**recipe)
+    game, args, model, *_, typed = parser.parse_args_and_config(arguments, return_remaining_strings=True)
+    unknown += typed
     if unknown:
         raise ValueError(
             f"a recipe has the fields of {type(args).__name__}, of TRL's ModelConfig and of GameArguments, got "
@@ -316,6 +342,12 @@ def read_job(arguments: Sequence[str], changed: Mapping[str, Any] | None = None)
         raise ValueError(
             "save_steps needs save_strategy 'steps', got 'no', which saves no checkpoint; add --save_strategy steps."
         )
+    if game.oracle and not game.verifies:
+        if any(_field(word) == "oracle" for word in arguments):
+            raise ValueError(f"the method {method} uses no oracle, got {game.oracle!r}; leave it out.")
+        unused.append("oracle")
+    if unused and args.process_index == 0:
+        print(f"The method {method} does not use what the recipe has: {', '.join(unused)}.", file=sys.stderr)
     if model.model_name_or_path is None:
         raise ValueError("model_name_or_path must name a model, got none; add it to the recipe.")
     return Job(game=game, args=args, model=model)
@@ -330,8 +362,7 @@ def describe_fields(arguments: Sequence[str]) -> str:
     Raises:
         ValueError: the recipe or the method does not exist.
     """
-    path, method, seam, _ = _chosen(arguments)
-    own = recipes.read(path)
+    own, method, seam, _ = _chosen(arguments)
     config = imported(_config_of(method, seam))
     base = next(one for one in config.__mro__ if one.__module__.startswith("trl."))
     theirs = {one.name: one for one in dataclasses.fields(base)}

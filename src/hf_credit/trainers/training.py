@@ -15,6 +15,7 @@ from trl import get_peft_config, get_quantization_config
 from hf_credit.checkpoints import explain_disk_errors
 from hf_credit.data import load_problems
 from hf_credit.loading import refuse_adapters, require_model
+from hf_credit.model_cards import hub_id
 from hf_credit.oracles import resolve
 from hf_credit.policies.saved import load_role_models
 from hf_credit.redaction import redacted_command
@@ -25,7 +26,6 @@ from hf_credit.tasks.rows import TaskRows, load_splits, problem_rows, require_sp
 from hf_credit.tasks.spec import TaskSpec
 from hf_credit.trainers.arguments import require_trackers, tokenizer_of
 from hf_credit.trainers.callbacks import ReportChecks
-from hf_credit.trainers.config import tasks_per_generation
 from hf_credit.trainers.recipes import GameArguments, Job, trainer_of
 from hf_credit.trainers.recording import RunRecorder
 from hf_credit.trust import imported
@@ -56,7 +56,8 @@ def run_job(job: Job, callbacks: Sequence[TrainerCallback] = ()) -> None:
         trainer.save_model(job.args.output_dir, _internal_call=True)
         trainer.save_state()
     if job.args.push_to_hub:
-        trainer.push_to_hub(dataset_name=job.game.dataset_name)
+        dataset = hub_id(job.game.dataset_name)  # the card links to it
+        trainer.push_to_hub(dataset_name=dataset and dataset[0])
     # A process that exits while the main one saves would end the threads of the process group.
     trainer.accelerator.wait_for_everyone()
     if hasattr(trainer, "end"):  # since transformers 5.18: closes trackers and the process group
@@ -174,7 +175,7 @@ def _dataset_rows(job: Job, interaction: Interaction[Any]) -> tuple[Any, Any]:
     game, args = job.game, job.args
     evaluated = args.eval_strategy != "no"
     if game.dataset_name is None:
-        at_once = tasks_per_generation(args)
+        at_once = args.generation_batch_size
         size = at_once * args.max_steps if args.max_steps > 0 else max(at_once, game.training_tasks)
         rows = TaskSource(interaction).tasks("train", size)
         return rows, TaskSource(interaction).tasks("held_out", game.held_out_tasks) if evaluated else None
