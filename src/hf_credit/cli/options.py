@@ -51,6 +51,10 @@ DeviceOption = Annotated[
 
 EndpointOption = Annotated[str | None, typer.Option(help="URL of the Hub; by default HF_ENDPOINT, or huggingface.co.")]
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="A folder with a policy, or an id on the Hub.")]
+HISTORIES = (
+    "append: prompts contain all earlier turns; rendered: what the chat template keeps of them; current: only the "
+    "current observation."
+)
 AsJson = Annotated[bool, typer.Option("--json", help="Print the numbers as JSON on stdout.")]
 
 
@@ -198,10 +202,7 @@ class Prompted:
     option: EnvironmentOptions = None
     history: Annotated[
         str | None,
-        typer.Option(
-            help="append: prompts contain all earlier turns; rendered: what the chat template keeps of them; current: "
-            "only the current observation. By default as in training."
-        ),
+        typer.Option(help=f"{HISTORIES} By default as in training."),
     ] = None
     instructions: Annotated[
         bool | None, typer.Option(help="Start prompts with the instructions; by default as in training.")
