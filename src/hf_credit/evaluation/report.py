@@ -226,7 +226,7 @@ def budget(run: Run) -> dict[str, float | None]:
     """Returns the updates of a run and, by its ledger, the scored episodes and all generated tokens."""
     return {
         "updates": run.updates,
-        "episodes": run.episodes,
+        "episodes": run.last("budget/scoring_events"),
         "generated_tokens": run.last("budget/completion_tokens"),
     }
 
