@@ -79,7 +79,7 @@ SMALLER = {
     "docs/how-to-environment.md": {
         "range(128)": "range(16)",
         "episodes=128, epochs=4": "episodes=16, epochs=1",
-        "_starts(64)": "_starts(8)",
+        "evaluation_starts(interaction, 64)": "evaluation_starts(interaction, 8)",
         "_update=32": "_update=4",
         "batch_size=32": "batch_size=4",
     },

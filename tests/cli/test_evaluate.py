@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hf_credit.cli.options import spec_for
+from hf_credit.cli.options import Prompted
 from hf_credit.evaluation.results import EvalResults
 from hf_credit.tasks.spec import Sampling, TaskSpec
 
@@ -138,12 +138,12 @@ def noted(tmp_path: Path) -> str:
 
 
 def test_options_change_the_recorded_task(noted: str) -> None:
-    assert spec_for(noted, None, {"blanks": 6}).environment_options == {"size": 4, "blanks": 6}
-    assert spec_for(noted, "sudoku", {}).environment_options == {"size": 4, "blanks": 5}
+    assert Prompted(option=["blanks=6"]).spec(noted).environment_options == {"size": 4, "blanks": 6}
+    assert Prompted(task="sudoku").spec(noted).environment_options == {"size": 4, "blanks": 5}
 
 
 def test_another_task_has_its_options_and_the_same_prompts(noted: str) -> None:
-    setup = spec_for(noted, "minesweeper", {"rows": 4})
+    setup = Prompted(task="minesweeper", option=["rows=4"]).spec(noted)
     assert (setup.environment, setup.environment_options) == ("minesweeper", {"rows": 4})
     assert setup.history == "current"
 

@@ -22,7 +22,7 @@ from hf_credit.trainers.recipes import read_job
 
 def test_a_run_saves_the_policy_and_its_settings(trained_run: Path, micro_policy: Path) -> None:
     run = read_run(trained_run)
-    assert (run.updates, run.episodes, run.facts["processes"]) == (2, 16, 1)
+    assert (run.updates, run.last("budget/scoring_events"), run.facts["processes"]) == (2, 16, 1)
     assert run.facts["parameters"] == run.facts["trained_parameters"] > 0
     for name in ("reward", "success", "completion", "oracle/valid", "tokens/generated"):
         assert len(run.curve(name)[0]) == 2
@@ -161,7 +161,7 @@ def test_a_relay_is_trained_and_evaluated_as_launchers_write_it(
     assert code == 0, err
     folder = path.parent / "run"
     run = read_run(folder)
-    assert (run.updates, run.facts["instances_per_update"], run.episodes) == (1, 4, 32)
+    assert (run.updates, run.facts["instances_per_update"], run.last("budget/scoring_events")) == (1, 4, 32)
     spec = TaskSpec.load(folder)
     assert spec is not None
     assert (spec.method or {})["name"] == "replay_loo"

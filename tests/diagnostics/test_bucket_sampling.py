@@ -28,7 +28,7 @@ from hf_credit.rollouts import (
     RolloutRequest,
     context_key,
 )
-from hf_credit.tasks.rows import held_out_starts
+from hf_credit.tasks.rows import starts_of
 
 SIZE = 4
 PLAN = BucketPlan(buckets=6, candidates=3, replays=2, value_actions=2)
@@ -243,7 +243,7 @@ def test_buckets_of_an_environment_have_verdicts(micro_policy) -> None:
     interaction = EnvironmentInteraction(environment, history="current", instructions=False)
     engine = Engine(interaction, Chat(tokenizer), sampler(model, tokenizer, max_new_tokens=12))
     plan = BucketPlan(buckets=6, candidates=4, replays=2, value_actions=2)
-    buckets, _ = diagnostic_buckets(engine, held_out_starts(6), plan, oracle=oracle)
+    buckets, _ = diagnostic_buckets(engine, starts_of([{}] * 6, "held_out"), plan, oracle=oracle)
     verdicts = set()
     for bucket in buckets:
         for action in bucket.candidates:
@@ -254,7 +254,7 @@ def test_buckets_of_an_environment_have_verdicts(micro_policy) -> None:
                 assert decision.verdict.score == oracle.score(decision.state.world, decision.action_text)
         assert all(action.verdict is None for action in bucket.value_only)
     assert verdicts == {0.0, 1.0}
-    again, _ = diagnostic_buckets(engine, held_out_starts(6), plan, oracle=oracle)
+    again, _ = diagnostic_buckets(engine, starts_of([{}] * 6, "held_out"), plan, oracle=oracle)
     assert again == buckets
 
 
@@ -274,7 +274,7 @@ def test_replays_have_different_opponents_which_all_actions_share() -> None:
         lambda contexts: [first_empty_cell(context) for context in contexts],
     )
     plan = BucketPlan(buckets=4, candidates=1, replays=8, value_actions=1)
-    buckets, _ = diagnostic_buckets(engine, held_out_starts(4), plan)
+    buckets, _ = diagnostic_buckets(engine, starts_of([{}] * 4, "held_out"), plan)
     for bucket in buckets:
         assert bucket.value_only[0].text == bucket.real.text
         assert bucket.value_only[0].returns == bucket.real.returns

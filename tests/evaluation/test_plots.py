@@ -30,7 +30,6 @@ def test_a_curve_is_drawn_for_each_quantity_that_was_logged(tmp_path: Path) -> N
     three = learning_curves([Run(name="b", log=log)], tmp_path / "three.png")
     assert size(three)[0] == pytest.approx(3 * size(one)[0], abs=2)  # matplotlib rounds each figure to whole pixels
     assert size(three)[1] == size(one)[1]
-    assert size(learning_curves([Run(name="b", log=log)], tmp_path / "c.png", ["reward"])) == size(one)
     twice = tuple({"step": step, "success": 0.1 * step, "reward": 0.1 * step} for step in range(1, 4))
     assert size(learning_curves([Run(name="b", log=twice)], tmp_path / "same.png")) == size(one)
     verdicts = tuple({"step": step, "process_reward/mean": 0.5, "oracle/valid": 0.5} for step in range(1, 4))

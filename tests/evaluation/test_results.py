@@ -29,7 +29,7 @@ from hf_credit.rollouts import (
     Verdict,
 )
 from hf_credit.rollouts.pulse import PULSE
-from hf_credit.tasks.rows import held_out_starts
+from hf_credit.tasks.rows import starts_of
 
 
 def record(seed: int, success: float, **changed: object) -> EpisodeRecord:
@@ -207,7 +207,9 @@ def test_policies_on_different_tasks_are_not_compared() -> None:
 
 
 def test_held_out_tasks_are_not_training_tasks() -> None:
-    assert [start.seed for start in held_out_starts(3, first=5)] == [SEEDS_PER_SPLIT + index for index in (5, 6, 7)]
+    assert [start.seed for start in starts_of([{}] * 3, "held_out", 5)] == [
+        SEEDS_PER_SPLIT + index for index in (5, 6, 7)
+    ]
 
 
 def test_a_policy_that_follows_the_oracle_solves_every_task(chat: Chat, sudoku: EnvironmentInteraction) -> None:
@@ -215,7 +217,7 @@ def test_a_policy_that_follows_the_oracle_solves_every_task(chat: Chat, sudoku: 
     assert oracle is not None
     worlds = {
         chat.context(sudoku.pending(state)[0].messages): state.world
-        for start in held_out_starts(6)
+        for start in starts_of([{}] * 6, "held_out")
         for state in _positions(sudoku, oracle, start)
     }
 
@@ -224,7 +226,9 @@ def test_a_policy_that_follows_the_oracle_solves_every_task(chat: Chat, sudoku: 
         return [Generation(ids=chat.tokenizer(tag(action))["input_ids"]) for action in actions]
 
     replies = PULSE.replies
-    played = evaluate_policy(best, chat, sudoku, held_out_starts(6), oracle, max_concurrent=4, about={"who": "best"})
+    played = evaluate_policy(
+        best, chat, sudoku, starts_of([{}] * 6, "held_out"), oracle, max_concurrent=4, about={"who": "best"}
+    )
     summary = played.summary()
     for name in ("success", "completion", "reward", "oracle/valid", "endings/finished"):
         assert summary[name].mean == 1.0
@@ -245,7 +249,7 @@ def test_all_policies_are_evaluated_on_the_same_tasks(
     chat: Chat, sudoku: EnvironmentInteraction, micro_policy: Path
 ) -> None:
     generate = sampler(AutoModelForCausalLM.from_pretrained(micro_policy), chat.tokenizer, max_new_tokens=12)
-    starts, oracle = held_out_starts(16), default_oracle(sudoku.environment)
+    starts, oracle = starts_of([{}] * 16, "held_out"), default_oracle(sudoku.environment)
     first, second = (evaluate_policy(generate, chat, sudoku, starts, oracle) for _ in range(2))
     assert [one.seed for one in first.records] == [one.seed for one in second.records]
     assert first.records != second.records  # other replies to the same tasks
@@ -269,7 +273,7 @@ def test_an_evaluation_in_which_all_episodes_fail_is_an_error(
     def guess(contexts: Sequence[Sequence[int]]) -> list[Generation]:
         return [Generation(ids=chat.tokenizer(tag("fill 1 1 1"))["input_ids"]) for _ in contexts]
 
-    starts = held_out_starts(3)
+    starts = starts_of([{}] * 3, "held_out")
     with pytest.raises(EveryEpisodeFailedError, match=r"some episode of an evaluation must .* got 3 of 3") as stopped:
         evaluate_policy(guess, chat, sudoku, starts, Unkind(starts[0].seed))
     assert isinstance(stopped.value.__cause__, LookupError)
@@ -281,7 +285,7 @@ def test_an_evaluation_with_contexts_too_long_for_a_reply_is_an_error(
     chat: Chat, sudoku: EnvironmentInteraction
 ) -> None:
     with pytest.raises(ValueError, match="got 2 tasks, all above 5 tokens"):
-        evaluate_policy(lambda contexts: [], chat, sudoku, held_out_starts(2), max_context_tokens=5)
+        evaluate_policy(lambda contexts: [], chat, sudoku, starts_of([{}] * 2, "held_out"), max_context_tokens=5)
 
 
 def test_no_task_is_counted_twice(chat: Chat, sudoku: EnvironmentInteraction) -> None:

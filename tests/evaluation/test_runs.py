@@ -30,7 +30,7 @@ def test_a_run_is_read_from_its_folder(tmp_path: Path) -> None:
     (tmp_path / "mine" / "config.yaml").write_text("max_steps: 2\n")
     (tmp_path / "mine" / "run.json").write_text('{"processes": 1}')
     run = read_run(tmp_path / "mine")
-    assert (run.name, run.config, run.updates, run.episodes) == ("mine", {"max_steps": 2}, 2, 16)
+    assert (run.name, run.config, run.updates, run.last("budget/scoring_events")) == ("mine", {"max_steps": 2}, 2, 16)
     assert run.curve("reward") == ([1, 2], [0.0, 0.5])
     assert read_run(tmp_path / "mine", "other").name == "other"
 
@@ -38,7 +38,7 @@ def test_a_run_is_read_from_its_folder(tmp_path: Path) -> None:
 def test_a_run_without_settings_is_its_log(tmp_path: Path) -> None:
     write_log(tmp_path, {"step": 3})
     run = read_run(tmp_path)
-    assert (run.config, run.facts, run.episodes) == ({}, {}, None)
+    assert (run.config, run.facts, run.last("budget/scoring_events")) == ({}, {}, None)
 
 
 def test_entries_after_a_resumption_override_earlier_ones(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from huggingface_hub import CommitOperationAdd, HfApi, constants
 from huggingface_hub.utils import close_session, get_session
 
-from hf_credit.cli.options import spec_for
+from hf_credit.cli.options import Prompted
 from hf_credit.hub import retries
 from hf_credit.hub.loading import TooLarge, fetch
 from hf_credit.hub.publishing import publish
@@ -143,7 +143,7 @@ def test_a_model_that_is_nowhere_is_named_with_what_makes_one(
 ) -> None:
     monkeypatch.setattr(constants, "ENDPOINT", hub.url)
     said = f"got '{model}', which is no folder, {reason}; correct the path, or make a policy there by hf-credit init"
-    for load in (require_model, load_policy, lambda model: spec_for(model, None, {})):
+    for load in (require_model, load_policy, Prompted().spec):
         with pytest.raises(ValueError, match=said):
             load(model)
 

@@ -14,6 +14,7 @@ from hf_credit.cli.options import (
     MethodOptions,
     ModelArgument,
     Played,
+    named_oracle,
     parse_options,
     typed_code,
     warn_of_own_replies,
@@ -87,7 +88,7 @@ class Diagnosed(Played):
         Raises:
             ValueError: options do not go together.
         """
-        names, oracle = self.method or [], self.judge()
+        names, oracle = self.method or [], named_oracle(self.oracle, self.oracle_option)
         if self.method_option and len(names) != 1:
             raise ValueError(
                 f"--method-option needs exactly one --method, got {', '.join(names) or 'none'}; name one."

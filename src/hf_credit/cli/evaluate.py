@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hf_credit.cli.options import AsJson, ModelArgument, Played, warn_of_own_replies, with_options
+from hf_credit.cli.options import AsJson, ModelArgument, Played, named_oracle, warn_of_own_replies, with_options
 from hf_credit.cli.progress import Progress, be_quiet, print_rows
 from hf_credit.files import write
 
@@ -65,7 +65,7 @@ def evaluate(
             model,
             spec,
             episodes,
-            oracle=played.judge(),
+            oracle=named_oracle(played.oracle, played.oracle_option),
             dataset=played.dataset,
             split=played.split,
             first_task=played.first_task,

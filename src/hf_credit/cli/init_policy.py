@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hf_credit.cli.options import EnvironmentOptions, TaskName, parse_options
+from hf_credit.cli.options import SHOWN_TURNS, EnvironmentOptions, TaskName, parse_options
 from hf_credit.cli.progress import Progress, be_quiet
 
 if TYPE_CHECKING:
@@ -20,13 +20,7 @@ def init_policy(
     task: TaskName,
     output: Annotated[Path, typer.Argument(help="Output folder; `from_pretrained` loads it.")],
     option: EnvironmentOptions = None,
-    history: Annotated[
-        str,
-        typer.Option(
-            help="append: prompts contain all earlier turns; rendered: what the chat template keeps of them; current: "
-            "only the current observation."
-        ),
-    ] = "current",
+    history: Annotated[str, typer.Option(help=SHOWN_TURNS)] = "current",
     instructions: Annotated[bool, typer.Option(help="Start prompts with the instructions.")] = False,
     hidden_size: Annotated[int, typer.Option(help="Hidden size of the model.")] = 64,
     layers: Annotated[int, typer.Option(help="Number of layers.")] = 2,

@@ -51,6 +51,10 @@ DeviceOption = Annotated[
 
 EndpointOption = Annotated[str | None, typer.Option(help="URL of the Hub; by default HF_ENDPOINT, or huggingface.co.")]
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="A folder with a policy, or an id on the Hub.")]
+SHOWN_TURNS = (
+    "append: prompts contain all earlier turns; rendered: what the chat template keeps of them; current: only the "
+    "current observation."
+)
 AsJson = Annotated[bool, typer.Option("--json", help="Print the numbers as JSON on stdout.")]
 
 
@@ -198,10 +202,7 @@ class Prompted:
     option: EnvironmentOptions = None
     history: Annotated[
         str | None,
-        typer.Option(
-            help="append: prompts contain all earlier turns; rendered: what the chat template keeps of them; current: "
-            "only the current observation. By default as in training."
-        ),
+        typer.Option(help=f"{SHOWN_TURNS} By default as in training."),
     ] = None
     instructions: Annotated[
         bool | None, typer.Option(help="Start prompts with the instructions; by default as in training.")
@@ -232,23 +233,39 @@ class Prompted:
     ] = False
 
     def spec(self, model: str, consent: Consent = NO_CONSENT) -> TaskSpec:
-        """Returns the task of a policy, changed by these options. Warns on stderr if prompts differ from training.
+        """Returns the task in a model's folder, or another that `task` names, changed by these options.
+
+        Warns on stderr if prompts differ from training. Only with `trust_remote_code` may the model's file name code.
 
         Args:
             model: a folder or an id on the Hub.
             consent: to further code that the user named, so that the spec may name it.
 
         Raises:
-            ValueError: as `spec_for`, or an option is invalid.
+            ValueError: the model does not exist, is a run that was stopped, neither it nor `task` names a task, or an
+                option is invalid.
         """
-        from hf_credit.tasks import TaskSpec
+        from hf_credit.loading import refuse_stopped, require_model
+        from hf_credit.tasks import TASK_FILE, TaskSpec
 
-        known = spec_for(model, self.task, parse_options(self.option), self.trust_remote_code, consent)
+        task, options = self.task, parse_options(self.option)
+        require_model(model)
+        recorded = TaskSpec.load(model)
+        if recorded is not None:
+            own = replace(recorded, trusted=self.trust_remote_code, consent=consent.to_code(task))
+            if self.trust_remote_code:
+                search_here(own.code())
+            known = own.with_options(options) if task in (None, own.name) else own.on(task, options)
+        else:
+            refuse_stopped(Path(model))
+            if task is None:
+                raise ValueError(f"a policy needs a task, got {model!r} without {TASK_FILE}; add --task.")
+            known = TaskSpec.of_name(task, options)
         prompt = given(history=self.history, instructions=self.instructions, max_turns=self.max_turns)
         names = ("max_new_tokens", "temperature", "top_p", "top_k")
         sampling = given(**{name: getattr(self, name) for name in names})
         spec = replace(known, **prompt, sampling=replace(known.sampling, **sampling))
-        if (difference := spec.shown_unlike(TaskSpec.load(model), model)) is not None:
+        if (difference := spec.shown_unlike(recorded, model)) is not None:
             typer.echo(f"Warning: {difference}", err=True)
         return spec
 
@@ -271,14 +288,6 @@ class Played(Prompted):
     batch_size: Annotated[int, typer.Option(help="Number of parallel episodes.", min=1)] = 256
     device: DeviceOption = None
 
-    def judge(self) -> Oracle[Any] | None:
-        """Makes the oracle of `--oracle`; returns `None` if there is none.
-
-        Raises:
-            ValueError: as `named_oracle`.
-        """
-        return named_oracle(self.oracle, self.oracle_option)
-
     def loading(self) -> dict[str, Any]:
         """Returns the arguments of `evaluate_model` and `load_subject` for loading and playing the policy."""
         return {
@@ -287,43 +296,6 @@ class Played(Prompted):
             "device": self.device,
             "trust_remote_code": self.trust_remote_code,
         }
-
-
-def spec_for(
-    model: str,
-    task: str | None,
-    options: dict[str, Any],
-    trust_remote_code: bool = False,
-    consent: Consent = NO_CONSENT,
-) -> TaskSpec:
-    """Returns the task spec in a model's folder, with changed options, or the spec of another task.
-
-    Args:
-        model: a folder or an id on the Hub.
-        task: the name of the task; by default that of the model's spec.
-        options: from the user, so they may name code.
-        trust_remote_code: whether the model's spec may name code, too.
-        consent: to further code that the user named, so that the spec may name it.
-
-    Raises:
-        ValueError: the model does not exist, is a run that was stopped, or neither it nor the caller names a task.
-    """
-    from hf_credit.loading import refuse_stopped, require_model
-    from hf_credit.tasks import TASK_FILE, TaskSpec
-
-    require_model(model)
-    known = TaskSpec.load(model)
-    if known is None:
-        refuse_stopped(Path(model))
-        if task is None:
-            raise ValueError(f"a policy needs a task, got {model!r} without {TASK_FILE}; add --task.")
-        return TaskSpec.of_name(task, options)
-    known = replace(known, trusted=trust_remote_code, consent=consent.to_code(task))
-    if trust_remote_code:
-        search_here(known.code())
-    if task not in (None, known.name):
-        return known.on(task, options)
-    return known.with_options(options)
 
 
 def warn_of_own_replies(about: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from rich import box
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
@@ -69,10 +69,10 @@ class Task:
                 left = f" ({duration((now - self._first[1]) / (done - self._first[0]) * (self.total - done))} left)"
             self._progress.say(f"{self.name}: {done}/{self.total}{left} {self._note}".rstrip())
 
-    def finish(self, note: str | None = None) -> None:
+    def finish(self) -> None:
         """Marks the task as complete, with the steps that it took, which may be fewer than `total`."""
         self.total = self.done
-        self.update(self.done, note)
+        self.update(self.done)
 
 
 class Progress:
@@ -151,21 +151,16 @@ class Progress:
             self.line(line)
 
 
-def print_table(table: RenderableType) -> None:
-    """Prints a table on stdout, fitted to the width of a terminal but not of a file or pipe."""
-    console = Console()
-    if not console.is_terminal:
-        console.width = _MAX_COLUMNS
-    console.print(table)
-
-
 def print_rows(header: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
-    """Prints a table of plain texts with `print_table`."""
+    """Prints a table of plain texts on stdout, fitted to the width of a terminal but not of a file or pipe."""
     shown = None if title is None else escape(title)
     table = Table(*map(escape, header), title=shown, box=box.SIMPLE_HEAD, title_justify="left")
     for row in rows:
         table.add_row(*map(escape, row))
-    print_table(table)
+    console = Console()
+    if not console.is_terminal:
+        console.width = _MAX_COLUMNS
+    console.print(table)
 
 
 def be_quiet() -> None:

@@ -25,9 +25,9 @@ def _cell(text: str) -> str:
     return text if isinstance(text, Markup) else escaped(str(text))
 
 
-def escaped(text: str, most: int = 2_000) -> Markup:
+def escaped(text: str) -> Markup:
     """Returns a text, of a file for example, in one line of Markdown that shows it and in which nothing is active."""
-    return Markup(_MARKUP.sub(r"\\\g<0>", readable(text, most).replace("\n", " ")))
+    return Markup(_MARKUP.sub(r"\\\g<0>", readable(text).replace("\n", " ")))
 
 
 def code(name: str) -> Markup:

@@ -6,22 +6,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hf_credit.evaluation.results import LABELS, SHARES
 from hf_credit.evaluation.runs import Run
 from hf_credit.extras import needed
 from hf_credit.files import replaced
 
-# The quantities with a panel if logged: (name in the log, axis label, whether it is a share in [0, 1]).
 PANELS = (
-    ("reward", "mean outcome of an episode", False),
-    ("success", "success rate", True),
-    ("completion", "completion rate", True),
-    ("process_reward/mean", "mean process reward of a turn", False),
-    ("oracle/valid", "oracle-valid actions (share)", True),
-    ("endings/invalid_action", "invalid episodes (share)", True),
-    ("turns/mean", "turns per episode", False),
-    ("entropy", "entropy of the policy (nats per token)", False),
-    ("grad_norm", "norm of the gradient", False),
+    "reward",
+    "success",
+    "completion",
+    "process_reward/mean",
+    "oracle/valid",
+    "endings/invalid_action",
+    "turns/mean",
+    "entropy",
+    "grad_norm",
 )
+"""The logged quantities with a panel."""
 
 _AS_SHARES = {"reward": "success", "process_reward/mean": "oracle/valid"}
 """Quantities that equal another one if every outcome, or every verdict, is 0 or 1."""
@@ -31,7 +32,7 @@ LINES = "Thin lines: logged values. Thick lines: moving averages over a tenth of
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")  # distinct for colour-blind readers
 
 
-def learning_curves(runs: Sequence[Run], path: str | Path, names: Sequence[str] | None = None) -> Path:
+def learning_curves(runs: Sequence[Run], path: str | Path) -> Path:
     """Plots logged quantities against the number of updates, with one panel per quantity.
 
     Thin lines are logged values, thick lines their moving averages over a tenth of the run. If outcomes equal
@@ -40,7 +41,6 @@ def learning_curves(runs: Sequence[Run], path: str | Path, names: Sequence[str] 
     Args:
         runs: at least one; each has its colour.
         path: the PNG file.
-        names: quantities of `PANELS`; by default all that a run logged.
 
     Raises:
         ValueError: no run logged any of them.
@@ -48,22 +48,22 @@ def learning_curves(runs: Sequence[Run], path: str | Path, names: Sequence[str] 
     """
     figure_class = require_matplotlib()
     logged = {name for run in runs for entry in run.log for name in entry}
-    panels = [panel for panel in PANELS if panel[0] in logged and (names is None or panel[0] in names)]
+    panels = {name: LABELS[name] for name in PANELS if name in logged}
     if not panels and "loss" in logged:  # of a warm-up
-        panels = [("loss", "loss (nats per token)", False)]
+        panels = {"loss": "loss (nats per token)"}
     if not panels:
         raise ValueError(
-            f"a learning curve needs one of {', '.join(panel[0] for panel in PANELS)} in the log, got "
+            f"a learning curve needs one of {', '.join(PANELS)} in the log, got "
             f"{', '.join(sorted(logged)) or 'nothing'}; log one of them."
         )
-    for name, other in _AS_SHARES.items() if names is None else ():
+    for name, other in _AS_SHARES.items():
         if all(run.curve(name) == run.curve(other) for run in runs if run.curve(name)[0]):
-            panels = [panel for panel in panels if panel[0] != name]
+            panels.pop(name, None)
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
     figure = figure_class(figsize=(4.6 * columns, 3.3 * rows + 0.5), dpi=120, layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).flatten()
-    for panel, axis in zip(panels, axes, strict=False):
+    for panel, axis in zip(panels.items(), axes, strict=False):
         _draw(axis, runs, *panel)
     for axis in axes[len(panels) :]:
         axis.set_visible(False)
@@ -74,7 +74,7 @@ def learning_curves(runs: Sequence[Run], path: str | Path, names: Sequence[str] 
     return save(figure, path)
 
 
-def _draw(axis: Any, runs: Sequence[Run], name: str, label: str, is_share: bool) -> None:
+def _draw(axis: Any, runs: Sequence[Run], name: str, label: str) -> None:
     for number, run in enumerate(runs):
         steps, values = run.curve(name)
         colour = COLOURS[number % len(COLOURS)]
@@ -83,7 +83,7 @@ def _draw(axis: Any, runs: Sequence[Run], name: str, label: str, is_share: bool)
     axis.set_xlabel("update")
     axis.set_ylabel(label)
     axis.set_xlim(left=0)
-    if is_share:
+    if name in SHARES and name in PANELS:  # the loss of a warm-up is not the share of lost games
         axis.set_ylim(-0.02, min(axis.get_ylim()[1], 1.02))
     axis.grid(alpha=0.25)
     axis.spines[["top", "right"]].set_visible(False)

@@ -28,6 +28,8 @@ REPORT_FILE, RESULTS_FILE, CURVES_FILE = "report.md", "results.json", "learning_
 HEADLINES = ("success", "completion", "return_first", "return_second")
 """The metrics of comparisons, if the task has them (paper VPR, Table 1)."""
 
+_MEANS = "Means over n episodes with 95% intervals."
+_BUDGET = ("run", "updates", "episodes", "generated tokens")
 _LEDGER_LEGEND = (
     "Over the whole training: scored outcomes (paper C3's TSE), tokens in contexts and replies (TT), generated "
     "tokens, and replies (ADS). A reply that several episodes share is counted once."
@@ -223,7 +225,7 @@ def budget(run: Run) -> dict[str, float | None]:
     """Returns the updates of a run and, by its ledger, the scored episodes and all generated tokens."""
     return {
         "updates": run.updates,
-        "episodes": run.episodes,
+        "episodes": run.last("budget/scoring_events"),
         "generated_tokens": run.last("budget/completion_tokens"),
     }
 
@@ -234,7 +236,7 @@ def markdown(report: Report) -> str:
     if report.introduction:
         parts.append(report.introduction)
     if report.results:
-        parts += ["## Held-out tasks", _results_table(report.results)]
+        parts += ["## Held-out tasks", table(["", *report.results], results_rows(report.results)), _MEANS]
     if report.comparisons:
         parts += [
             "## Differences on the same tasks",
@@ -243,9 +245,11 @@ def markdown(report: Report) -> str:
     if report.notes:
         parts.append("\n\n".join(report.notes))
     if report.runs:
-        parts += ["## Training", _budget_table(report.runs), f"![Learning curves]({CURVES_FILE})", LINES]
         from hf_credit.methods.base import absent_inputs  # imports torch
 
+        counts = {run.name: budget(run).values() for run in report.runs}
+        spent = [[name, *("not recorded" if n is None else f"{n:,.0f}" for n in of)] for name, of in counts.items()]
+        parts += ["## Training", table(_BUDGET, spent), f"![Learning curves]({CURVES_FILE})", LINES]
         parts += [f"{escaped(run.name)}: {escaped(one)}" for run in report.runs for one in absent_inputs(run.log)]
         if ledgers := _ledgers(report.runs):
             parts += ["## Budget", table(*ledger_table(ledgers, against=next(iter(ledgers)))), _LEDGER_LEGEND]
@@ -266,16 +270,13 @@ def _credit(report: Report) -> list[str]:
         if rows:
             parts += [f"## Credit of replies, {escaped(run.name)}", table(header, rows), _CREDIT_LEGEND]
     if report.episode is not None:
+        chosen = f" Chosen: {escaped(report.episode.chosen)}." if report.episode.chosen else ""
         parts += [
             f"## An episode of update {report.episode.update}",
-            f"In full, with contexts: [{PAGE_FILE}]({PAGE_FILE}). {_why(report.episode)}".rstrip(),
+            f"In full, with contexts: [{PAGE_FILE}]({PAGE_FILE}).{chosen}",
             table(*decision_table(report.episode)),
         ]
     return parts
-
-
-def _why(episode: CreditedEpisode) -> str:
-    return f"Chosen: {escaped(episode.chosen)}." if episode.chosen else ""
 
 
 def shown(name: str, interval: Interval) -> str:
@@ -299,20 +300,6 @@ def results_rows(results: Mapping[str, EvalResults]) -> list[list[str]]:
             cells = ["-" if interval is None else shown(name, interval) for interval in intervals]
             rows.append([LABELS.get(name, name), *cells])
     return rows
-
-
-def _results_table(results: Mapping[str, EvalResults]) -> str:
-    return f"{table(['', *results], results_rows(results))}\n\nMeans over n episodes with 95% intervals."
-
-
-def _budget_table(runs: Sequence[Run]) -> str:
-    budgets = {run.name: budget(run) for run in runs}
-    names = list(dict.fromkeys(name for used in budgets.values() for name in used))
-    rows = [
-        [name, *("not recorded" if (n := used.get(one)) is None else f"{n:,.0f}" for one in names)]
-        for name, used in budgets.items()
-    ]
-    return table(["run", *(name.replace("_", " ") for name in names)], rows)
 
 
 def _ledgers(runs: Sequence[Run]) -> dict[str, Ledger]:

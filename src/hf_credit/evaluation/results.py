@@ -28,8 +28,12 @@ LABELS = {
     **{f"endings/{ending}": f"ended: {ending.replace('_', ' ')}" for ending in Ending},
     "turns": "turns per episode",
     "tokens": "tokens per episode",
+    "process_reward/mean": "process reward of a turn",
+    "turns/mean": "turns per episode",
+    "entropy": "entropy of the policy (nats per token)",
+    "grad_norm": "norm of the gradient",
 }
-"""The labels of metrics, in display order."""
+"""The labels of metrics of evaluations and logs, in display order."""
 
 SHARES = ("success", "completion", "draw", "loss", "oracle/valid", *(f"endings/{ending}" for ending in Ending))
 """The metrics in [0, 1], which are shown in percent."""

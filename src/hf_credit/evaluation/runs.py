@@ -58,18 +58,13 @@ class Run:
         """The last logged step."""
         return int(self.log[-1]["step"])
 
-    @property
-    def episodes(self) -> float | None:
-        """The number of scored training episodes; `None` if it was not recorded."""
-        return self.last("budget/scoring_events")
-
     def curve(self, name: str) -> tuple[list[int], list[float]]:
         """Returns the steps and values of the quantity logged as `name`."""
         points = [(entry["step"], entry[name]) for entry in self.log if is_number(entry.get(name))]
         return [int(step) for step, _ in points], [float(value) for _, value in points]
 
     def last(self, name: str) -> float | None:
-        """Returns the last value of the quantity logged as `name`."""
+        """Returns the last value of the quantity logged as `name`; `None` if it was not logged."""
         return next(reversed(self.curve(name)[1]), None)
 
 

@@ -74,16 +74,6 @@ def require_split(splits: Mapping[str, Any], split: str, remedy: str) -> Any:
     return splits[split]
 
 
-def held_out_starts(episodes: int, first: int = 0) -> list[RolloutRequest[Any]]:
-    """Starts of the held-out tasks `first` to `first + episodes - 1` of any environment, the same for every policy.
-
-    Raises:
-        ValueError: there is no such task.
-    """
-    seeds = [task_seed("held_out", index) for index in range(first, first + episodes)]
-    return [RolloutRequest(task={}, seed=seed) for seed in seeds]
-
-
 def starts_of(rows: Iterable[Mapping[str, Any]], split: Split, first: int = 0) -> list[RolloutRequest[Any]]:
     """Starts of task rows with the seeds of the tasks of a split from index `first` on."""
     return [RolloutRequest(task=row, seed=task_seed(split, first + place)) for place, row in enumerate(rows)]
@@ -140,26 +130,6 @@ class TaskRows:
     facts: dict[str, Any] = field(default_factory=dict)  # plain values for the run's record
 
 
-def problem_rows(
-    names: Sequence[str], evaluation_names: Sequence[str], on_overlap: str, on_missing: str, held_out_tasks: int
-) -> TaskRows:
-    """The concatenated rows of problem sets, without the problems of evaluation sets.
-
-    Args:
-        names, evaluation_names: as for `load_problems`.
-        on_overlap, on_missing: `"refuse"` or `"drop"` rows that an evaluation set also has, or without a gold answer.
-        held_out_tasks: number of rows of `TaskRows.held_out`, drawn from all evaluation sets.
-
-    Raises:
-        ValueError: a set or a row is invalid, or the sets overlap.
-        OSError: a file or a repository cannot be read.
-    """
-    sets = [load_problems(name, on_missing) for name in names]
-    train = concatenate_datasets([problems.rows for problems in sets])
-    evaluation = [load_problems(name, on_missing) for name in evaluation_names]
-    return without_evaluation(train, evaluation, on_overlap, "problem", held_out_tasks, sets)
-
-
 def without_evaluation(
     train: Dataset | IterableDataset,
     evaluation: Sequence[Problems],
@@ -173,8 +143,9 @@ def without_evaluation(
     Args:
         train: rows with the column.
         evaluation: the sets to exclude.
-        on_overlap, held_out_tasks: as for `problem_rows`.
+        on_overlap: `"refuse"` or `"drop"` rows that an evaluation set also has.
         column: the column of the problem in `train`.
+        held_out_tasks: number of rows of `TaskRows.held_out`, drawn from all evaluation sets.
         sets: the problem sets of the training rows, if they come from problem sets.
 
     Raises:

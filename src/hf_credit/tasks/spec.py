@@ -130,7 +130,15 @@ class TaskSpec:
     def __post_init__(self) -> None:
         if self.max_turns is not None:
             whole_number("max_turns", self.max_turns, 1)
-        require_one_task(self.environment, self.environment_options, self.collaboration, self.collaboration_options)
+        if bool(self.environment) == bool(self.collaboration):
+            both = f"{self.environment!r} and {self.collaboration!r}" if self.environment else "neither"
+            raise ValueError(f"a task is an environment or a collaboration, got {both}; name one of them.")
+        other, article = ("collaboration", "a") if self.environment else ("environment", "an")
+        if options := getattr(self, f"{other}_options"):
+            raise ValueError(
+                f"{other}_options need {article} {other}, got {dict(options)} beside {self.name!r}; name it, or leave "
+                "them out."
+            )
         if self.collaboration and (self.history, self.instructions, self.max_turns) != ("append", True, None):
             raise ValueError(
                 "history, instructions and max_turns need an environment, got them for the collaboration "
@@ -367,28 +375,6 @@ def _returned(factory: Any) -> Any:
     except (NameError, TypeError):  # names that are imported for type checkers only
         return Interaction
     return typing.get_origin(annotation) or annotation
-
-
-def require_one_task(
-    environment: str | None,
-    environment_options: Mapping[str, Any] | None,
-    collaboration: str | None,
-    collaboration_options: Mapping[str, Any] | None,
-) -> None:
-    """Refuses names and options that do not define exactly one task.
-
-    Raises:
-        ValueError: both are named, or neither, or options of the other kind are given.
-    """
-    if bool(environment) == bool(collaboration):
-        both = f"{environment!r} and {collaboration!r}" if environment else "neither"
-        raise ValueError(f"a task is an environment or a collaboration, got {both}; name one of them.")
-    other, options = ("collaboration", collaboration_options) if environment else ("environment", environment_options)
-    if options:
-        raise ValueError(
-            f"{other}_options need {'a' if other[0] == 'c' else 'an'} {other}, got {dict(options)} beside "
-            f"{environment or collaboration!r}; name it, or leave them out."
-        )
 
 
 def _task_file(model: str | Path, revision: str | None) -> Path | None:

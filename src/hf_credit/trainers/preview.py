@@ -23,7 +23,7 @@ from hf_credit.rollouts.reply_ends import was_cut
 from hf_credit.trainers.callbacks import EpisodeCallback, WarnWithoutSignal, likely_cause, unread_replies
 from hf_credit.trainers.recipes import Job, read_job
 from hf_credit.trainers.recording import transcript
-from hf_credit.trainers.training import build_trainer
+from hf_credit.trainers.training import build_trainer, tasks_of_update
 from hf_credit.words import counted, duration
 
 _MANY = 0.5  # a share of replies or episodes above which a training hardly begins
@@ -187,7 +187,7 @@ def preview(arguments: Sequence[str], tasks: int = 8, shown: int = 2) -> Preview
             cut=sum(was_cut(one.action_ids, trainer.chat.end_tokens) for one in replies) / max(len(replies), 1),
             seconds=seconds,
             memory=_most_memory(),
-            full_tasks=_tasks_of_update(full.args),
+            full_tasks=int(tasks_of_update(full.args)),
             updates=_updates(full, trainer.train_dataset),
         )
 
@@ -237,14 +237,9 @@ def _most_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def _tasks_of_update(args: Any) -> int:
-    slices = args.steps_per_generation * args.num_iterations
-    return int(args.generation_batch_size * args.gradient_accumulation_steps / slices)
-
-
 def _updates(job: Job, rows: Any) -> int:
     args, game = job.args, job.game
     if args.max_steps > 0:
         return int(args.max_steps)
     count = len(rows) if game.dataset_name or game.problem_sets else game.training_tasks
-    return max(1, int(args.num_train_epochs * count / _tasks_of_update(args)))
+    return max(1, int(args.num_train_epochs * count / int(tasks_of_update(args))))

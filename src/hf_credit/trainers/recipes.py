@@ -22,7 +22,7 @@ from hf_credit.options import Option, options_of
 from hf_credit.redaction import redacted_command
 from hf_credit.registry import did_you_mean, find, name_and_options, plain
 from hf_credit.rollouts import Interaction
-from hf_credit.tasks.spec import TaskSpec, agent_named, require_one_task
+from hf_credit.tasks.spec import TaskSpec, agent_named
 from hf_credit.trainers.config import as_mapping, default_of, documented
 from hf_credit.trust import imported, search_here
 from hf_credit.validators import one_of
@@ -143,12 +143,7 @@ class GameArguments(ScriptArguments):
         if self.oracle is not None:
             self.oracle, own = name_and_options("oracle", self.oracle)
             self.oracle_options = {**own, **_options(self.oracle_options)}
-        require_one_task(
-            self.environment,
-            _options(self.environment_options),
-            self.collaboration,
-            _options(self.collaboration_options),
-        )
+        self.task()
         if self.problem_sets and (self.dataset_name or self.environment):
             raise ValueError(
                 f"problem_sets replace the dataset of a collaboration, got {self.problem_sets} beside "
@@ -176,6 +171,18 @@ class GameArguments(ScriptArguments):
         """The preset of the method, `None` if it has none."""
         return PRESETS.get(self.method)
 
+    def task(self) -> TaskSpec:
+        """The task and its prompts."""
+        return TaskSpec(
+            environment=self.environment or None,
+            environment_options=_options(self.environment_options),
+            collaboration=self.collaboration or None,
+            collaboration_options=_options(self.collaboration_options),
+            history=self.history,
+            instructions=self.instructions,
+            max_turns=self.max_turns,
+        )
+
     @property
     def verifies(self) -> bool:
         """Whether the method takes an oracle."""
@@ -201,7 +208,7 @@ class Job:
         Raises:
             ValueError: the name is unknown, or an option or a setting is invalid.
         """
-        return self._spec().build()
+        return self.game.task().build()
 
     def spec(self) -> TaskSpec:
         """The task and its rendering.
@@ -209,21 +216,8 @@ class Job:
         Raises:
             ValueError: as for `interaction`.
         """
-        return self._spec().complete(self.interaction)
-
-    def _spec(self) -> TaskSpec:
-        game, args = self.game, self.args
-        return TaskSpec(
-            environment=game.environment or None,
-            environment_options=_options(game.environment_options),
-            collaboration=game.collaboration or None,
-            collaboration_options=_options(game.collaboration_options),
-            history=game.history,
-            instructions=game.instructions,
-            max_turns=game.max_turns,
-            chat_template_kwargs=args.chat_template_kwargs or {},
-            sampling=args.sampling(),
-        )
+        rendering = {"chat_template_kwargs": self.args.chat_template_kwargs or {}, "sampling": self.args.sampling()}
+        return dataclasses.replace(self.game.task(), **rendering).complete(self.interaction)
 
     def method(self) -> methods.Method | None:
         """The method; `None` where the trainer of a preset makes it.

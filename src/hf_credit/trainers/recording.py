@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -178,15 +177,7 @@ class CompletionsTable(EpisodeCallback):
         found = credited_episodes(collected, advantages, tokenizer, trainer.state.global_step + 1)
         before = trainer.ranks.rank_offset(len(found))
         rows = [row for number, episode in enumerate(found, before) for row in log_rows(episode, number)]
-        rows = trainer.ranks.gather(rows)
-        without_oracle = all(math.isnan(row["rewards"]["verdict"]) for row in rows)
-        events = any(row["extra"]["event"] != row["extra"]["role"] for row in rows)
-        for row in rows:
-            if without_oracle:
-                del row["rewards"]["verdict"]
-            if not events:
-                del row["extra"]["event"]
-        trainer.show_completions(completion_columns(rows))
+        trainer.show_completions(completion_columns(trainer.ranks.gather(rows)))
         if trainer.model.training:
             pairs = reversed(list(zip(collected.trained, advantages, strict=True)))
             first = {sample.instance: (sample.episode, credit) for sample, credit in pairs}
@@ -268,22 +259,26 @@ def log_rows(episode: CreditedEpisode, number: int) -> list[dict[str, Any]]:
 
 
 def completion_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The columns of the table of completions that TRL stores and sends to trackers.
+    """The columns of the table of completions that TRL stores and sends to trackers, without those that say nothing.
 
     Args:
         rows: from `log_rows`, any number.
     """
-    groups: dict[str, dict[str, list[Any]]] = {"rewards": defaultdict(list), "extra": defaultdict(list)}
-    for group, lists in groups.items():
-        for row in rows:
-            for name, value in row[group].items():
-                lists[name].append(value)
+    rewards, extra = (
+        {name: [row[group][name] for row in rows] for name in (rows[0][group] if rows else ())}
+        for group in ("rewards", "extra")
+    )
+    if all(map(math.isnan, rewards.get("verdict", ()))):
+        rewards.pop("verdict", None)
+    if extra.get("event") == extra.get("role"):
+        extra.pop("event", None)
     return {
         "images": [],
         "prompt": [[{"role": "user", "content": row["prompt"]}] for row in rows],
         "completion": [[{"role": "assistant", "content": row["completion"]}] for row in rows],
         "advantages": [row["advantage"] for row in rows],
-        **groups,
+        "rewards": rewards,
+        "extra": extra,
     }
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from datasets import concatenate_datasets
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 from trl import get_peft_config, get_quantization_config
 
@@ -22,7 +23,7 @@ from hf_credit.redaction import redacted_command
 from hf_credit.rollouts import Interaction
 from hf_credit.rollouts.capabilities import Oracled, TaskSource
 from hf_credit.tasks.commands import evaluation_command
-from hf_credit.tasks.rows import TaskRows, load_splits, problem_rows, require_split, without_evaluation
+from hf_credit.tasks.rows import TaskRows, load_splits, require_split, without_evaluation
 from hf_credit.tasks.spec import TaskSpec
 from hf_credit.trainers.arguments import require_trackers, tokenizer_of
 from hf_credit.trainers.callbacks import ReportChecks
@@ -158,16 +159,18 @@ def load_rows(job: Job) -> TaskRows:
             "an evaluation during training draws its tasks from evaluation_problem_sets, got none; name a set, or set "
             "eval_strategy to 'no'."
         )
-    if game.problem_sets:
-        held_out_tasks = game.held_out_tasks if evaluated else 0
-        wanted = (game.problem_sets, game.evaluation_problem_sets)
-        rows = problem_rows(*wanted, game.on_overlap, game.on_missing, held_out_tasks)
-        TaskSource(interaction).require_columns(rows.train.column_names)
-        return rows if evaluated else replace(rows, held_out=None)
-    train, held_out = _dataset_rows(job, interaction)
-    kept_out = [load_problems(name, game.on_missing) for name in game.evaluation_problem_sets]
-    column = str(spec.options.get("column", "problem"))
-    return replace(without_evaluation(train, kept_out, game.on_overlap, column), held_out=held_out)
+    sets, kept_out = (
+        [load_problems(name, game.on_missing) for name in names]
+        for names in (game.problem_sets, game.evaluation_problem_sets)
+    )
+    if sets:
+        train, held_out, column = concatenate_datasets([problems.rows for problems in sets]), None, "problem"
+        TaskSource(interaction).require_columns(train.column_names)
+    else:
+        train, held_out = _dataset_rows(job, interaction)
+        column = str(spec.options.get("column", "problem"))
+    rows = without_evaluation(train, kept_out, game.on_overlap, column, game.held_out_tasks, sets)
+    return rows if sets and evaluated else replace(rows, held_out=held_out)
 
 
 def _dataset_rows(job: Job, interaction: Interaction[Any]) -> tuple[Any, Any]:
@@ -205,9 +208,6 @@ def evaluation_of(job: Job, folder: str | Path) -> str:
 def _facts(job: Job, trainer: Any) -> dict[str, Any]:
     """The facts that a report needs in addition to the settings."""
     args, parameters = job.args, list(trainer.model.parameters())
-    slices = 0 if job.game.asynchronous else args.steps_per_generation * args.num_iterations
-    # With several iterations, an update uses a part of a generation.
-    generations = args.gradient_accumulation_steps / slices if slices else 1.0
     return {
         "method": job.game.method,
         "paper": dict(trainer._paper),
@@ -216,8 +216,14 @@ def _facts(job: Job, trainer: Any) -> dict[str, Any]:
         "hardware": hardware(),
         "parameters": sum(parameter.numel() for parameter in parameters),
         "trained_parameters": sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
-        "instances_per_update": args.generation_batch_size * generations,
+        "instances_per_update": args.generation_batch_size if job.game.asynchronous else tasks_of_update(args),
     }
+
+
+def tasks_of_update(args: Any) -> float:
+    """The task rows of a synchronous update, which with several iterations uses a part of a generation."""
+    slices = args.steps_per_generation * args.num_iterations
+    return float(args.generation_batch_size * args.gradient_accumulation_steps / slices)
 
 
 def hardware() -> str:
