@@ -338,8 +338,8 @@ def test_models_and_configurations_without_usable_adapters_are_refused(micro_pol
 def test_settings_that_support_one_policy_are_refused(tmp_path: Path) -> None:
     args = ReplayLOOConfig(output_dir=str(tmp_path), bf16=False, use_cpu=True, report_to="none")
     args.use_transformers_continuous_batching = True
-    with pytest.raises(ValueError, match="must go with use_transformers_continuous_batching=False, got True"):
-        refuse_settings(args)
+    with pytest.raises(ValueError, match="use_transformers_continuous_batching must be False, got True: role_adapters"):
+        refuse_unused(args, "adapters")
 
 
 @pytest.mark.parametrize("reuse", [True, False], ids=["continuing", "plain"])

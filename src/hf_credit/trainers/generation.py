@@ -78,7 +78,6 @@ class GeneratingTrainer(ResumableTrainer):
             max_concurrent=args.max_concurrent_episodes,
             max_context_tokens=args.max_context_tokens or limit,
         )
-        self.adapters: Any = None
         if self.roles:
             from hf_credit.trainers.role_adapters import RoleAdapters
 
@@ -92,10 +91,10 @@ class GeneratingTrainer(ResumableTrainer):
 
     @contextmanager
     def forgetting(self) -> Iterator[None]:
-        """What components need of the present weights holds inside; all cached keys and values are dropped on exit."""
+        """What adapters need of the present weights holds inside; all cached keys and values are dropped on exit."""
         with ExitStack() as stack:
-            for one in self.components:
-                stack.enter_context(one.fresh())
+            if self.adapters is not None:
+                stack.enter_context(self.adapters.fresh())
             if self._continuing is not None:
                 stack.enter_context(self._continuing.forgotten())
             yield

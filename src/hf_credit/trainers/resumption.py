@@ -94,6 +94,7 @@ class ResumableTrainer(Trainer):
     saved with, except for the names in `args.resume_with_changed`.
     """
 
+    adapters: Any = None  # of the roles, if they have any
     args: Any
     hub_model_id: Any
     interaction: Interaction[Any]
@@ -312,9 +313,8 @@ class ResumableTrainer(Trainer):
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         super()._load_from_checkpoint(resume_from_checkpoint, model)
-        for one in self.components:
-            one.policy_loaded()
-        if self.roles:
+        if self.adapters is not None:
+            self.adapters.unfreeze()  # transformers loads all adapters and freezes all but one
             return
         policy: Any = self.model if model is None else model
         whole = isinstance(policy, PeftModel) and not self.is_fsdp_enabled

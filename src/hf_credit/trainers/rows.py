@@ -22,7 +22,6 @@ logger = logging.getLogger(__name__)
 class RowTrainer(ResumableTrainer):
     """The part of a trainer that lays out rows and reads them with its policy, in parts of one role each."""
 
-    adapters: Any
     beta: float
     entropy: Any
     model: Any

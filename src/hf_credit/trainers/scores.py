@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
@@ -266,10 +265,8 @@ def _cheapest(rows: list[Any], width: int, hidden_size: int, positions: int | No
     for count in sorted(bounds, key=bounds.__getitem__):
         if bounds[count] >= least:
             break
-        if (starts := cuts.balanced(count, most)) is None:
-            continue
-        runs = list(pairwise([*starts, len(rows)]))
-        if (own := cost(count, max(cuts.tokens(*run) for run in runs))) < least:
+        runs = cuts.balanced(count, most)
+        if runs and (own := cost(count, max(cuts.tokens(*run) for run in runs))) < least:
             least, found = own, runs
     return found
 
