@@ -7,7 +7,6 @@ import random
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from os.path import commonprefix
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
@@ -249,7 +248,8 @@ class PrefixCache:
 def _shared(contexts: Sequence[Sequence[int]]) -> int:
     """The number of first tokens that contexts share; 0 where little is saved by reading them once, first."""
     shortest, longest = min(map(len, contexts)), max(map(len, contexts))
-    shared = min(len(commonprefix([tuple(context) for context in contexts])), shortest - 1)
+    first, last = min(map(tuple, contexts)), max(map(tuple, contexts))  # in lexicographic order
+    shared = [*(one == other for one, other in zip(first[: shortest - 1], last, strict=False)), False].index(False)
     return shared if len(contexts) > 1 and shared - (longest - shortest) >= max(_SAVED, longest // 8) else 0
 
 

@@ -49,8 +49,6 @@ class CreditTrainer(EpisodeTrainer):
             setting is invalid.
     """
 
-    _name = "Credit"
-
     def __init__(
         self,
         model: str | PreTrainedModel,

@@ -133,7 +133,12 @@ class ResumableTrainer(Trainer):
 
     def load_checkpoint(self, folder: Path, same: bool) -> None:
         """Restores the trainer and its components from a checkpoint, of the `same` number of processes or another."""
-        state = self.state_of_process(folder, self.accelerator.process_index if same else 0)
+        path, device = (
+            folder / _STATE_FILE.format(self.accelerator.process_index if same else 0),
+            self.accelerator.device,
+        )
+        device = "cpu" if device.type == "cpu" else device  # nothing is loaded to the cpu:0 of several processes
+        state = torch.load(path, map_location=device, weights_only=True)
         self.load_checkpoint_state(state, same)
         for one in self.components:
             one.load(folder, state, same)
@@ -336,9 +341,3 @@ class ResumableTrainer(Trainer):
             self._passes = passes
         processes = len(list(folder.glob(_STATE_FILE.format("*"))))
         self.load_checkpoint(folder, processes == self.accelerator.num_processes)
-
-    def state_of_process(self, folder: Path, process: int) -> dict[str, Any]:
-        """The `checkpoint_state` of one process in a checkpoint."""
-        path, device = folder / _STATE_FILE.format(process), self.accelerator.device
-        device = "cpu" if device.type == "cpu" else device  # nothing is loaded to the cpu:0 of several processes
-        return dict(torch.load(path, map_location=device, weights_only=True))

@@ -139,7 +139,7 @@ def test_an_adapter_is_asked_for_by_role_and_version(client: Any, served: MicroS
 def test_errors_and_proxies_are_asked_again(
     client: Any, served: MicroServer, monkeypatch: pytest.MonkeyPatch, statuses: list[int]
 ) -> None:
-    monkeypatch.setattr(server, "_LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(server, "LONGEST_PAUSE", 0.01)
     served.statuses = [*statuses]
     one = client()
     assert one.submit("agent", CONTEXT, 1).result(PATIENCE).ids
