@@ -132,18 +132,10 @@ def naming_server(url: str, timeout: float) -> Iterator[None]:
 class _Repeated(Retry):
     """Repeats requests, but not after timeouts: a second request would make a slow server slower."""
 
-    def increment(
-        self,
-        method: str | None = None,
-        url: str | None = None,
-        response: Any = None,
-        error: Exception | None = None,
-        *args: Any,
-        **kwargs: Any,
-    ) -> _Repeated:
+    def increment(self, *args: Any, error: Exception | None = None, **named: Any) -> _Repeated:
         if isinstance(error, ReadTimeoutError):
             raise error
-        return super().increment(method, url, response, error, *args, **kwargs)
+        return super().increment(*args, error=error, **named)
 
 
 class _Limited(HTTPAdapter):
