@@ -81,13 +81,15 @@ class GeneratingTrainer(ResumableTrainer):
         if self.roles:
             from hf_credit.trainers.role_adapters import RoleAdapters
 
-            self.adapters = RoleAdapters(self)
-            self.engine.generate = (
-                self.adapters.samplers(self.continuing_replies, ranks)
-                if self.vllm is None
-                else self.adapters.through_vllm(self.vllm, self.new_client)
-            )
-            self.add_callback(self.adapters)
+            self.adapters = own = RoleAdapters(self)
+            if self.vllm is None:
+                self.engine.generate = own.samplers(self.continuing_replies, ranks)
+            else:
+                from hf_credit.trainers.role_requests import RoleRequests
+
+                own.requests = RoleRequests(own.model, args, self.accelerator, self.vllm, self.new_client)
+                self.engine.generate = own.requests
+            self.add_callback(own)
 
     @contextmanager
     def forgetting(self) -> Iterator[None]:

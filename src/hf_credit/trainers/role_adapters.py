@@ -75,13 +75,6 @@ class RoleAdapters(Component):
         """The current weights of each role; FSDP2 replaces whole weights by shards."""
         return {role: [getattr(*place) for place in places] for role, places in self._places.items()}
 
-    def through_vllm(self, vllm: Any, new_client: Callable[[str], Any]) -> Mapping[str, GenerateFn]:
-        """Returns the samplers of the roles, which `vllm` serves; for the arguments see `RoleRequests`."""
-        from hf_credit.trainers.role_requests import RoleRequests
-
-        self.requests = RoleRequests(self.model, self.args, self.trainer.accelerator, vllm, new_client)
-        return self.requests  # type: ignore[no-any-return]
-
     def samplers(
         self, new_cache: Callable[[], ContinuingReplies | None], generate: GenerateFn
     ) -> Mapping[str, GenerateFn]:
