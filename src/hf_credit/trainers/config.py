@@ -281,6 +281,7 @@ class CreditConfig(RunSettings, GRPOConfig):
     """
 
     instances_per_update: int | None = None
+    num_generations: int = 1
     reuse_prefixes: bool = True
     share_prompts: bool = True
     rows_per_forward: int | None = None

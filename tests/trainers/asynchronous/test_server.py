@@ -98,11 +98,11 @@ def test_what_the_server_says_of_itself(client: Any, served: MicroServer) -> Non
 
 def test_requests_stand_still_while_the_server_is_paused(client: Any, served: MicroServer) -> None:
     one = client()
-    one.pause()
+    one.ask("/pause?mode=keep")
     assert served.paused
     reply = one.submit("agent", CONTEXT, 1)
     assert not reply.done()
-    one.resume()
+    one.ask("/resume")
     assert reply.result(PATIENCE).ids
 
 

@@ -226,14 +226,6 @@ class Server:
         info: _Info = self._shaped(_Info, self.ask("/server_info?config_format=json", kind="GET"), "/server_info")
         return info["vllm_config"]
 
-    def pause(self) -> None:
-        """Pauses pending requests, for new weights."""
-        self.ask("/pause?mode=keep")
-
-    def resume(self) -> None:
-        """Resumes pending requests."""
-        self.ask("/resume")
-
     def reload_weights(self, path: str) -> None:
         """Makes the server load weights from a folder that it can read, in the format of a checkpoint."""
         self.ask("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": path}})
