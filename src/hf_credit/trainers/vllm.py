@@ -132,10 +132,10 @@ def naming_server(url: str, timeout: float) -> Iterator[None]:
 class _Repeated(Retry):
     """Repeats requests, but not after timeouts: a second request would make a slow server slower."""
 
-    def increment(self, *args: Any, error: Exception | None = None, **named: Any) -> _Repeated:
-        if isinstance(error, ReadTimeoutError):
+    def increment(self, *args: Any, **named: Any) -> _Repeated:
+        if isinstance(error := named.get("error"), ReadTimeoutError):
             raise error
-        return super().increment(*args, error=error, **named)
+        return super().increment(*args, **named)
 
 
 class _Limited(HTTPAdapter):
