@@ -792,7 +792,7 @@ MUTANTS = [
     ),
     Mutant(
         "the frozen copy is the policy",
-        "src/hf_credit/policies/frozen.py",
+        "src/hf_credit/trainers/frozen.py",
         "one.detach().to(dtype or one.dtype, copy=True)",
         "one.detach().to(dtype or one.dtype)",
         [

@@ -14,6 +14,7 @@ from hf_credit.policies.saved import load_sampler
 from hf_credit.rollouts import Chat, EnvironmentInteraction
 from hf_credit.tasks.spec import Sampling, TaskSpec
 from hf_credit.trainers.recipes import read_job
+from hf_credit.trainers.saving import task_spec
 from hf_credit.trainers.training import build_trainer
 
 SETUP = TaskSpec(
@@ -72,7 +73,7 @@ def test_a_run_with_an_adapter_for_each_role_is_trained_and_evaluated(
     trainer = build_trainer(read_job(["--config", str(recipe)]))
     trainer.train()
     trainer.save_model(str(tmp_path / "saved"))
-    spec = trainer.task_spec()
+    spec = task_spec(trainer.evaluation_interaction, trainer.method, trainer.args)
     results = evaluate_model(str(tmp_path / "saved"), spec, 4)
     assert len(results.records) == 4
     network, _, generate = load_sampler(str(tmp_path / "saved"), spec.sampling)

@@ -18,6 +18,7 @@ from hf_credit.environments.tasks import tasks
 from hf_credit.methods.t3 import Truncated
 from hf_credit.tasks.spec import TASK_FILE, Sampling, TaskSpec
 from hf_credit.trainers.recipes import read_job
+from hf_credit.trainers.saving import task_spec
 from hf_credit.trainers.training import build_trainer, load_rows
 
 
@@ -30,9 +31,13 @@ def problem(path: Path, *arguments: str) -> str:
 # Building
 
 
+def spec_of(trainer: Any) -> TaskSpec:
+    return task_spec(trainer.evaluation_interaction, trainer.method, trainer.args)
+
+
 def played(trainer: Any) -> TaskSpec:
     """The task that the trainer saves, without its method."""
-    return dataclasses.replace(trainer.task_spec(), method=None)
+    return dataclasses.replace(spec_of(trainer), method=None)
 
 
 def test_a_job_has_a_trainer_and_the_spec_for_evaluation(recipe: Callable[..., Path]) -> None:
@@ -73,7 +78,7 @@ def test_a_collector_and_a_truncation_rule_combine_with_any_method(
     assert (trainer.interaction.cut, trainer.interaction.train_stalled) == ("mask", False)
     assert trainer.interaction.rule.probability == 0.5
     assert not isinstance(trainer.evaluation_interaction, Truncated)
-    saved = trainer.task_spec()
+    saved = spec_of(trainer)
     assert saved.build_method().collector == Tree(fanout=(2, 2))
     assert saved.build_method().wrap == trainer.method.wrap
     path = str(together(collector="group", collector_options={"size": 3}))
@@ -133,7 +138,7 @@ def test_an_environment_is_trained_with_replays(recipe: Callable[..., Path]) -> 
     trainer = build_trainer(read_job(["--config", str(path)]))
     assert isinstance(trainer, ReplayLOOTrainer)
     assert (trainer.interaction.history, trainer.interaction.max_turns) == ("current", 2)
-    saved = trainer.task_spec()
+    saved = spec_of(trainer)
     assert (saved.environment, saved.history, saved.max_turns) == ("sudoku", "current", 2)
 
 

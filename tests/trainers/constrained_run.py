@@ -65,7 +65,7 @@ if __name__ == "__main__":
     critics = [getattr(one, "critic", one) for _, one in sorted(trainer.critics.items())]
     values = {
         "weights": digest(trainer.accelerator.unwrap_model(trainer.model).parameters()),
-        "frozen": digest(trainer.frozen.state().values()),
+        "frozen": digest(trainer.frozen.weights.values()),
         "critics": [
             digest(getattr(one, "critic", one).head.parameters()) for _, one in sorted(trainer.critics.items())
         ],

@@ -64,7 +64,7 @@ class Keep(CreditCallback):
     def on_credit(self, trainer: Any, collected: Any, credit: Any) -> None:
         self.seen.append((collected, credit))
         own = dict(trainer.accelerator.unwrap_model(trainer.model).named_parameters())
-        frozen = {} if trainer.frozen is None else trainer.frozen.state()
+        frozen = {} if trainer.frozen is None else trainer.frozen.weights
         self.apart.append(any(not torch.equal(weight, own[name]) for name, weight in frozen.items()))
 
 
@@ -138,7 +138,7 @@ def test_a_resumed_run_has_the_state_of_an_uninterrupted_run(trained: Callable[.
         "belief/belief.safetensors",
     }
     kept = load_file(checkpoint / FROZEN_FILE)
-    assert all(torch.equal(kept[name], weight) for name, weight in whole.frozen.state().items())
+    assert all(torch.equal(kept[name], weight) for name, weight in whole.frozen.weights.items())
 
     resumed = trained(resume_from=checkpoint, save_strategy="steps", save_steps=1)
     for ours, theirs in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
@@ -147,8 +147,8 @@ def test_a_resumed_run_has_the_state_of_an_uninterrupted_run(trained: Callable[.
     assert any(value for _, value in resumed.memory.multipliers)
     assert resumed.memory.updates == whole.memory.updates == 2
     assert resumed.ledger == whole.ledger
-    for name, one in whole.frozen.state().items():
-        assert torch.equal(resumed.frozen.state()[name], one)
+    for name, one in whole.frozen.weights.items():
+        assert torch.equal(resumed.frozen.weights[name], one)
     for name, one in whole.critics.items():
         ours, theirs = resumed.critics[name].state()["weights"], one.state()["weights"]
         assert all(torch.equal(ours[part], weight) for part, weight in theirs.items()), name

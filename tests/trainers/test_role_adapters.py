@@ -18,7 +18,8 @@ from transformers import AutoModelForCausalLM
 from hf_credit import ReplayLOOConfig
 from hf_credit.policies.role_policies import load_role_policies
 from hf_credit.rollouts import RolloutRequest
-from hf_credit.trainers.role_adapters import refuse_adapters, refuse_roles, refuse_settings
+from hf_credit.trainers.role_adapters import refuse_adapters, refuse_roles
+from hf_credit.trainers.trl_settings import refuse_unused
 
 TOLERANCE = {"rtol": 1e-3, "atol": 1e-6}
 SCRIPT = Path(__file__).with_name("role_update.py")
@@ -338,8 +339,8 @@ def test_models_and_configurations_without_usable_adapters_are_refused(micro_pol
 def test_settings_that_support_one_policy_are_refused(tmp_path: Path) -> None:
     args = ReplayLOOConfig(output_dir=str(tmp_path), bf16=False, use_cpu=True, report_to="none")
     args.use_transformers_continuous_batching = True
-    with pytest.raises(ValueError, match="must go with use_transformers_continuous_batching=False, got True"):
-        refuse_settings(args)
+    with pytest.raises(ValueError, match="continuous_batching must be False, got True: role_adapters are several"):
+        refuse_unused(args, "adapters")
 
 
 @pytest.mark.parametrize("reuse", [True, False], ids=["continuing", "plain"])

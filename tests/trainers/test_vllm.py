@@ -196,7 +196,7 @@ def test_a_server_that_is_gone_ends_with_a_sentence(
 def test_a_server_that_fails_for_good_ends_with_a_sentence(
     session: requests.Session, serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
-    monkeypatch.setattr(vllm, "_LONGEST_PAUSE", 0.1)
+    monkeypatch.setattr(vllm, "LONGEST_PAUSE", 0.1)
     server = serve(status)
     limit_requests(session, timeout=5.0, patience=0.5)
     with (
@@ -211,7 +211,7 @@ def test_a_server_that_fails_for_good_ends_with_a_sentence(
 def test_a_passing_hitch_is_tried_again(
     session: requests.Session, serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch, hitch: int
 ) -> None:
-    monkeypatch.setattr(vllm, "_LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(vllm, "LONGEST_PAUSE", 0.01)
     failures = 9 if hitch else 1
     server = serve(*[hitch] * failures, 200)
     limit_requests(session, timeout=5.0, patience=60.0)

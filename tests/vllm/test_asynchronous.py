@@ -97,9 +97,9 @@ def test_collections_are_played_while_weights_change(client: Any, untied_policy:
                 weight.mul_(1.05)
         folder = tmp_path / str(version)
         model.save_pretrained(folder)
-        one.pause()
+        one.ask("/pause?mode=keep")
         one.reload_weights(str(folder))
-        one.resume()
+        one.ask("/resume")
         worker.update_model_version(version + 1)
         for _ in range(2):
             collection = worker.collections.get(timeout=PATIENCE)

@@ -17,6 +17,7 @@ from hf_credit.policies.prefix_cache import CACHE, PrefixCache
 from hf_credit.policies.seeded_draws import SampledLogprobs, seeded
 from hf_credit.rollouts import GenerateFn, Generation
 from hf_credit.rollouts.reply_ends import end_tokens
+from hf_credit.tasks import Sampling
 
 
 def sampler(
@@ -43,11 +44,7 @@ def sampler(
     Raises:
         ValueError: a sampling parameter is out of range.
     """
-    if max_new_tokens < 1 or temperature < 0 or not 0 < top_p <= 1 or top_k < 0:
-        raise ValueError(
-            "sampling needs max_new_tokens >= 1, temperature >= 0, 0 < top_p <= 1 and top_k >= 0, got "
-            f"{max_new_tokens}, {temperature}, {top_p} and {top_k}; correct the one that is out of range."
-        )
+    Sampling(max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, top_k=top_k)  # refuses others
     draw = {"do_sample": True, "temperature": temperature, "top_p": top_p, "top_k": top_k}
     config = GenerationConfig(
         max_new_tokens=max_new_tokens,

@@ -6,7 +6,7 @@ import logging
 import random
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
@@ -34,7 +34,7 @@ def reads_in_parts(model: PreTrainedModel) -> bool:
 
     This holds with torch's attention over the whole context in every layer, without virtual tokens before it.
     """
-    if getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False):
+    if has_virtual_tokens(model):
         return False
     layers = DynamicCache(config=model.config.get_text_config(decoder=True)).layers
     return (
@@ -42,6 +42,11 @@ def reads_in_parts(model: PreTrainedModel) -> bool:
         and all(type(layer) is DynamicLayer for layer in layers)
         and model.config._attn_implementation in _ATTENTION
     )
+
+
+def has_virtual_tokens(model: Any) -> bool:
+    """Whether an adapter puts virtual tokens before every row."""
+    return bool(getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False))
 
 
 def alike(*ways: Callable[[], Tensor]) -> bool:
@@ -293,10 +298,4 @@ def _joined(first: _Table, second: _Table) -> _Table:
         layer.keys = torch.cat([widen(layer.keys), widen(other.keys)])
         layer.values = torch.cat([widen(layer.values), widen(other.values)])
     mask = torch.cat([widen(table.mask[..., None])[..., 0] for table in (first, second)])
-    return _Table(
-        tokens=first.tokens + second.tokens,
-        adapters=first.adapters + second.adapters,
-        mask=mask,
-        cache=first.cache,
-        weights=first.weights,
-    )
+    return replace(first, tokens=first.tokens + second.tokens, adapters=first.adapters + second.adapters, mask=mask)

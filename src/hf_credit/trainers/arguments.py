@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -25,15 +24,6 @@ from hf_credit.validators import one_of, whole_number
 
 _HELD_OUT_TASKS = 256  # as `hf-credit evaluate` plays them
 _ONE_ROW = "importance_sampling_level='sequence' needs episodes of one row"
-
-
-def with_ratio(args: Any, sequence: bool) -> Any:
-    """Returns the settings with an importance ratio: the one that is set, or else that of a method."""
-    if args.importance_sampling_level is not None:
-        return args
-    args = copy.copy(args)
-    args.importance_sampling_level = "sequence" if sequence else "token"
-    return args
 
 
 def require(interaction: Any, args: Any, config: type) -> None:

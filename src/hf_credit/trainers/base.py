@@ -307,12 +307,10 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, GeneratingTrainer, GRPOTrainer):
             yield
 
     def played_batches(self) -> list[dict[str, Tensor]]:
-        """The batches of the last generation of episodes, in the slices of training."""
         return self._buffered_inputs or []
 
     @property
     def in_generation(self) -> bool:
-        """Whether a later update may still train on the last generation of episodes."""
         return self._step % (self.args.steps_per_generation * self.num_iterations) != 0
 
     def checkpoint_state(self) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -30,10 +29,6 @@ class Seam(Protocol):
 class Component(CheckpointCallback):
     """A part that a trainer has if its settings ask for it, added as a callback. By default its members do nothing."""
 
-    def fresh(self) -> AbstractContextManager[object]:
-        """Context in which an update is played and credited; it may keep nothing that depends on the weights."""
-        return nullcontext()
-
     def checkpoint_state(self) -> dict[str, Any]:
         """What it needs of this process to resume: tensors and plain values, by names that no other part has."""
         return {}
@@ -46,9 +41,6 @@ class Component(CheckpointCallback):
             state: what the trainer and its components returned as `checkpoint_state`.
             same: whether `state` is of this process; else it is of the first one of another number of processes.
         """
-
-    def policy_loaded(self) -> None:
-        """Called after the policy's weights were read from a checkpoint."""
 
     def save(self, folder: Path) -> None:
         """Saves what belongs to the policy beside it, on the main process."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,13 +19,11 @@ from hf_credit.methods.base import credit_in_loss, trained
 from hf_credit.methods.memory import from_plain, to_plain
 from hf_credit.rollouts import Decision, Interaction, Row
 from hf_credit.rollouts.batches import pad_rows, padding_row
-from hf_credit.tasks import TaskSpec
 from hf_credit.trainers import arguments
 from hf_credit.trainers.base import EpisodeTrainer
 from hf_credit.trainers.callbacks import CreditCallback
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.method_context import TrainerContext
-from hf_credit.trainers.saving import task_spec
 
 
 class CreditTrainer(EpisodeTrainer):
@@ -49,8 +48,6 @@ class CreditTrainer(EpisodeTrainer):
             setting is invalid.
     """
 
-    _name = "Credit"
-
     def __init__(
         self,
         model: str | PreTrainedModel,
@@ -72,7 +69,9 @@ class CreditTrainer(EpisodeTrainer):
         interaction = method.wrapped(interaction)
         self.method = method.bind(interaction)
         self.memory = self.method.memory
-        args = arguments.with_ratio(args, sequence=self.method.sequence_ratio)
+        if args.importance_sampling_level is None:
+            args = copy.copy(args)
+            args.importance_sampling_level = "sequence" if self.method.sequence_ratio else "token"
         if self.method.sequence_ratio and args.importance_sampling_level != "sequence":
             raise ValueError(
                 f"the method {self.method.name!r} uses the ratio of whole episodes, got importance_sampling_level="
@@ -184,7 +183,3 @@ class CreditTrainer(EpisodeTrainer):
         super().load_checkpoint_state(state, same)
         self.updates_collected = state["updates_collected"]
         self.memory = from_plain(state["memory"], self.method.memory)
-
-    def task_spec(self) -> TaskSpec:
-        """The task and the method, as `hf_credit.trainers.saving.task_spec` describes them."""
-        return task_spec(self.evaluation_interaction, self.method, self.args)

@@ -78,24 +78,25 @@ class GeneratingTrainer(ResumableTrainer):
             max_concurrent=args.max_concurrent_episodes,
             max_context_tokens=args.max_context_tokens or limit,
         )
-        self.adapters: Any = None
         if self.roles:
             from hf_credit.trainers.role_adapters import RoleAdapters
 
-            self.adapters = RoleAdapters(self)
-            self.engine.generate = (
-                self.adapters.samplers(self.continuing_replies, ranks)
-                if self.vllm is None
-                else self.adapters.through_vllm(self.vllm, self.new_client)
-            )
-            self.add_callback(self.adapters)
+            self.adapters = own = RoleAdapters(self)
+            if self.vllm is None:
+                self.engine.generate = own.samplers(self.continuing_replies, ranks)
+            else:
+                from hf_credit.trainers.role_requests import RoleRequests
+
+                own.requests = RoleRequests(own.model, args, self.accelerator, self.vllm, self.new_client)
+                self.engine.generate = own.requests
+            self.add_callback(own)
 
     @contextmanager
     def forgetting(self) -> Iterator[None]:
-        """What components need of the present weights holds inside; all cached keys and values are dropped on exit."""
+        """What adapters need of the present weights holds inside; all cached keys and values are dropped on exit."""
         with ExitStack() as stack:
-            for one in self.components:
-                stack.enter_context(one.fresh())
+            if self.adapters is not None:
+                stack.enter_context(self.adapters.fresh())
             if self._continuing is not None:
                 stack.enter_context(self._continuing.forgotten())
             yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -109,29 +110,24 @@ class Runs:
             first = last
         return bounds
 
-    def balanced(self, passes: int, budget: int) -> list[int] | None:
-        """As `cut`, into `passes` runs, or one for each row if there are fewer, with minimal maximum cost."""
+    def balanced(self, passes: int, budget: int) -> list[tuple[int, int]]:
+        """`passes` runs within a budget, or one for each row if there are fewer, with minimal maximum cost; none if
+        there are too many."""
         low, high = 0.0, sum(self._opens)
         found = self.cut(high, budget, passes)
         if found is None:
-            return None
+            return []
         while high - low > 1e-3 * high:
             middle = (low + high) / 2
             closer = self.cut(middle, budget, passes)
             found, low, high = (found, middle, high) if closer is None else (closer, low, middle)
         while len(found) < min(passes, len(self._opens)):
             found = self._with_one_more(found)
-        return found
-
-    def runs(self, passes: int, budget: int) -> list[tuple[int, int]]:
-        """As `balanced`, where it is known that they fit."""
-        bounds = self.balanced(passes, budget)
-        assert bounds is not None
-        return list(zip(bounds, [*bounds[1:], len(self)], strict=True))
+        return list(pairwise([*found, len(self)]))
 
     def _with_one_more(self, bounds: list[int]) -> list[int]:
         """With the costliest run of several rows cut where the maximum cost of its halves is minimal."""
-        runs = zip(bounds, [*bounds[1:], len(self._opens)], strict=True)
+        runs = pairwise([*bounds, len(self)])
         first, last = max((run for run in runs if run[1] - run[0] > 1), key=lambda run: self.cost(*run))
         between = min(range(first + 1, last), key=lambda at: max(self.cost(first, at), self.cost(at, last)))
         return sorted([*bounds, between])

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from accelerate.utils import DistributedType
 from torch import Tensor
 
 from hf_credit.rollouts import Episode
-from hf_credit.trainers.component import Component, Seam
-from hf_credit.trainers.metrics import LossMetrics
+from hf_credit.trainers.component import Component
 from hf_credit.trainers.ranks import shards_weights
+from hf_credit.trainers.rows import RowTrainer
 from hf_credit.trainers.scores import Scores
 from hf_credit.trainers.trust_region import (
     NAMES,
@@ -24,32 +24,6 @@ from hf_credit.trainers.trust_region import (
     old_tops,
     project_tokens,
 )
-
-
-class Reader(Seam, Protocol):
-    """What the projection may know of its trainer beside the seam: its rows, and how it reads them."""
-
-    temperature: float
-
-    @property
-    def loss_metrics(self) -> Mapping[str, LossMetrics]:
-        """What is logged of the loss, in training and in evaluation."""
-
-    @property
-    def in_generation(self) -> bool:
-        """Whether a later update may still train on the last generation of episodes."""
-
-    def played_batches(self) -> list[dict[str, Tensor]]:
-        """The batches of the last generation of episodes."""
-
-    def parts_of(self, batch: dict[str, Tensor], size: int) -> list[dict[str, Tensor]]:
-        """A batch in parts of at most `size` rows, each of one role."""
-
-    def use_policy_of(self, part: dict[str, Tensor]) -> None:
-        """Activates the adapter that rows train."""
-
-    def scores_of_rows(self, model: Any, rows: dict[str, Tensor], states: bool = False) -> Scores:
-        """The scores of the tokens in the loss, with the hidden states before them if asked for."""
 
 
 class Projection(Component):
@@ -66,7 +40,7 @@ class Projection(Component):
         ValueError: as for `TrustRegion.require_fit`.
     """
 
-    def __init__(self, region: TrustRegion, trainer: Reader) -> None:
+    def __init__(self, region: TrustRegion, trainer: RowTrainer) -> None:
         accelerator = trainer.accelerator
         sharded = shards_weights(accelerator) or accelerator.distributed_type == DistributedType.DEEPSPEED
         self.region, self.trainer, self.tops = region, trainer, dict[str, Tensor]()

@@ -94,6 +94,7 @@ class ResumableTrainer(Trainer):
     saved with, except for the names in `args.resume_with_changed`.
     """
 
+    adapters: Any = None  # of the roles, if they have any
     args: Any
     hub_model_id: Any
     interaction: Interaction[Any]
@@ -132,7 +133,12 @@ class ResumableTrainer(Trainer):
 
     def load_checkpoint(self, folder: Path, same: bool) -> None:
         """Restores the trainer and its components from a checkpoint, of the `same` number of processes or another."""
-        state = self.state_of_process(folder, self.accelerator.process_index if same else 0)
+        path, device = (
+            folder / _STATE_FILE.format(self.accelerator.process_index if same else 0),
+            self.accelerator.device,
+        )
+        device = "cpu" if device.type == "cpu" else device  # nothing is loaded to the cpu:0 of several processes
+        state = torch.load(path, map_location=device, weights_only=True)
         self.load_checkpoint_state(state, same)
         for one in self.components:
             one.load(folder, state, same)
@@ -312,9 +318,8 @@ class ResumableTrainer(Trainer):
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         super()._load_from_checkpoint(resume_from_checkpoint, model)
-        for one in self.components:
-            one.policy_loaded()
-        if self.roles:
+        if self.adapters is not None:
+            self.adapters.unfreeze()  # transformers loads all adapters and freezes all but one
             return
         policy: Any = self.model if model is None else model
         whole = isinstance(policy, PeftModel) and not self.is_fsdp_enabled
@@ -336,9 +341,3 @@ class ResumableTrainer(Trainer):
             self._passes = passes
         processes = len(list(folder.glob(_STATE_FILE.format("*"))))
         self.load_checkpoint(folder, processes == self.accelerator.num_processes)
-
-    def state_of_process(self, folder: Path, process: int) -> dict[str, Any]:
-        """The `checkpoint_state` of one process in a checkpoint."""
-        path, device = folder / _STATE_FILE.format(process), self.accelerator.device
-        device = "cpu" if device.type == "cpu" else device  # nothing is loaded to the cpu:0 of several processes
-        return dict(torch.load(path, map_location=device, weights_only=True))

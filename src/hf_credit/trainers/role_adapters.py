@@ -20,6 +20,7 @@ from hf_credit.policies.generation import ContinuingReplies
 from hf_credit.policies.role_policies import MixedRoles, RoleSampler, can_mix, use_adapter
 from hf_credit.rollouts import Episode, GenerateFn, Interaction
 from hf_credit.trainers.component import Component, Seam
+from hf_credit.trainers.trl_settings import refuse_unused
 
 TRLS_OWN = "default"
 """The name of the adapter that TRL creates from a `peft_config`."""
@@ -74,13 +75,6 @@ class RoleAdapters(Component):
         """The current weights of each role; FSDP2 replaces whole weights by shards."""
         return {role: [getattr(*place) for place in places] for role, places in self._places.items()}
 
-    def through_vllm(self, vllm: Any, new_client: Callable[[str], Any]) -> Mapping[str, GenerateFn]:
-        """Returns the samplers of the roles, which `vllm` serves; for the arguments see `RoleRequests`."""
-        from hf_credit.trainers.role_requests import RoleRequests
-
-        self.requests = RoleRequests(self.model, self.args, self.trainer.accelerator, vllm, new_client)
-        return self.requests  # type: ignore[no-any-return]
-
     def samplers(
         self, new_cache: Callable[[], ContinuingReplies | None], generate: GenerateFn
     ) -> Mapping[str, GenerateFn]:
@@ -121,9 +115,6 @@ class RoleAdapters(Component):
             for cache in self.caches:
                 stack.enter_context(cache.forgotten())
             yield
-
-    def policy_loaded(self) -> None:
-        self.unfreeze()  # transformers loads all adapters and freezes all but one
 
     def use(self, part: dict[str, Tensor]) -> None:
         """Activates the adapter of the rows' role, for a forward pass over them and its backward pass."""
@@ -225,7 +216,7 @@ def prepare_roles(args: Any, interaction: Interaction[Any], model: Any, peft_con
     """
     refuse_roles(args.role_adapters, getattr(interaction, "roles", None))
     refuse_adapters(args.role_adapters, model, peft_config)
-    refuse_settings(args)
+    refuse_unused(args, "adapters")
     # `RoleAdapters.zero_loss` reaches every weight, so none is unused; and it does so outside of the forward pass,
     # which the search does not support.
     args.ddp_find_unused_parameters = False
@@ -282,12 +273,3 @@ def refuse_adapters(roles: Sequence[str], model: Any, peft_config: Any) -> None:
             "the adapters of several roles must leave the base model unchanged, got init_lora_weights="
             f"{peft_config.init_lora_weights!r}, which does not; use one of {', '.join(map(str, _STARTS))}."
         )
-
-
-def refuse_settings(args: Any) -> None:
-    """Refuses settings that support only one policy at a time."""
-    for name in ("use_transformers_continuous_batching", "ddp_find_unused_parameters"):
-        if getattr(args, name, False):
-            raise ValueError(
-                f"role_adapters must go with {name}=False, got True, which supports only one policy; leave it out."
-            )

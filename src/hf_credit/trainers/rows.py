@@ -12,6 +12,7 @@ from torch import Tensor
 from hf_credit.rollouts import Row, sequence_mean
 from hf_credit.rollouts.batches import map_micro_batches, micro_batches, pad_rows, padding_row
 from hf_credit.trainers.arguments import refuse_several_rows
+from hf_credit.trainers.metrics import LossMetrics
 from hf_credit.trainers.ranks import Ranks
 from hf_credit.trainers.resumption import ResumableTrainer
 from hf_credit.trainers.scores import Scores, log_probs, pack, separate, why_apart
@@ -22,18 +23,28 @@ logger = logging.getLogger(__name__)
 class RowTrainer(ResumableTrainer):
     """The part of a trainer that lays out rows and reads them with its policy, in parts of one role each."""
 
-    adapters: Any
     beta: float
     entropy: Any
+    loss_metrics: dict[str, LossMetrics]
     model: Any
     pad_to_multiple_of: int | None
     projection: Any
     ranks: Ranks
+    temperature: float
     use_vllm: bool
     _said: frozenset[str] = frozenset()  # why rows are not packed
 
     def reading(self) -> AbstractContextManager[None]:
         """Context without dropout and without gradients."""
+        raise NotImplementedError
+
+    def played_batches(self) -> list[dict[str, Tensor]]:
+        """The batches of the last generation of episodes, in the slices of training."""
+        raise NotImplementedError
+
+    @property
+    def in_generation(self) -> bool:
+        """Whether a later update may still train on the last generation of episodes."""
         raise NotImplementedError
 
     def weighted(self, rows_of: list[list[Row]]) -> list[Row]:

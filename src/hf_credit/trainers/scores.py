@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
@@ -17,7 +16,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from hf_credit.policies.generation import evaluating
-from hf_credit.policies.prefix_cache import alike, reads_in_parts
+from hf_credit.policies.prefix_cache import alike, has_virtual_tokens, reads_in_parts
 from hf_credit.rollouts.batches import token_order, unpadded
 from hf_credit.trainers.packing import Runs, Tree
 
@@ -111,7 +110,7 @@ def obstacle(model: PreTrainedModel) -> str:
         if isinstance(rate, float) and ("drop" in name or isinstance(module, nn.Dropout))
     ]
     found = {
-        "adapters of virtual tokens stand before every row": _has_virtual_tokens(model),
+        "adapters of virtual tokens stand before every row": has_virtual_tokens(model),
         "it needs full attention by attn_implementation sdpa or eager in every layer": not reads_in_parts(model),
         "its forward pass takes no position ids": getattr(config, "alibi", False) or not takes_positions(model),
         "the balance of its experts depends on the rows of a pass": getattr(config, "output_router_logits", False),
@@ -163,11 +162,7 @@ def takes_positions(model: PreTrainedModel) -> bool:
     """Whether a model takes position ids, which PEFT's virtual tokens prevent."""
     inner = cast(Any, model)
     inner = inner.get_base_model() if hasattr(inner, "get_base_model") else inner
-    return not _has_virtual_tokens(model) and "position_ids" in inspect.signature(type(inner).forward).parameters
-
-
-def _has_virtual_tokens(model: PreTrainedModel) -> bool:
-    return bool(getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False))
+    return not has_virtual_tokens(model) and "position_ids" in inspect.signature(type(inner).forward).parameters
 
 
 def pack(
@@ -266,10 +261,8 @@ def _cheapest(rows: list[Any], width: int, hidden_size: int, positions: int | No
     for count in sorted(bounds, key=bounds.__getitem__):
         if bounds[count] >= least:
             break
-        if (starts := cuts.balanced(count, most)) is None:
-            continue
-        runs = list(pairwise([*starts, len(rows)]))
-        if (own := cost(count, max(cuts.tokens(*run) for run in runs))) < least:
+        runs = cuts.balanced(count, most)
+        if runs and (own := cost(count, max(cuts.tokens(*run) for run in runs))) < least:
             least, found = own, runs
     return found
 

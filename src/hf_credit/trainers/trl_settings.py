@@ -34,6 +34,8 @@ UNUSED: tuple[tuple[tuple[str, ...], str, str], ...] = (
      "shuffle_dataset", "demonstrations are rows of tokens already, those of a training; leave it out"),
     (("shares",), "loss_type label_smoothing_factor router_aux_loss_coef",
      "the player tells the probabilities of its replies, which are learned; leave it out, or learn from --traces"),
+    (("adapters",), "use_transformers_continuous_batching ddp_find_unused_parameters",
+     "role_adapters are several policies, and it supports only one; leave it out"),
     (("roles",), "vllm_enable_sleep_mode vllm_tensor_parallel_size",
      "vLLM in this process would lose the adapters of roles; leave it out, or use vllm_mode='server'"),
     (_ALL, "eval_accumulation_steps eval_do_concat_batches eval_use_gather_object include_for_metrics "
@@ -43,15 +45,19 @@ UNUSED: tuple[tuple[tuple[str, ...], str, str], ...] = (
 )  # fmt: skip
 """Where they are unused, their names, and why, with a remedy."""
 
-_SAME: dict[str, tuple[Any, ...]] = {"scale_rewards": (True,), "router_aux_loss_coef": (None, 0.0)}
+_SAME: dict[str, tuple[Any, ...]] = {
+    "scale_rewards": (True,),
+    "router_aux_loss_coef": (None, 0.0),
+    "ddp_find_unused_parameters": (False,),
+}
 
 
 def refuse_unused(args: Any, where: str) -> None:
     """Refuses settings of a config of TRL that have no effect, or a wrong one, with another value than their default.
 
     Args:
-        where: as in `UNUSED`; `"shares"` is a warm-up on distributions of tokens, `"roles"` are their adapters beside
-            vLLM in this process.
+        where: as in `UNUSED`; `"shares"` is a warm-up on distributions of tokens, `"adapters"` are those of roles, and
+            `"roles"` the same beside vLLM in this process.
 
     Raises:
         ValueError: one has another value.

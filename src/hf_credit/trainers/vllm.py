@@ -15,13 +15,11 @@ from urllib3.util.retry import Retry
 
 from hf_credit.credit import sampling_ratio
 from hf_credit.rollouts import GenerateFn, Generation
-from hf_credit.trainers.asynchronous.server import AWAY, Server, one_line
+from hf_credit.trainers.asynchronous.server import AWAY, CONNECT_SECONDS, LONGEST_PAUSE, RESUME, Server, one_line
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.metrics import largest_difference
 
-_CONNECT_SECONDS = 10.0
-_RETRIES, _LONGEST_PAUSE = 5, 10.0  # of a failed connection; in seconds
-_RESUME = "resume from the last checkpoint"
+_RETRIES = 5  # of a failed connection
 
 
 def server_url(args: CreditConfig) -> str | None:
@@ -115,53 +113,45 @@ def naming_server(url: str, timeout: float) -> Iterator[None]:
     except requests.ReadTimeout as error:
         raise TimeoutError(
             f"the vLLM server must answer within vllm_server_request_timeout, got nothing from {url} for "
-            f"{timeout:g} s; raise the timeout or give the server more to compute with, and {_RESUME}."
+            f"{timeout:g} s; raise the timeout or give the server more to compute with, and {RESUME}."
         ) from error
     except requests.RequestException as error:
         raise ConnectionError(
             f"the vLLM server must stay up during training, got '{_root(error)}' from {url} during a rollout; see its "
-            f"log, start it again and {_RESUME}."
+            f"log, start it again and {RESUME}."
         ) from error
     except Exception as error:
         if type(error) is not Exception:  # the class that TRL's client raises if the server refuses a request
             raise
         raise ConnectionError(
             f"the vLLM server must accept the trainer's requests, got '{one_line(error)}' from {url}; start it with "
-            f"the trainer's model and settings, and {_RESUME}."
+            f"the trainer's model and settings, and {RESUME}."
         ) from error
 
 
 class _Repeated(Retry):
     """Repeats requests, but not after timeouts: a second request would make a slow server slower."""
 
-    def increment(
-        self,
-        method: str | None = None,
-        url: str | None = None,
-        response: Any = None,
-        error: Exception | None = None,
-        *args: Any,
-        **kwargs: Any,
-    ) -> _Repeated:
-        if isinstance(error, ReadTimeoutError):
+    def increment(self, *args: Any, **named: Any) -> _Repeated:
+        if isinstance(error := named.get("error"), ReadTimeoutError):
             raise error
-        return super().increment(method, url, response, error, *args, **kwargs)
+        return super().increment(*args, **named)
 
 
 class _Limited(HTTPAdapter):
     def __init__(self, timeout: float, patience: float) -> None:
-        self.timeout = (min(timeout, _CONNECT_SECONDS), timeout)
+        self.timeout = (min(timeout, CONNECT_SECONDS), timeout)
         super().__init__(
             max_retries=_Repeated(
                 total=None,
                 connect=_RETRIES,
                 read=_RETRIES,
                 other=_RETRIES,
-                status=1 + math.ceil(patience / _LONGEST_PAUSE),  # the pauses are 0, 2, 4, 8 and then 10 s
+                status=1 + math.ceil(patience / LONGEST_PAUSE),  # the pauses are 0, 2, 4, 8 and then 10 s
                 status_forcelist=AWAY,
                 allowed_methods=None,
-                backoff_factor=_LONGEST_PAUSE / 10,
-                backoff_max=_LONGEST_PAUSE,
+                backoff_factor=LONGEST_PAUSE / 10,
+                backoff_max=LONGEST_PAUSE,
             )
         )
 

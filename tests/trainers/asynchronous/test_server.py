@@ -98,11 +98,11 @@ def test_what_the_server_says_of_itself(client: Any, served: MicroServer) -> Non
 
 def test_requests_stand_still_while_the_server_is_paused(client: Any, served: MicroServer) -> None:
     one = client()
-    one.pause()
+    one.ask("/pause?mode=keep")
     assert served.paused
     reply = one.submit("agent", CONTEXT, 1)
     assert not reply.done()
-    one.resume()
+    one.ask("/resume")
     assert reply.result(PATIENCE).ids
 
 
@@ -139,7 +139,7 @@ def test_an_adapter_is_asked_for_by_role_and_version(client: Any, served: MicroS
 def test_errors_and_proxies_are_asked_again(
     client: Any, served: MicroServer, monkeypatch: pytest.MonkeyPatch, statuses: list[int]
 ) -> None:
-    monkeypatch.setattr(server, "_LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(server, "LONGEST_PAUSE", 0.01)
     served.statuses = [*statuses]
     one = client()
     assert one.submit("agent", CONTEXT, 1).result(PATIENCE).ids

@@ -26,11 +26,8 @@ class Reader:
     def refuse_adapters(self) -> None:
         self.heard.append("refuse adapters")
 
-    def pause(self) -> None:
-        self.heard.append("pause")
-
-    def resume(self) -> None:
-        self.heard.append("resume")
+    def ask(self, path: str) -> None:
+        self.heard.append(path)
 
     def reload_weights(self, path: str) -> None:
         files = sorted(Path(path).glob("*.safetensors"))
@@ -53,7 +50,7 @@ def test_a_server_reads_whole_weights_and_the_ones_before_are_removed(
         transfer.resume()
         (left,) = tmp_path.iterdir()
     assert len(list(left.glob("*.safetensors"))) == 2
-    assert server.heard == ["wait", "refuse adapters", *["pause", "resume"] * 2]
+    assert server.heard == ["wait", "refuse adapters", *["/pause?mode=keep", "/resume"] * 2]
     assert [read["0.weight"].unique().tolist() for read in server.read] == [[0.0], [1.0]]
     assert server.read[-1].keys() == dict(model.named_parameters()).keys()
 

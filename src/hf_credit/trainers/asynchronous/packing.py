@@ -139,7 +139,7 @@ def plan(samples: Sequence[Sample], passes: int, budget: int, per_token: float =
 def _shared_out(runs: Sequence[Runs], needed: Sequence[int], passes: int, budget: int) -> list[tuple[Runs, int, int]]:
     """The runs of each group. One group has all passes; of several, the group with the costliest run gets more."""
     counts = [passes] if len(runs) == 1 else list(needed)
-    found = [one.runs(count, budget) for one, count in zip(runs, counts, strict=True)]
+    found = [one.balanced(count, budget) for one, count in zip(runs, counts, strict=True)]
     while sum(counts) < passes:
         costs = [
             max(one.cost(*run) for run in own) if len(own) < len(one) else 0.0
@@ -149,7 +149,7 @@ def _shared_out(runs: Sequence[Runs], needed: Sequence[int], passes: int, budget
             break
         place = costs.index(max(costs))
         counts[place] += 1
-        found[place] = runs[place].runs(counts[place], budget)
+        found[place] = runs[place].balanced(counts[place], budget)
     return [(one, *run) for one, own in zip(runs, found, strict=True) for run in own]
 
 

@@ -22,9 +22,9 @@ from hf_credit.validators import finite_number, whole_number
 
 logger = logging.getLogger(__name__)
 
-_CONNECT_SECONDS = 10.0
+CONNECT_SECONDS = 10.0
 _KEPT_SECONDS = 3.0  # that an idle connection is used again; vLLM closes it after 5
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0  # before a request is made again, in seconds
+_FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0  # before a request is made again, in seconds
 _MOST_SEED = 2**63 - 1
 _MOST_BYTES = 256 * 2**20  # of an answer: log-probabilities of a prompt of a million tokens
 _MOST_LOGPROB = 1e-3  # nats: rounding in 16 bits; taken for 0
@@ -34,7 +34,7 @@ AWAY = (500, 502, 503, 504)
 _REFUSALS = 3  # connections in a row that a server refuses after its end
 # What a server would take from the model's own settings if a request left it out.
 _NEUTRAL = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
-_RESUME = "resume from the last checkpoint"
+RESUME = "resume from the last checkpoint"
 
 
 class _Scores(TypedDict):
@@ -204,7 +204,7 @@ class Server:
 
     def max_model_len(self) -> int:
         """The server's maximum number of tokens of context and reply together."""
-        return int(self._first(_Model, self.get("/v1/models"), "data", "/v1/models")["max_model_len"])
+        return int(self._first(_Model, self.ask("/v1/models", kind="GET"), "data", "/v1/models")["max_model_len"])
 
     def dtype(self) -> str:
         """The data type of the server's weights, such as `"float32"`."""
@@ -223,43 +223,31 @@ class Server:
             )
 
     def _config(self) -> _Config:
-        info: _Info = self._shaped(_Info, self.get("/server_info?config_format=json"), "/server_info")
+        info: _Info = self._shaped(_Info, self.ask("/server_info?config_format=json", kind="GET"), "/server_info")
         return info["vllm_config"]
-
-    def pause(self) -> None:
-        """Pauses pending requests, for new weights."""
-        self.post("/pause?mode=keep")
-
-    def resume(self) -> None:
-        """Resumes pending requests."""
-        self.post("/resume")
 
     def reload_weights(self, path: str) -> None:
         """Makes the server load weights from a folder that it can read, in the format of a checkpoint."""
-        self.post("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": path}})
+        self.ask("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": path}})
 
     def load_adapter(self, name: str, path: str) -> None:
         """Makes the server load an adapter from a folder that it can read, under a new name."""
-        self.post("/v1/load_lora_adapter", {"lora_name": name, "lora_path": path})
+        self.ask("/v1/load_lora_adapter", {"lora_name": name, "lora_path": path})
 
-    def get(self, path: str) -> Any:
-        """Returns the answer to a GET request, as `post`."""
-        return self._future(self._asked("GET", path, None)).result()
-
-    def post(self, path: str, asked: Mapping[str, Any] | None = None) -> Any:
-        """Returns the answer to a POST request, which is repeated only after an outage.
+    def ask(self, path: str, asked: Mapping[str, Any] | None = None, kind: str = "POST") -> Any:
+        """Returns the answer to a request, which is repeated only after an outage.
 
         Raises:
             ConnectionError: it stays away, failed, or refused.
             TimeoutError: it takes too long.
         """
-        return self._future(self._asked("POST", path, asked)).result()
+        return self._future(self._asked(kind, path, asked)).result()
 
     def close(self) -> None:
         """Ends all requests."""
         if self._thread.is_alive():
             asyncio.run_coroutine_threadsafe(self._end(), self._loop)
-            self._thread.join(_CONNECT_SECONDS)
+            self._thread.join(CONNECT_SECONDS)
 
     # Connections ---------------------------------------------------------------------------------------------------
 
@@ -351,7 +339,7 @@ class Server:
                 failures += 1
             self.retried += 1
             await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _mend(self, outages: int, error: Exception) -> None:
         """Waits until a server that was away is back, and calls `restore`: once for all requests that found so."""
@@ -363,7 +351,7 @@ class Server:
                     if self.restore is None:
                         raise ConnectionError(
                             f"the vLLM server must stay up during training, got an outage of {self.url}, after which "
-                            f"it may have other weights ({error}); {_RESUME}."
+                            f"it may have other weights ({error}); {RESUME}."
                         ) from error
                     await self._loop.run_in_executor(None, self.restore)
             finally:
@@ -382,7 +370,7 @@ class Server:
         while True:
             try:
                 left = max(deadline - self._loop.time(), _FIRST_PAUSE)
-                await self._once("GET", "/health", None, min(self.request_timeout, _CONNECT_SECONDS, left))
+                await self._once("GET", "/health", None, min(self.request_timeout, CONNECT_SECONDS, left))
                 return pause > _FIRST_PAUSE
             except (_Away, TimeoutError) as error:
                 refused = refused + 1 if isinstance(error, _Refused) else 0
@@ -391,7 +379,7 @@ class Server:
                 if refused == _REFUSALS and self._answered and self.restore is None:
                     raise ConnectionError(
                         f"the vLLM server must stay up during training, got no connection to {self.url} after it "
-                        f"answered {self._answered}; its log tells why it ended; start it again and {_RESUME}."
+                        f"answered {self._answered}; its log tells why it ended; start it again and {RESUME}."
                     ) from error
                 if self._loop.time() - told >= _TOLD_SECONDS:
                     told = self._loop.time()
@@ -400,13 +388,13 @@ class Server:
                         *(self.url, told - began, self.patience, one_line(error)),
                     )
             await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            pause = min(2 * pause, LONGEST_PAUSE)
 
     def _gone(self, error: Exception) -> ConnectionError:
         problem = f"no answer from {self.url}" if isinstance(error, TimeoutError) else error
         return ConnectionError(
             f"the vLLM server must be up within {self.patience:g} s (vllm_server_timeout), got '{problem}'; look into "
-            f"its log, start it or correct its address, and {_RESUME}."
+            f"its log, start it or correct its address, and {RESUME}."
         )
 
     async def _once(self, kind: str, path: str, asked: Mapping[str, Any] | None, seconds: float | None = None) -> Any:
@@ -415,7 +403,7 @@ class Server:
             # Compressed, a few bytes could become any number.
             self._session = aiohttp.ClientSession(connector=connector, headers={"Accept-Encoding": "identity"})
         seconds = self.request_timeout if seconds is None else seconds
-        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, _CONNECT_SECONDS))
+        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, CONNECT_SECONDS))
         try:
             async with self._session.request(
                 kind, self.url + path, json=asked, timeout=timeout, allow_redirects=False, auto_decompress=False
@@ -428,7 +416,7 @@ class Server:
         except TimeoutError:
             raise TimeoutError(
                 f"the vLLM server must answer within request_timeout, got nothing from {self.url}{path} for "
-                f"{seconds:g} s; raise the timeout or give the server more to compute with, and {_RESUME}."
+                f"{seconds:g} s; raise the timeout or give the server more to compute with, and {RESUME}."
             ) from None
         except (aiohttp.ClientError, OSError) as error:
             raise _Away(f"{self.url}: {one_line(error) or type(error).__name__}") from error
@@ -437,11 +425,11 @@ class Server:
         self._answered = f"status {response.status} to {path.partition('?')[0]}"
         if response.status >= 500:
             raise _Failed(f"the vLLM server must not fail, got status {response.status} from {self.url}{path}: "
-                          f"{one_line(text)}; look into its log, start it again and {_RESUME}.")  # fmt: skip
+                          f"{one_line(text)}; look into its log, start it again and {RESUME}.")  # fmt: skip
         if response.status != 200:
             raise ConnectionError(
                 f"the vLLM server must accept the trainer's requests, got status {response.status} from "
-                f"{self.url}{path}: {one_line(text)}; start it with the trainer's model and settings, and {_RESUME}."
+                f"{self.url}{path}: {one_line(text)}; start it with the trainer's model and settings, and {RESUME}."
             )
         try:
             return parse_json(text) if text else None

@@ -59,7 +59,6 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
         args.eval_strategy = evaluated
         if not kernel_at_hand():
             AttentionInterface.register(packing.TREE_ATTENTION, segment_attention)
-        self.adapters: Any = None
         if self.roles:
             from hf_credit.trainers.role_adapters import RoleAdapters
 

@@ -46,7 +46,7 @@ class FolderTransfer:
             logger.warning("%s holds weights of other runs, which may be removed: %s", self.folder, ", ".join(others))
 
     def pause(self) -> None:
-        self.server.pause()
+        self.server.ask("/pause?mode=keep")  # and keep pending requests
 
     def send_weights(self, iterator: Iterator[tuple[str, Tensor]]) -> None:
         with explain_disk_errors(self.folder):
@@ -64,7 +64,7 @@ class FolderTransfer:
         self._sent = [new]
 
     def resume(self) -> None:
-        self.server.resume()
+        self.server.ask("/resume")
 
     def restore(self) -> None:
         """Makes a server that was away, and may be another process, load the last weights again."""
