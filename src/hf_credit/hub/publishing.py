@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, GitCommitInfo, HfApi, hf_hub_url
-from huggingface_hub.errors import RepositoryNotFoundError
 from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import build_hf_headers, get_session, get_token, hf_raise_for_status
 
@@ -181,11 +180,10 @@ class Repository:
 
     def prepare(self, space_sdk: str | None) -> tuple[bool, bool]:
         """Creates the repository, private, if there is none; returns whether it is new and whether it is private."""
-        info = self._info(self.repo_type)
-        if info is not None:
-            return False, bool(info.private)
+        if self.ask(self.api.repo_exists):
+            return False, bool(self.ask(self.api.repo_info).private)
         for other in REPO_TYPES:
-            if other != self.repo_type and self._info(other) is not None:
+            if other != self.repo_type and self.ask(self.api.repo_exists, repo_type=other):
                 raise ValueError(
                     f"{self.repo} must be free or a {self.repo_type}, got a {other}; choose another name."
                 )
@@ -281,15 +279,6 @@ class Repository:
         """Returns the open pull requests."""
         wanted = {"discussion_type": "pull_request", "discussion_status": "open"}
         return self.ask(_all_of(self.api.get_repo_discussions), **wanted)
-
-    def _info(self, repo_type: str) -> Any:
-        def look(repo: str, repo_type: str) -> Any:
-            try:
-                return self.api.repo_info(repo, repo_type=repo_type)
-            except RepositoryNotFoundError:
-                return None
-
-        return self.ask(look, repo_type=repo_type)
 
     def _settled(
         self, before: str, now: str, description: str, contents: list[_Content], stale: Collection[str]
