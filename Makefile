@@ -5,11 +5,6 @@ VENV := .venv
 CONSTRAINTS := constraints.txt
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Our other distributions; no index need have them.
-PACKAGES := $(patsubst %/pyproject.toml,%,$(wildcard packages/*/pyproject.toml))
-# Without the bare name pip looks in the index for what the bench and the leaderboard need of the library.
-EDITABLE := $(PACKAGES:%=--editable %) --editable .
-PROJECTS := pyproject.toml $(PACKAGES:%=%/pyproject.toml)
 PIP_OPTIONS := --disable-pip-version-check --no-input -qq
 PIP := $(BIN)/python -m pip $(PIP_OPTIONS)
 # vLLM wants other versions of what the tests use, so it has an environment of its own.
@@ -44,8 +39,8 @@ help: ## list the targets
 venv: $(STAMP) ## make the virtual environment .venv, with everything the tests need
 
 # The stamp is written last, so an installation that was cut short is taken up again. After that, nothing here
-# needs a network until a pyproject.toml or the constraints change.
-$(STAMP): $(PROJECTS) $(CONSTRAINTS)
+# needs a network until pyproject.toml or the constraints change.
+$(STAMP): pyproject.toml $(CONSTRAINTS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "Python 3.11 or later is needed, got '$(PYTHON)' ($$($(PYTHON) --version 2>&1)); name another one, as in 'make PYTHON=python3.12 venv'." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' || { \
@@ -53,7 +48,7 @@ $(STAMP): $(PROJECTS) $(CONSTRAINTS)
 	@echo "Setting up $(VENV) (a few minutes the first time)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(if $(CONSTRAINTS),$(PIP) install "$$(grep '^torch==' $(CONSTRAINTS))" --constraint $(CONSTRAINTS))
-	@$(PIP) install $(EDITABLE) --editable ".[dev,spaces]" $(CONSTRAINTS:%=--constraint %)
+	@$(PIP) install --editable ".[dev]" $(CONSTRAINTS:%=--constraint %)
 	@touch $@
 
 # The type checker takes a minute of one core, so the suite runs beside it.
@@ -79,7 +74,7 @@ test-trl: ## test the trainers but the asynchronous one with TRL 1.15, the versi
 	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 .venv-trl/bin/python -m pytest --numprocesses auto --dist worksteal --junitxml .venv-trl/results.xml tests/test_private_names.py tests/trainers --ignore tests/trainers/asynchronous
 	@.venv-trl/bin/python tests/compatibility.py .venv-trl/results.xml "make test-trl"
 
-test-wheel: $(STAMP) ## build the wheels, install them into the empty .venv-wheel, and run the README's commands with them
+test-wheel: $(STAMP) ## build the wheel, install it into the empty .venv-wheel, and run the README's commands with them
 	$(BIN)/python tests/wheel.py
 
 browser: $(STAMP) ## find or install a browser for the tests of pages
@@ -91,11 +86,11 @@ test-vllm: $(VLLM_STAMP) ## test training through vLLM, in .venv-vllm with the b
 
 # What other tests need is left out, since vLLM and gradio, say, do not fit together. What is removed again is built for
 # GPUs, does not load beside torch for CPUs, and serves images and sound.
-$(VLLM_STAMP): $(PROJECTS) constraints-vllm.txt tests/vllm/version/pyproject.toml
+$(VLLM_STAMP): pyproject.toml constraints-vllm.txt tests/vllm/version/pyproject.toml
 	@echo "Setting up $(VLLM_VENV) (a few minutes the first time)"
 	@$(PYTHON) -m venv $(VLLM_VENV)
 	@$(VLLM_PIP) install "$$(grep '^torch==' constraints-vllm.txt)" --constraint constraints-vllm.txt
-	@$(VLLM_PIP) install $(EDITABLE) --editable ".[statistics]" ./tests/vllm/version beartype hypothesis pytest --constraint constraints-vllm.txt
+	@$(VLLM_PIP) install --editable ".[hub,leaderboard,statistics]" ./tests/vllm/version beartype hypothesis pytest --constraint constraints-vllm.txt
 	@$(VLLM_PIP) uninstall --yes torchvision torchaudio torchcodec
 	@touch $@
 
@@ -104,11 +99,11 @@ test-agents: $(AGENTS_STAMP) ## test agents on the frameworks of others, unmodif
 	@$(AGENTS_VENV)/bin/python tests/compatibility.py $(AGENTS_VENV)/results.xml "make test-agents"
 
 # Packages of npm lie in the environment too; without npm, the program that needs them is left out.
-$(AGENTS_STAMP): $(PROJECTS) constraints-agents.txt tests/frameworks/requirements.txt tests/frameworks/package-lock.json
+$(AGENTS_STAMP): pyproject.toml constraints-agents.txt tests/frameworks/requirements.txt tests/frameworks/package-lock.json
 	@echo "Setting up $(AGENTS_VENV) (a few minutes the first time)"
 	@$(PYTHON) -m venv $(AGENTS_VENV)
 	@$(AGENTS_PIP) install "$$(grep '^torch==' constraints-agents.txt)" --constraint constraints-agents.txt
-	@$(AGENTS_PIP) install $(EDITABLE) --editable ".[agents]" --requirement tests/frameworks/requirements.txt --constraint constraints-agents.txt
+	@$(AGENTS_PIP) install --editable ".[agents,hub,leaderboard]" --requirement tests/frameworks/requirements.txt --constraint constraints-agents.txt
 	@cp tests/frameworks/package.json tests/frameworks/package-lock.json $(AGENTS_VENV)
 	@if command -v npm > /dev/null; then npm ci --prefix $(AGENTS_VENV) --ignore-scripts --no-audit --no-fund --silent; fi
 	@touch $@
@@ -118,11 +113,11 @@ test-trainers: $(TRAINERS_STAMP) ## test credit in the trainers of others, unmod
 	@$(TRAINERS_VENV)/bin/python tests/compatibility.py $(TRAINERS_VENV)/results.xml "make test-trainers"
 
 # Without its dependencies verl runs beside the transformers of TRL; what its trainer imports is in the list.
-$(TRAINERS_STAMP): $(PROJECTS) constraints-trainers.txt tests/methods/other_trainers.txt
+$(TRAINERS_STAMP): pyproject.toml constraints-trainers.txt tests/methods/other_trainers.txt
 	@echo "Setting up $(TRAINERS_VENV) (a few minutes the first time)"
 	@$(PYTHON) -m venv $(TRAINERS_VENV)
 	@$(TRAINERS_PIP) "$$(grep '^torch==' constraints-trainers.txt)"
-	@$(TRAINERS_PIP) $(EDITABLE) --requirement tests/methods/other_trainers.txt
+	@$(TRAINERS_PIP) --editable ".[hub,leaderboard]" --requirement tests/methods/other_trainers.txt
 	@$(TRAINERS_PIP) --no-deps verl
 	@touch $@
 

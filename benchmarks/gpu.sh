@@ -5,7 +5,7 @@
 #   benchmarks/gpu.sh Qwen2.5-1.5B    one part; the other is Qwen2.5-7B
 #   benchmarks/gpu.sh --dry-run       the same commands with a tiny policy, without a GPU, in a minute
 #
-# Wants: pip install ./packages/code-sandbox ./packages/local-hub -e '.[benchmarks,vllm]'. Nothing is fetched.
+# Wants: pip install -e '.[benchmarks,vllm]'. Nothing is fetched.
 # Writes benchmarks/results/gpu/SHAPE/both_seams.md and .json ($OUTPUT/SHAPE in place of it, where OUTPUT is set).
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -87,7 +87,7 @@ def own_trainer(episodes: list[Episode], model: Any, tokenizer: Any, common: dic
             rollouts = (Rollout(episode=episode, instance=place) for place, episode in enumerate(episodes))
             return RolloutBatch(rollouts=tuple(rollouts), rows=len(episodes))
 
-    args = VerifiableProcessConfig(**common, instances_per_update=len(episodes), num_generations=2)
+    args = VerifiableProcessConfig(**common, instances_per_update=len(episodes))
     return Recorded(model, make("sudoku", size=4), args, processing_class=tokenizer)
 
 

@@ -170,7 +170,7 @@ def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
     rows = list(minesweeper(options.games))
     for module, cases in (("constraint", sudoku(options.puzzles)), ("pyspiel", tic_tac_toe(options.boards))):
         if find_spec(module) is None:
-            print(f"{PEERS[module]} is not installed: its rows are left out; pip install 'hf-credit[benchmarks]'.")
+            print(f"{PEERS[module]} is not installed: its rows are left out; pip install '.[benchmarks]' in a clone.")
         else:
             rows.extend(cases)
     return rows

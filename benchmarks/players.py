@@ -250,7 +250,6 @@ def credit_trainer(
     environment: Environment[Any],
     policy: tuple[Any, PreTrainedTokenizerFast],
     rows: Sequence[dict[str, Any]],
-    plays: int,
     **changed: Any,
 ) -> VerifiableProcessTrainer:
     """This library's trainer of the same game."""
@@ -258,14 +257,13 @@ def credit_trainer(
     args = VerifiableProcessConfig(
         **{
             **settings(len(rows)),
-            "num_generations": plays,
             "max_completion_length": MAX_REPLY,
             "instructions": False,
             "instances_per_update": len(rows),
             **changed,
         }
     )
-    dataset = Dataset.from_list(list(rows)[::plays])
+    dataset = Dataset.from_list(list(rows))
     trainer = VerifiableProcessTrainer(model, environment, args, train_dataset=dataset, processing_class=tokenizer)
     trainer.to_read = lambda rows: rows  # type: ignore[method-assign]  # all, also of an update without a signal
     return trainer

@@ -52,7 +52,6 @@ def work(folder: Path, options: argparse.Namespace) -> None:
         environment,
         policy,
         game_rows(environment, options.games, options.plays),
-        options.plays,
         history=options.history,
         per_device_train_batch_size=options.games * options.plays // processes,
         rows_per_forward=options.rows_at_once,

@@ -121,7 +121,7 @@ def loops(environment: Any, policy: Any, games: int, plays: int, **sampling: Any
     """The loops side by side."""
     rows = game_rows(environment, games, plays)
     trl = trl_trainer(environment, policy, rows, plays, **sampling)
-    own = credit_trainer(environment, policy, rows, plays, **sampling)
+    own = credit_trainer(environment, policy, rows, **sampling)
     own.model.eval()
     generate = sampler(*policy, max_new_tokens=MAX_REPLY, **sampling)
     engine = Engine(own.interaction, own.chat, generate, max_concurrent=len(rows))

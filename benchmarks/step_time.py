@@ -63,9 +63,7 @@ def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
                 "max_steps": options.steps + 1,
                 "logging_steps": 1,
             }
-            trainers = {
-                "hf-credit": credit_trainer(environment, (model, tokenizer), rows, plays, history=history, **common)
-            }
+            trainers = {"hf-credit": credit_trainer(environment, (model, tokenizer), rows, history=history, **common)}
             if history == "append":  # TRL's loop knows no other
                 common["gradient_accumulation_steps"] = len(rows) // options.rows_at_once
                 trainers["TRL"] = trl_trainer(environment, (model, tokenizer), rows, plays, **common)

@@ -76,8 +76,8 @@ MUTANTS = [
     Mutant(
         "a message that was shown before is new again",
         "src/hf_credit/evaluation/credited.py",
-        "messages=messages[shared:]",
-        "messages=messages",
+        "in request.messages[shared:]:",
+        "in request.messages:",
         ["tests/evaluation/test_credited.py::test_with_tools_calls_and_new_messages_are_shown_separately"],
     ),
     Mutant(
@@ -343,10 +343,13 @@ MUTANTS = [
     ),
     Mutant(
         "a threshold of entropy that is that of one part",
-        "src/hf_credit/trainers/config.py",
-        "if getattr(self, name) != only:",
-        "if only is None and getattr(self, name) != only:",
-        [_TEST_SETTINGS + "test_what_depends_on_the_layout_is_refused[top_entropy_quantile]"],
+        "src/hf_credit/trainers/trl_settings.py",
+        "if name in reasons and value != default",
+        "if name in reasons and default is None and value != default",
+        [
+            _TEST_SETTINGS + "test_what_has_no_effect_is_refused_in_one_sentence_with_a_remedy"
+            "[synchronous-CreditConfig-top_entropy_quantile]"
+        ],
     ),
     Mutant(
         "positions that count padding",
@@ -534,10 +537,10 @@ MUTANTS = [
         ["tests/critics/test_critic.py::test_the_order_of_sequences_differs_between_fits"],
     ),
     Mutant(
-        "intervals of a few seeds by the bootstrap",
+        "intervals of a few seeds as if their spread was known",
         "src/hf_credit/evaluation/statistics.py",
-        "min(map(len, samples)) < FEW",
-        "min(map(len, samples)) < 2",
+        "law.ppf((1 + confidence) / 2, freedom)",
+        "law.ppf((1 + confidence) / 2, 1e9)",
         ["tests/evaluation/test_statistics.py::test_95_of_100_intervals_of_a_few_seeds_hold_the_true_mean[5-normal]"],
     ),
     Mutant(

@@ -182,6 +182,17 @@ def test_a_checkpoint_of_another_run_is_refused_unless_the_difference_is_accepte
     refuse_another_run(folder, other, ["learning_rate", "processes"])
 
 
+def test_the_remedy_of_another_run_is_as_short_as_it_can_be_typed(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path, 1, complete=False)
+    write_manifest(folder, {"max_steps": 2, "tasks": 16, "seed": 1}, resumable=True)
+    with pytest.raises(ValueError, match=r"by --resume_with_changed max_steps seed \(from Python, .*") as refusal:
+        refuse_another_run(folder, {"max_steps": 4, "tasks": 32, "seed": 2}, [])
+    assert "tasks" not in str(refusal.value)  # they follow from max_steps
+    refuse_another_run(folder, {"max_steps": 4, "tasks": 32, "seed": 2}, ["max_steps", "seed"])
+    with pytest.raises(ValueError, match="tasks 24 in place of 16"):
+        refuse_another_run(folder, {"max_steps": 2, "tasks": 24, "seed": 1}, [])
+
+
 def names(run_dir: Path) -> set[int]:
     return {int(path.name.removeprefix("checkpoint-")) for path in run_dir.iterdir()}
 

@@ -278,6 +278,16 @@ def test_the_readmes_script_is_short() -> None:
     assert len([line for line in code.splitlines() if line]) <= 15
 
 
+def test_a_reader_who_comes_from_grpotrainer_sees_credit_before_any_training(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    page, name = text_of("docs/from-grpotrainer.md"), "docs/from-grpotrainer.md"
+    of_records = next(code for code in blocks(name, "python") if "credit_traces" in code)
+    assert page.index(of_records) < page.index("Trainer(\n")
+    exec(of_records, {})
+    assert f"\n```\n{capsys.readouterr().out}```\n" in page
+
+
 def test_a_real_model_is_one_changed_line_of_the_readmes_script() -> None:
     (change,) = blocks("README.md", "diff")
     removed, added = change.splitlines()
@@ -335,6 +345,19 @@ def test_every_command_line_parses(document: str, monkeypatch: pytest.MonkeyPatc
             read_job(["--config", *words, *ON_A_PROCESSOR])
         elif name := context.params.get("environment") or context.params.get("task"):
             TaskSpec.of_name(name, parse_options(context.params["option"])).build()
+
+
+def test_every_name_of_a_package_is_in_it() -> None:
+    rows = re.findall(r"^\| `(hf_credit\w*(?:\.\w+)*)` \| (.*) \|$", prose("docs/packages.md"), re.MULTILINE)
+    assert len(rows) > 15
+    for package, content in rows:
+        folder = Path(importlib.import_module(package).__file__ or "").parent
+        paths = [path for path in folder.rglob("*") if "__pycache__" not in path.parts]
+        source = "".join(path.read_text(encoding="utf-8") for path in paths if path.suffix == ".py")
+        for name in re.findall(r"`([A-Za-z_]\w*)`", content):
+            defined = rf"(?:def|class) {name}\b|[\"']{name}[\"']|^(?:import|from) {name}\b|^ *{name}\b.* ="
+            known = name in {path.stem for path in paths} or re.search(defined, source, re.MULTILINE)
+            assert known or hasattr(importlib.import_module(package), name), f"{package}: {name}"
 
 
 def test_the_readme_lists_every_trainer() -> None:

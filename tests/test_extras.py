@@ -12,9 +12,9 @@ from hf_credit.extras import how_to_install
     [
         ("viz", "pip install 'matplotlib>=3.9.2'"),
         ("statistics", "pip install 'scipy>=1.15' 'statsmodels>=0.14.4'"),
-        ("hub", "pip install ./packages/local-hub in a clone"),
-        ("bench", "pip install ./packages/bench in a clone"),
-        ("leaderboard", "pip install ./packages/bench ./packages/leaderboard in a clone"),
+        ("hub", "pip install 'starlette>=1.0.1' 'uvicorn>=0.35'"),
+        ("leaderboard", "pip install 'cryptography>=44'"),
+        ("math", "pip install 'math-verify[antlr4_13_2]<0.10,>=0.9'"),
     ],
 )
 def test_an_extra_is_installed_by_its_requirements(extra: str, command: str) -> None:

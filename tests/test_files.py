@@ -11,8 +11,10 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -35,6 +37,7 @@ from hf_credit.files import (
 )
 
 ROOT = Path(__file__).resolve().parent.parent
+NOBODY = 65534
 
 # What other modules may call, and why: `*` stands for every call.
 MAY_WRITE = {
@@ -330,8 +333,11 @@ def test_permissions_are_those_of_the_old_file_or_of_any_new_one(tmp_path: Path)
         files.write_private(tmp_path / "secret", b"other")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for the superuser")
-def test_a_read_only_file_is_not_replaced(tmp_path: Path) -> None:
+def test_a_read_only_file_is_not_replaced() -> None:
+    as_any_user(refuse_to_replace)
+
+
+def refuse_to_replace(tmp_path: Path) -> None:
     path = write(tmp_path / "kept", "mine")
     path.chmod(0o444)
     with pytest.raises(PermissionError, match="kept"):
@@ -492,6 +498,46 @@ def test_a_link_in_a_folder_of_ours_goes_and_its_target_stays(tmp_path: Path) ->
     with OwnFolder(tmp_path) as folder:
         (folder / "link").symlink_to(tmp_path / "thesis")
     assert names(tmp_path) == ["thesis", "thesis/text"]
+
+
+def as_any_user(act: Callable[[Path], None]) -> None:
+    """Runs a function in a process of a user who is not root, with an empty folder of theirs."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chown(folder, *((NOBODY, NOBODY) if os.geteuid() == 0 else (-1, -1)))
+        if not (child := os.fork()):
+            code = 1
+            try:
+                if os.geteuid() == 0:
+                    os.setgroups([])
+                    os.setresgid(NOBODY, NOBODY, NOBODY)
+                    os.setresuid(NOBODY, NOBODY, NOBODY)
+                act(Path(folder))
+                code = 0
+            finally:
+                if code:
+                    traceback.print_exc()
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o100, 0o200, 0o300, 0o400, 0o500])
+@pytest.mark.parametrize("inner", ["d", "a/b/d", "."])
+def test_a_folder_of_ours_goes_whatever_may_not_be_written_in_it(inner: str, mode: int) -> None:
+    def act(folder: Path) -> None:
+        own = OwnFolder(folder / "runs")
+        for name in ("d/e/f", "d/e/g"):
+            write(own.path / inner / name, "text")
+        (own.path / inner / "d" / "link").symlink_to(folder / "home")
+        write(folder / "home" / "mine", "mine")
+        (folder / "home").chmod(0o500)
+        for name in ("d/e", "d", "."):
+            (own.path / inner / name).chmod(mode)
+        own.remove()
+        assert names(folder) == ["home", "home/mine", "runs"]
+        assert stat.S_IMODE((folder / "home").stat().st_mode) == 0o500
+        (folder / "home").chmod(0o700)
+
+    as_any_user(act)
 
 
 def test_a_folder_of_ours_goes_with_its_process_and_not_with_a_fork(tmp_path: Path) -> None:

@@ -77,6 +77,10 @@ IN_JSON = [
     "<｜tool▁call▁begin｜>look<｜tool▁sep｜>{arguments}<｜tool▁call▁end｜>",
     "<|tool_call_begin|>functions.look:0<|tool_call_argument_begin|>{arguments}<|tool_call_end|>",
     "<|channel|>commentary to=functions.look <|constrain|>json<|message|>{arguments}<|call|>",
+    "<tool_calls>[{call}]</tool_calls>",
+    "<TOOLCALL>[{call}]</TOOLCALL>",
+    "<|tool_call|>[{call}]",
+    "functools[{call}]",
 ]
 CLOSING = ["</tool_call>", "</function>", "</parameter>", "<arg_key>", "<|eom_id|>", "[ARGS]", "```", '"', "\\", "{"]
 
@@ -143,6 +147,25 @@ LOOK = ("look", {"at": "box"})
         "</minimax:tool_call>",
         ' to=look<|message|><atem:function_calls>\n<atem:invoke name="look">\n<atem:parameter name="at">box'
         "</atem:parameter>\n</atem:invoke>\n</atem:function_calls>",
+        '<tool_calls>[{"name": "look", "arguments": {"at": "box"}}]</tool_calls>',
+        '<TOOLCALL>[{"name": "look", "arguments": {"at": "box"}}]</TOOLCALL>',
+        '<|tool_call|>[{"name": "look", "arguments": {"at": "box"}}]',
+        '<|tool_call|>[{"name": "look", "arguments": {"at": "box"}}]<|/tool_call|>',
+        '<function_call> {"name": "look", "arguments": {"at": "box"}}',
+        'functools[{"name": "look", "arguments": {"at": "box"}}]',
+        "<function_calls>\nlook(at='box')\n</function_calls>",
+        '<function_calls>[{"name": "look", "arguments": {"at": "box"}}]</function_calls>',
+        '<function_calls>\n<invoke name="look">\n<parameter name="at">box</parameter>\n</invoke>\n</function_calls>',
+        '[look(at="box")]',
+        '<|python_start|>[look(at="box")]<|python_end|>',
+        '<｜DSML｜function_calls>\n<｜DSML｜invoke name="look">\n<｜DSML｜parameter name="at" string="true">box'
+        "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+        '<｜tool_calls_begin｜>\n<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="look">'
+        '<steptml:parameter name="at">box</steptml:parameter></steptml:invoke><｜tool_call_end｜>\n'
+        "<｜tool_calls_end｜>",
+        "<seed:tool_call>\n<function=look>\n<parameter=at>box</parameter>\n</function>\n</seed:tool_call>",
+        "<|tool_call_section_begin|><|tool_call_begin|>functions.look:0<|tool_call_argument_begin|>"
+        '{"at": "box"}<|tool_call_end|><|tool_call_section_end|>',
     ],
 )
 def test_every_form_of_a_call_is_read(reply: str) -> None:
@@ -158,6 +181,44 @@ def test_arguments_may_be_missing(arguments: str) -> None:
 def test_all_calls_of_a_reply_are_read_in_order() -> None:
     two = '<tool_call>{"name": "a"}</tool_call>\n<tool_call>{"name": "b", "arguments": {"n": 1}}</tool_call>'
     assert named(two) == [("a", {}), ("b", {"n": 1})]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        '{"name": "a", "parameters": {}}; {"name": "b", "parameters": {"n": 1}}',
+        '<|python_tag|>{"name": "a", "parameters": {}}; {"name": "b", "parameters": {"n": 1}}<|eom_id|>',
+        '<tool_call>\n{"name": "a"}\n{"name": "b", "arguments": {"n": 1}}\n</tool_call>',
+        "<function_calls>\na()\nb(n=1)\n</function_calls>",
+        "[a(), b(n=1)]",
+        '<tool_calls>[{"name": "a"}, {"name": "b", "arguments": {"n": 1}}]</tool_calls>',
+        '<｜DSML｜function_calls>\n<｜DSML｜invoke name="a">\n</｜DSML｜invoke>\n<｜DSML｜invoke name="b">\n'
+        '<｜DSML｜parameter name="n" string="false">1</｜DSML｜parameter>\n</｜DSML｜invoke>\n'
+        "</｜DSML｜function_calls>",
+    ],
+)
+def test_all_calls_of_one_mark_are_read_in_order(reply: str) -> None:
+    tools = [{"name": "b", "parameters": {"properties": {"n": {"type": "integer"}}}}]
+    said = read_reply(reply, tools)
+    assert ([(one.name, one.arguments) for one in said.made], said.content) == ([("a", {}), ("b", {"n": 1})], "")
+
+
+@pytest.mark.filterwarnings("error")
+def test_escapes_that_python_warns_of_are_letters() -> None:
+    reply = r"""[look(at="\d\\d\n\'\q")]"""
+    assert named(reply) == named(f"<function_calls>{reply}</function_calls>") == [("look", {"at": "\\d\\d\n'\\q"})]
+
+
+def test_python_and_json_that_call_nothing_are_said() -> None:
+    for text in (
+        "[f(1)]",
+        "[f(x=1), 2]",
+        "[f(x=y)]",
+        "[f(x=1).g]",
+        '{"name": "a"}; {"n": 1}',
+        "from functools import x",
+    ):
+        assert (read_reply(text).content, read_reply(text).made) == (text, ())
 
 
 def test_arguments_in_xml_have_the_types_of_the_tool_and_are_text_without() -> None:
@@ -200,6 +261,13 @@ def test_a_call_that_cannot_be_read_says_why_and_leaves_the_others(text: str, wh
 def test_arguments_that_cannot_be_read_are_kept_as_written_and_calls_without_a_name_are_text() -> None:
     said = read_reply('a <tool_call>{"name": "look", "arguments": "{x"}</tool_call> <tool_call>{y</tool_call>')
     assert (said.written_calls, said.content) == ((("look", "{x"),), "a  <tool_call>{y</tool_call>")
+
+
+@pytest.mark.parametrize("body", ["", "[]", "look", "x = look(at='box')", "look(at='box')\nimport os", "look('box')"])
+@pytest.mark.parametrize("form", ["<function_calls>{}</function_calls>", "<|tool_call_start|>{}<|tool_call_end|>"])
+def test_python_that_is_no_call_cannot_be_read(form: str, body: str) -> None:
+    said = read_reply(form.format(body))
+    assert (said.calls, len(said.bad_calls), said.content) == ((), 1, form.format(body))
 
 
 @pytest.mark.parametrize(

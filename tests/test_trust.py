@@ -12,7 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from code_sandbox import fork_server
+from hf_credit.agents import hosting
 from hf_credit.trust import NO_CONSENT, code_in, importable, imported, installed, is_code, only_typed_here, search_here
+from hf_credit_leaderboard import confined
+from local_hub import run_space
 
 # Names of code
 
@@ -237,6 +241,37 @@ def test_only_listed_modules_import_or_start_what_a_name_says() -> None:
     assert {path: uses for path, uses in found.items() if uses} == {
         path: uses for path, (uses, _) in EXCEPTIONS.items()
     }
+
+
+# Processes with the environment of the one that starts them: none runs anything of a stranger.
+_SAME_ENVIRONMENT = {
+    "hf_credit/agents/played.py": "the command of a task, which needs consent, in the environment of a run",
+    "hf_credit/cli/side_by_side.py": "hf-credit train, with the token of its user",
+}
+# What others may have of the user's variables: where to find programs and libraries, and how to speak.
+_PASSED = {
+    *("PATH", "LANG", "LANGUAGE", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "VIRTUAL_ENV"),
+    *("JAVA_HOME", "NODE_PATH", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "HF_ENDPOINT"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"),
+}
+
+
+def same_environment(text: str) -> bool:
+    """Whether a module starts a process with its own environment."""
+    calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
+    started = [one for one in calls if ast.unparse(one.func) in ("subprocess.run", "subprocess.Popen")]
+    given = all(any(keyword.arg == "env" for keyword in one.keywords) for one in started)
+    return bool(started) and (not given or "**os.environ" in text or "os.environ.copy" in text)
+
+
+def test_a_process_of_others_has_no_home_token_or_other_secret_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {path for path, text in sources().items() if same_environment(text)} == set(_SAME_ENVIRONMENT)
+    for kept in (run_space._KEPT, fork_server._KEPT, fork_server.PLAIN_ENVIRONMENT, hosting._KEPT):
+        assert set(kept) <= _PASSED
+    monkeypatch.setenv("HF_TOKEN", "hf_of_the_user")
+    environment = confined._environment("/nowhere")
+    assert {environment[name] for name in ("HOME", "HF_HOME", "TMPDIR")} == {"/nowhere"}
+    assert "hf_of_the_user" not in environment.values()
 
 
 def test_pickles_are_read_as_tensors_and_plain_values_only() -> None:

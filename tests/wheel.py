@@ -1,4 +1,4 @@
-"""What a stranger has: the wheels in an empty environment, and the README's commands in an empty folder.
+"""What a stranger has: the wheel in an empty environment, and the README's commands in an empty folder.
 
     make test-wheel
 
@@ -40,21 +40,15 @@ def main(environment: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         wheels, work = Path(folder, "wheels"), Path(folder, "work")
         work.mkdir()
-        projects = [str(ROOT), *(str(path.parent) for path in ROOT.glob("packages/*/pyproject.toml"))]
-        run(
-            [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(wheels), *projects], ROOT
-        )
+        run([sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", f"--wheel-dir={wheels}", str(ROOT)], ROOT)
         if not python.exists():
             run([sys.executable, "-m", "venv", str(environment)], ROOT)
         pinned = ["--quiet", "--constraint", str(ROOT / "constraints.txt")]
         (torch,) = re.findall(r"^torch==.*$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
         run([str(python), "-m", "pip", "install", torch, *pinned], ROOT)
-        built = [
-            f"{path}[hub,statistics,viz]" if path.name.startswith("hf_credit-") else str(path)
-            for path in wheels.iterdir()
-        ]
-        run([str(python), "-m", "pip", "install", "--force-reinstall", "--no-deps", *map(str, wheels.iterdir())], ROOT)
-        run([str(python), "-m", "pip", "install", *built, *pinned], ROOT)
+        (wheel,) = wheels.iterdir()
+        run([str(python), "-m", "pip", "install", "--force-reinstall", "--no-deps", str(wheel)], ROOT)
+        run([str(python), "-m", "pip", "install", f"{wheel}[hub,leaderboard,statistics,viz]", *pinned], ROOT)
         binaries = environment / "bin"
         with serving(binaries, Path(folder, "hub")) as hub:
             for line in commands((ROOT / "README.md").read_text(encoding="utf-8")):

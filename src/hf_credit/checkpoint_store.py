@@ -20,6 +20,6 @@ class StoreError(OSError):
 
 
 def checkpoint_store() -> Any:
-    """Returns the module, imported on the first call. Trainers use its functions `account`, `publish_checkpoint` and
-    `fetch_resumable`, which raise `ValueError` or `StoreError`."""
+    """Returns the module, imported on the first call. Trainers use its functions `account`, `require_base`,
+    `publish_checkpoint` and `fetch_resumable`, which raise `ValueError` or `StoreError`."""
     return importlib.import_module(home)

@@ -182,15 +182,16 @@ def refuse_another_run(folder: Path, run: Mapping[str, Any], accepted: list[str]
     before = recorded(folder)["run"]
     tasks, steps = ([one.get(name, "") for one in (run, before)] for name in ("tasks", "max_steps"))
     whole = all(isinstance(size, int) for size in (*tasks, *steps))
-    if "max_steps" in accepted and whole and tasks[0] * steps[1] == tasks[1] * steps[0]:
-        accepted = [*accepted, "tasks"]  # they are generated, as many as the updates need
+    if whole and tasks[0] * steps[1] == tasks[1] * steps[0]:
+        accepted = [*accepted, "tasks"]  # they are generated, as many as the updates need: `max_steps` says it
     # A name that one side lacks is of another release.
     other = [name for name in run if name in before and run[name] != before[name] and name not in accepted]
     if other:
         changes = ", ".join(one for name in other for one in _differences(name, run[name], before[name]))
         raise ValueError(
             f"a run must be resumed with the settings of its checkpoint, got {changes} in {place or folder}; set them "
-            f"back, or accept the change with resume_with_changed={other!r}."
+            f"back, or accept the change by --resume_with_changed {' '.join(other)} (from Python, "
+            f"resume_with_changed={other!r})."
         )
 
 

@@ -8,14 +8,6 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-OF_THE_REPOSITORY = {
-    "code-sandbox": "./packages/code-sandbox",
-    "hf-credit-bench": "./packages/bench",
-    "hf-credit-leaderboard": "./packages/bench ./packages/leaderboard",
-    "local-hub": "./packages/local-hub",
-}
-"""What pip needs in a clone for distributions that are in no index: a package of this name there is another one."""
-
 
 class MissingPackageError(ImportError, ValueError):
     """A package of an extra cannot be imported."""
@@ -41,6 +33,10 @@ def how_to_install(extra: str) -> str:
     """
     found = [Requirement(line) for line in importlib.metadata.requires("hf-credit") or ()]
     needed = [one for one in found if one.marker is not None and one.marker.evaluate({"extra": extra})]
-    local = [OF_THE_REPOSITORY[one.name] for one in needed if one.name in OF_THE_REPOSITORY]
-    named = [f"'{one.name}{one.specifier}'" for one in needed if one.name not in OF_THE_REPOSITORY]
-    return f"pip install {' '.join(local + named)}" + (" in a clone" if local else "")
+    return f"pip install {' '.join(map(unmarked, needed))}"
+
+
+def unmarked(requirement: Requirement) -> str:
+    """Returns a requirement as pip reads it on a command line, such as `'matplotlib>=3.9.2'`, without its marker."""
+    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+    return f"'{requirement.name}{extras}{requirement.specifier}'"

@@ -195,6 +195,8 @@ class FolderHandle:
             with contextlib.suppress(RecursionError):
                 shutil.rmtree(inside, ignore_errors=True, dir_fd=self._descriptor)
             if self._descriptor is not None:
+                with contextlib.suppress(OSError):
+                    os.chmod(self._descriptor, stat.S_IRWXU)
                 _empty(self._descriptor)
             with contextlib.suppress(OSError):
                 self.path.rmdir()
@@ -241,6 +243,7 @@ def _empty(descriptor: int) -> None:
         for name in os.listdir(descriptor):
             with contextlib.suppress(OSError):
                 if stat.S_ISDIR(os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode):
+                    _make_writable(name, descriptor)
                     _move_up(name, descriptor)
                     os.rmdir(name, dir_fd=descriptor)
                 else:
@@ -248,11 +251,23 @@ def _empty(descriptor: int) -> None:
                 left = True
 
 
+def _make_writable(name: str, descriptor: int) -> None:
+    """Gives the owner all rights on a folder in a folder, such as one that Go's cache has made read-only."""
+    by_path = getattr(os, "O_PATH", 0)  # opens what may not be read
+    inner = os.open(name, by_path | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=descriptor)
+    try:
+        os.chmod(f"/proc/self/fd/{inner}" if by_path else inner, stat.S_IRWXU)
+    finally:
+        os.close(inner)
+
+
 def _move_up(name: str, descriptor: int) -> None:
     """Moves what is in a folder of a folder up, under new names."""
     inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=descriptor)
     try:
         for one in os.listdir(inner):
+            with contextlib.suppress(NotADirectoryError):  # a folder must be writable to get another parent
+                _make_writable(one, inner)
             os.rename(one, secrets.token_hex(16), src_dir_fd=inner, dst_dir_fd=descriptor)
     finally:
         os.close(inner)

@@ -123,13 +123,18 @@ def load_model(name: str | Path, **options: Any) -> Any:
         model, keys = loaded
         require_whole(name, keys["missing_keys"], keys["unexpected_keys"], keys["mismatched_keys"])
         return model
-    from peft import PeftConfig
-
-    base = PeftConfig.from_pretrained(str(name), **hub).base_model_name_or_path
-    model = load_model(str(base), **{key: value for key, value in options.items() if key != "revision"})
+    model = load_base(name, **options)
     added = model.load_adapter(str(name), adapter_kwargs=hub)
     require_whole(name, added.missing_keys, added.unexpected_keys, added.mismatched_keys)
     return model
+
+
+def load_base(name: str | Path, revision: str | None = None, **options: Any) -> Any:
+    """Loads the base model that an adapter names, at the revision that it names; arguments are as in `load_model`."""
+    from peft import PeftConfig
+
+    named = PeftConfig.from_pretrained(str(name), **({} if revision is None else {"revision": revision}))
+    return load_model(str(named.base_model_name_or_path), **options, revision=named.revision)
 
 
 def load_adapter(model: Any, folder: str | Path, name: str = "default") -> PeftModel:

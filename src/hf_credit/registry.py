@@ -100,11 +100,16 @@ def name_and_options(what: str, given: str | Mapping[str, Any]) -> tuple[str, di
 
     Args:
         what: the part, for the error.
-        given: the name, or a mapping of a `name` and its `options`.
+        given: the name, or a mapping of a `name` and its `options`, also as JSON.
 
     Raises:
         ValueError: `given` is neither.
     """
+    if isinstance(given, str) and given.lstrip().startswith("{"):
+        from hf_credit.safe_io import parse_json  # with YAML, which the mathematics of credit does without
+
+        with contextlib.suppress(ValueError):
+            given = parse_json(given)
     if isinstance(given, str):
         return given, {}
     options = (given.get("options") or {}) if isinstance(given, Mapping) else None

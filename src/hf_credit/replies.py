@@ -80,15 +80,16 @@ def read_reply(text: str, tools: Sequence[Mapping[str, Any]] = ()) -> Said:
     A thought that is never closed extends to the end. Text before a mark that only closes a thought is a thought.
     Marks within a call that can be read have no meaning.
 
-    Calls are read in the forms of Hermes, Qwen, Llama, Mistral, DeepSeek, Kimi, GLM, Cohere, LFM2, Gemma 4, GPT-OSS
-    and MiniMax. Arguments are an object of strict JSON, or text with one; they may be missing, null or empty, or be
-    named `parameters`. A reply that is only JSON, behind its thoughts, is a call if it has a name and arguments.
+    Calls are read in the forms of Hermes, Qwen, Llama, Mistral, DeepSeek, Kimi, GLM, Cohere, LFM2, Gemma 4, GPT-OSS,
+    MiniMax, Granite, OLMo 3, Phi-4, Nemotron, Hunyuan, Jamba, Seed-OSS and Step 3. Arguments are an object of strict
+    JSON, or text with one; they may be missing, null or empty, or be named `parameters`. A reply that, behind its
+    thoughts, is only JSON with a name and arguments, or only a list of calls in Python, is a call.
 
     Args:
         text: of the reply.
         tools: JSON schemas of functions. Their types are those of arguments in XML, which are text without a type.
     """
-    if not any(start in text for start in ("<", "◁", "[T", "[/T")) and text.lstrip()[:1] not in ("{", "["):
+    if text.lstrip()[:1] not in ("{", "[") and not any(one in text for one in ("<", "◁", "[T", "[/T", "functools[")):
         return Said(spoken=text, content=text)
     reader = _Reader(text, tools)
     parts = [(kind, text[start:end], calls) for kind, start, end, calls in reader.parts]
@@ -112,6 +113,12 @@ def spoken(text: str) -> str:
     return read_reply(text).spoken
 
 
+def openings(text: str) -> set[str]:
+    """Returns the marks that open the calls of a reply, an empty text for a call without."""
+    calls = [text[start:end] for kind, start, end in spans(text) if kind == "call"]
+    return {found.group() if (found := _OPENING.match(call)) else "" for call in calls}
+
+
 def listed_calls(values: Any) -> tuple[Call, ...]:
     """Returns calls from values in the form of chat templates, each with a function's name and arguments."""
     return tuple(
@@ -123,14 +130,17 @@ def listed_calls(values: Any) -> tuple[Call, ...]:
 
 def open_thought(context: str) -> str:
     """Returns the mark at the end of a context that opens a thought, with the space behind it; empty without one."""
-    bare = context.rstrip()
-    mark = next((one for one in _THOUGHTS if bare.endswith(one)), "")
-    return context[len(bare) - len(mark) :] if mark else ""
+    return found.group() if (found := _OPENED.search(context)) else ""
+
+
+def begun_thought(text: str) -> str:
+    """Returns the mark at the beginning of a reply that opens a thought, with the space around it; empty without."""
+    return found.group() if (found := _BEGUN.match(text)) else ""
 
 
 def closing_of(mark: str) -> str:
     """Returns the mark that closes a thought opened by a mark of `open_thought`."""
-    return _THOUGHTS[mark.rstrip()]
+    return _THOUGHTS[mark.strip()]
 
 
 class _Reader:
@@ -245,26 +255,34 @@ def _made(read: _Read, reader: _Reader | None, body: str, closed: bool) -> list[
     try:
         if len(body) > MOST_CHARACTERS:
             raise ValueError(f"it has more than {MOST_CHARACTERS:,} characters")
-        return read(reader, body.strip(), closed)
+        if calls := read(reader, body.strip(), closed):
+            return calls
+        raise ValueError("it has no name")
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
         return [Call("", {}, str(error) or type(error).__name__, body)]
 
 
 def _value(text: str) -> Any:
-    """The value of strict JSON; halves of surrogate pairs become U+FFFD.
-
-    Raises:
-        ValueError: it is not JSON, or nested too deep.
-    """
+    """The value of strict JSON that is not nested too deep; halves of surrogate pairs become U+FFFD."""
     return encodable(parse_json(text, broken_text=True, most_depth=MOST_DEPTH, finite=True))
 
 
-def _end_of_json(text: str, before: int) -> int:
-    """Where the object or the list of objects ends that begins in a text, before a place.
+def _values(text: str) -> list[Any]:
+    """The values of a list, or several one after another, each as in `_value`."""
+    values: list[Any] = []
+    while text:
+        try:
+            end = json.JSONDecoder().raw_decode(text)[1]
+        except (ValueError, RecursionError):
+            end = len(text)
+        value = _value(text[:end])
+        values += value if isinstance(value, list) else [value]
+        text = text[end:].lstrip("; \n\r\t")
+    return values
 
-    Raises:
-        ValueError: there is none.
-    """
+
+def _end_of_json(text: str, before: int) -> int:
+    """Where the object or the list of objects ends that begins in a text, before a place, which has one."""
     begun = text.index("{", 0, before)
     name = text[:begun].rstrip()
     return json.JSONDecoder().raw_decode(text, len(name) - 1 if name.endswith("[") else begun)[1]
@@ -293,28 +311,28 @@ def _named(value: Any) -> Call:
 
 
 def _bare(text: str, start: int) -> list[Call]:
-    """The calls of a text that is only JSON from `start` on; empty for other JSON."""
-    if len(text) - start > MOST_CHARACTERS or text[start:].lstrip()[:1] not in ("{", "["):
+    """The calls of a text that is only JSON, or a list of calls in Python, from `start` on; empty for another."""
+    if len(text) - start > MOST_CHARACTERS or (bare := text[start:].strip())[:1] not in ("{", "["):
         return []
+    if _PYTHON.match(bare):
+        return [call for call in _made(_in_python, None, bare, True) if not call.why]
     try:
-        value = _value(text[start:])
+        values = _values(bare)
     except ValueError:
         return []
-    values = value if isinstance(value, list) else [value]
     plain = [isinstance(one, dict) and bool({"arguments", "parameters", "function"} & set(one)) for one in values]
     return _made(lambda *_: [_named(one) for one in values], None, "", True) if plain and all(plain) else []
 
 
 def _in_json(reader: _Reader, body: str, closed: bool) -> list[Call]:
-    if body.startswith("<function="):
-        parts = body.removesuffix("</function>").split("<function=")[1:]
-        return [call for part in parts for call in _function(reader, part.strip().removesuffix("</function>"), closed)]
+    if begun := _FUNCTION.match(body):
+        parts = (part.strip().removesuffix(f"</{begun[1]}>") for part in body.split(begun[0])[1:])
+        return [call for part in parts for call in _function(reader, part, closed)]
     if body[:1] not in ("{", "["):
         name, *pairs = re.split("</?arg_key>", body)
         values = [text.strip().removeprefix("<arg_value>").split("</arg_value>", 1) for text in pairs[1::2]]
         return [_typed_call(reader, name.strip(), pairs[::2], values, closed, body)]
-    value = _value(body)
-    return [_named(one) for one in value] if isinstance(value, list) else [_named(value)]
+    return [_named(one) for one in _values(body)]
 
 
 def _function(reader: _Reader, body: str, closed: bool) -> list[Call]:
@@ -322,7 +340,7 @@ def _function(reader: _Reader, body: str, closed: bool) -> list[Call]:
     if rest.lstrip().startswith("{") or (closed and not rest.strip()):
         return [_call(name.strip('"'), rest)]
     before, *pairs = _PARAMETER.split(rest)
-    values = [re.split("</(?:atem:)?parameter>", text, maxsplit=1) for text in pairs[1::2]]
+    values = [_PARAMETER_END.split(text, maxsplit=1) for text in pairs[1::2]]
     return [_typed_call(reader, name.strip('"'), pairs[::2], values, closed and not before.strip(), rest)]
 
 
@@ -359,10 +377,14 @@ def _typed(text: str, schema: Any) -> Any:
     return text
 
 
-def _in_python(_: _Reader, body: str, __: bool) -> list[Call]:
-    tree = _Constants().visit(ast.parse(body, mode="eval").body)
+def _in_python(reader: _Reader, body: str, closed: bool) -> list[Call]:
+    """A list of calls in Python, or a call on each line; or, where a family has either, another form."""
+    if body[:1] in ("{", "<") or (body[:1] == "[" and not _PYTHON.match(body)):
+        return _in_json(reader, body, closed)
     calls = []
-    for node in tree.elts if isinstance(tree, ast.List) else [tree]:
+    body = _ESCAPE.sub(lambda found: "\\" * (found[1] not in _ESCAPED) + found[0], body)  # Python would warn
+    lines = [one.value if isinstance(one, ast.Expr) else one for one in _Constants().visit(ast.parse(body)).body]
+    for node in [one for line in lines for one in (line.elts if isinstance(line, ast.List) else [line])]:
         if not isinstance(node, ast.Call) or node.args or not all(one.arg for one in node.keywords):
             raise ValueError("it is not a call with named arguments")
         arguments = {str(one.arg): ast.literal_eval(one.value) for one in node.keywords}
@@ -391,9 +413,11 @@ def _in_mistral(reader: _Reader, body: str, closed: bool) -> list[Call]:
     return [_call(name.partition("[")[0].strip(), brace + rest)]
 
 
-def _in_sections(_: _Reader, body: str, __: bool) -> list[Call]:
-    """`NAME<sep>{...}` of DeepSeek 3.1 and Kimi; `function<sep>NAME` and a fence of DeepSeek 3."""
-    kind, _sep, rest = re.split("(<｜tool▁sep｜>|<\\|tool_call_argument_begin\\|>)", body, maxsplit=1)
+def _in_sections(reader: _Reader, body: str, closed: bool) -> list[Call]:
+    """`NAME<sep>{...}` of DeepSeek 3.1 and Kimi; `function<sep>` with a fence of DeepSeek 3, or XML of Step 3."""
+    kind, _sep, rest = re.split(r"(<｜tool[▁_]sep｜>|<\|tool_call_argument_begin\|>)", body, maxsplit=1)
+    if _FUNCTION.match(rest.strip()):
+        return _in_json(reader, rest.strip(), closed)
     if not rest.lstrip().startswith("{"):
         kind, _sep, rest = rest.partition("\n")
     name = re.sub(r"^functions\.|:\d+$", "", kind.strip())
@@ -415,12 +439,22 @@ _CALLS: dict[str, tuple[str, _Read]] = {
     "<function=": ("</function>", _function),
     '<invoke name="': ("</invoke>", _function),
     '<atem:invoke name="': ("</atem:invoke>", _function),
+    '<｜DSML｜invoke name="': ("</｜DSML｜invoke>", _function),
+    '<steptml:invoke name="': ("</steptml:invoke>", _function),
     "<|tool_call>call:": (r"<tool_call\|>", _in_gemma),
     "<|tool_call_start|>": (r"<\|tool_call_end\|>", _in_python),
+    "<function_calls>": ("</function_calls>", _in_python),
+    "<|python_start|>": (r"<\|python_end\|>|\Z", _in_python),
     "<|START_ACTION|>": (r"<\|END_ACTION\|>", _in_json),
+    "<tool_calls>": ("</tool_calls>", _in_json),
+    "<TOOLCALL>": ("</TOOLCALL>", _in_json),
+    "<|tool_call|>": (r"<\|/tool_call\|>|(?=<\|tool_call\|>)|\Z", _in_json),
+    "<function_call>": (r"</function_call>|(?=<function_call>)|\Z", _in_json),
     "<|python_tag|>": (r"<\|eom_id\|>|\Z", _in_json),
+    "functools[{": (r"\Z", lambda reader, body, closed: _in_json(reader, "[{" + body, closed)),
     "[TOOL_CALLS]": (r"(?=\[TOOL_CALLS\])|\Z", _in_mistral),
     "<｜tool▁call▁begin｜>": ("<｜tool▁call▁end｜>", _in_sections),
+    "<｜tool_call_begin｜>": ("<｜tool_call_end｜>", _in_sections),
     "<|tool_call_begin|>": (r"<\|tool_call_end\|>", _in_sections),
 }
 MESSAGE_MARKS = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|return|>", "<|call|>", "<|eom|>")
@@ -429,15 +463,24 @@ _FRAMES = (
     *MESSAGE_MARKS,
     *("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
     *("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<atem:function_calls>", "</atem:function_calls>"),
-    *("<minimax:tool_call>", "</minimax:tool_call>"),
+    *("<minimax:tool_call>", "</minimax:tool_call>", "<seed:tool_call>", "</seed:tool_call>"),
+    *("<|tool_call_section_begin|>", "<|tool_call_section_end|>", "<｜tool_calls_begin｜>", "<｜tool_calls_end｜>"),
+    *("<｜DSML｜function_calls>", "</｜DSML｜function_calls>", "<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>"),
 )
 _MESSAGE_ENDS = r"<\|(?:call|end|return|eom)\|>|(?=<\|start\|>|<\|channel\|>)"
 _HEADER = re.compile(
-    r"(?:<\|start\|>assistant)?(?:\s?to=(?P<to>[\w.-]+))?"
-    r"(?:<\|channel\|>(?P<channel>\w+)(?:\s?to=(?P<also>[\w.-]+))?\s?(?:<\|constrain\|>)?\w*)?<\|message\|>"
+    r"(?:<\|start\|>assistant)?(?:\s?to=(?P<to>[\w.-]{1,128}))?"
+    r"(?:<\|channel\|>(?P<channel>\w{1,32})(?:\s?to=(?P<also>[\w.-]{1,128}))?\s?(?:<\|constrain\|>)?\w{0,32})?<\|message\|>"
 )
 _OPENING = re.compile("|".join(map(re.escape, (*_THOUGHTS, *_THOUGHTS.values(), *_CALLS, *_FRAMES))))
-_PARAMETER = re.compile(r'<(?:atem:)?parameter(?:=| name=")([^">\n]{1,128})"?>')
+_MARK = "|".join(map(re.escape, _THOUGHTS))
+_BEGUN, _OPENED = re.compile(rf"\s*(?:{_MARK})\s*"), re.compile(rf"(?:{_MARK})\s*\Z")
+_SPACE = "(?:atem:|steptml:|｜DSML｜)?"
+_FUNCTION = re.compile(f'<(function|{_SPACE}invoke)(?:=| name=")')
+_PARAMETER = re.compile(f'<{_SPACE}parameter(?:=| name=")([^">\\n]{{1,128}})"?(?: string="\\w{{4,5}}")?>')
+_PARAMETER_END = re.compile(f"</{_SPACE}parameter>")
+_ESCAPE, _ESCAPED = re.compile(r"\\(.)", re.DOTALL), "\\'\"abfnrtvxuUN01234567\n"
+_PYTHON = re.compile(r"\[\s*[^\W\d][\w.]*\(")
 _NAME = re.compile(r"[\w.:-]{1,128}")
 _TYPES: dict[Any, tuple[type, ...]] = {
     "integer": (int, float),
@@ -449,7 +492,8 @@ _TYPES: dict[Any, tuple[type, ...]] = {
 }
 MARKS = frozenset(
     {"<|channel>", "<|tool_call>", '<|"|>', "[ARGS]", "[CALL_ID]", "<｜tool▁sep｜>", "<|tool_call_argument_begin|>"}
-    | {"<|constrain|>", "<tool_call|>", "<|tool_call_end|>", "<|END_ACTION|>", "<｜tool▁call▁end｜>"}
+    | {"<|constrain|>", "<tool_call|>", "<|tool_call_end|>", "<|END_ACTION|>", "<｜tool▁call▁end｜>", "｜DSML｜"}
+    | {"<｜tool_sep｜>", "<｜tool_call_end｜>", "<|/tool_call|>", "<|python_end|>"}
     | {*_THOUGHTS, *_THOUGHTS.values(), *_CALLS, *_FRAMES}
 )
 """The texts of special tokens that are part of a reply's text."""

@@ -282,6 +282,10 @@ def test_a_failure_that_no_reply_caused_is_an_error_and_loses_no_other_episode(m
     for episode, told in zip(wrong, WRONG.values(), strict=True):
         assert episode.ending == Ending.ERROR
         assert told in str(episode.error)
+        assert "Traceback" not in str(episode.error)
+    notes = ["".join(getattr(one.exception, "__notes__", ())) for one in wrong]
+    assert "\n    raise LookupError" in notes[0]  # in lines, as Python shows them
+    assert "ZeroDivisionError" in notes[list(WRONG).index("bad scorer")]
 
 
 def test_a_run_that_does_not_repeat_is_never_credited(made: Made) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import json
 import re
@@ -13,7 +12,6 @@ import pytest
 from datasets import Dataset
 from small_agents import ROWS, settings
 from small_runs import ON_A_PROCESSOR
-from trl.chat_template_utils import qwen3_chat_template
 
 from hf_credit import CreditConfig, CreditTrainer, collaborations, methods
 from hf_credit.evaluation.credited import read_episodes
@@ -21,7 +19,6 @@ from hf_credit.evaluation.play import evaluate_model
 from hf_credit.policies.micro import MicroConfig
 from hf_credit.rollouts import RolloutRequest
 from hf_credit.tasks import TaskSpec
-from hf_credit.trainers.arguments import read_calls_of
 from hf_credit.trainers.micro import init_scripted_policy
 
 
@@ -135,16 +132,6 @@ def test_a_program_of_two_roles_is_trained_on_what_each_contributes(tmp_path: Pa
         assert logged[f"contribution/{role}/mean"] == helped > 0.0  # a word more is never wrong
         assert logged[f"roles/{role}/advantages/trained"] == 1.0
     interaction.close()
-
-
-def test_tool_calls_are_read_as_trl_knows_them_of_a_chat_template(tokenizer: Any) -> None:
-    known, unknown, elsewhere = (copy.deepcopy(tokenizer) for _ in range(3))
-    known.chat_template = elsewhere.chat_template = qwen3_chat_template
-    agent = collaborations.make("agent", agent="agent_shop:shop")
-    for one, interaction in ((known, agent), (unknown, agent), (elsewhere, collaborations.make("relay"))):
-        read_calls_of(one, interaction)
-    assert getattr(known, "response_template", {})["start_anchor"] == "<|im_start|>assistant\n"
-    assert [getattr(one, "response_template", None) for one in (unknown, elsewhere)] == [None, None]
 
 
 def test_a_command_that_a_file_names_is_not_run_unasked() -> None:

@@ -133,6 +133,16 @@ def test_a_choice_of_no_tool_and_one_call_at_a_time_have_effect(play: Played) ->
     assert play("calls_one_tool", reply=f"Hm. {one}{two}")[1] == ["Hm.", ['{"at": "x"}']]
 
 
+def test_a_stop_ends_the_raw_reply_wherever_it_stands(play: Played) -> None:
+    call = '<tool_call>{"name": "look", "arguments": {"at": "box"}}</tool_call>'
+    assert play("stops_at_an_observation", reply=f"foo Observation: done{call}")[1][0] == ["stop", "foo ", []]
+    episode, seen = play("stops_at_an_observation", reply=f"<think>\nbox</think>foo{call}Observation: done")
+    called = ["tool_calls", "foo", ['{"at": "box"}']]
+    whole = ["tool_calls", "fooObservation: done", called[2]]  # the break behind the mark of a thought ends nothing
+    assert seen == [called, called, ["stop", "", []], whole]
+    assert all(one.action_text.endswith("Observation: done") for one in episode.decisions)
+
+
 def test_a_system_prompt_that_changes_is_seen_by_the_number_of_conversations(play: Played) -> None:
     episode, _ = play("changes_its_system_prompt")
     assert (episode.metrics["conversations"], episode.metrics["calls"]) == (3.0, 3.0)

@@ -25,6 +25,7 @@ def test_traces_are_credited_shown_and_written(command: Callable[..., Any], tmp_
     assert "3 traces of 2 tasks with 3 replies." in shown
     assert "Tasks with only one trace, which is compared with none: 1." in shown
     assert "[red]" in shown
+    assert "reward" not in shown  # 0 at every reply, as the trace has one for all
     assert "\x1b[2J" not in shown
     assert "Skipped line 4: a text must be JSON" in err
     rows = [json.loads(line) for line in out.read_text().splitlines()]

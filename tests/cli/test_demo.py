@@ -131,21 +131,21 @@ def evaluated(right: int, completed: float) -> EvalResults:
 
 
 def test_several_seeds_are_compared_run_by_run(tmp_path: Path) -> None:
-    # Success of VPR minus that of outcome reward: 0.5, 0.25, 0.75; mean 0.5, standard deviation 0.25,
-    # t(0.975; 2) = 4.3027, so the half width is 4.3027 * 0.25 / sqrt(3) = 0.6210.
+    # Success of VPR minus that of outcome reward: 0.5, 0.25, 0.75; on a scale of 0 to 1 mean 0.75, standard deviation
+    # 0.125, so e = 36, and t(0.975; 2) = 4.3027: Wilson gives 0.3988 to 0.9315.
     reports = [
         Report(title="Both", results={BASE: evaluated(0, 0.5), OUTCOME: evaluated(b, 0.5), VPR: evaluated(a, 0.5)})
         for a, b in ((3, 1), (2, 1), (4, 1))
     ]
     page = _write_over_seeds(reports, tmp_path).read_text()
     assert "# Both: 3 seeds" in page
-    assert "| outcome reward | 25.0% [25.0, 25.0] |" in page
-    assert "| VPR | 75.0% [12.9, 100.0] |" in page
+    assert "| outcome reward | 25.0% [11.0, 67.1], n = 3 |" in page
+    assert "| VPR | 75.0% [18.9, 97.5], n = 3 |" in page
     assert (
-        "- VPR minus outcome reward, success rate: +50.0 points; the 95% interval [-12.1, +112.1] includes 0, so "
+        "- VPR minus outcome reward, success rate: +50.0 points; the 95% interval [-20.2, +86.3] includes 0, so "
         "the difference is not significant over these seeds." in page
     )
-    assert "outcome reward minus base, success rate: +25.0 points; the 95% interval [+25.0, +25.0] excludes 0" in page
+    assert "outcome reward minus base, success rate: +25.0 points; the 95% interval [-45.2, +67.1] includes 0" in page
 
 
 def test_defaults_of_the_command_are_those_of_the_recipe() -> None:

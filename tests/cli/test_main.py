@@ -108,7 +108,7 @@ def test_an_unreachable_hub_is_an_error_of_one_sentence() -> None:
     ("name", "version", "reason"),
     [
         ("trl", "1.15.0", "trl<1.17,>=1.16, got 1.15.0; install it by: pip install 'trl<1.17,>=1.16'"),
-        ("code-sandbox", "0.0.1", "code-sandbox<0.2,>=0.1, got 0.0.1; install it from a clone by: make venv"),
+        ("uvicorn", "0.1", "uvicorn>=0.35, got 0.1; install it by: pip install 'uvicorn>=0.35'"),
     ],
 )
 def test_a_version_is_a_hint_behind_an_import_or_attribute_error_of_that_package_alone(

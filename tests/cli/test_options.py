@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from hf_credit.cli.options import given as those_given
 from hf_credit.cli.options import named_oracle, parse_options
+from hf_credit.oracles import spec
 
 
 def test_values_are_numbers_truths_or_text() -> None:
@@ -49,5 +50,8 @@ def test_given_drops_none() -> None:
 def test_options_without_an_oracle_are_refused() -> None:
     assert named_oracle(None, None) is None
     assert type(named_oracle("mcts", ["simulations=3"])).__name__ == "MCTSOracle"
+    described = '{"name": "mcts", "options": {"simulations": 3}}'
+    assert spec(named_oracle(described, None)) == spec(named_oracle("mcts", ["simulations=3"]))
+    assert spec(named_oracle(described, ["simulations=4"]))[1]["simulations"] == 4
     with pytest.raises(ValueError, match="--oracle-option needs --oracle, got"):
         named_oracle(None, ["simulations=3"])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hf_credit import make
+from hf_credit.environments.sudoku import Sudoku
 from hf_credit.oracles import default_oracle
 
 PUZZLE = ("--option", "size=4", "--option", "blanks=3", "--seed", "5")
@@ -46,6 +47,17 @@ def test_following_the_oracle_solves_the_puzzle() -> None:
     for view in views:
         assert f"The oracle accepts: {view}" in out
     assert out.endswith("finished: success 1, completion 1\n")
+
+
+def test_the_oracle_is_offered_only_where_there_is_one(
+    play: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "? for the actions that the oracle accepts" in play("quit\n", "sudoku", *PUZZLE)[1]
+    monkeypatch.setattr(Sudoku, "hypotheses_known", False, raising=False)  # no oracle of this world knows
+    code, out = play("?\nquit\n", "hf_credit.environments.sudoku:Sudoku", *PUZZLE)
+    assert code == 0
+    assert "Type an action, or quit." in out
+    assert "This environment has no oracle." in out
 
 
 def test_an_illegal_action_is_explained_and_not_played(play: Callable[..., tuple[int, str]]) -> None:

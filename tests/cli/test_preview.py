@@ -15,6 +15,7 @@ from transformers import AutoTokenizer
 from hf_credit.recipes import find
 from hf_credit.rollouts import Decision, Ending, Episode
 from hf_credit.trainers.preview import preview
+from hf_credit.trainers.recipes import read_job
 from hf_credit.trainers.recording import transcript
 
 
@@ -32,6 +33,47 @@ def test_a_preview_shows_what_the_policy_reads_and_writes_and_saves_nothing(
     assert out.splitlines()[-1].startswith("The policy can")
     assert not path.with_name("run").exists()
     assert sorted(micro_policy.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("changed", "flags"),
+    [
+        ({}, ["--save_strategy", "steps", "--save_steps", "10", "--resume_from_checkpoint", "true"]),
+        (
+            {"save_strategy": "steps", "eval_strategy": "steps", "eval_steps": 10, "held_out_tasks": 8},
+            ["--load_best_model_at_end", "true", "--save_steps=10", "--eval_on_start", "true"],
+        ),
+        (
+            {"lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"min_lr": 1e-5}},
+            ["--warmup_steps", "2"],
+        ),
+        ({"instances_per_update": None, "generation_batch_size": 16}, ["--logging_strategy", "epoch"]),
+        ({"num_iterations": 2, "steps_per_generation": 2}, ["--push_to_hub", "false", "--report_to", "none"]),
+        ({"logging_steps": 5, "log_completions": True}, ["--max_steps", "4", "--learning_rate", "1e-2"]),
+    ],
+)
+def test_a_preview_takes_the_settings_and_flags_of_ones_own_training(
+    recipe: Callable[..., Path], changed: dict[str, Any], flags: list[str]
+) -> None:
+    path = recipe(**changed)
+    read_job(["--config", str(path), *flags])
+    found = preview(["--config", str(path), *flags], tasks=2)
+    assert found.tasks == 2
+    assert found.metrics["reward"] >= 0
+    assert not path.with_name("run").exists()
+
+
+def test_a_preview_names_its_recipe_as_train_does(command: Callable[..., Any], recipe: Callable[..., Path]) -> None:
+    code, out, err = command("preview", "--config", recipe(max_steps=1), "--shown", 0, "--tasks", 2)
+    assert code == 0, err
+    assert "The recipe's 1 update: about " in out
+    assert " 0 s" not in out
+    assert "0.0 h" not in out
+    assert command("preview", "--max_steps", 1)[::2] == (
+        1,
+        "Error: the first argument must be a recipe, got '--max_steps'; name a file, or a recipe of hf-credit "
+        "recipes.\n",
+    )
 
 
 def test_a_policy_whose_replies_are_all_cut_cannot_begin(recipe: Callable[..., Path]) -> None:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -31,6 +33,21 @@ def test_a_recipe_is_complete_and_its_game_can_be_made(path: Path) -> None:
     assert job.spec().name == (job.game.environment or job.game.collaboration)
     assert job.args.output_dir == f"runs/{path.stem}"
     assert job.model.model_name_or_path
+
+
+def test_an_oracle_is_a_name_or_a_mapping_in_a_recipe_and_on_the_command_line(tmp_path: Path) -> None:
+    values = yaml.safe_load(RECIPES["tic_tac_toe_micro"].read_text())
+    described = {"name": "mcts", "options": {"simulations": 3}}
+    ways: list[tuple[dict[str, Any], list[str]]] = [
+        ({"oracle": "mcts", "oracle_options": {"simulations": 3}}, []),
+        ({"oracle": described}, []),
+        ({}, ["--oracle", json.dumps(described)]),
+        ({}, ["--oracle", '{"name": "mcts"}', "--oracle_options", '{"simulations": 3}']),
+    ]
+    for changed, words in ways:
+        path = tmp_path / "recipe.yaml"
+        path.write_text(yaml.safe_dump({**values, **changed}))
+        assert read_job(["--config", str(path), *ON_CPU, *words]).game.described_oracle() == described
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
@@ -166,6 +183,26 @@ def test_a_method_and_a_task_that_do_not_fit_are_refused(
     together: Callable[..., Path], arguments: tuple[str, ...], complaint: str
 ) -> None:
     assert complaint in problem(together(), *arguments)
+
+
+def test_what_a_recipe_has_for_another_method_is_told_and_left_out(
+    recipe: Callable[..., Path], together: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(path: Path, *arguments: str) -> str:
+        job = read_job(["--config", str(path), *arguments])
+        method = job.method()
+        assert method is not None
+        assert method.name == arguments[-1]
+        return capsys.readouterr().err
+
+    verified = recipe(oracle="sudoku_constraints", gamma=0.9)
+    assert said(verified, "--method", "grpo") == ("The method grpo does not use what the recipe has: gamma, oracle.\n")
+    assert said(recipe(method="outcome_reward", oracle="sudoku_constraints"), "--method", "outcome_reward") == ""
+    options = recipe(method="grpo", method_options={"group_size": 4, "scale": "batch"})
+    assert said(options, "--method", "magrpo") == ("The method magrpo does not use what the recipe has: scale.\n")
+    assert read_job(["--config", str(options), "--method", "magrpo"]).game.method_options == {"group_size": 4}
+    assert said(together(num_replays=2, alternatives=[3]), "--method", "grpo").endswith("alternatives, num_replays.\n")
+    assert "uses no oracle, got 'mcts'" in problem(verified, "--method", "grpo", "--oracle", "mcts")
 
 
 def test_a_wrong_recipe_is_refused(recipe: Callable[..., Path], tmp_path: Path) -> None:

@@ -21,6 +21,9 @@ REFUSED = {
     "diagnose policy --oracle nothing": "oracle must be one of",
     "preview nothing": "a recipe must be",
     "train nothing": "a recipe must be",
+    "train list.yaml": "must be a YAML mapping",
+    "preview broken.yaml --tasks 2": "must be YAML",
+    "preview --config method.yaml": "a recipe's method must be a name",
     "warm-up policy --output out --recipe nothing": "a recipe must be",
     "warm-up policy --output out --option size=5": "size must be one of 4, 6, 9",
     "report nowhere": "nowhere",
@@ -45,6 +48,8 @@ for line, words in json.loads(sys.argv[1]).items():
 def test_commands_refuse_what_cannot_be_played_before_they_import_torch(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "policy").mkdir()
+    for name, text in {"list": "[1]", "broken": "a: [", "method": "method: {name: grpo}"}.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
     (tmp_path / "rows.jsonl").write_text('{"seed": 1}\n')
     spec = {"environment": "sudoku", "environment_options": {"size": 4, "blanks": 4}}
     (tmp_path / "policy" / "hf_credit_task.json").write_text(json.dumps(spec))

@@ -8,9 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_runs import ON_A_PROCESSOR
 
+from hf_credit import CreditConfig, CreditTrainer, make
 from hf_credit.evaluation.credited import read_episodes
 from hf_credit.evaluation.runs import read_run
+from hf_credit.rollouts import EnvironmentInteraction
+
+FOUR_TASKS: dict[str, Any] = {"instances_per_update": 4, "per_device_train_batch_size": 4}
 
 
 @pytest.fixture
@@ -28,6 +33,29 @@ def test_a_report_of_a_run_is_written(command: Callable[..., Any], run: Path) ->
     assert "max_steps: 2" in page
     assert "| trl | 1." in page
     assert (run / "report" / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_training_from_python_writes_its_log_and_has_a_report(
+    command: Callable[..., Any], micro_policy: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    trainer = CreditTrainer(
+        str(micro_policy),
+        EnvironmentInteraction(make("sudoku", size=4, blanks=4), history="current", instructions=False),
+        CreditConfig(**ON_A_PROCESSOR, output_dir=str(folder), max_completion_length=12, max_steps=2, **FOUR_TASKS),
+        method="outcome_reward",
+    )
+    trainer.evaluate(trainer.train_dataset.select(range(4)))
+    assert list(folder.iterdir()) == []
+    trainer.train()
+    assert sorted(path.name for path in folder.iterdir()) == ["episodes.jsonl", "metrics.jsonl"]
+    code, _, err = command("report", folder)
+    assert code == 0, err
+    assert "| run | 2 | 8 |" in (folder / "report" / "report.md").read_text()
+    (folder / "metrics.jsonl").unlink()
+    code, _, err = command("report", folder, "--output", tmp_path / "episodes")
+    assert code == 0, err
+    assert "An episode of update" in (tmp_path / "episodes" / "report.md").read_text()
 
 
 def test_an_episode_is_shown_with_its_credit(command: Callable[..., Any], run: Path) -> None:

@@ -82,6 +82,15 @@ def test_an_adapter_is_merged_so_that_training_goes_on_from_a_whole_model(
     assert 0 < changed.float().mean() < 0.5
 
 
+def test_a_warm_up_is_published_by_its_own_command(
+    command: Callable[..., Any], micro_policy: Path, tmp_path: Path
+) -> None:
+    words = ("warm-up", micro_policy, *SUDOKU, *FAST, *QUIET, "--push_to_hub", "true", "--output", tmp_path / "warm")
+    code, _, err = command(*words)
+    assert code == 1
+    assert f"got push_to_hub; leave it out, and run hf-credit publish checkpoint {tmp_path / 'warm'} OWNER/NAME" in err
+
+
 def test_a_resumed_warm_up_ends_as_one_that_was_not_stopped(
     command: Callable[..., Any], micro_policy: Path, tmp_path: Path
 ) -> None:
@@ -93,6 +102,7 @@ def test_a_resumed_warm_up_ends_as_one_that_was_not_stopped(
 
     whole = warmed("whole")
     warmed("parts", "--max_steps", 1, "--save_steps", 1)
+    assert "None" not in (tmp_path / "parts" / "README.md").read_text()  # which TRL writes with a checkpoint
     parts = warmed("parts", "--resume_from_checkpoint", "true")
     assert torch.allclose(parts, whole, atol=1e-7)
     assert not torch.equal(warmed("other", "--seed", 7), whole)
@@ -165,7 +175,7 @@ def test_it_learns_from_chat_logs_without_a_task(
         (("--learning_rat", "1"), "has the fields of TRL's SFTConfig and ModelConfig, got --learning_rat"),
         (
             ("--packing", "true"),
-            "packing must be False for a warm-up, which reads the tokens of a training, got True",
+            "packing must be False, got True: demonstrations are rows of tokens already",
         ),
         (("--max_length", "3"), "got none: 12 above 3 tokens (max_length); lower"),
     ],
@@ -178,6 +188,21 @@ def test_what_does_not_fit_is_refused_in_a_sentence(
     assert code == 1
     assert sentence in err
     assert err.count("\n") < 8
+
+
+def test_the_oracle_of_a_recipe_plays(
+    command: Callable[..., Any], micro_policy: Path, tmp_path: Path, recipe: Callable[..., Path]
+) -> None:
+    """The one that is asked here knows no game of Sudoku."""
+    own = recipe(method="grpo", oracle="mcts", oracle_options={"simulations": 2})
+    code, _, err = command("warm-up", micro_policy, "--recipe", own, *FAST[2:], *QUIET, "--output", tmp_path / "warm")
+    assert code != 0
+    assert "mcts" in err
+    code, _, err = command(
+        "warm-up", micro_policy, "--recipe", own, "--oracle", "sudoku_constraints", *FAST[2:], *QUIET, "--output",
+        tmp_path / "warm",
+    )  # fmt: skip
+    assert code == 0, err
 
 
 def test_a_recipe_gives_the_task_and_its_prompts(

@@ -125,18 +125,14 @@ def test_an_error_of_a_tool_is_its_answer_and_is_logged_once_with_its_traceback(
         (call("put", what="tea") * 2, "one call a turn"),
         ("<tool_call>put(tea)</tool_call>", "it has no name"),
         ('<tool_call>{"name": "put", "arguments": 5}</tool_call>', "its arguments are not an object"),
+        ("<tool_call>put(tea)</tool_call>" + call("put", what="milk"), "it has no name"),
+        (call("put", what="milk") + "<tool_call>put(tea", "it has no name"),
     ],
 )
 def test_several_calls_or_an_unreadable_one_cost_a_turn_and_are_reported(reply, why):
     after = played(shop(), reply)
     assert after.observation.startswith(f"No tool call could be read in the last reply: {why}.")
     assert (after.info["action"], after.state.actions) == (None, ())
-
-
-def test_an_unreadable_call_beside_a_good_one_is_an_error_in_its_result():
-    after = played(shop(), "<tool_call>put(tea)</tool_call>" + call("put", what="milk"))
-    assert after.observation == "In the basket: milk.\n\nError: another call cannot be read: it has no name"
-    assert len(after.state.actions) == 1
 
 
 def test_a_call_in_a_thought_is_not_made():

@@ -24,6 +24,7 @@ from hf_credit.evaluation.credited import (
     read_episodes,
     token_credit,
 )
+from hf_credit.evaluation.episode_page import episode_page
 from hf_credit.rollouts import Decision, Ending, Episode, Interaction, Request
 from hf_credit.rollouts.episode import Verdict
 
@@ -118,13 +119,39 @@ def test_alternatives_are_decisions_of_the_instance_at_the_same_context(tokenize
     assert (far.update, far.instance) == (3, 1)
 
 
-def test_the_first_episode_of_each_task_is_shown(tokenizer: Any) -> None:
+@pytest.mark.parametrize(
+    ("credit", "kept"),
+    [
+        ([[0.0], [0.0], [0.0], [0.0]], ["0", "2"]),
+        ([[0.0], [-0.5], [None], [0.1]], ["1", "3"]),
+        ([[0.2], [0.1], [[0.5, -0.5]], [-0.3]], ["2", "3"]),
+    ],
+)
+def test_the_tasks_with_the_largest_credit_are_kept_each_with_its_episode_of_it_which_says_so(
+    tokenizer: Any, credit: Any, kept: list[str]
+) -> None:
     samples = tuple(
         Rollout(episode=episode(decision(tokenizer, "x", str(place))), instance=instance)
         for place, instance in enumerate((0, 0, 1, 2))
     )
-    found = credited_episodes(RolloutBatch(rollouts=samples, rows=3), [[0.0]] * 4, tokenizer, instances=2)
-    assert [one.decisions[0].reply for one in found] == ["0", "2"]
+    batch = RolloutBatch(rollouts=samples, rows=3)
+    found = credited_episodes(batch, credit, tokenizer, instances=2)
+    assert [one.decisions[0].reply for one in found] == kept
+    told = "the largest credit of its task, which is one of the 2 tasks of 3 with the largest"
+    assert {CreditedEpisode.from_json(one.to_json()).chosen for one in found} == {told}
+    assert f"<dd>{told}</dd>" in episode_page(found[0])
+    assert {one.chosen for one in credited_episodes(batch, credit, tokenizer)} == {""}
+
+
+def test_an_episode_is_shown_by_default_of_the_last_update_with_credit() -> None:
+    def one(update: int, credit: float | None) -> CreditedEpisode:
+        made = CreditedDecision(reply="", role="a", event="a", context="", credit=credit)
+        return CreditedEpisode(decisions=(made,), outcome=0.0, ending="finished", update=update)
+
+    recorded = [one(1, 0.0), one(2, -0.5), one(3, 0.0), one(3, None)]
+    assert choose_episode(recorded).update == 2
+    assert choose_episode(recorded[2:]).update == 3
+    assert choose_episode(recorded, update=3) is recorded[2]
 
 
 TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}]
@@ -163,6 +190,53 @@ def test_with_tools_calls_and_new_messages_are_shown_separately() -> None:
     assert (first.context, first.tokens) == ("", 0)
     view = credited_episode(walk, [1.0, 0.0], None, interaction=Looks()).shortened()
     assert CreditedEpisode.from_json(view.to_json()) == view
+
+
+class Asks(Looks):
+    """Requests without tools."""
+
+    def pending(self, state: Any) -> tuple[Request, ...]:
+        return (Request(role="poet", messages=state),)
+
+
+def test_without_tools_the_question_and_the_answers_are_shown_as_messages(tokenizer: Any) -> None:
+    asked = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Where?"}]
+    rewritten = {"role": "assistant", "content": "here"}  # without the thoughts of the reply
+    then = [*asked, rewritten, {"role": "user", "content": "Sure?"}]
+    walk = episode(
+        *(
+            Decision(role="poet", state=state, context_ids=(n,), action_ids=(0,), logprobs=None, action_text=text)
+            for n, (state, text) in enumerate([(asked, "<think>hm</think>here"), (then, "yes")])
+        )
+    )
+    for known in (None, tokenizer):
+        view = credited_episode(walk, [1.0, 0.0], known, interaction=Asks())
+        first, second = view.decisions
+        assert first.messages == (("system", "Be brief."), ("user", "Where?"))
+        assert second.messages == (("user", "Sure?"),)
+        assert all(text in episode_page(view) for text in ("Be brief.", "Where?", "Sure?"))
+        assert view.shortened().decisions[0].context == ""
+
+
+def test_a_tools_result_names_the_call_that_it_answers() -> None:
+    def call(name: str, box: str) -> dict[str, Any]:
+        return {"id": name, "type": "function", "function": {"name": "open", "arguments": json.dumps({"box": box})}}
+
+    asked = [{"role": "user", "content": "Open both."}]
+    both = {"role": "assistant", "content": "", "tool_calls": [call("1", "a"), call("2", "b")]}
+    results = [{"role": "tool", "tool_call_id": name, "content": text} for name, text in (("2", "tea"), ("1", "salt"))]
+    walk = episode(
+        *(
+            Decision(role="poet", state=state, context_ids=(n,), action_ids=(0,), logprobs=None, action_text="")
+            for n, state in enumerate([asked, [*asked, both, *results, {"role": "tool", "content": "lost"}]])
+        )
+    )
+    found = credited_episode(walk, [1.0, 0.0], None, interaction=Looks()).decisions[1].messages
+    assert found == (
+        ('tool, result of open(box="b")', "tea"),
+        ('tool, result of open(box="a")', "salt"),
+        ("tool", "lost"),
+    )
 
 
 def test_another_number_of_credits_is_refused(tokenizer: Any) -> None:

@@ -173,18 +173,25 @@ def micro(environment, history="current"):
     return interaction, Chat(tokenizer), model
 
 
-def test_a_models_probabilities_are_products_over_tokens():
+@pytest.mark.parametrize("opened", ["", "<think>"])
+def test_a_models_probabilities_are_products_over_tokens(opened):
     environment, first = world()
     interaction, chat, model = micro(environment)
+    if opened:
+        chat.tokenizer.chat_template += opened
+        chat = Chat(chat.tokenizer)
     policy = model_policy(interaction, chat, model, temperature=0.7)
     state = environment.step(first, "read 1").state
     one, other = policy([first, state])
     assert list(other) == list(environment.legal_actions(state))
     (request,) = interaction.pending(interaction.start(TASK, 0))
     context = list(chat.context(request.messages))
+    assert chat.opened(context) == opened
     for action in ("read 2", "think"):
         ids, probability = list(context), 1.0
-        for token in chat.reply_ids(environment.write_action(action)):
+        written = chat.reply_ids(environment.write_action(action), context)
+        assert ("think>" in chat.tokenizer.decode(written)) == bool(opened)
+        for token in written:
             with torch.no_grad():
                 logits = model(input_ids=torch.tensor([ids])).logits[0, -1].double()
             probability *= float((logits / 0.7).softmax(-1)[token])

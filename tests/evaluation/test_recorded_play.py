@@ -107,6 +107,25 @@ def test_an_episode_of_a_run_has_the_rows_of_its_training(chat: Chat, tmp_path: 
     assert supervised_rows(found)[0]["input_ids"] == [*row.prompt_ids, *row.completion_ids]
 
 
+def test_an_episode_of_a_policy_whose_template_opens_a_thought_is_learned_with_its_tokens(tmp_path: Path) -> None:
+    tokenizer = build_tokenizer(SUDOKU.environment)
+    tokenizer.chat_template += "<think>"
+    chat = Chat(tokenizer)
+
+    def generate(contexts: Sequence[Sequence[int]]) -> list[Generation]:
+        said = ["a</think>", "place 1 2", "</think>\n\n<action>place 1 1 1</action>"]
+        return [Generation(ids=(*chat.encode(said[len(one) % 3]), *chat.reply_ids("")[-1:])) for one in contexts]
+
+    engine = Engine(SUDOKU, chat, generate)
+    for seed in range(3):
+        (episode,) = engine.run([RolloutRequest(task={"seed": seed}, seed=seed)])
+        assert all(one.action_text.startswith("<think>") for one in episode.decisions)
+        view = credited_episode(episode, [0.0] * len(episode.decisions), tokenizer, interaction=SUDOKU)
+        (found,), _ = recorded_demonstrations(written(tmp_path, view.to_json()), chat, SUDOKU)
+        learned = [(one.context_ids, one.action_ids) for one in found.episode.decisions]
+        assert learned == [(one.context_ids, one.action_ids) for one in episode.decisions]
+
+
 def test_another_tokenizer_reads_and_writes_its_own_tokens(chat: Chat, tokenizer: Any, tmp_path: Path) -> None:
     episode, view = recorded(chat)
     (found,), _ = recorded_demonstrations(written(tmp_path, view.to_json()), Chat(tokenizer), SUDOKU)

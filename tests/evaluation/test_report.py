@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
-from hf_credit.evaluation.markdown import plain
 from hf_credit.evaluation.report import (
     Comparison,
     Report,
@@ -23,6 +22,7 @@ from hf_credit.evaluation.report import (
 from hf_credit.evaluation.results import EpisodeRecord, EvalResults
 from hf_credit.evaluation.runs import Run
 from hf_credit.evaluation.statistics import Interval
+from hf_credit.words import plain
 
 
 def interval(mean: float, low: float, high: float) -> Interval:
@@ -101,9 +101,9 @@ def test_policies_are_compared_on_metrics_of_the_task() -> None:
 
 
 def test_shares_are_shown_in_percent_and_other_numbers_as_they_are() -> None:
-    assert shown("success", interval(0.193, 0.16, 0.2288)) == "19.3% [16.0, 22.9]"
-    assert shown("return_first", interval(-0.31, -0.4, -0.2)) == "-0.31 [-0.40, -0.20]"
-    assert shown("turns", interval(2.0, math.nan, math.nan)) == "2.00 (one episode, no interval)"
+    assert shown("success", interval(0.193, 0.16, 0.2288)) == "19.3% [16.0, 22.9], n = 10"
+    assert shown("return_first", interval(-0.31, -0.4, -0.2)) == "-0.31 [-0.40, -0.20], n = 10"
+    assert shown("turns", interval(2.0, math.nan, math.nan)) == "2.00 no interval, n = 10"
 
 
 def test_endings_that_never_occurred_are_omitted() -> None:
@@ -116,7 +116,7 @@ def test_endings_that_never_occurred_are_omitted() -> None:
 def test_a_number_that_one_policy_lacks_is_a_dash() -> None:
     other = EvalResults(records=tuple(EpisodeRecord(seed=seed, ending="error", outcome=0.0) for seed in range(2)))
     rows = {row[0]: row[1:] for row in results_rows({"a": results([1.0, 1.0]), "b": other})}
-    assert rows["success rate"] == ["100.0% [100.0, 100.0]", "-"]
+    assert rows["success rate"] == ["100.0% [34.2, 100.0], n = 2", "-"]
 
 
 def test_a_bar_in_a_cell_does_not_break_the_table() -> None:
@@ -171,9 +171,18 @@ def test_names_of_a_strangers_log_and_files_are_no_markup_in_a_report() -> None:
 
 
 def test_a_budget_counts_updates_episodes_and_tokens() -> None:
-    assert budget(run("r", 0.1)) == {"updates": 2, "episodes": 8, "generated_tokens": 100.0}
-    extra = Run(name="r", log=({"step": 2, "tokens/value_rollouts": 5.0},))
-    assert budget(extra) == {"updates": 2, "episodes": None, "generated_tokens": 0.0, "value_rollout_tokens": 10.0}
+    log = ({"step": 1, "budget/scoring_events": 4, "budget/completion_tokens": 40}, {"step": 3})
+    assert budget(Run(name="r", log=log)) == {"updates": 3, "episodes": 4, "generated_tokens": 40}
+    assert budget(Run(name="r", log=({"step": 2},)))["generated_tokens"] is None
+
+
+def test_both_tables_of_a_report_have_the_generated_tokens_of_the_ledger() -> None:
+    # Of a method that plays continuations: `tokens/generated` is only what it is trained on.
+    log = ({"step": 1, "tokens/generated": 82.0, "budget/scoring_events": 24.0, "budget/tokens": 900.0}, {"step": 2})
+    log[0]["budget/completion_tokens"] = 326.0
+    page = markdown(Report(title="r", runs=[Run(name="vineppo", log=log)]))
+    assert "| vineppo | 2 | 24 | 326 |" in page
+    assert "| vineppo | 24 | 900 | 326 |" in page
 
 
 def test_an_end_that_is_not_known_is_null_in_strict_json() -> None:
@@ -190,10 +199,10 @@ def test_the_page_has_every_part(report: Report) -> None:
     for part in (
         "# A comparison",
         "What was done.",
-        "| success rate | 0.0% [0.0, 0.0] | 75.0% [",
+        "| success rate | 0.0% [0.0, 32.4], n = 8 | 75.0% [",
         "trained minus base, success rate: +75.0 points",
         "Read with care.",
-        "| first | 2 | 8 | 100 |",
+        "| first | 2 | 8 | 8 |",
         "![Learning curves](learning_curves.png)\n\nThin lines: logged values. Thick lines: moving averages",
         "| success | 0.5 | 0.5 |",
         "| torch | 2.13.0 |",
@@ -221,7 +230,7 @@ def test_a_report_is_a_folder(report: Report, tmp_path: Path) -> None:
     numbers = json.loads((path.parent / "results.json").read_text())
     assert numbers["evaluations"]["trained"]["metrics"]["success"]["mean"] == 0.75
     assert numbers["differences"][0]["excludes_zero"] is True
-    assert numbers["budgets"]["first"]["generated_tokens"] == 100.0
+    assert numbers["budgets"]["first"]["generated_tokens"] == 8
     assert numbers["runs"]["second"]["config"]["learning_rate"] == 0.2
 
 

@@ -101,10 +101,9 @@ def test_the_summary_is_the_mean_of_each_number() -> None:
     summary = results(1.0, 0.0, 0.0, 1.0, 1.0).summary()
     assert summary["success"].mean == pytest.approx(0.6)
     assert summary["success"].n == 5
-    # A standard error of sqrt(0.3 / 5), and t(0.975; 4) = 2.77645: 0.6 +- 0.68. No share lies below 0 or above 1.
-    half = 2.77645 * math.sqrt(0.06)
-    assert (summary["success"].low, summary["success"].high) == (0.0, 1.0)
-    assert (summary["reward"].low, summary["reward"].high) == pytest.approx((0.6 - half, 0.6 + half), rel=1e-4)
+    # Wilson, 3 of 5 with q = 1.95996: (0.6 + 0.38415 +- sqrt(0.76829 * 0.24 + 0.38415^2)) / 1.76829.
+    for name in ("success", "reward"):
+        assert (summary[name].low, summary[name].high) == pytest.approx((0.23072, 0.88238), abs=1e-4)
     assert (summary["turns"].mean, summary["turns"].low, summary["turns"].high) == (2.0, 2.0, 2.0)
     assert list(summary)[:2] == ["success", "reward"]
 
@@ -124,6 +123,25 @@ def test_a_number_that_some_episodes_lack_is_the_mean_of_the_others() -> None:
     assert summary["endings/error"].mean == 0.25
     assert (summary["return_first"].mean, summary["return_first"].n) == (1.0, 1)
     assert math.isnan(summary["return_first"].low)
+
+
+def test_no_interval_leaves_the_range_of_its_metric_or_has_no_width_at_its_ends() -> None:
+    never = results(*[0.0] * 8).summary()["success"]
+    assert (never.mean, never.low, never.high, never.n) == (0.0, 0.0, pytest.approx(0.3244, abs=1e-4), 8)
+    always = results(*[1.0] * 4).summary()
+    assert (always["success"].high, always["reward"].low) == (1.0, pytest.approx(0.5101, abs=1e-4))
+    once = results(1.0, 0.0).summary()["reward"]
+    assert 0 < once.low < 0.1
+    assert 0.9 < once.high < 1
+    long = EvalResults(records=(record(0, 1.0, tokens=21), record(1, 0.0, tokens=35))).summary()["tokens"]
+    assert (long.mean, long.low) == (28.0, 0.0)
+    games = [record(seed, 1.0, metrics={"return": 1.0}) for seed in range(4)]
+    assert EvalResults(records=tuple(games)).summary()["return"].low == pytest.approx(2 * 0.5101 - 1, abs=1e-3)
+    same = difference(results(1.0, 0.0, 1.0), results(1.0, 0.0, 1.0), "success")
+    assert -1 < same.low < 0 < same.high < 1
+    beyond = EvalResults(records=(record(0, 3.0), record(1, -2.5))).summary()["reward"]
+    assert beyond.low < -2.5
+    assert beyond.high > 3
 
 
 @given(
@@ -177,7 +195,7 @@ def test_the_difference_is_taken_task_by_task() -> None:
     assert difference(a, b, "success").mean == 0.5
     assert difference(a, backwards, "success") == difference(a, b, "success")
     assert difference(b, a, "success").mean == -0.5
-    assert difference(a, a, "success").high == 0.0
+    assert difference(a, a, "success").mean == 0.0
 
 
 def test_policies_on_different_tasks_are_not_compared() -> None:

@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
-from hf_credit.evaluation.runs import Run, read_log, read_run, versions, write_config
+from hf_credit.evaluation.runs import read_log, read_run, versions, write_config
 
 TOKEN = "hf_" + "a1B2" * 9
 
@@ -30,7 +28,7 @@ def write_state(folder: Path, *entries: dict[str, Any]) -> None:
 def test_a_run_is_read_from_its_folder(tmp_path: Path) -> None:
     write_log(tmp_path / "mine", {"step": 1, "reward": 0.0}, {"step": 2, "reward": 0.5, "budget/scoring_events": 16})
     (tmp_path / "mine" / "config.yaml").write_text("max_steps: 2\n")
-    (tmp_path / "mine" / "run.json").write_text('{"generations_per_update": 1}')
+    (tmp_path / "mine" / "run.json").write_text('{"processes": 1}')
     run = read_run(tmp_path / "mine")
     assert (run.name, run.config, run.updates, run.episodes) == ("mine", {"max_steps": 2}, 2, 16)
     assert run.curve("reward") == ([1, 2], [0.0, 0.5])
@@ -78,38 +76,6 @@ def test_a_line_that_is_still_being_written_waits(tmp_path: Path) -> None:
     (tmp_path / "log").write_text('{"step": 1}\n{"step": 2}\n{"st')
     assert read_log(tmp_path / "log") == [{"step": 1}, {"step": 2}]
     assert read_log(tmp_path / "missing") == []
-
-
-# Totals
-
-
-def test_a_total_counts_a_mean_as_often_as_there_were_steps() -> None:
-    run = Run(
-        name="r", log=({"step": 10, "tokens/generated": 5.0}, {"step": 14, "tokens/generated": 2.0}, {"step": 15})
-    )
-    assert run.total("tokens/generated") == 10 * 5.0 + 4 * 2.0
-
-
-def test_a_total_counts_a_generation_for_several_updates_once() -> None:
-    run = Run(name="r", facts={"generations_per_update": 0.5}, log=({"step": 4, "tokens/generated": 100.0},))
-    assert run.total("tokens/generated") == 200.0
-    assert run.total("never/logged") == 0.0
-
-
-def test_a_total_counts_a_generation_that_its_first_step_logs() -> None:
-    # Three generations of eight steps each, logged at every step: at 1, 9 and 17 there is something to count.
-    log = tuple({"step": s} | ({"tokens/generated": 10.0 * s} if s % 8 == 1 else {}) for s in range(1, 25))
-    run = Run(name="r", facts={"generations_per_update": 1 / 8}, log=log)
-    assert run.total("tokens/generated") == 10.0 + 90.0 + 170.0
-
-
-@given(st.lists(st.integers(1, 5), min_size=1), st.data())
-def test_a_total_is_the_sum_over_steps(spans: list[int], data: st.DataObject) -> None:
-    values = [float(data.draw(st.integers(0, 100))) for _ in spans]
-    steps = [sum(spans[: end + 1]) for end in range(len(spans))]
-    run = Run(name="r", log=tuple({"step": s, "x": v} for s, v in zip(steps, values, strict=True)))
-    each_step = [value for span, value in zip(spans, values, strict=True) for _ in range(span)]
-    assert run.total("x") == sum(each_step)
 
 
 # Writing

@@ -6,8 +6,6 @@ import functools
 import json
 import os
 import subprocess
-import sys
-import venv
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +39,7 @@ from hf_credit.hub import (
     fetch,
     load_episodes,
     load_tasks,
+    publish_checkpoint,
     publish_environment,
     publish_episodes,
     publish_metric,
@@ -178,13 +177,18 @@ class Policies:
 
 
 @pytest.fixture(scope="module")
-def policies(micro_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Policies:
+def policies(hub: Served, micro_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Policies:
+    """As their own Hub has them: an adapter is published for a model that others can load."""
     game = EnvironmentInteraction(make("evidence"), history="current", instructions=False)
     starts = [RolloutRequest[Any](task={"seed": seed}, seed=seed) for seed in range(48)]
     config = MicroConfig(hidden_size=32, layers=2, heads=2, episodes=48, epochs=8, batch_rows=16, learning_rate=8e-3)
     player = OraclePlayer(game.environment, EvidenceOracle(), config.quality)
     folder = init_scripted_policy(game, player, starts, tmp_path_factory.mktemp("evidence"), config)
-    return Policies(micro_policy, folder)
+    where, cache = {"endpoint": hub.url, "token": hub.token()}, tmp_path_factory.mktemp("cache")
+    publish_checkpoint(micro_policy, "me/sudoku", **where)
+    publish_checkpoint(folder, "me/evidence", **where)
+    fetched = (fetch(f"me/{name}", repo_type="model", cache_dir=cache, **where) for name in ("sudoku", "evidence"))
+    return Policies(*(one.folder for one in fetched))
 
 
 def train(name: str, policies: Policies, output: Path, stop: int | None = None, **changed: Any) -> Any:
@@ -265,10 +269,10 @@ import doctest, importlib.util, json, sys
 assert importlib.util.find_spec("hf_credit") is None
 from datasets import load_dataset
 from huggingface_hub import hf_hub_download, list_repo_files, snapshot_download
-from peft import PeftModel
+from peft import PeftConfig, PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-bases, metrics = json.loads(sys.argv[1])
+methods, metrics = json.loads(sys.argv[1])
 told = {}
 
 
@@ -276,7 +280,7 @@ def size(model, word):
     return float(sum(value.double().abs().sum() for name, value in model.state_dict().items() if word in name))
 
 
-for method, base in bases.items():
+for method in methods:
     tasks = load_dataset(f"me/{method}-tasks")
     episodes = load_dataset(f"me/{method}-episodes", split="train")
     decisions = load_dataset(f"me/{method}-episodes", "decisions", split="train")
@@ -284,7 +288,8 @@ for method, base in bases.items():
     adapters = [name.rpartition("/")[0] for name in files if name.endswith("adapter_config.json")]
     sizes = {}
     for adapter in adapters:
-        model = AutoModelForCausalLM.from_pretrained(base)
+        about = PeftConfig.from_pretrained(f"me/{method}", subfolder=adapter or None)
+        model = AutoModelForCausalLM.from_pretrained(about.base_model_name_or_path, revision=about.revision)
         model = PeftModel.from_pretrained(model, f"me/{method}", **({"subfolder": adapter} if adapter else {}))
         sizes[adapter] = size(model, "lora")
     if not adapters:
@@ -308,18 +313,8 @@ print(json.dumps(told))
 """
 
 
-@pytest.fixture(scope="module")
-def without_us(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of a fresh environment: the libraries of this one, and nothing that is installed to be edited."""
-    folder = tmp_path_factory.mktemp("fresh") / "venv"
-    venv.create(folder, symlinks=True)
-    (place,) = folder.glob("lib/python*/site-packages")
-    (place / "libraries.pth").write_text("\n".join(one for one in sys.path if one.endswith("site-packages")) + "\n")
-    return folder / "bin" / "python"
-
-
 def test_stock_clients_load_every_kind_of_artifact_of_every_method(
-    cut: Callable[[str], Cut], hub: Served, policies: Policies, without_us: Path, tmp_path: Path
+    cut: Callable[[str], Cut], hub: Served, without_us: Path, tmp_path: Path
 ) -> None:
     where = {"endpoint": hub.url, "token": hub.token()}
     expected: dict[str, Any] = {}
@@ -343,10 +338,11 @@ def test_stock_clients_load_every_kind_of_artifact_of_every_method(
         loaded = load_episodes(f"me/{name}-episodes", interaction=run.trainer.interaction, **where)
         assert loaded.episodes == run.episodes.episodes
         assert listed(loaded.credits) == listed(run.episodes.credits)
-    asked = [{name: str(base_of(name, policies)) for name in METHODS}, list(METRIC_OF.values())]
+    asked = [list(METHODS), list(METRIC_OF.values())]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "PYTHON"))}
     done = subprocess.run(
         [str(without_us), "-c", CLIENT, json.dumps(asked)],
+        cwd=tmp_path,
         env={**kept, **client_environment(tmp_path, hub.url, where["token"])},
         capture_output=True,
         text=True,
@@ -360,10 +356,6 @@ def test_stock_clients_load_every_kind_of_artifact_of_every_method(
         assert not failed, done.stdout
     assert told.pop("space") == "name: evidence"
     assert told == expected
-
-
-def base_of(name: str, policies: Policies) -> Path:
-    return policies.evidence if name == "cvt" else policies.sudoku
 
 
 def sizes(trainer: Any) -> dict[str, float]:

@@ -243,6 +243,16 @@ def test_a_busy_hub_is_waited_for_as_long_as_it_says(failing: Callable[..., Any]
     assert all(70 <= seconds <= 78 for seconds in waits)
 
 
+def test_what_was_published_to_stay_private_is_not_made_public_by_a_later_publication(
+    failing: Callable[..., Any],
+) -> None:
+    api, where, _ = failing()
+    publish(FILES, "me/secret", repo_type="model", private=True, **where)
+    for again in (FILES, {"README.md": b"# New\n"}):
+        done = publish(again, "me/secret", repo_type="model", **where)
+        assert (api.model_info("me/secret").private, done.private) == (True, True)
+
+
 def test_a_publisher_that_is_killed_leaves_nothing_public(failing: Callable[..., Any]) -> None:
     api, where, faults = failing(Fault(effect="delay", path="/resolve/", seconds=4))
     script = f"""

@@ -61,7 +61,13 @@ def test_the_interval_is_that_of_every_way_to_draw_seeds_and_tasks() -> None:
 
 
 def test_with_one_seed_only_tasks_are_drawn() -> None:
-    assert score_interval([[0.5, 0.5, 0.5]]).low == 0.5
+    assert score_interval([[0.5, 0.5, 1.0]]).low == 0.5
+
+
+def test_equal_outcomes_do_not_make_a_score_certain() -> None:
+    # 0 of 8, Wilson.
+    found = score_interval([[0.0] * 8, [0.0] * 8])
+    assert (found.mean, found.low, found.high) == (0.0, 0.0, pytest.approx(0.3244, abs=1e-4))
 
 
 def test_entries_of_other_tasks_cannot_be_ranked() -> None:

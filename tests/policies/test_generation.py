@@ -142,22 +142,77 @@ def test_sampling_uses_torchs_random_generator(policy, contexts):
     assert replies[0] != replies[2]
 
 
-def test_the_models_generation_config_does_not_change_the_distribution(policy, contexts):
-    model, tokenizer = copy.deepcopy(policy[0]), policy[1]
-    model.generation_config.update(repetition_penalty=50.0, temperature=9.0, top_k=1, max_new_tokens=1, do_sample=True)
-    expected = ids(sampler(*policy, max_new_tokens=20, temperature=0)(contexts))
-    assert ids(sampler(model, tokenizer, max_new_tokens=20, temperature=0)(contexts)) == expected
+# A value of each setting that a model may bring, under which it would draw otherwise, or not at all.
+DEFAULTS = {
+    "assistant_confidence_threshold": 0.1, "assistant_early_exit": 1, "assistant_ensemble_weight": 0.5,
+    "assistant_lookbehind": 3, "bad_words_ids": [[5], [6]], "begin_suppress_tokens": [5, 6], "bos_token_id": 5,
+    "cache_config": {"max_batch_size": 1}, "cache_implementation": "static", "constraints": [5],
+    "decoder_start_token_id": 5, "disable_compile": False, "diversity_penalty": 2.0, "do_sample": False,
+    "dola_layers": "high", "early_stopping": True, "encoder_no_repeat_ngram_size": 2,
+    "encoder_repetition_penalty": 9.0, "epsilon_cutoff": 0.3, "eta_cutoff": 0.3,
+    "exponential_decay_length_penalty": (1, 9.0), "force_words_ids": [[5]], "forced_bos_token_id": 5,
+    "forced_eos_token_id": 5, "guidance_scale": 3.0, "is_assistant": True, "length_penalty": 9.0, "low_memory": True,
+    "max_cache_len": 3, "max_length": 3, "max_matching_ngram_size": 2, "max_new_tokens": 1, "max_time": 1e-9,
+    "min_length": 300, "min_new_tokens": 12, "min_p": 0.5, "no_repeat_ngram_size": 1, "num_assistant_tokens": 3,
+    "num_assistant_tokens_schedule": "constant", "num_beam_groups": 2, "num_beams": 2, "num_return_sequences": 2,
+    "output_attentions": True, "output_hidden_states": True, "output_logits": True, "output_scores": True,
+    "penalty_alpha": 0.9, "prefill_chunk_size": 2, "prompt_lookup_num_tokens": 2, "remove_invalid_values": True,
+    "renormalize_logits": True, "repetition_penalty": 50.0, "return_dict_in_generate": False,
+    "sequence_bias": [[[5], 50.0]], "speculation_type": "dflash", "stop_strings": ["1", "2", "3", "4"],
+    "suppress_tokens": [5, 6, 7, 8, 9, 10], "target_lookbehind": 3, "temperature": 9.0, "token_healing": True,
+    "top_h": 0.1, "top_k": 1, "top_p": 0.1, "typical_p": 0.1, "use_cache": False, "use_mtp": True,
+    "watermarking_config": {"greenlist_ratio": 0.1, "bias": 50.0},
+}  # fmt: skip
+# What ends and fills replies, which `end_tokens` and the tokenizer say; how to compile; and no settings.
+NOT_DRAWN = {"eos_token_id", "pad_token_id", "compile_config", "continuous_batching_config", "transformers_version"}
+
+
+def test_every_setting_that_a_model_may_bring_is_known():
+    fields = {name for name in vars(GenerationConfig()) if not name.startswith("_")}
+    assert fields - DEFAULTS.keys() - NOT_DRAWN == set(), "find out what they do to a draw, and list them"
+
+
+def bringing(model, settings):
+    """A copy of the model whose own generation settings have these values."""
+    model = copy.deepcopy(model)
+    for name, value in settings.items():
+        setattr(model.generation_config, name, value)
+    return model
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_no_setting_of_a_models_own_changes_what_is_drawn(policy, contexts, name):
     drawn = []
-    for own in (model, policy[0]):
+    for own in (bringing(policy[0], {name: DEFAULTS[name]}), policy[0]):
         torch.manual_seed(3)
-        drawn.append(ids(sampler(own, tokenizer, max_new_tokens=20)(contexts * 4)))
+        drawn.append(sampler(own, policy[1], max_new_tokens=8, logprobs=True)(contexts))
     assert drawn[0] == drawn[1]
 
 
+@pytest.mark.parametrize("seeds", [None, range(4000)])
+def test_tokens_have_their_probabilities_whatever_the_models_own_settings_are(policy, contexts, seeds):
+    model = bringing(policy[0], DEFAULTS)
+    with torch.no_grad():
+        expected = model(torch.tensor([contexts[2]])).logits[0, -1].softmax(-1)
+    torch.manual_seed(0)
+    generate = sampler(model, policy[1], max_new_tokens=1, logprobs=True)
+    asked = [contexts[2]] * 4000
+    drawn = generate(asked) if seeds is None else generate.seeded(asked, seeds)
+    tokens = torch.tensor(ids(drawn)).flatten()
+    counts = torch.bincount(tokens, minlength=len(expected)) / 4000
+    assert (counts - expected).abs().sum() / 2 < 0.1
+    assert torch.tensor([one.logprobs[0] for one in drawn]).exp().tolist() == pytest.approx(
+        expected[tokens].tolist(), rel=1e-3
+    )
+    assert model.generation_config.min_p == 0.5  # what is saved with the model is its own
+
+
 def test_the_model_is_used_in_evaluation_mode(policy, contexts):
-    model = copy.deepcopy(policy[0]).train()
+    model, seen = copy.deepcopy(policy[0]).train(), []
+    model.model.register_forward_pre_hook(lambda module, given: seen.append(module.training))
     sampler(model, policy[1], max_new_tokens=2)(contexts)
-    assert not model.training
+    assert set(seen) == {False}
+    assert model.training
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from transformers import GenerationConfig
 
 from hf_credit.policies.generation import PrefixSampler, sampler
 from hf_credit.policies.micro import MicroConfig, build_model
-from hf_credit.policies.prefix_cache import CACHE, PrefixCache, reads_in_parts
+from hf_credit.policies.prefix_cache import _TRIED, CACHE, PrefixCache, reads_in_parts
 from hf_credit.policies.role_policies import using
 
 
@@ -34,7 +34,8 @@ def model(policy):
 
 @pytest.fixture
 def read(model):
-    """The number of columns of each pass of the model so far."""
+    """The number of columns of each pass of the model so far, which was tried before."""
+    PrefixCache(model, 0).inputs([[6, 7]])
     widths = []
     model.model.register_forward_pre_hook(
         lambda module, args, kwargs: widths.append(kwargs["input_ids"].shape[1]), with_kwargs=True
@@ -233,6 +234,34 @@ def test_a_model_reads_in_parts_if_every_layer_attends_to_the_whole_context(mode
     other = copy.deepcopy(model)
     other.config._attn_implementation = "flash_attention_2"
     assert not reads_in_parts(other)
+
+
+def test_what_reads_otherwise_in_parts_is_found_by_trying_once(model, tokenizer, caplog, monkeypatch):
+    assert PrefixCache(model, 0).inputs([[6, 7]]).keys() == {"input_ids", "attention_mask"}
+    assert _TRIED[model]
+    forgetful = copy.deepcopy(model)
+    attend = forgetful.model.forward
+
+    def without_cached(*args, past_key_values=None, attention_mask=None, **kwargs):
+        """Sees nothing of what was cached before this call, as a layer with a state of its own might."""
+        before = 0 if past_key_values is None else past_key_values.get_seq_length()
+        if before:
+            attention_mask = attention_mask.clone()
+            attention_mask[:, :before] = 0
+        return attend(*args, past_key_values=past_key_values, attention_mask=attention_mask, **kwargs)
+
+    monkeypatch.setattr(forgetful.model, "forward", without_cached)
+    generate = sampler(forgetful, tokenizer, max_new_tokens=1, temperature=0)
+    contexts = [list(range(6, 20)), [6, 7]]
+    for _ in range(2):
+        replies = replies_to(forgetful, tokenizer, contexts, generate)
+        assert replies == replies_to(
+            model, tokenizer, contexts, sampler(model, tokenizer, max_new_tokens=1, temperature=0)
+        )
+        contexts = [[*context, *reply, 9] for context, reply in zip(contexts, replies, strict=True)]
+    assert [one.getMessage() for one in caplog.records if "in parts" in one.getMessage()] == [
+        "the policy reads every context from its start: tried in parts, it gave other logits."
+    ]
 
 
 ROLES = ("reader", "writer", "critic")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -25,6 +26,10 @@ def convert(folder: Path) -> None:
     """
     if folder.is_dir():
         return
+    if find_spec("gguf") is None:
+        sys.exit(
+            "The file of the model needs the package gguf, got none; run make test-pretrained, which installs it."
+        )
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as name:
         fetched = Path(name)

@@ -102,6 +102,15 @@ def calls_one_tool():
     return [reply.message.content, [call.function.arguments for call in reply.message.tool_calls]]
 
 
+def stops_at_an_observation():
+    seen = []
+    for stop in (["Observation:"], ["</tool_call>", "never"], ["box"], ["\n"]):
+        reply = chat([user("look")], tools=TOOLS, stop=stop).choices[0]
+        calls = [call.function.arguments for call in reply.message.tool_calls or ()]
+        seen.append([reply.finish_reason, reply.message.content, calls])
+    return seen
+
+
 def changes_its_system_prompt():
     messages = []
     for step in range(3):

@@ -152,6 +152,8 @@ class MicroServer:
             return status, {"error": "it fails"}
         if asked["model"] != self.name and asked["model"] not in self.adapters:
             return 404, {"error": f"no model {asked['model']}"}
+        if unsent := {"temperature", "top_p", "top_k", "min_p", "repetition_penalty"} - asked.keys():
+            return 400, {"error": f"vLLM would take {sorted(unsent)} from the model's own settings"}
         time.sleep(self.seconds)
         self._going.wait()
         prompt, temperature = asked["prompt"], asked["temperature"]

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import copy
 import re
+import resource
+import threading
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AddedToken
 
+from hf_credit.environments.actions import marked, write_call
 from hf_credit.policies.micro import RESPONSE_TEMPLATE
 from hf_credit.replies import spoken
-from hf_credit.rollouts import Chat, Request
-from hf_credit.rollouts import chat as rendering
+from hf_credit.rollouts import Chat, Request, rendering
+from hf_credit.rollouts.chat import read_tokens
 from hf_credit.rollouts.templates import SAID, ChatTemplateError
 from hf_credit.rollouts.threads import Thread
 
@@ -243,13 +246,30 @@ def test_a_template_that_changes_replies_is_refused(tokenizer, reply):
         Chat(with_template(tokenizer, template))
 
 
+@pytest.mark.parametrize("today", ["tomorrow", "2026-02-30", 5])
+def test_a_date_that_is_none_is_refused(tokenizer, today):
+    other = with_template(tokenizer, "{{ strftime_now('%Y') }}" + PLAIN)
+    with pytest.raises(ChatTemplateError, match=f"must be a date as 2026-01-31, got {today!r}; correct it"):
+        Chat(other, {"today": today})
+
+
+def test_a_template_writes_its_date_in_any_form(tokenizer):
+    time = (
+        "{{ strftime_now('%-d %B %Y, %a %H:%M') }}\n{% macro day() %}{{ strftime_now('%j') }}{% endmacro %}{{ day() }}"
+    )
+    chat = Chat(with_template(tokenizer, time + PLAIN), {"today": "2024-02-29"})
+    assert decode(chat, chat.context([user("x")])).startswith("29 February 2024, Thu 00:00\n060user: x")
+
+
 ENDLESS = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
 
 
 @pytest.mark.parametrize("loop", [ENDLESS, "{{ 9 ** (9 ** 9) }}"], ids=["a loop", "a power"])
 def test_a_template_that_does_not_terminate_is_refused(tokenizer, monkeypatch, loop):
     monkeypatch.setattr(rendering, "RENDERING_SECONDS", 0.2)
-    with pytest.raises(ValueError, match=r"must render within 0\.2 seconds, got one of"):
+    with pytest.raises(
+        ValueError, match=r"must render within 0\.2 seconds .*, got one of .* that took more than 0\.2 sec"
+    ):
         Chat(with_template(tokenizer, loop + PLAIN))
 
 
@@ -261,12 +281,81 @@ def test_a_template_that_does_not_terminate_in_some_conversations_is_waited_for_
     assert all("must render within" in str(one) for one in found)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ 'a' * 2500000000 }}",
+        "{% set ns = namespace(a='aaaa') %}{% for i in range(64) %}{% set ns.a = ns.a ~ ns.a %}{% endfor %}",
+    ],
+    ids=["in one step", "by doubling"],
+)
+def test_a_template_that_needs_too_much_memory_is_refused(tokenizer, text):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ValueError, match=r"got one of .* that took more than 1024 MiB; set another"):
+        Chat(with_template(tokenizer, text + PLAIN))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024
+
+
+def test_a_conversation_that_needs_too_much_memory_stops_no_other_one(tokenizer):
+    text = "{% if messages[0].content == 'a' %}{{ 'a' * 2500000000 }}{% endif %}" + PLAIN
+    chat = Chat(with_template(tokenizer, text))
+    plain = Chat(with_template(tokenizer, PLAIN))
+    found = chat.contexts([(Request(role="r", messages=[user(one)]), None) for one in "bac"])
+    assert "took more than" in str(found[1])
+    assert [found[0], found[2]] == [plain.context([user(one)]) for one in "bc"]
+
+
+def test_a_template_has_no_file_and_no_variable(tokenizer, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    with pytest.raises(ValueError, match=r"must render messages of text, got one of .* that raises"):
+        Chat(with_template(tokenizer, "{% include '/etc/passwd' %}" + PLAIN))
+
+
+def test_templates_in_threads_have_their_limits(tokenizer, monkeypatch):
+    monkeypatch.setattr(rendering, "RENDERING_SECONDS", 0.5)
+    found = []
+
+    def build():
+        with pytest.raises(ValueError, match="must render within") as error:
+            Chat(with_template(tokenizer, ENDLESS + PLAIN))
+        found.append(error)
+
+    thread = threading.Thread(target=build)
+    thread.start()
+    thread.join()
+    assert len(found) == 1
+
+
+EXPONENTIAL = "(?:a|a|aa)+(?:x|[0-9])"
+
+
+@pytest.mark.parametrize(
+    ("start", "field"),
+    [
+        ({"start_anchor": "<|assistant|>"}, {"open_pattern": EXPONENTIAL, "close": "!"}),
+        ({"start_anchor": "<|assistant|>"}, {"open": "a", "close_pattern": EXPONENTIAL}),
+        ({"start_anchor_pattern": EXPONENTIAL}, {"open": "a"}),
+    ],
+    ids=["open", "close", "start"],
+)
+def test_a_pattern_of_a_response_template_that_takes_too_long_is_a_call_that_cannot_be_read(
+    tokenizer, monkeypatch, start, field
+):
+    other = with_template(tokenizer, TOOLS)
+    other.response_template = {**start, "fields": {"tool_calls": field, "content": {"close": "<|end|>"}}}
+    monkeypatch.setattr(rendering, "PARSING_SECONDS", 0.5)
+    ids = other("a" * 60)["input_ids"]
+    said = read_tokens(other, "a" * 60, ids, ids, [tool("x")])
+    assert [(call.name, call.why) for call in said.made] == [("", "reading it took more than 0.5 seconds")]
+    assert said.content == "a" * 60
+
+
 # Parts, tools and tool calls
 
 TOOLS = (
     "{% for t in tools or [] %}<|system|>{{ t.function.name }}<|end|>{% endfor %}"
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}"
-    "{% for c in m.tool_calls or [] %}[{{ c.function.name }} {{ c.function.arguments.x }}]{% endfor %}"
+    "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}"
     "<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
@@ -315,7 +404,7 @@ def test_tool_calls_in_messages_have_no_special_tokens(taught):
     call = {"type": "function", "function": {"name": "ab", "arguments": {"x": "<|end|>"}}}
     context = taught.context([user("x"), {**assistant(""), "tool_calls": [call]}, user("y")])
     assert context.count(taught.tokenizer.eos_token_id) == 3
-    assert decode(taught, context).count("[ab <|end|>]") == 1
+    assert decode(taught, context).count('{"name": "ab", "arguments": {"x": "<|end|>"}}') == 1
 
 
 def test_tool_calls_are_parsed_only_with_tools(taught):
@@ -451,6 +540,46 @@ def test_a_form_that_only_the_tokenizer_knows_is_read_by_it(tokenizer):
         ('<tool_call>{</tool_call><tool_call>{"name": "ab"}</tool_call>', (("ab", "{}"),)),
     ):
         assert chat.reply(encode(chat, f"{said}<|end|>"), context, [tool("ab")]).calls == calls
+
+
+OWN_CALL = "<tool_call>{{ c.function | tojson }}</tool_call>"
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "[{{ c.function.name }} {{ c.function.arguments.x }}]",
+        '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments }}}',
+        "<|assistant|>call({{ c.function.name }}) {{ c.function.arguments | tojson }}",
+    ],
+)
+def test_a_template_whose_own_form_of_a_call_is_never_read_is_refused_by_name(tokenizer, written):
+    other = with_template(tokenizer, TOOLS.replace(OWN_CALL, written))
+    with pytest.raises(
+        ChatTemplateError,
+        match=r"must write calls of tools in a form that is read, got one of '' that writes '.*ab.*response_template",
+    ):
+        Chat(other).telling_of([tool("ab")])
+    other.response_template = UNREADABLE
+    with pytest.raises(ChatTemplateError, match="must write calls of tools in a form that is read"):
+        Chat(other).telling_of([tool("ab")])
+
+
+def test_a_template_whose_calls_only_the_tokenizer_reads_is_taken(tokenizer):
+    written = "CALL {{ c.function.name }}{{ c.function.arguments | tojson }}!"
+    other = with_template(tokenizer, TOOLS.replace(OWN_CALL, written))
+    other.response_template = UNREADABLE
+    assert Chat(other).telling_of([tool("ab")]).tools
+
+
+def test_turns_that_end_with_no_token_have_calls_and_end_with_the_tokenizers_token(tokenizer):
+    calls = "{% for c in m.tool_calls or [] %}" + OWN_CALL + "{% endfor %}\n\n"
+    tools = "{% for t in tools or [] %}{{ t.function.name }}\n\n{% endfor %}"
+    chat = Chat(with_template(tokenizer, tools + PLAIN.replace("\n\n", calls)))
+    said = f"a{marked(write_call('ab', {'x': '1'}))}"
+    ids = chat.reply_ids(said, (), [tool("ab")])
+    assert ids[-1] == chat.tokenizer.eos_token_id
+    assert chat.reply(ids, (), [tool("ab")]).calls == (("ab", '{"x": "1"}'),)
 
 
 # Answers of tools

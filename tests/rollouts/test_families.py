@@ -181,8 +181,7 @@ def test_a_conversation_that_is_rendered_anew_has_the_same_answers(name: str) ->
 @pytest.mark.parametrize("name", sorted(one for one in FILES if family(one) not in NO_TOOLS | NO_CALLS))
 def test_a_call_that_was_not_sampled_is_written_and_read_as_the_template_writes_it(name: str) -> None:
     chat = Chat(tokenizer_of(name))
-    call = {"name": "look", "arguments": {"at": "box <eos>"}}
-    ids = chat.reply_ids(f"<tool_call>{json.dumps(call)}</tool_call>", tools=TOOLS)
+    ids = chat.reply_ids(marked(write_call("look", {"at": "box <eos>"})), tools=TOOLS)
     assert ids[:-1].count(chat.tokenizer.eos_token_id) == 0
     turn: dict[str, Any] = called("look")
     turn["tool_calls"][0]["function"]["arguments"] = {"at": "box <eos>"}
@@ -215,6 +214,95 @@ def test_a_call_whose_argument_has_marks_of_any_family_is_written_and_read_uncha
     (read,) = chat.reply(ids, (), TOOLS).calls
     assert (read[0], json.loads(read[1])) == ("look", {"at": at})
     assert Counter(one for one in ids if one in special) <= Counter(one for one in written("box") if one in special)
+
+
+# What a reply begins with in a template whose replies have several messages.
+HEADERS = {"gptoss": "<|channel|>final<|message|>", "muse_glimmer": " to=user<|message|>"}
+PIECES = [*"ab4 \n.", "\n\n", "<think>", "</think>", "{own mark}", "{own call}", "{own call}"]
+
+
+@functools.cache
+def own_marks(name: str) -> list[str]:
+    chat = chat_of(name)
+    ends = chat.tokenizer.convert_ids_to_tokens(list(chat.telling_of(tools_of(name)).end_tokens))
+    return sorted(MARKS & set(chat.tokenizer.all_special_tokens) - set(ends)) or ["</think>"]
+
+
+def tools_of(name: str) -> Any:
+    return () if family(name) in NO_TOOLS | NO_CALLS else TOOLS
+
+
+@functools.cache
+def own_call(name: str) -> str:
+    """A call as the model of a template writes it, with spaces of its own in JSON."""
+    if not (tools := tools_of(name)):
+        return "a"
+    chat = chat_of(name)
+    ids = chat.reply_ids(marked(write_call("look", {"at": "box"})), tools=tools)
+    return text_of(chat, ids[:-1]).replace('"at": ', '"at":  ')
+
+
+@given(
+    name=st.sampled_from(sorted(one for one in FILES if family(one) not in NO_TEXT)),
+    pieces=st.lists(st.sampled_from(PIECES) | st.integers(0, 99), max_size=8),
+    offered=st.booleans(),
+)
+def test_a_reply_is_written_as_the_tokens_that_it_was_read_from(
+    name: str, pieces: list[str | int], offered: bool
+) -> None:
+    chat, marks, tools = chat_of(name), own_marks(name), tools_of(name) if offered else ()
+    shown = {"{own mark}": marks[0], "{own call}": own_call(name) if offered else "a"}
+    if "<think>" not in chat.tokenizer.chat_template:  # thoughts in another form are written as the template does
+        shown["<think>"] = "a"
+    said = "".join(marks[one % len(marks)] if isinstance(one, int) else shown.get(one, one) for one in pieces)
+    said = said if said.startswith(own_call(name)) and offered else HEADERS.get(family(name), "") + said
+    context = chat.context([user("Q1x")], tools=tools)
+    ids = tuple(chat.tokenizer(said, add_special_tokens=False)["input_ids"])
+    (text,) = chat.texts([ids], [context])
+    written = chat.reply_ids(text, context, tools)
+    assert written[:-1] == ids
+    assert chat.texts([written], [context]) == [text]
+    assert written[-1] in chat.end_tokens
+
+
+@pytest.mark.parametrize("name", sorted(one for one in FILES if family(one) not in NO_TEXT))
+@pytest.mark.parametrize(
+    "said",
+    ["4", "4\n", "<think>hm</think>4", "<think>\nhm\n</think>\n\n4", "hm</think>4", "<think>hm", "", " <think> 4"],
+)
+def test_a_text_from_elsewhere_keeps_its_parts_and_is_written_once(name: str, said: str) -> None:
+    chat = chat_of(name)
+    context = chat.context([user("Q1x")])
+    ids = chat.reply_ids(said, context)
+    (text,) = chat.texts([ids], [context])
+    read, known = read_reply(text), read_reply(said)
+    assert (read.thoughts, read.spoken.strip()) == (known.thoughts, known.spoken.strip())
+    assert chat.reply_ids(text, context) == ids
+    assert text.count("<think>") <= 1
+
+
+# How a template that opens a thought goes on where nothing was thought.
+CLOSED = {
+    **dict.fromkeys(("qwen3_5_think", "qwen3_6", "qwen3_8", "deepseek_r1_distill", "deepseekv3"), "\n</think>\n\n"),
+    **dict.fromkeys(("nemotron_3_nano", "nemotron_3_super"), "\n</think>\n"),
+    **dict.fromkeys(("nemotron_3_ultra", "nemotron_3_5_lightning"), "</think>"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(one for one in FILES if family(one) not in NO_TEXT))
+def test_a_demonstration_begins_as_the_template_writes_a_turn(name: str) -> None:
+    chat = chat_of(name)
+    context = chat.context([user("Q1x")])
+    begun = CLOSED[family(name)] if chat.opened(context) else HEADERS.get(family(name), "")
+    assert text_of(chat, chat.reply_ids("4", context)[:-1]) == f"{begun}4"
+    before, answer = chat.answer_ids("4", "2", context)
+    assert text_of(chat, (*before, *answer)) == f"{begun}42"
+    thought = chat.reply_ids("<think>H1x</think>4", context)
+    own: Any = chat.tokenizer.apply_chat_template(
+        [user("Q1x"), {"role": "assistant", "content": "4", "reasoning_content": "H1x"}], tokenize=False
+    )
+    if "H1x" in own and "<think>" not in own:  # the template has marks of its own
+        assert text_of(chat, context + thought).strip() in own
 
 
 @pytest.mark.parametrize("name", sorted(one for one in FILES if family(one) in NO_TEXT))
@@ -286,6 +374,9 @@ def test_what_a_model_samples_calls_the_tool_and_its_answer_is_in_the_next_conte
     assert added.count("ink in the box") == 1
     assert first.action_ids[-1] in chat.telling_of(interaction.environment.tools).end_tokens
     assert read_reply(first.action_text).thoughts in ("hm", "")
+    for one in episode.decisions:  # a record of its texts has its tokens
+        written = chat.reply_ids(one.action_text, one.context_ids, interaction.environment.tools)
+        assert written[: len(written) - (one is second)] == one.action_ids
 
 
 EOS = "\ue010"  # stands for the text <eos> in a message, which is no token
@@ -348,6 +439,23 @@ def test_messages_that_an_agent_has_trimmed_are_rendered_as_served(name: str) ->
     context = chat.context([user("short"), thread.messages[-1], user("Q1")], thread)
     said = {"role": "assistant", "content": "A0", "reasoning_content": "T0"}
     assert context == ids_as_served(chat, [user("short"), said, user("Q1")])
+
+
+DATED = {"gptoss", "llama3_2", "muse_glimmer"}
+
+
+@pytest.mark.parametrize("name", sorted(one for one in FILES if family(one) not in NO_TEXT))
+def test_the_date_of_a_context_is_that_of_the_chat(name: str) -> None:
+    tokenizer = tokenizer_of(name)
+    chats = [Chat(tokenizer, {"today": day}) for day in ("2024-02-29", "2023-01-31", "2024-02-29")]
+    first, other, again = (chat.context([user("Q1x")], tools=tools_of(name)) for chat in chats)
+    assert first == again
+    assert (first != other) == (family(name) in DATED)
+    assert ("today" in Chat(tokenizer).template_kwargs) == (family(name) in DATED)
+    if family(name) in DATED:
+        chats[1].pin("2024-02-29")
+        assert chats[1].context([user("Q1x")], tools=tools_of(name)) == first
+        assert "2024" in text_of(chats[1], chats[1].with_kwargs({"a": 1}).context([user("Q1x")]))
 
 
 @pytest.mark.parametrize("thinking", [True, False])

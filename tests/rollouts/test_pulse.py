@@ -65,6 +65,9 @@ def test_a_line_counts_from_the_beginning_of_an_update(monkeypatch: pytest.Monke
     assert str(pulse) == "saving, 0 of 5 episodes, 0 tokens/s, 0 s"
     pulse.begin()
     assert str(pulse) == "0 of 5 episodes, 0 tokens/s, 0 s"
+    pulse.played(5, -5)
+    pulse.begin("saving")
+    assert str(pulse) == "saving, 0 s"
 
 
 @pytest.mark.parametrize("single", [True, False])

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from hf_credit.policies.micro import tokenizer_of
 from hf_credit.rollouts import Chat
-from hf_credit.rollouts.special_tokens import plain_role
+from hf_credit.rollouts.special_tokens import SpecialTokens, plain_role
 from hf_credit.rollouts.threads import Thread
 
 LETTERS = sorted(set(string.printable) - set("\t\r\x0b\x0c"))
@@ -161,6 +161,31 @@ def test_a_conversation_has_only_the_special_tokens_of_its_template(family: str,
         thought = chat.tokenizer.convert_tokens_to_ids("<think>")
         del got[thought], expected[thought]
     assert got == expected
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama3", "deepseek"])  # of these every text has tokens, and they a text
+@given(st.data())
+def test_a_reply_of_any_text_is_written_as_it_was_read(family: str, data: st.DataObject) -> None:
+    chat = chat_of(family)
+    context = chat.context([user("a")])
+    said = data.draw(
+        st.lists(hostile(family) | st.sampled_from(["</think>", "<think>\n", " 4"]), max_size=4).map("".join)
+    )
+    ids = chat.reply_ids(chat.opened(context) + said, context)
+    assert chat.texts([ids], [context]) == [chat.opened(context) + said]
+    assert chat.reply_ids(chat.opened(context) + said, context) == ids
+    allowed = chat.tokenizer.convert_tokens_to_ids(["<think>", "</think>"])
+    assert not {one for one in specials(chat, ids[:-1]) if one not in allowed}
+
+
+def test_a_text_of_any_length_with_marks_and_special_tokens_is_hidden_in_linear_space() -> None:
+    chat = chat_of("gpt2")
+    text = "\ue002" * 50_000 + "<|im_end|>" * 5_000
+    (shown,), hidden = SpecialTokens(chat.tokenizer, "").hide([user(text)])
+    assert hidden is not None
+    assert len(shown["content"]) <= 3 * len(text)
+    assert chat.tokenizer.decode(hidden.encode(shown["content"])) == text
+    assert specials(chat, tuple(hidden.encode(shown["content"]))) == {}
 
 
 @FAMILIES

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hf_credit.collaborations.relay import relay_tasks
-from hf_credit.tasks.rows import evaluation_starts
+from hf_credit.tasks.rows import evaluation_starts, load_splits
 from hf_credit.tasks.spec import TaskSpec
 
 RELAY = TaskSpec.of_name("relay", {"size": 4})
@@ -34,6 +34,12 @@ def rows(tmp_path: Path) -> Callable[..., str]:
         return str(path)
 
     return write
+
+
+@pytest.mark.parametrize("name", ["tasks/trian.jsonl", "missing.parquet"])
+def test_a_mistyped_file_of_tasks_is_no_dataset_of_the_hub(name: str) -> None:
+    with pytest.raises(FileNotFoundError, match=f"a dataset's file must exist, got '{name}'; correct the path."):
+        load_splits(name, "train")
 
 
 def test_an_evaluation_plays_the_rows_of_a_dataset(rows: Callable[..., str]) -> None:

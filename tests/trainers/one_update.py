@@ -92,13 +92,14 @@ def one_update(
     on_built: Callable[[Any], None] | None = None,
     resume_from: Path | None = None,
     uneven: bool = False,
+    plays: int = 1,
     silenced: Sequence[Sequence[int]] = (),
     **changed: Any,
 ) -> Any:
     """Trains on 4x4 Sudoku; the trainer, with the gradients of its updates in `trainer.kept`.
 
-    Where it is `uneven`, the first half of the episodes is longer than the second. The processes that are `silenced`
-    in an update credit every decision with 0.
+    Where it is `uneven`, the first half of the episodes is longer than the second. With several `plays` the rows of an
+    update repeat tasks so often. The processes that are `silenced` in an update credit every decision with 0.
     """
     keep = KeepGradient()
     environment = make("sudoku", size=4, blanks=4)
@@ -108,6 +109,11 @@ def one_update(
         kwargs["train_dataset"] = Dataset.from_list([{**board, "seed": seed} for seed, board in enumerate(boards)])
         changed["shuffle_dataset"] = False
     args = settings(output, **changed)
+    if plays > 1:
+        boards = [environment.sample_task(place) for place in range(16)]
+        tasks = [{**board, "seed": seed} for seed, board in enumerate(boards) for _ in range(plays)]
+        kwargs["train_dataset"] = Dataset.from_list(tasks)
+        args.shuffle_dataset = False
     let_shard()
     trainer = VerifiableProcessTrainer(str(policy), environment, args, **kwargs)
     if on_built is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -14,21 +15,21 @@ from datasets import Dataset
 from huggingface_hub import constants
 from small_runs import SAMPLED, SUDOKU, let_shard
 
-from hf_credit import VerifiableProcessConfig, VerifiableProcessTrainer, make
+from hf_credit import CreditConfig, CreditTrainer, VerifiableProcessConfig, VerifiableProcessTrainer, make, methods
+from hf_credit.rollouts import EnvironmentInteraction
+
+SAVED: dict[str, Any] = {
+    "max_steps": 6,
+    "warmup_steps": 0,
+    "save_strategy": "steps",
+    "save_steps": 1,
+    "save_total_limit": 2,
+}
 
 
 def settings(output: Path, **changed: Any) -> VerifiableProcessConfig:
     """Six updates of eight sampled episodes, each followed by a checkpoint."""
-    values: dict[str, Any] = {
-        **SUDOKU,
-        **SAMPLED,
-        "output_dir": str(output),
-        "max_steps": 6,
-        "warmup_steps": 0,
-        "save_strategy": "steps",
-        "save_steps": 1,
-        "save_total_limit": 2,
-    }
+    values: dict[str, Any] = {**SUDOKU, **SAMPLED, **SAVED, "output_dir": str(output)}
     return VerifiableProcessConfig(**{**values, **changed})
 
 
@@ -38,14 +39,22 @@ def build(
     tasks: int | None = None,
     blanks: int = 4,
     trainer_kwargs: dict[str, Any] | None = None,
+    method: str | None = None,
     **changed: Any,
-) -> VerifiableProcessTrainer:
-    """A trainer of 4x4 Sudoku, on `tasks` tasks or on as many as the run plays."""
+) -> Any:
+    """A trainer of 4x4 Sudoku, on `tasks` tasks or on as many as the run plays; a named method has a frozen copy."""
     rows = None if tasks is None else Dataset.from_list([{"seed": seed} for seed in range(tasks)])
     kwargs = {"train_dataset": rows, **(trainer_kwargs or {})}
     environment = make("sudoku", size=4, blanks=blanks)
     args = settings(output, **changed)
     let_shard()
+    if method is not None:
+        names = {one.name for one in dataclasses.fields(CreditConfig) if one.init}
+        own = {name: value for name, value in {**SUDOKU, **SAMPLED, **SAVED, **changed}.items() if name in names}
+        task = EnvironmentInteraction(environment, "current")
+        kwargs["train_dataset"] = rows or task.tasks("train", 64)
+        copied = dataclasses.replace(methods.make(method), refresh_frozen_every=1)
+        return CreditTrainer(str(policy), task, CreditConfig(output_dir=str(output), **own), method=copied, **kwargs)
     return VerifiableProcessTrainer(str(policy), environment, args, **kwargs)
 
 

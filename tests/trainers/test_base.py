@@ -112,7 +112,7 @@ def test_an_update_without_signal_steps_as_if_all_its_rows_had_been_read(
         return watch
 
     # Momentum and weight decay move weights whose gradient is 0.
-    settings = {"max_steps": 3, "warmup_steps": 0, "weight_decay": 0.1, "num_generations": 4}
+    settings = {"max_steps": 3, "warmup_steps": 0, "weight_decay": 0.1}
     plain, full = (one_update(micro_policy, on_built=silenced(name), **settings) for name in ("skipped", "all read"))
     assert [one["passes/skipped"] for one in plain.state.log_history[:3]] == [0.0, 1.0, 1.0]
     assert read["skipped"] == [*read["all read"][: len(read["skipped"]) - 2], 1, 1]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hf_credit.trainers.config import CreditConfig, tasks_per_generation
+from hf_credit.trainers.config import CreditConfig
 
 
 def config(tmp_path: Path, **changed: Any) -> CreditConfig:
@@ -20,20 +20,13 @@ def test_instances_per_update_sets_gradient_accumulation(tmp_path: Path) -> None
     settings = config(tmp_path, instances_per_update=128, per_device_train_batch_size=4)
     assert settings.gradient_accumulation_steps == 32
     assert settings.generation_batch_size == 128
-    assert tasks_per_generation(settings) == 128
+    assert settings.generation_batch_size == 128
 
 
 def test_trajectories_are_shared_among_the_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "8")
     with pytest.raises(ValueError, match="got 128 and 3 x 8"):
         config(tmp_path, instances_per_update=128, per_device_train_batch_size=3)
-
-
-def test_each_task_is_played_once_by_default(tmp_path: Path) -> None:
-    assert config(tmp_path).num_generations == 1
-    grouped = config(tmp_path, num_generations=4, instances_per_update=16, per_device_train_batch_size=8)
-    assert grouped.num_generations == 4
-    assert tasks_per_generation(grouped) == 4
 
 
 def test_trls_arithmetic_holds_without_instances_per_update(tmp_path: Path) -> None:
@@ -54,10 +47,9 @@ def test_trls_arithmetic_holds_without_instances_per_update(tmp_path: Path) -> N
         ({"loss_type": "grpo"}, "loss_type must be one of dapo, cispo, got 'grpo'"),
         ({"importance_sampling_level": "row"}, "importance_sampling_level must be one of token, sequence, got 'row'"),
         ({"aggregation": "row"}, "aggregation must be one of token, sequence, got 'row'"),
-        ({"off_policy_mask_threshold": 0.5}, "off_policy_mask_threshold must be None"),
         ({"max_concurrent_episodes": 0}, "max_concurrent_episodes must be at least 1, got 0"),
         ({"max_context_tokens": 0}, "max_context_tokens must be at least 1, got 0"),
-        ({"num_generations": 0}, "num_generations must be at least 1, got 0"),
+        ({"num_generations": 8}, "num_generations must be 1, got 8: a method plays a task several times itself; set"),
         ({"vllm_server_request_timeout": 0}, "vllm_server_request_timeout must be above 0, got 0"),
     ],
 )
@@ -71,7 +63,6 @@ def test_invalid_settings_are_refused_in_one_sentence(tmp_path: Path, changed: d
 @pytest.mark.parametrize(
     "name",
     [
-        "num_generations",
         "instances_per_update",
         "max_concurrent_episodes",
         "max_context_tokens",

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
+from peft import LoraConfig
 from small_teams import sudoku_policy
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import GenerationConfig
@@ -119,3 +120,31 @@ def test_a_trainer_in_bfloat16_casts_each_weight_once_in_a_call(tmp_path):
     with Casts(trainer.model) as casts:
         trainer.generate_replies([list(range(6, 26))])
     assert set(casts.counted.values()) == {1}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"reuse_prefixes": False}, {"reuse_prefixes": False, "generation_kwargs": {"top_k": 1}}, {"use_lora": True}],
+    ids=str,
+)
+def test_a_trainer_draws_what_the_recipe_says_whatever_the_models_own_settings_are(tmp_path, settings):
+    drawn = []
+    own = {"min_p": 0.9, "repetition_penalty": 50.0, "suppress_tokens": [5, 6, 7, 8], "num_beams": 2, "top_k": 2}
+    for brought in ({}, own):
+        model, tokenizer = sudoku_policy()
+        for name, value in brought.items():
+            setattr(model.generation_config, name, value)
+        named = dict(settings)
+        peft = LoraConfig(r=2, target_modules="all-linear") if named.pop("use_lora", False) else None
+        args = CreditConfig(
+            output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to="none", max_completion_length=6, **named
+        )  # fmt: skip
+        sudoku = EnvironmentInteraction(make("sudoku", size=4, blanks=4), "current")
+        trainer = CreditTrainer(
+            model, sudoku, args, sudoku.tasks("train", 8), method="outcome_reward", processing_class=tokenizer,
+            peft_config=peft,
+        )  # fmt: skip
+        torch.manual_seed(5)
+        drawn.append([list(one.ids) for one in trainer.generate_replies([list(range(6, 26))] * 8)])
+        assert trainer.model.generation_config.min_p == brought.get("min_p")
+    assert drawn[0] == drawn[1]

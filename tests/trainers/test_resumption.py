@@ -16,6 +16,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from transformers import TrainerCallback
 
 from hf_credit.checkpoint_store import StoreError
 from hf_credit.checkpoints import MANIFEST, flaw, latest_complete
+from hf_credit.tasks import TaskSpec
 from hf_credit.trainers.callbacks import CheckpointCallback
 from local_hub.running import serving
 
@@ -208,6 +210,20 @@ def test_two_processes_of_which_one_is_killed_end_with_bitwise_the_policy_of_an_
     trainer = runs.build(micro_policy, output, **alone, resume_with_changed=accepted)
     trainer.train(resume_from_checkpoint=output / "checkpoint-3")
     assert trainer.state.global_step == 4
+
+
+@resumed_on_processors
+def test_two_processes_on_cpus_resume_with_the_tensors_of_their_critics_copies_and_rollouts(
+    start_two: Callable[..., list[Any]], tmp_path: Path
+) -> None:
+    whole, output = tmp_path / "whole", tmp_path / "resumed"
+    settings = {**TWO_PROCESSES, "max_steps": 2, "method": "ppo", "num_iterations": 2}
+    expected, _ = (end_of(process, whole) for process in start_two(whole, **settings))
+    shutil.copytree(whole / "checkpoint-1", output / "checkpoint-1")  # within a generation
+    found, _ = (end_of(process, output) for process in start_two(output, **settings))
+    assert found["processes"] == expected["processes"] == 2
+    assert found["log"] == expected["log"]
+    assert policy_of(output) == policy_of(whole)
 
 
 def test_a_killed_sharded_run_ends_with_bitwise_the_policy_of_an_uninterrupted_run(
@@ -503,12 +519,34 @@ def test_an_adapter_is_resumed_bitwise(runs: Any, micro_policy: Path, tmp_path: 
     assert_same_weights(resumed, weights(whole))
 
 
+def test_a_date_that_the_template_writes_is_that_of_the_first_day(
+    runs: Any, micro_policy: Path, tmp_path: Path
+) -> None:
+    policy = Path(shutil.copytree(micro_policy, tmp_path / "policy"))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(policy)
+    tokenizer.chat_template = "{{ strftime_now('%d') }}" + tokenizer.chat_template
+    tokenizer.save_pretrained(policy)
+    first = runs.build(policy, tmp_path / "run", max_steps=2, tasks=16, chat_template_kwargs={"today": "2024-02-29"})
+    first.train()
+    resumed = runs.build(policy, tmp_path / "run", max_steps=2, tasks=16)
+    assert resumed.chat.template_kwargs["today"] != "2024-02-29"
+    resumed.train(resume_from_checkpoint=tmp_path / "run" / "checkpoint-1")
+    assert_same_weights(resumed, weights(first))
+    resumed.save_model(str(tmp_path / "saved"))
+    spec = TaskSpec.load(tmp_path / "saved")
+    assert spec is not None
+    assert spec.chat_template_kwargs == {"today": "2024-02-29"}
+    assert spec.shown_unlike(replace(spec, chat_template_kwargs={"today": "2026-01-31"}), "m") is None
+    assert "expect poor replies" in str(spec.shown_unlike(replace(spec, chat_template_kwargs={"a": 1}), "m"))
+
+
 def test_each_pushed_checkpoint_can_be_resumed(
     runs: Any,
     micro_policy: Path,
     two_updates: tuple[Path, Any],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
@@ -520,6 +558,8 @@ def test_each_pushed_checkpoint_can_be_resumed(
         second, first = [one.commit_id for one in history if "Hf-Credit-Publish" in one.message]
         trainer = runs.build(micro_policy, tmp_path / "again", max_steps=2, tasks=16)
         trainer.train(resume_from_checkpoint=f"hub:me/run@{first}")
+        assert f"took the checkpoint of update 1 of me/run at the commit {first}" in caplog.messages
+        assert f"resumes from {tmp_path / 'again' / 'checkpoint-1'}" in caplog.messages
         assert_same_weights(trainer, two_updates[1])
         with pytest.raises(StoreError, match="there is no such revision"):
             trainer.train(resume_from_checkpoint=f"hub:me/run@{second[::-1]}")

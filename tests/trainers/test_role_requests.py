@@ -48,8 +48,8 @@ def test_adapters_that_vllm_interprets_differently_are_refused(args: Any, config
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("vllm_enable_sleep_mode", True, "must go with vllm_enable_sleep_mode=False, got True"),
-        ("vllm_tensor_parallel_size", 2, "must go with vllm_tensor_parallel_size=1, got 2"),
+        ("vllm_enable_sleep_mode", True, "vllm_enable_sleep_mode must be False, got True"),
+        ("vllm_tensor_parallel_size", 2, "vllm_tensor_parallel_size must be 1, got 2"),
     ],
 )
 def test_engines_that_drop_adapters_are_refused_only_in_the_training_process(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from accelerate import Accelerator
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from launched import launch
@@ -21,6 +22,7 @@ from torch import nn
 from transformers import (
     AutoModelForCausalLM,
     GPT2Config,
+    GPTNeoConfig,
     GPTNeoXConfig,
     LlamaConfig,
     MixtralConfig,
@@ -34,7 +36,7 @@ from trl.trainer.utils import add_fused_lm_head
 
 from hf_credit.rollouts import Row
 from hf_credit.rollouts.batches import pad_rows
-from hf_credit.trainers.scores import Scores, log_probs, obstacle, pack, separate, takes_positions
+from hf_credit.trainers.scores import Scores, log_probs, obstacle, pack, separate, takes_positions, why_apart
 
 PROMPT = {"A": (5, 6, 7, 8, 9, 10), "B": (11,), "C": (5, 6, 12, 13), "D": (14,), "E": (15,)}
 # Single precision; sums of the same numbers in another order.
@@ -205,6 +207,58 @@ def test_only_attention_to_everything_by_torch_itself_packs_rows(changed: dict[s
     assert "full attention" in obstacle(model)
 
 
+LOCAL = GPTNeoConfig(
+    vocab_size=40, hidden_size=32, num_layers=2, num_heads=2, attention_types=[[["global", "local"], 1]],
+    window_size=8, max_position_embeddings=64, attention_dropout=0.0, resid_dropout=0.0, embed_dropout=0.0,
+    bos_token_id=1, eos_token_id=2,
+)  # fmt: skip
+
+
+def tried(model: Any) -> str:
+    add_fused_lm_head(model, outputs=("log_probs", "entropy"))
+    return why_apart(model, model, Accelerator(cpu=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("window", [8, 256])
+def test_a_family_that_attends_by_column_is_found_by_trying(window: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    config = copy.deepcopy(LOCAL)
+    config.window_size, config.max_position_embeddings = window, 8 * window
+    model = AutoModelForCausalLM.from_config(config).to(dtype)
+    assert obstacle(model) == ""
+    assert tried(model) == "packed rows, tried once, had other hidden states than separate ones"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_families_that_pack_are_found_by_trying_once(attention: str, dtype: torch.dtype) -> None:
+    for name in FAMILIES:
+        model = family(name, attention).to(dtype).train()
+        modes = {part: module.training for part, module in model.named_modules()}
+        assert tried(model) == "", name
+        assert modes == {part: module.training for part, module in model.named_modules()}
+        passes: list[Any] = []
+        if name == "qwen3":
+            lora = LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM", init_lora_weights=False)
+            adapted = get_peft_model(copy.deepcopy(model), lora)
+            assert why_apart(adapted, adapted, Accelerator(cpu=True)) == ""
+        model.register_forward_pre_hook(lambda *given, seen=passes: seen.append(given))
+        assert why_apart(model, model, Accelerator(cpu=True)) == ""
+        assert passes == []
+
+
+def test_no_tree_is_longer_than_the_models_positions() -> None:
+    rows = [("A", (token, *range(16, 36))) for token in range(20, 28)]  # 6 tokens and 8 branches of 21
+    for positions, sequences in ((512, 1), (64, 4)):
+        packed = pack(
+            *columns(rows_of(*rows)), qwen(max_position_embeddings=positions, hidden_size=4096, num_hidden_layers=0)
+        )
+        assert packed is not None
+        assert len(packed.labels) >= sequences
+        assert packed.labels.shape[1] <= positions
+
+
 def test_dropout_and_the_balance_of_experts_are_not_packed() -> None:
     opt = AutoModelForCausalLM.from_config(OPTConfig(**{**FAMILIES["opt"].to_dict(), "dropout": 0.1}))
     for model in (qwen(attention_dropout=0.1), nn_with_dropout(), opt):
@@ -370,7 +424,7 @@ def test_padding_before_a_prompt_moves_no_position(mixed: dict[str, torch.Tensor
 # Through the trainer
 
 # Tasks played four times, in one micro-batch; plain gradient descent, in which small differences stay small.
-SHARING = {"num_generations": 4, "optim": "sgd", "warmup_steps": 0, "learning_rate": 1.0, "top_k": 0, "seed": 1}
+SHARING = {"plays": 4, "optim": "sgd", "warmup_steps": 0, "learning_rate": 1.0, "top_k": 0, "seed": 1}
 
 
 def count_columns(seen: list[int]) -> Callable[[Any], None]:
@@ -428,7 +482,7 @@ def test_instructions_are_read_once_a_pass_where_every_turn_is_a_row_with_a_prom
             micro_policy,
             share_prompts=name == "together",
             on_built=count_columns(columns_seen),
-            **{**SHARING, "num_generations": 1, "instructions": True, "beta": 0.1},  # a term without advantages
+            **{**SHARING, "plays": 1, "instructions": True, "beta": 0.1},  # a term without advantages
         )
     assert sum(seen["together"]) < 0.6 * sum(seen["apart"])
 
@@ -439,7 +493,10 @@ def test_why_rows_are_not_packed_is_said_once(
     adapter = LoraConfig(r=4, target_modules=["q_proj"], lora_dropout=0.1)
     one_update(micro_policy, trainer_kwargs={"peft_config": adapter}, **{**SHARING, "max_steps": 2, "beta": 0.1})
     said = [record.getMessage() for record in caplog.records if "reads each row" in record.getMessage()]
-    assert said == ["the policy reads each row from its start, as it has dropout; share_prompts changes nothing."]
+    assert said == [
+        "the policy reads each row from its start, as it has dropout (of adapters lora_dropout, by default 0.05; 0 "
+        "turns it off); share_prompts changes nothing."
+    ]
 
 
 @pytest.mark.parametrize("environment", [{}, SHARDED], ids=["replicated", "sharded by FSDP2"])

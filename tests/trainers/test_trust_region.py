@@ -26,7 +26,7 @@ from hf_credit.trainers.trust_region import (
 )
 
 # Two updates of one generation, so that the second differs from the old policy.
-PLAY = {"num_generations": 2, "optim": "sgd", "warmup_steps": 0, "learning_rate": 1.0, "top_k": 0, "seed": 1,
+PLAY = {"plays": 2, "optim": "sgd", "warmup_steps": 0, "learning_rate": 1.0, "top_k": 0, "seed": 1,
         "num_iterations": 2, "max_steps": 2, "lr_scheduler_type": "constant", "epsilon": 1.0, "epsilon_high": 1e9,
         "trust_region": 0.02, "trust_region_tool": 0.002, "trust_region_top": 4,
         "trust_region_wide": 8}  # fmt: skip

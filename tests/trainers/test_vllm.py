@@ -15,6 +15,8 @@ import requests
 from hf_credit import VerifiableProcessConfig, VerifiableProcessTrainer, make
 from hf_credit.rollouts import Generation
 from hf_credit.trainers import vllm
+from hf_credit.trainers.asynchronous import server as waiting
+from hf_credit.trainers.asynchronous.server import AWAY
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.vllm import (
     context_length,
@@ -130,28 +132,28 @@ def test_a_trainer_names_the_server_that_is_absent_when_it_is_built(
         vllm_server_base_url=free_url,
         vllm_server_timeout=0.0,
     )
-    with pytest.raises(ConnectionError, match=rf"got '.*Connection refused' from {free_url} for 0 s; start it"):
+    with pytest.raises(ConnectionError, match=rf"must be up within 0 s .*, got '{free_url}: .*; look into its log"):
         VerifiableProcessTrainer(str(micro_policy), make("sudoku", size=4, blanks=4), args)
 
 
 def test_a_wait_for_a_server_is_told(
     tmp_path: Path, free_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(vllm, "_TOLD_SECONDS", 0.0)
+    monkeypatch.setattr(waiting, "_TOLD_SECONDS", 0.0)
     with pytest.raises(ConnectionError):
         wait_for_server(config(tmp_path, vllm_server_base_url=free_url, vllm_server_timeout=0.5))
-    assert caplog.messages[0].startswith(f"waiting for the vLLM server at {free_url} for 0 s: '")
+    assert caplog.messages[0].startswith(f"waiting for the vLLM server at {free_url}, 0 of at most 0.5 s: {free_url}")
 
 
 def test_a_silent_server_is_given_up_after_its_timeout(tmp_path: Path, silent_url: str) -> None:
-    with pytest.raises(ConnectionError, match=f"within vllm_server_timeout, got no answer from {silent_url} for 0 s"):
+    with pytest.raises(ConnectionError, match=f"up within 0 s .*, got 'no answer from {silent_url}'"):
         wait_for_server(config(tmp_path, vllm_server_base_url=silent_url))
 
 
 def test_a_server_that_is_up_but_unwell_is_given_up_too(tmp_path: Path, serve: Callable[..., Server]) -> None:
-    server = serve(503)
-    with pytest.raises(ConnectionError, match=f"got status 503 from {server.url}"):
-        wait_for_server(config(tmp_path, vllm_server_base_url=server.url))
+    one = serve(503)
+    with pytest.raises(ConnectionError, match=f"got 'status 503 from {one.url}"):
+        wait_for_server(config(tmp_path, vllm_server_base_url=one.url))
 
 
 def test_a_server_that_comes_up_late_is_waited_for(tmp_path: Path, serve: Callable[..., Server]) -> None:
@@ -168,7 +170,7 @@ def test_only_the_process_that_talks_to_the_server_waits_for_it(
 
 
 def test_a_slow_answer_ends_with_a_sentence_and_is_asked_for_once(session: requests.Session, silent_url: str) -> None:
-    limit_requests(session, timeout=0.2)
+    limit_requests(session, timeout=0.2, patience=60.0)
     with (
         pytest.raises(
             TimeoutError, match=f"within vllm_server_request_timeout, got nothing from {silent_url} for 0.2 s"
@@ -178,8 +180,11 @@ def test_a_slow_answer_ends_with_a_sentence_and_is_asked_for_once(session: reque
         session.post(f"{silent_url}/v1/completions")
 
 
-def test_a_server_that_is_gone_ends_with_a_sentence(session: requests.Session, free_url: str) -> None:
-    limit_requests(session, timeout=5.0, retries=1)
+def test_a_server_that_is_gone_ends_with_a_sentence(
+    session: requests.Session, free_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vllm, "_RETRIES", 1)
+    limit_requests(session, timeout=5.0, patience=60.0)
     with (
         pytest.raises(ConnectionError, match=f"must stay up during training, got '.*refused' from {free_url}"),
         naming_server(free_url, 5.0),
@@ -187,24 +192,31 @@ def test_a_server_that_is_gone_ends_with_a_sentence(session: requests.Session, f
         session.post(f"{free_url}/v1/completions")
 
 
+@pytest.mark.parametrize("status", AWAY)
 def test_a_server_that_fails_for_good_ends_with_a_sentence(
-    session: requests.Session, serve: Callable[..., Server]
+    session: requests.Session, serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
-    server = serve(500)
-    limit_requests(session, timeout=5.0, retries=1)
+    monkeypatch.setattr(vllm, "_LONGEST_PAUSE", 0.1)
+    server = serve(status)
+    limit_requests(session, timeout=5.0, patience=0.5)
     with (
-        pytest.raises(ConnectionError, match=f"got 'too many 500 error responses' from {server.url}"),
+        pytest.raises(ConnectionError, match=f"got 'too many {status} error responses' from {server.url}"),
         naming_server(server.url, 5.0),
     ):
         session.post(f"{server.url}/v1/completions")
-    assert len(server.paths) == 2
+    assert len(server.paths) == 7  # six more times, in five pauses or more
 
 
-@pytest.mark.parametrize("hitch", [0, 503])
-def test_a_passing_hitch_is_tried_again(session: requests.Session, serve: Callable[..., Server], hitch: int) -> None:
-    server = serve(hitch, 200)
-    limit_requests(session, timeout=5.0)
+@pytest.mark.parametrize("hitch", [0, *AWAY])
+def test_a_passing_hitch_is_tried_again(
+    session: requests.Session, serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch, hitch: int
+) -> None:
+    monkeypatch.setattr(vllm, "_LONGEST_PAUSE", 0.01)
+    failures = 9 if hitch else 1
+    server = serve(*[hitch] * failures, 200)
+    limit_requests(session, timeout=5.0, patience=60.0)
     assert session.post(f"{server.url}/v1/completions").status_code == 200
+    assert len(server.paths) == failures + 1
 
 
 def test_what_the_server_refuses_is_told_in_one_line() -> None:

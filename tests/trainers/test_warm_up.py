@@ -105,7 +105,7 @@ def test_what_rows_begin_with_is_read_once(tokenizer, tmp_path):
         lambda module, args, given: read.append(given["input_ids"].numel()), with_kwargs=True
     )
     losses(trainer_of(model, tokenizer, found, tmp_path))
-    assert read == [41]  # the context, and its last token again for the second reply
+    assert read[3:] == [41]  # after the trial: the context, and its last token again for the second reply
 
 
 def test_it_lowers_the_held_out_loss(tokenizer, tmp_path, shown):
@@ -179,5 +179,26 @@ def test_a_row_that_would_be_truncated_is_refused(tokenizer, tmp_path):
 @pytest.mark.parametrize("setting", [{"packing": True}, {"assistant_only_loss": True}, {"eos_token": "<|pad|>"}])
 def test_a_setting_that_changes_the_tokens_is_refused(tokenizer, tmp_path, shown, setting):
     settings = SFTConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to="none", **setting)
-    with pytest.raises(ValueError, match=f"{next(iter(setting))} must be .* for a warm-up, .* got "):
+    with pytest.raises(
+        ValueError,
+        match=f"{next(iter(setting))} must be .*, got .*: a warm-up reads the tokens of a training; leave it out",
+    ):
         WarmUpTrainer(build_model(tokenizer, SMALL), settings, shown, processing_class=tokenizer)
+
+
+@pytest.mark.parametrize("setting", [{"loss_type": "dft"}, {"label_smoothing_factor": 0.5}], ids=str)
+@pytest.mark.filterwarnings("ignore:.*label_smoothing_factor. is deprecated:FutureWarning")
+def test_a_loss_of_trl_is_used_on_recorded_replies_and_refused_on_the_probabilities_of_a_player(
+    tokenizer, tmp_path, shown, setting
+):
+    losses = []
+    for changed in ({}, setting):
+        args = SFTConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to="none", max_steps=1, **changed)
+        torch.manual_seed(0)
+        model = build_model(tokenizer, SMALL)
+        trainer = WarmUpTrainer(model, args, [one((7, 8, 9), (9, 10))], processing_class=tokenizer)
+        trainer.train()
+        losses.append(trainer.state.log_history[-1]["train_loss"])
+    assert losses[0] != pytest.approx(losses[1], rel=1e-3)
+    with pytest.raises(ValueError, match=f"{next(iter(setting))} must be .*: the player tells the probabilities"):
+        WarmUpTrainer(model, args, shown, processing_class=tokenizer)

@@ -58,7 +58,6 @@ def settings(output: Path, **changed: Any) -> VerifiableProcessConfig:
         "history": "append",
         "instructions": False,
         "instances_per_update": 16,
-        "num_generations": 2,
         "per_device_train_batch_size": 8,
         "max_steps": 1,
         "max_completion_length": 12,

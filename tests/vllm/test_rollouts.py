@@ -106,7 +106,7 @@ def test_every_context_gets_its_own_greedy_reply(
     backend: tuple[Path, dict[str, Any]], played: Play, model: PreTrainedModel, tmp_path: Path
 ) -> None:
     policy, settings = backend
-    (update,) = played(policy, tmp_path, top_k=1, num_generations=1, **settings)
+    (update,) = played(policy, tmp_path, top_k=1, **settings)
     decisions = update["decisions"]
     model.load_state_dict(update["weights"])
     for each in decisions:

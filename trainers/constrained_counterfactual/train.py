@@ -1,9 +1,8 @@
 """`hf-credit train` as a script, for launchers of several processes:
 
-accelerate launch --config_file trainers/accelerate/multi_gpu.yaml \
-    trainers/constrained_counterfactual/train.py --config RECIPE
+accelerate launch --config_file trainers/accelerate/CONFIG.yaml trainers/METHOD/train.py --config RECIPE
 
-Every field of the recipe can be overridden behind it.
+Every field of the recipe can be overridden behind it. A recipe names its method, so all of these scripts are the same.
 """
 
 import sys

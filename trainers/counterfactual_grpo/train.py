@@ -1,8 +1,8 @@
 """`hf-credit train` as a script, for launchers of several processes:
 
-accelerate launch --config_file trainers/accelerate/fsdp2.yaml trainers/counterfactual_grpo/train.py --config RECIPE
+accelerate launch --config_file trainers/accelerate/CONFIG.yaml trainers/METHOD/train.py --config RECIPE
 
-Every field of the recipe can be overridden behind it.
+Every field of the recipe can be overridden behind it. A recipe names its method, so all of these scripts are the same.
 """
 
 import sys

@@ -23,7 +23,7 @@ from hf_credit.boundary import encodable, read
 from hf_credit.environments.sessions import Session
 from hf_credit.oracles import Oracle
 from hf_credit.registry import find, plain
-from hf_credit.replies import read_reply
+from hf_credit.replies import begun_thought, read_reply
 from hf_credit.rollouts.capabilities import cannot_leave_out, or_error
 from hf_credit.rollouts.chat import Chat
 from hf_credit.rollouts.episode import Ending
@@ -364,9 +364,7 @@ class AgentInteraction(Interaction[AgentState]):
         if step.calls:
             return dataclasses.replace(state, reward=step.reward, status="stopped", worth=self.settings.failure)
         if not state.answered and not state.without:
-            raise RunError(
-                f"a program must not raise before its first call, got {step.raised}\n{step.traceback}".rstrip()
-            )
+            raise RunError(f"a program must not raise before its first call, got {step.raised}", step.traceback)
         if step.refused:
             kind = step.raised.partition(":")[0]  # the rest mostly says the same
             raise RunError(f"a program must catch the error of a refused call, got {kind}: {step.refusal}")
@@ -427,26 +425,29 @@ def _named(agent: Any) -> str | list[str]:
 
 def _recorded(asked: Mapping[str, Any], reply: str) -> dict[str, Any]:
     """Returns the record of a reply, as in `Answered`. A text that was not sampled has the probability 1, and an
-    estimated number of tokens."""
-    if not isinstance(reply, Reply):
-        said = read_reply(reply, asked["tools"])
+    estimated number of tokens. As for a server, the reply ends where the first text of `stop` begins in it."""
+    text = str(reply)
+    own = len(begun_thought(text))  # the template may have written the mark
+    stops = [(at, stop) for stop in filter(None, asked["stop"]) if (at := text.find(stop, own)) >= 0]
+    end, found = min(stops, default=(len(text), None))
+    if not isinstance(reply, Reply) or found is not None:
+        said = read_reply(text[:end], asked["tools"])
         content, calls = (said.content, said.written_calls) if asked["tools"] else (said.spoken, ())
-        reply = Reply(reply, content=content, calls=calls)
-        reply.logprobs, reply.context = ((content, 0.0),), estimated_tokens(written(asked["messages"]))
-    content, calls, found = reply.content, reply.calls[: asked["most_calls"]], None
+    else:
+        content, calls = reply.content, reply.calls
     if asked["most_calls"] == 0:
-        content = read_reply(str(reply)).spoken
-    for stop in filter(None, asked["stop"]):
-        content, cut, _ = content.partition(stop)
-        found = cut or found
+        content = read_reply(text[:end]).spoken
+    if not isinstance(reply, Reply):
+        reply = Reply(text)
+        reply.logprobs, reply.context = ((content, 0.0),), estimated_tokens(written(asked["messages"]))
     if asked["logprobs"] and not reply.logprobs and reply.ids:
         raise ValueError(
             "log-probabilities of a call need a sampler that reports them, got one that does not; leave logprobs out."
         )
     return {
-        "text": str(reply),
+        "text": text,
         "content": content,
-        "calls": [list(one) for one in calls],
+        "calls": [list(one) for one in calls[: asked["most_calls"]]],
         "ended": reply.ended,
         "stop": found,
         "tokens": [reply.context, len(reply.ids) or estimated_tokens(reply)],

@@ -41,7 +41,12 @@ GRACE = 1.0  # seconds to wait for the expected one of simultaneous calls, befor
 
 
 class RunError(RuntimeError):
-    """A run without a result that credit could be assigned for."""
+    """A run without a result that credit could be assigned for; the program's own traceback is a note."""
+
+    def __init__(self, message: str, traceback: str = "") -> None:
+        super().__init__(message)
+        if traceback:
+            self.add_note(traceback)
 
 
 class DivergedRunError(DivergedError):
@@ -399,7 +404,7 @@ class LiveRun:
         if "crashed" in result:
             return Step(reward=reward, raised=_crash(result), **self._refused())
         if "unscored" in result:
-            raise RunError(f"a run must have a score, got {result['unscored']}\n{result['traceback']}")
+            raise RunError(f"a run must have a score, got {result['unscored']}", result["traceback"])
         if "raised" in result:
             return Step(reward=reward, raised=result["raised"], traceback=result["traceback"], **self._refused())
         outcome = read(Worth, result["outcome"], "the outcome of a run")

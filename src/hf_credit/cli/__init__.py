@@ -39,9 +39,10 @@ from hf_credit.cli.publish import publish
 from hf_credit.cli.report import report
 from hf_credit.cli.train import train
 from hf_credit.cli.warm_up import warm_up
-from hf_credit.extras import OF_THE_REPOSITORY
+from hf_credit.extras import how_to_install, unmarked
 from hf_credit.redaction import redacted
 from hf_credit.trust import search_here
+from local_hub.commands import app as hub
 
 app = typer.Typer(
     name="hf-credit",
@@ -95,6 +96,7 @@ app.command(short_help="Write a report of a run.")(report)
 app.command(short_help="Train with and without process rewards, and compare.")(demo)
 app.add_typer(agent, name="agent", short_help="Check a program that calls a model before you train it.")
 app.add_typer(publish, name="publish", short_help="Publish environments, tasks, episodes, checkpoints and more.")
+app.add_typer(hub, name="hub", short_help="Serve your own Hugging Face Hub.")
 add_commands(app)
 
 
@@ -150,18 +152,17 @@ def _unmet(error: Exception) -> str | None:
     packages = {module.partition(".")[0] for module in modules}
     found = importlib.metadata.packages_distributions()
     names = {canonicalize_name(name) for package in packages for name in (package, *found.get(package, ()))}
+    extras = importlib.metadata.metadata("hf-credit").get_all("Provides-Extra") or ()
     for line in importlib.metadata.requires("hf-credit") or ():
         wanted = Requirement(line)
         if canonicalize_name(wanted.name) not in names:
-            continue
-        if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
             continue
         try:
             got = importlib.metadata.version(wanted.name)
         except importlib.metadata.PackageNotFoundError:
             got = "none"
         if got == "none" or not wanted.specifier.contains(got, prereleases=True):
-            need = f"{wanted.name}{wanted.specifier}"
-            how = "from a clone by: make venv" if wanted.name in OF_THE_REPOSITORY else f"by: pip install '{need}'"
-            return f"hf-credit {__version__} needs {need}, got {got}; install it {how}"
+            of = [how for how in map(how_to_install, extras) if unmarked(wanted) in how]
+            how = min(of, key=len) if of and got == "none" else f"pip install {unmarked(wanted)}"
+            return f"hf-credit {__version__} needs {wanted.name}{wanted.specifier}, got {got}; install it by: {how}"
     return None

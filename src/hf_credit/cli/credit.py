@@ -12,6 +12,7 @@ import typer
 from hf_credit.cli.options import MethodOptions, parse_options
 from hf_credit.cli.progress import print_rows
 from hf_credit.files import write
+from hf_credit.words import counted
 
 _MAX_FAILURES_SHOWN = 10
 
@@ -55,24 +56,26 @@ def credit(
     shown = found.largest_spread if line is None else lines.index(line)
     episode = found.episode(shown)
     alone = sum(count == 1 for count in found.groups.values())
-    typer.echo(f"{len(lines)} traces of {len(found.groups)} tasks with {sum(map(len, found.credit))} replies.")
+    replies = counted(sum(map(len, found.credit)), "reply", "replies")
+    typer.echo(f"{counted(len(lines), 'trace')} of {counted(len(found.groups), 'task')} with {replies}.")
     if alone:
         typer.echo(f"Tasks with only one trace, which is compared with none: {alone}.")
     for sentence in found.absent:
         typer.echo(sentence)
     name = in_one_line(found.traces[shown].name)
+    rewarded = ["reward"] if any(one.reward for one in episode.decisions) else []  # others are scored as a whole
     rows = [
         [
             str(turn),
             in_one_line(one.role),
             short_reply(one),
-            rounded(one.reward, ".3g"),
+            *(rounded(one.reward, ".3g") for _ in rewarded),
             "none" if one.credit is None else rounded(one.credit, "+.3g"),
         ]
         for turn, one in enumerate(episode.decisions)
     ]
     title = f"Trace {name} (line {lines[shown]}), outcome {episode.outcome:.3g}"
-    print_rows(["turn", "role", "reply", "reward", "advantage"], rows, title)
+    print_rows(["turn", "role", "reply", *rewarded, "advantage"], rows, title)
     say_skipped(found.failures)
     if out is not None:
         write(out, "".join(json.dumps(row) + "\n" for row in found.rows()))

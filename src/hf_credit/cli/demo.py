@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -139,7 +141,7 @@ def run_demo(recipe: DemoRecipe, output: Path, seeds: int = 1) -> list[Report]:
     from hf_credit.evaluation.statistics import mean_interval
 
     require_matplotlib()
-    mean_interval([0.0, 1.0], resamples=2)
+    mean_interval([0.0, 1.0])
     be_quiet()
     begun = time.monotonic()
     reports = []
@@ -157,7 +159,7 @@ def run_demo(recipe: DemoRecipe, output: Path, seeds: int = 1) -> list[Report]:
         path = _write_over_seeds(reports, output)
         typer.echo(f"\n{path.read_text(encoding='utf-8')}")
     typer.echo(f"\nWrote {path} after {time.monotonic() - begun:.0f} seconds.")
-    typer.echo(f"Next: hf-credit report {folders(folder)[VPR]}")
+    typer.echo(f"Next: {shlex.join(['hf-credit', 'report', str(folders(folder)[VPR])])}")
     return reports
 
 
@@ -218,11 +220,12 @@ def _evaluate(recipe: DemoRecipe, output: Path, progress: Progress) -> dict[str,
 
 
 def _report(recipe: DemoRecipe, output: Path, results: dict[str, Any]) -> Report:
-    from hf_credit.evaluation.report import Report, compare
+    from hf_credit.evaluation.report import Report, budget, compare
     from hf_credit.evaluation.runs import read_run
 
     runs = [read_run(folders(output)[name], name) for name in (VPR, OUTCOME)]
-    used, other = (run.total("tokens/generated") for run in runs)
+    spent = [budget(run) for run in runs]
+    used, other = (one["generated_tokens"] or math.nan for one in spent)
     notation = recipe.setup()["environment_options"]["notation"]
     return Report(
         title="Verifiable process rewards against outcome reward",
@@ -238,7 +241,7 @@ def _report(recipe: DemoRecipe, output: Path, results: dict[str, Any]) -> Report
         results=results,
         comparisons=[one for pair in _PAIRS for one in compare(results, *pair)],
         notes=[
-            f"Both trainings played {runs[0].episodes:,.0f} episodes; {VPR} generated {used:,.0f} tokens and "
+            f"Both trainings played {spent[0]['episodes']:,.0f} episodes; {VPR} generated {used:,.0f} tokens and "
             f"{OUTCOME} {other:,.0f} ({used / other:.2f} times as many for {VPR}); the numbers differ because an "
             "illegal action ends an episode early.",
             f"The intervals cover only the draw of the {recipe.held_out} held-out tasks. Each method was trained "
@@ -251,22 +254,21 @@ def _report(recipe: DemoRecipe, output: Path, results: dict[str, Any]) -> Report
 def _write_over_seeds(reports: Sequence[Report], output: Path) -> Path:
     """Writes the report over all seeds: means over seeds, and paired differences per seed."""
     from hf_credit.evaluation.report import REPORT_FILE, Comparison, shown, table
-    from hf_credit.evaluation.results import within_shares
-    from hf_credit.evaluation.statistics import mean_interval, paired_difference
+    from hf_credit.evaluation.statistics import SHARE, mean_interval, paired_difference
 
     def means(policy: str, metric: str) -> list[float]:
         return [fmean(report.results[policy].values(metric).values()) for report in reports]
 
     rows = [
-        [policy, *(shown(metric, within_shares(mean_interval(means(policy, metric)))) for metric in _METRICS)]
+        [policy, *(shown(metric, mean_interval(means(policy, metric), within=SHARE)) for metric in _METRICS)]
         for policy in (BASE, OUTCOME, VPR)
     ]
     verdicts = []
     for (of, minus), metric in itertools.product(_PAIRS, _METRICS):
-        interval = paired_difference(means(of, metric), means(minus, metric))
+        interval = paired_difference(means(of, metric), means(minus, metric), within=SHARE)
         verdicts.append(Comparison(of=of, minus=minus, metric=metric, interval=interval, units="seeds").verdict)
     note = (
-        f"Means over {len(reports)} seeds [95% intervals over the seeds, Student's t]. Each seed has its own base "
+        f"Means over {len(reports)} seeds [95% intervals over the seeds]. Each seed has its own base "
         "policy, from which each method was trained once. The differences are paired by seed, on the same held-out "
         "tasks. The intervals cover the weights, the scripted play, the order of tasks and the sampling in training."
     )

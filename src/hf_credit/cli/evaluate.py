@@ -56,7 +56,7 @@ def evaluate(
     from hf_credit.evaluation.play import evaluate_model
     from hf_credit.evaluation.statistics import mean_interval
 
-    mean_interval([0.0, 1.0], resamples=2)  # a missing library is an error before the episodes
+    mean_interval([0.0, 1.0])  # a missing library is an error before the episodes
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)
     save = None if save_episodes is None else _saving(save_episodes, model, spec, played.trust_remote_code)
@@ -76,7 +76,7 @@ def evaluate(
     if output is not None:
         write(output, results.to_json())
     if as_json:
-        from hf_credit.evaluation.markdown import plain
+        from hf_credit.words import plain
 
         found = {**results.about, "episodes": len(results.records), "metrics": plain(results.summary())}
         typer.echo(json.dumps(found, indent=2))

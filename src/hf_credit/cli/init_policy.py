@@ -51,6 +51,7 @@ def init_policy(
     be_quiet()  # before the imports that print warnings
     from hf_credit.policies.micro import MICRO_SAMPLING, MicroConfig
     from hf_credit.tasks import TaskSpec
+    from hf_credit.tasks.commands import evaluation_command
 
     config = MicroConfig(
         hidden_size=hidden_size,
@@ -67,7 +68,7 @@ def init_policy(
     spec = TaskSpec.of_name(task, parse_options(option), sampling=MICRO_SAMPLING, **shown)
     with Progress() as progress:
         create(spec, config, output, progress)
-    typer.echo(f"Wrote {output}. Try: hf-credit evaluate {output}")
+    typer.echo(f"Wrote {output}. Try: {evaluation_command(output)}")
 
 
 def create(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from hf_credit.recipes import find, read
 from hf_credit.safe_io import parse_json
 from hf_credit.trust import NO_CONSENT, Consent, code_in, search_here
 
@@ -51,6 +52,41 @@ DeviceOption = Annotated[
 EndpointOption = Annotated[str | None, typer.Option(help="URL of the Hub; by default HF_ENDPOINT, or huggingface.co.")]
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="A folder with a policy, or an id on the Hub.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the numbers as JSON on stdout.")]
+
+
+RecipeArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[--config] CONFIG",
+        help="A recipe: its name (see `hf-credit recipes`), or a YAML file.",
+        show_default=False,
+    ),
+]
+RecipeOption = Annotated[
+    str | None, typer.Option("--config", metavar="CONFIG", help="The same as an option, for launchers.")
+]
+
+
+def recipe_words(first: str | None, named: str | None, rest: list[str]) -> list[str]:
+    """Returns `--config FILE` and the fields of a command line, as `hf_credit.trainers.recipes.read_job` takes them.
+
+    Args:
+        first: the first word, a recipe without `named`.
+        named: the recipe, if it is named by `--config`.
+        rest: the other words.
+
+    Raises:
+        ValueError: there is no recipe.
+    """
+    words = [*([first] if first else []), *rest]
+    recipe, fields = (named, words) if named else (first, rest)
+    if recipe is None or recipe.startswith("-"):
+        raise ValueError(
+            f"the first argument must be a recipe, got {recipe!r}; name a file, or a recipe of hf-credit recipes."
+        )
+    path = find(recipe)
+    read(path)  # before seconds of imports
+    return ["--config", str(path), *fields]
 
 
 def with_options(name: str, kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -99,9 +135,13 @@ def named_oracle(oracle: str | None, options: list[str] | None) -> Oracle[Any] |
     """
     if options and not oracle:
         raise ValueError(f"--oracle-option needs --oracle, got {options} without; name the oracle.")
+    if not oracle:
+        return None
     from hf_credit import oracles
+    from hf_credit.registry import name_and_options
 
-    return oracles.make(oracle, **parse_options(options)) if oracle else None
+    name, own = name_and_options("oracle", oracle)
+    return oracles.make(name, **{**own, **parse_options(options)})
 
 
 def parse_options(pairs: Iterable[str] | None) -> dict[str, Any]:

@@ -39,10 +39,8 @@ def play(
     seed = secrets.randbelow(2**31) if seed is None else seed
     state = world.initial_state(world.sample_task(seed), seed)
     oracle = default_oracle(world)
-    print(
-        f"{world.instructions}\n\nSeed {seed}. Type an action, ? for the actions that the oracle accepts, or quit.",
-        flush=True,
-    )
+    asking = "" if oracle is None else " ? for the actions that the oracle accepts,"
+    print(f"{world.instructions}\n\nSeed {seed}. Type an action,{asking} or quit.", flush=True)
     turns = 0
     while state.status == "active" and turns < world.max_turns:
         print(f"\n{world.observe(state)}", flush=True)

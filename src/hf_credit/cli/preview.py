@@ -8,20 +8,21 @@ from typing import Annotated
 
 import typer
 
+from hf_credit.cli.options import RecipeArgument, RecipeOption, recipe_words
 from hf_credit.cli.progress import Progress, be_quiet
-from hf_credit.recipes import find
 
 
 def preview(
     context: typer.Context,
-    config: Annotated[str, typer.Argument(metavar="CONFIG", help="A recipe, as for `hf-credit train`.")],
+    config: RecipeArgument = None,
+    named: RecipeOption = None,
     tasks: Annotated[int, typer.Option(min=1, help="Task rows to play.")] = 8,
     shown: Annotated[int, typer.Option(min=0, help="Episodes to show whole.")] = 2,
 ) -> None:
     """Shows a few episodes of a recipe as the policy reads and writes them, and whether it can begin to learn.
 
     One update of a few tasks is played, credited and learned from with the settings of the recipe and a learning rate
-    of 0. Nothing is saved. `--field value` after CONFIG overrides any field of the recipe, as for `hf-credit train`.
+    of 0. Nothing is saved. It takes the words of `hf-credit train`: `--field value` overrides any field of the recipe.
 
     \b
     Examples:
@@ -29,11 +30,11 @@ def preview(
       hf-credit preview recipe.yaml --model_name_or_path HuggingFaceTB/SmolLM2-135M-Instruct --tasks 16
     """
     be_quiet()
-    recipe = str(find(config))
+    arguments = recipe_words(config, named, context.args)
     from hf_credit.trainers.preview import preview as look
 
     main = int(os.environ.get("RANK", "0")) == 0
-    with Progress() as progress, progress.playing(f"episodes of {config}") if main else nullcontext():
-        found = look(["--config", recipe, *context.args], tasks, shown)
+    with Progress() as progress, progress.playing(f"episodes of {named or config}") if main else nullcontext():
+        found = look(arguments, tasks, shown)
     if main:
         typer.echo(str(found))

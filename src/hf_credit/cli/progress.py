@@ -14,9 +14,10 @@ from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
-from rich.table import Table
+from rich.table import Column, Table
 
 from hf_credit.noise import silence_known_warnings
+from hf_credit.words import duration
 
 T = TypeVar("T")
 
@@ -36,7 +37,7 @@ class Task:
         self.name = name
         self.total = total
         self.done = 0
-        self._note = ""
+        self._note, self._over = "", False
         self._progress = progress
         self._id = progress.bars.add_task(name, total=total, note="")
         self._shown = time.monotonic()
@@ -54,7 +55,8 @@ class Task:
 
     def update(self, done: int, note: str | None = None) -> None:
         """Sets the number of steps done; `note` is shown beside it."""
-        completed = done >= self.total > self.done
+        completed = done >= self.total and not self._over
+        self._over |= completed
         self.done = done
         self._note = self._note if note is None else note
         now = time.monotonic()
@@ -64,13 +66,13 @@ class Task:
             self._shown = now
             left = ""
             if self._first is not None and done < self.total and done - self._first[0] >= _STEPS_OF_AN_ESTIMATE:
-                left = f" ({_in_words((now - self._first[1]) / (done - self._first[0]) * (self.total - done))} left)"
+                left = f" ({duration((now - self._first[1]) / (done - self._first[0]) * (self.total - done))} left)"
             self._progress.say(f"{self.name}: {done}/{self.total}{left} {self._note}".rstrip())
 
     def finish(self, note: str | None = None) -> None:
-        """Marks the task as complete, even if it took fewer steps than `total`."""
-        if self.done < self.total:
-            self.update(self.total, note)
+        """Marks the task as complete, with the steps that it took, which may be fewer than `total`."""
+        self.total = self.done
+        self.update(self.done, note)
 
 
 class Progress:
@@ -78,15 +80,19 @@ class Progress:
 
     def __init__(self) -> None:
         self.console = Console(stderr=True)
+        # The note has the width that the others leave; of these, the name and the bar shrink first.
         self.bars = RichProgress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}", style="dim"),
+            TextColumn("{task.description}", table_column=Column(max_width=24, no_wrap=True, overflow="ellipsis")),
+            BarColumn(bar_width=16),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
+            TimeElapsedColumn(table_column=Column(no_wrap=True)),
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
+            TextColumn(
+                "{task.fields[note]}", style="dim", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
+            ),
             console=self.console,
             disable=not self.console.is_terminal,
+            expand=True,
         )
 
     def __enter__(self) -> Self:
@@ -143,13 +149,6 @@ class Progress:
         """Prints a line if there are no bars."""
         if not self.console.is_terminal:
             self.line(line)
-
-
-def _in_words(seconds: float) -> str:
-    """Writes a duration in seconds, minutes or hours."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def print_table(table: RenderableType) -> None:

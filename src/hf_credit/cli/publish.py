@@ -40,23 +40,17 @@ def environment(
     source: EnvironmentName,
     repo: Repo,
     option: EnvironmentOptions = None,
-    wheel: Annotated[
-        Path | None, typer.Option(help="Wheel of this library to include, if no package index has this release.")
-    ] = None,
     where: Where = Where(),
 ) -> None:
     """Publishes an environment as an OpenEnv Space.
 
     \b
-    Examples:
+    Example:
       hf-credit publish environment sudoku me/sudoku -o size=4
-      hf-credit publish environment sudoku me/sudoku --wheel dist/hf_credit-....whl
     """
     from hf_credit.hub.environments import publish_environment
 
-    options = parse_options(option)
-    done = publish_environment(source, repo, options=options, wheel=wheel, **vars(where))
-    show(done)
+    show(publish_environment(source, repo, options=parse_options(option), **vars(where)))
 
 
 @publish.command(short_help="Tasks, as a dataset.")
@@ -114,6 +108,9 @@ def checkpoint(
     model_only: Annotated[
         bool, typer.Option("--model-only", help="Omit the state of the trainer, which is needed to resume.")
     ] = False,
+    base: Annotated[
+        str | None, typer.Option(help="The base model of adapters that a folder names, as owner/name[@revision].")
+    ] = None,
     where: Where = Where(),
 ) -> None:
     """Publishes the policy of a run, with its cost and its evaluations.
@@ -126,7 +123,7 @@ def checkpoint(
     """
     from hf_credit.hub.checkpoints import publish_checkpoint
 
-    show(publish_checkpoint(source, repo, resumable=not model_only, **vars(where)))
+    show(publish_checkpoint(source, repo, resumable=not model_only, base=base, **vars(where)))
 
 
 @publish.command(short_help="A metric, as a Space that evaluate loads.")

@@ -14,7 +14,7 @@ def report(
         list[Path] | None, typer.Option(metavar="RUN_DIR", help="Another run to compare with; repeatable.")
     ] = None,
     update: Annotated[
-        int | None, typer.Option(help="Show an episode of this update; by default the last recorded one.", min=1)
+        int | None, typer.Option(help="Show an episode of this update; by default the last one with credit.", min=1)
     ] = None,
     episode: Annotated[
         int | None,

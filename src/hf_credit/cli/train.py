@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from hf_credit.cli.options import RecipeArgument, RecipeOption, recipe_words
 from hf_credit.cli.progress import Progress, be_quiet
-from hf_credit.recipes import find
 
 
 def train(
     context: typer.Context,
-    config: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[--config] CONFIG",
-            help="A recipe: its name (see `hf-credit recipes`), or a YAML file.",
-            show_default=False,
-        ),
-    ] = None,
-    named: Annotated[
-        str | None, typer.Option("--config", metavar="CONFIG", help="The same as an option, for launchers.")
-    ] = None,
+    config: RecipeArgument = None,
+    named: RecipeOption = None,
     helped: Annotated[
         bool,
         typer.Option("--help", help="Show this message and every field with its default, for CONFIG or --method."),
@@ -53,15 +45,10 @@ def train(
       hf-credit train recipe.yaml --agent my_agent:sql_agent --method vineppo
       hf-credit train recipe.yaml --resume_from_checkpoint true
     """
-    words = [*([config] if config else []), *context.args]
-    recipe, fields = (named, words) if named else (config, words[1:])
-    if helped and (recipe is None or recipe.startswith("-")):
-        recipe, fields = None, words
-    elif recipe is None or recipe.startswith("-"):
-        raise ValueError(
-            f"the first argument must be a recipe, got {recipe!r}; name a file, or a recipe of hf-credit recipes."
-        )
-    arguments = [*(["--config", str(find(recipe))] if recipe else []), *fields]
+    if helped and not named and (config is None or config.startswith("-")):
+        arguments = [*([config] if config else []), *context.args]
+    else:
+        arguments = recipe_words(config, named, context.args)
     be_quiet()
     if helped:
         from hf_credit.trainers.recipes import describe_fields
@@ -71,7 +58,7 @@ def train(
     from hf_credit.cli.training_progress import ShowProgress
     from hf_credit.evaluation.credited import EPISODES_FILE
     from hf_credit.trainers.recipes import read_job
-    from hf_credit.trainers.training import run_job
+    from hf_credit.trainers.training import evaluation_of, run_job
 
     job = read_job(arguments)
     with Progress() as progress:
@@ -81,7 +68,7 @@ def train(
         kept = {EPISODES_FILE: "the credit of replies", "completions": "the tables of completions"}
         found = [f"{name} has {what}" for name, what in kept.items() if Path(folder, name).exists()]
         wrote = "; ".join([f"Wrote {folder}", *found])
-        typer.echo(f"{wrote}. Try: hf-credit evaluate {folder}; hf-credit report {folder}")
+        typer.echo(f"{wrote}. Try: {evaluation_of(job, folder)}; {shlex.join(['hf-credit', 'report', folder])}")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         # Everything is saved and the process group is closed, but its C++ threads may abort the interpreter at exit.
         sys.stdout.flush()

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -57,7 +57,8 @@ class Taught(Prompted):
         typer.Option(help="Learn from module:function(state, request, random), or module:Class made with --quality."),
     ] = None
     oracle: Annotated[
-        str | None, typer.Option(help="Learn from the play of this oracle; by default of the task's own player.")
+        str | None,
+        typer.Option(help="Learn from the play of this oracle; by default the recipe's, or the task's own player."),
     ] = None
     oracle_option: OracleOptions = None
     quality: Annotated[float, typer.Option(help="Probability that the player plays well.")] = 1.0
@@ -88,6 +89,7 @@ class Taught(Prompted):
     ) -> Iterable[Demonstration]:
         """Returns what is learned, recorded or played; counts in `dropped` what cannot be used."""
         from hf_credit.evaluation.recorded_play import recorded_demonstrations
+        from hf_credit.oracles import resolve
         from hf_credit.policies.scripted import demonstrations, player_of, walks
 
         if interaction is None or self.traces:
@@ -96,7 +98,9 @@ class Taught(Prompted):
             say_skipped(failures := [failure for _, some in read for failure in some])
             dropped.update({"on lines that cannot be used": len(failures)} if failures else {})
             return (one for some, _ in read for one in some)
-        player = player_of(interaction, self.quality, self.script, named_oracle(self.oracle, self.oracle_option))
+        of_recipe = None if job is None else job.game.described_oracle()
+        oracle = named_oracle(self.oracle, self.oracle_option) or resolve(of_recipe)
+        player = player_of(interaction, self.quality, self.script, oracle)
         starts = progress.over(self._starts(interaction, job), "scripted play")
         return demonstrations(interaction, chat, player, walks(interaction, player, starts, dropped))
 
@@ -153,6 +157,8 @@ def warm_up(
 
     from hf_credit.cli.training_progress import ShowProgress
     from hf_credit.policies.scripted import hold_out, in_words, select
+    from hf_credit.tasks.commands import evaluation_command
+    from hf_credit.trainers.training import evaluation_of
     from hf_credit.trainers.warm_up import read_settings, save, trainer_of
 
     args, config, chat, limits = read_settings(model, context.args, output, spec, taught.trust_remote_code)
@@ -171,5 +177,15 @@ def warm_up(
         trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
         if unseen:
             trainer.evaluate()
-        save(trainer, spec)
-    typer.echo(f"Wrote {output}. Try: hf-credit evaluate {output}{'' if spec else ' --task ...'}")
+        save(trainer, spec and replace(spec, chat_template_kwargs=chat.template_kwargs))
+    if spec is None:
+        typer.echo(
+            f"Wrote {output}. It has no task: name it as model_name_or_path of a recipe, or evaluate it with --task."
+        )
+    else:
+        again = (
+            evaluation_command(output, interaction, taught.dataset, taught.split)
+            if job is None
+            else evaluation_of(job, output)
+        )
+        typer.echo(f"Wrote {output}. Try: {again}")

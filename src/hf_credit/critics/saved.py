@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedType
-from peft import LoraConfig, PeftConfig, PeftModel
+from peft import LoraConfig, PeftModel
 from safetensors import safe_open
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -21,7 +21,7 @@ from hf_credit.critics.belief_head import BeliefHead
 from hf_credit.critics.critic import Critic, CriticConfig
 from hf_credit.critics.inputs import CriticSpec
 from hf_credit.critics.weights import weights_file
-from hf_credit.loading import load_adapter, load_model
+from hf_credit.loading import load_adapter, load_base
 from hf_credit.rollouts.method_context import CriticInput
 
 
@@ -92,10 +92,7 @@ class SavedCritic:
         if self._is_adapter():
             # transformers loads an adapter without a PeftModel, which a second adapter needs.
             if not isinstance(policy, PeftModel):
-                base = load_model(
-                    str(PeftConfig.from_pretrained(str(self.folder)).base_model_name_or_path), dtype="auto"
-                )
-                policy = load_adapter(base.to(policy.device), self.folder)
+                policy = load_adapter(load_base(self.folder, dtype="auto").to(policy.device), self.folder)
             backbone = policy.peft_config[policy.active_adapter]
         config = CriticConfig(gradient_checkpointing=False)
         critic = make_critic(self._kind, self.name, backbone, policy, self.tokenizer, config, self.max_tokens)

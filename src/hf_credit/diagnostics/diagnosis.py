@@ -20,6 +20,7 @@ from hf_credit.diagnostics.fidelity import credit_fidelity, fidelity_interval
 from hf_credit.diagnostics.influence import Influence, influence, influence_by_chance
 from hf_credit.diagnostics.taxonomy import Failure
 from hf_credit.diagnostics.variance import ContextVariance, context_variance
+from hf_credit.evaluation.results import range_of
 from hf_credit.evaluation.statistics import Interval, mean_with_interval
 from hf_credit.methods import Method
 from hf_credit.rollouts import Ledger
@@ -164,16 +165,18 @@ def _event(event: str, buckets: list[Bucket], credits: Sequence[CreditQuality]) 
     responses = [[action.responses for action in bucket.candidates] for bucket in answered]
     found = influence(responses) if answered else None
     every = [action for bucket in buckets for action in (*bucket.candidates, *bucket.value_only)]
+    returns = [bucket.value for bucket in buckets if bucket.value is not None]
+    told = [value for value in found.by_bucket if not math.isnan(value)] if found else []
     return EventDiagnosis(
         event=event,
         buckets=len(buckets),
         candidates=sum(len(bucket.candidates) for bucket in buckets),
         alone=sum(len(bucket.replayed) < 2 for bucket in buckets),
         failed_replays=sum(action.failed for action in every),
-        mean_return=mean_with_interval([bucket.value for bucket in buckets if bucket.value is not None]),
+        mean_return=mean_with_interval(returns, within=range_of("return", returns)),
         credits=tuple(credits),
         influence=found,
-        influence_interval=mean_with_interval([v for v in found.by_bucket if not math.isnan(v)] if found else []),
+        influence_interval=mean_with_interval(told, within=(0.0, math.inf)),
         chance=influence_by_chance(responses) if answered else math.nan,
         failures=dict(Counter(bucket.failure for bucket in buckets)),
     )

@@ -17,9 +17,10 @@ from hf_credit.diagnostics.fidelity import FidelityStatus
 from hf_credit.diagnostics.replay_walks import ReplayDiagnosis
 from hf_credit.diagnostics.taxonomy import Failure
 from hf_credit.diagnostics.training_credit import TrainingDiagnosis
-from hf_credit.evaluation.markdown import escaped, fenced, plain, table
+from hf_credit.evaluation.markdown import escaped, fenced, table
 from hf_credit.evaluation.statistics import Interval
 from hf_credit.files import write, write_json
+from hf_credit.words import plain
 
 Table = tuple[list[str], list[list[str]]]
 """A header and rows."""

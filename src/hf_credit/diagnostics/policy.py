@@ -15,7 +15,7 @@ from hf_credit.diagnostics.diagnosis import Diagnosis, diagnose
 from hf_credit.diagnostics.success import pass_at_k_by_instance
 from hf_credit.diagnostics.training_credit import TrainedDecision, TrainingDiagnosis, exact_advantages, training_credit
 from hf_credit.evaluation.play import attempt
-from hf_credit.evaluation.statistics import mean_with_interval
+from hf_credit.evaluation.statistics import SHARE, mean_with_interval
 from hf_credit.methods import Method
 from hf_credit.oracles import Oracle
 from hf_credit.policies.saved import SavedPolicy
@@ -102,7 +102,7 @@ def diagnose_policy(
         buckets,
         asked,
         subject.context(plan.seed),
-        success={name: mean_with_interval(values) for name, values in shares.items()},
+        success={name: mean_with_interval(values, within=SHARE) for name, values in shares.items()},
         cost=cost,
         about={**about, "methods": {label: method.spec() for label, method in asked.items()}},
         credit_replays=credit_replays,

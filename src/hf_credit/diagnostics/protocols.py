@@ -60,7 +60,7 @@ class Protocol:
         if self.name == "replays" and (self.methods or self.exact is not None):
             option = "--method" if self.methods else "--exact"
             raise ValueError(f"--protocol replays needs only a policy, got {option}; omit {option}.")
-        mean_interval([0.0, 1.0], resamples=1)  # a missing library is an error before the work
+        mean_interval([0.0, 1.0])  # a missing library is an error before the work
         if self.name == "buckets":
             require_matplotlib()
 

@@ -90,21 +90,16 @@ def mean_score(scores: Sequence[float | None]) -> float:
 
 
 def seed_averaged_difference(
-    a: Sequence[Sequence[float]],
-    b: Sequence[Sequence[float]],
-    confidence: float = 0.95,
-    resamples: int = 10_000,
-    seed: int = 0,
+    a: Sequence[Sequence[float]], b: Sequence[Sequence[float]], confidence: float = 0.95
 ) -> Interval:
     """Computes the mean of a - b over seeds, with its paired interval over all `n` pairs (paper C3, Appendix G).
 
-    Each bootstrap resample draws the same instances for both methods, separately for each training seed, and averages
-    the mean differences of the seeds. With few instances the interval is Student's. It covers other instances, but not
-    other training runs: see `stratified_paired_difference`.
+    The interval is from the spread of the instances within each training seed, Student's in place of the paper's
+    bootstrap. It covers other instances, but not other training runs: see `stratified_paired_difference`.
 
     Args:
         a, b: for each training seed, the score of each instance, finite; all seeds have the same instances.
-        confidence, resamples, seed: as in `hf_credit.evaluation.statistics.mean_interval`.
+        confidence: as in `hf_credit.evaluation.statistics.mean_interval`.
 
     Raises:
         ValueError: the seeds or instances of a and b do not match, there are fewer than two instances, or a score is
@@ -119,4 +114,4 @@ def seed_averaged_difference(
         )
     strata = [place for place, own in enumerate(a) for _ in own]
     first, second = ([score for own in side for score in own] for side in (a, b))
-    return stratified_paired_difference(first, second, strata, confidence, resamples, seed)
+    return stratified_paired_difference(first, second, strata, confidence)

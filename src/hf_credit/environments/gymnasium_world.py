@@ -12,7 +12,7 @@ from hf_credit.environments.replayed import ReplayedEnvironment, ReplayedState
 from hf_credit.extras import needed
 from hf_credit.registry import find
 
-_MARKED = re.compile(r"\x1b\[[0-9;]*m(.*?)\x1b\[0m", re.DOTALL)  # coloured text in a terminal
+_MARKED = re.compile(r"\x1b\[[0-9;]*m([^\x1b]*)\x1b\[0m")  # coloured text in a terminal
 
 
 class GymnasiumEnvironment(ReplayedEnvironment):

@@ -128,7 +128,7 @@ class ReplayedEnvironment(Environment[ReplayedState]):
         if not self.tools:
             return True
         said = read_reply(action, self.tools)
-        return not said.made or len(said.calls) == 1
+        return not said.made or len(said.made) == len(said.calls) == 1
 
     def examples(self, state: ReplayedState) -> Sequence[str]:
         """Example actions, for worlds that list none."""
@@ -216,7 +216,7 @@ class ReplayedEnvironment(Environment[ReplayedState]):
 
     def _why_unread(self, action: str) -> str:
         said = read_reply(action, self.tools)
-        why = "one call a turn" if len(said.calls) > 1 or not said.made else said.bad_calls[0].why
+        why = said.bad_calls[0].why if said.bad_calls else "one call a turn"
         return why.rstrip(".")
 
     # Live worlds
@@ -255,9 +255,7 @@ class ReplayedEnvironment(Environment[ReplayedState]):
             raise ValueError(
                 f"a world's reward must be a finite number, got {reward} for {action[:100]!r}; correct it."
             )
-        bad_calls = read_reply(action, self.tools).bad_calls if self.tools else ()
-        told = "".join(f"\n\nError: another call cannot be read: {call.why}" for call in bad_calls)
-        return _text(observation) + told, float(reward), bool(over), info
+        return _text(observation), float(reward), bool(over), info
 
     def _begun(self, task: str, seed: int) -> tuple[Session, str]:
         """A session that has begun a task, and its first observation; lost sessions on the way are dropped."""

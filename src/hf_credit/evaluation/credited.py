@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
 import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -22,15 +21,13 @@ from hf_credit.rollouts.chat import read_tokens
 from hf_credit.rollouts.rows import DecisionCredit, DecisionCredits, one_number
 from hf_credit.rollouts.threads import joined_parts
 from hf_credit.safe_io import parse_json, read_text
+from hf_credit.words import cut, plain
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 EPISODES_FILE = "episodes.jsonl"
 """The file in the folder of a run with some episodes of each logged update, one per line."""
-
-MOST_BYTES = 16 * 2**20
-"""The size of this file above which every second update is dropped and updates are recorded half as often."""
 
 _MAX_DECISIONS, _MAX_ALTERNATIVES, _MAX_TOKENS = 64, 8, 2_000
 _MAX_CONTEXT, _MAX_REPLY, _MAX_ALTERNATIVE, _MAX_STATE = 2_000, 4_000, 500, 20_000  # characters
@@ -78,7 +75,7 @@ class CreditedDecision(CreditedReply):
         alternatives: other replies at the same context.
         alternatives_left_out: the number of omitted alternatives.
         inherited: whether an earlier episode of the update contains the same decision.
-        messages: if tools are offered, the role and the text of the last new messages, including tool results.
+        messages: the role and the text of the last new messages, if the task is known; a tool's result names its call.
         messages_left_out: the number of omitted new messages.
     """
 
@@ -110,6 +107,7 @@ class CreditedEpisode:
         instance: the index of its task in the update.
         decisions_left_out: the number of omitted decisions.
         state: its first state as text, from which it can be played again; empty if it is not known.
+        chosen: why this episode of its update was kept; empty if all were.
     """
 
     decisions: tuple[CreditedDecision, ...]
@@ -121,6 +119,7 @@ class CreditedEpisode:
     instance: Number = 0
     decisions_left_out: Number = 0
     state: str = ""
+    chosen: str = ""
 
     def to_json(self) -> str:
         """Writes the episode as one line of strict JSON, which `from_json` reads."""
@@ -172,7 +171,7 @@ def credited_episode(
         alternatives: other replies at the context of each decision; by default none.
         outcomes: the outcomes of the episodes with each decision; by default that of the episode.
         beside: the credit that other methods assign, by method and decision id.
-        interaction: the task; if it offers tools, calls and messages are shown separately.
+        interaction: the task, which knows messages and tools.
         **facts: `update` and `instance`, if known.
 
     Raises:
@@ -196,10 +195,10 @@ def credited_episode(
             outcomes=tuple(outcomes[place]) if outcomes else (() if outcome is None else (outcome,)),
             inherited=place < episode.prefix_length,
             beside={name: given[decision.id] for name, given in (beside or {}).items() if decision.id in given},
-            **_with_tools(decision, new, tokenizer),
+            **_asked(decision, asked, tokenizer),
         )
-        for place, (decision, own, new) in enumerate(
-            zip(episode.decisions, credit, new_requests(interaction, episode), strict=True)
+        for place, (decision, own, asked) in enumerate(
+            zip(episode.decisions, credit, requests_of(interaction, episode), strict=True)
         )
     )
     return CreditedEpisode(
@@ -216,10 +215,9 @@ def credited_episode(
 def _first_state(interaction: Interaction[Any] | None, episode: Episode) -> str:
     if interaction is None or not episode.decisions or episode.decisions[0].state is None:
         return ""
-    try:
+    with suppress(ValueError):  # of states that stay in the process
         return Replayable(interaction).state_to_json(episode.decisions[0].state)
-    except ValueError:  # its states stay in the process
-        return ""
+    return ""
 
 
 def credited_episodes(
@@ -240,13 +238,19 @@ def credited_episodes(
         credit: for each trained episode, the credit of each decision, as in `Credit.decisions`.
         tokenizer, interaction: as in `credited_episode`.
         update: the number of the update.
-        instances: the number of task rows, each with its first trained episode; by default all trained episodes.
+        instances: the number of task rows, those with the largest credit, each with its trained episode that has it;
+            by default all trained episodes.
         beside: as in `credited_episode`.
     """
-    chosen = list(collected.trained)
+    chosen, why = list(collected.trained), ""
     if instances is not None:
-        first = {sample.instance: sample for sample in reversed(chosen)}
-        chosen = [first[place] for place in sorted(first)[:instances]]
+        sizes = [max(map(_size, own), default=-1.0) for own in credit]
+        by_size = sorted(range(len(chosen)), key=lambda place: -sizes[place])  # the first of equal ones
+        best = {chosen[place].instance: chosen[place] for place in reversed(by_size)}
+        tasks = list(dict.fromkeys(chosen[place].instance for place in by_size))
+        kept = sorted(tasks[:instances])
+        chosen = [best[task] for task in kept]
+        why = f"the largest credit of its task, which is one of the {len(kept)} tasks of {len(tasks)} with the largest"
     shown = {sample.instance for sample in chosen}
     scored = [sample for sample in collected.rollouts if sample.instance in shown and sample.episode.scored]
     compared = alternatives([one.episode for one in scored], instances=[one.instance for one in scored])
@@ -283,27 +287,27 @@ def credited_episodes(
                 interaction,
                 update=update,
                 instance=sample.instance,
+                chosen=why,
             )
         )
     return found
 
 
-def new_requests(interaction: Interaction[Any] | None, episode: Episode) -> list[Request | None]:
-    """Returns the request of each decision with only its new messages; `None` if it is not known.
-
-    New messages are those after the messages and the reply of the previous decision of the same event type.
-    """
-    found: list[Request | None] = []
-    before: dict[str, list[Mapping[str, Any]]] = {}
+def requests_of(interaction: Interaction[Any] | None, episode: Episode) -> list[tuple[Request, int] | None]:
+    """Returns the request of each decision, if known, and the number of its messages that are not new: those of the
+    previous decision of the same event type, and its reply."""
+    found: list[tuple[Request, int] | None] = []
+    before: dict[str, Sequence[Mapping[str, Any]]] = {}
     for decision in episode.decisions:
-        request = _request(interaction, decision)
-        messages = [] if request is None else list(request.messages)
-        pairs = itertools.takewhile(
-            lambda pair: pair[0] == pair[1], zip(before.get(decision.event, []), messages, strict=False)
-        )
-        shared = len(list(pairs))
-        found.append(None if request is None else replace(request, messages=messages[shared:]))
-        before[decision.event] = [*messages, {"role": "assistant", "content": decision.action_text}]
+        if (request := _request(interaction, decision)) is None:
+            found.append(None)
+            continue
+        messages, known = request.messages, before.get(decision.event, ())
+        pairs = enumerate(zip(known, messages, strict=False))
+        shared = next((place for place, (a, b) in pairs if a != b), min(len(known), len(messages)))
+        replied = known and shared == len(known) < len(messages) and messages[shared]["role"] == "assistant"
+        found.append((request, shared + bool(replied)))  # the reply is written as the task has it
+        before[decision.event] = messages
     return found
 
 
@@ -313,14 +317,29 @@ def _request(interaction: Interaction[Any] | None, decision: Decision) -> Reques
     return next((one for one in interaction.pending(decision.state) if one.event == decision.event), None)
 
 
-def _with_tools(
-    decision: Decision, new: Request | None, tokenizer: PreTrainedTokenizerBase | None
+def _asked(
+    decision: Decision, asked: tuple[Request, int] | None, tokenizer: PreTrainedTokenizerBase | None
 ) -> Mapping[str, Any]:
-    """Returns the fields of a decision that depend on tools; none without tools."""
-    if new is None or not new.tools:
+    """Returns the new messages of a decision and its tool calls, if they are known."""
+    if asked is None:
         return {}
-    messages = tuple((str(message["role"]), _message_text(message)) for message in new.messages)
-    return {"messages": messages, **_calls(decision, new, tokenizer)}
+    request, shared = asked
+    calls = {call.get("id"): _in_words(call) for one in request.messages for call in one.get("tool_calls") or ()}
+    messages = []
+    for message in request.messages[shared:]:
+        answered = calls.get(message.get("tool_call_id") or "")
+        text = [joined_parts(message.get("content")), *map(_in_words, message.get("tool_calls") or ())]
+        role = str(message["role"]) if answered is None else f"{message['role']}, result of {answered}"
+        messages.append((role, "\n".join(filter(None, text))))
+    return {"messages": tuple(messages), **_calls(decision, request, tokenizer)}
+
+
+def _in_words(call: Mapping[str, Any]) -> str:
+    function = call.get("function", call)
+    arguments = function.get("arguments")
+    with suppress(ValueError, TypeError):
+        arguments = parse_json(arguments)  # as in logs
+    return call_in_words(str(function.get("name")), arguments)
 
 
 def _calls(
@@ -335,12 +354,6 @@ def _calls(
         call_in_words(call.name, call.written if call.why else call.arguments) for call in said.made if call.name
     )
     return {"calls": calls, "content": said.content} if calls else {}
-
-
-def _message_text(message: Mapping[str, Any]) -> str:
-    calls = [call.get("function", call) for call in message.get("tool_calls") or ()]
-    texts = [call_in_words(str(call.get("name")), call.get("arguments")) for call in calls]
-    return "\n".join(text for text in (joined_parts(message.get("content")), *texts) if text)
 
 
 def read_episodes(folder: str | Path) -> list[CreditedEpisode]:
@@ -366,14 +379,15 @@ def choose_episode(
 
     Args:
         episodes: from `read_episodes`, at least one.
-        update: the update; by default the last recorded one.
+        update: the update; by default the last recorded one with a credit other than 0, or without any the last.
         episode: the number in the update, from 1; by default the episode with the largest credit differences.
 
     Raises:
         ValueError: the update or the episode is not recorded.
     """
     updates = sorted({one.update for one in episodes})
-    wanted = update if update is not None else updates[-1]
+    telling = [one.update for one in episodes if any(made.credit or made.token_credit for made in one.decisions)]
+    wanted = update if update is not None else max(telling, default=updates[-1])
     found = [one for one in episodes if one.update == wanted]
     if not found:
         raise ValueError(
@@ -390,6 +404,12 @@ def choose_episode(
 
 def _spread_of(episode: CreditedEpisode) -> float:
     return spread(other.credit for one in episode.decisions for other in (one, *one.alternatives))
+
+
+def _size(credit: DecisionCredit) -> float:
+    """Returns the largest absolute credit of a decision or of its tokens; -1 without any."""
+    values = credit if isinstance(credit, Sequence) else () if credit is None else (credit,)
+    return max(map(abs, values), default=-1.0)
 
 
 def spread(credits: Iterable[float | None]) -> float:
@@ -460,7 +480,7 @@ def _shortened_decision(one: CreditedDecision) -> CreditedDecision:
     kept, messages = one.alternatives[:_MAX_ALTERNATIVES], one.messages[-_MAX_MESSAGES:]
     return replace(
         _shortened(one, _MAX_REPLY),
-        context=cut(one.context, _MAX_CONTEXT),
+        context="" if messages else cut(one.context, _MAX_CONTEXT),  # the messages say the same
         messages=tuple((role, cut(text, _MAX_CONTEXT)) for role, text in messages),
         messages_left_out=len(one.messages) - len(messages) + one.messages_left_out,
         token_credit=one.token_credit[:_MAX_TOKENS],
@@ -477,22 +497,3 @@ def _shortened(one: R, most: int) -> R:
         content=cut(one.content, most),
         outcomes=one.outcomes[:_MAX_ALTERNATIVES],
     )
-
-
-def cut(text: str, most: int) -> str:
-    """Cuts out the middle of a text with more than `most` characters."""
-    if len(text) <= most:
-        return text
-    half = most // 2
-    return f"{text[:half]}\n... ({len(text) - 2 * half} characters left out) ...\n{text[-half:]}"
-
-
-def plain(value: Any, digits: int = 17) -> Any:
-    """Converts a value to strict JSON: dataclasses become mappings, and numbers that are not finite `None`."""
-    if isinstance(value, float):
-        return float(f"{value:.{digits}g}") if math.isfinite(value) else None
-    if dataclasses.is_dataclass(value):
-        value = vars(value)
-    if isinstance(value, Mapping):
-        return {str(key): plain(one, digits) for key, one in value.items()}
-    return [plain(one, digits) for one in value] if isinstance(value, list | tuple) else value

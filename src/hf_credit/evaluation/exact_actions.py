@@ -192,7 +192,7 @@ def model_policy(
     if not temperature > 0:
         raise ValueError(f"temperature must be above 0, got {temperature}; raise it.")
     environment = interaction.environment
-    encode = functools.cache(lambda action: chat.reply_ids(environment.write_action(action)))
+    encode = functools.cache(lambda action, context: chat.reply_ids(environment.write_action(action), context))
     known: dict[Any, dict[str, float]] = defaultdict(dict)  # by context and legal actions
 
     def policy(states: Sequence[Any]) -> list[Probabilities]:
@@ -210,7 +210,9 @@ def model_policy(
             for action in actions
             if action not in shares
         }
-        logprobs = reply_logprobs(model, [(context, encode(action)) for context, action in missing], temperature)
+        begun = [context if chat.opened(context) else () for context, _ in missing]
+        asked = [(context, encode(action, own)) for (context, action), own in zip(missing, begun, strict=True)]
+        logprobs = reply_logprobs(model, asked, temperature)
         for ((_, action), shares), own in zip(missing.items(), logprobs, strict=True):
             shares[action] = math.exp(sum(own))
         return list(found)

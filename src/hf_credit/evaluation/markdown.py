@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from hf_credit.evaluation.credited import cut
-from hf_credit.evaluation.credited import plain as plain
 from hf_credit.evaluation.episode_page import written_out
+from hf_credit.words import cut
 
 _MARKUP = re.compile(r"[\\`*<>&|]|(?<=!)(?=\[)|(?<=\])(?=[(\[])|_(?![^\W_])|(?<![^\W_])_")
 

@@ -49,6 +49,8 @@ def learning_curves(runs: Sequence[Run], path: str | Path, names: Sequence[str] 
     figure_class = require_matplotlib()
     logged = {name for run in runs for entry in run.log for name in entry}
     panels = [panel for panel in PANELS if panel[0] in logged and (names is None or panel[0] in names)]
+    if not panels and "loss" in logged:  # of a warm-up
+        panels = [("loss", "loss (nats per token)", False)]
     if not panels:
         raise ValueError(
             f"a learning curve needs one of {', '.join(panel[0] for panel in PANELS)} in the log, got "

@@ -14,14 +14,15 @@ import yaml
 from hf_credit.evaluation.credit_tables import credit_table, decision_table, ledger_table, read_ledger
 from hf_credit.evaluation.credited import EPISODES_FILE, CreditedEpisode, choose_episode, read_episodes
 from hf_credit.evaluation.episode_page import PAGE_FILE, rounded, write_episode_page
-from hf_credit.evaluation.markdown import escaped, fenced, plain, table
+from hf_credit.evaluation.markdown import escaped, fenced, table
 from hf_credit.evaluation.plots import LINES, learning_curves
 from hf_credit.evaluation.results import LABELS, SHARES, EvalResults, difference, evaluation_files
-from hf_credit.evaluation.runs import Run, read_run
+from hf_credit.evaluation.runs import Run, has_log, read_run
 from hf_credit.evaluation.statistics import Interval
 from hf_credit.files import write, write_json
 from hf_credit.methods.base import absent_inputs
 from hf_credit.rollouts import Ledger
+from hf_credit.words import plain
 
 REPORT_FILE, RESULTS_FILE, CURVES_FILE = "report.md", "results.json", "learning_curves.png"
 
@@ -104,7 +105,7 @@ class Report:
 def report_of(folders: Sequence[Path], update: int | None = None, episode: int | None = None) -> Report:
     """Reads the report of a run, or of several beside each other, from their folders.
 
-    Evaluations on the same tasks are compared.
+    Evaluations on the same tasks are compared. A first folder with episodes may be without a log.
 
     Args:
         folders: of the runs; an episode is shown of the first.
@@ -132,9 +133,10 @@ def report_of(folders: Sequence[Path], update: int | None = None, episode: int |
             "log_episodes."
         )
     chosen = choose_episode(recorded, update, episode) if recorded else None
+    logged = [place for place, folder in enumerate(folders) if place or not recorded or has_log(folder)]
     return Report(
         title=f"Run {names[0]}" if len(folders) == 1 else f"Runs {', '.join(names)}",
-        runs=[read_run(folder, name) for name, folder in zip(names, folders, strict=True)],
+        runs=[read_run(folders[place], names[place]) for place in logged],
         results=results,
         comparisons=[
             one for a, b in combinations(results, 2) if tasks[a] == tasks[b] for one in compare(results, a, b)
@@ -219,13 +221,11 @@ def numbers(report: Report) -> dict[str, Any]:
 
 
 def budget(run: Run) -> dict[str, float | None]:
-    """Returns the updates, episodes and generated tokens of a run, and the tokens of extra rollouts if any."""
-    extra = run.total("tokens/value_rollouts")
+    """Returns the updates of a run and, by its ledger, the scored episodes and all generated tokens."""
     return {
         "updates": run.updates,
         "episodes": run.episodes,
-        "generated_tokens": run.total("tokens/generated"),
-        **({"value_rollout_tokens": extra} if extra else {}),
+        "generated_tokens": run.last("budget/completion_tokens"),
     }
 
 
@@ -248,7 +248,8 @@ def markdown(report: Report) -> str:
         parts += [f"{escaped(run.name)}: {escaped(one)}" for run in report.runs for one in absent_inputs(run.log)]
         if ledgers := _ledgers(report.runs):
             parts += ["## Budget", table(*ledger_table(ledgers, against=next(iter(ledgers)))), _LEDGER_LEGEND]
-        parts += _credit(report)
+    parts += _credit(report)
+    if report.runs:
         parts += ["## Last logged values", _last_table(report.runs)]
     parts += _settings(report.runs)
     if versions := next(filter(None, (run.facts.get("versions") for run in report.runs)), None):
@@ -266,18 +267,23 @@ def _credit(report: Report) -> list[str]:
     if report.episode is not None:
         parts += [
             f"## An episode of update {report.episode.update}",
-            f"In full, with contexts: [{PAGE_FILE}]({PAGE_FILE}).",
+            f"In full, with contexts: [{PAGE_FILE}]({PAGE_FILE}). {_why(report.episode)}".rstrip(),
             table(*decision_table(report.episode)),
         ]
     return parts
 
 
+def _why(episode: CreditedEpisode) -> str:
+    return f"Chosen: {escaped(episode.chosen)}." if episode.chosen else ""
+
+
 def shown(name: str, interval: Interval) -> str:
-    """Writes the mean of a metric with its interval for a table; shares are in percent."""
+    """Writes the mean of a metric with its interval and n for a table; shares are in percent."""
     values = (interval.mean, interval.low, interval.high)
     mean, low, high = (f"{100 * value:.1f}" if name in SHARES else f"{value:.2f}" for value in values)
     mean = f"{mean}%" if name in SHARES else mean
-    return f"{mean} (one episode, no interval)" if math.isnan(interval.low) else f"{mean} [{low}, {high}]"
+    ends = "no interval" if math.isnan(interval.low) else f"[{low}, {high}]"
+    return f"{mean} {ends}, n = {interval.n}"
 
 
 def results_rows(results: Mapping[str, EvalResults]) -> list[list[str]]:
@@ -295,9 +301,7 @@ def results_rows(results: Mapping[str, EvalResults]) -> list[list[str]]:
 
 
 def _results_table(results: Mapping[str, EvalResults]) -> str:
-    episodes = ", ".join(f"{escaped(name)} {len(one.records)}" for name, one in results.items())
-    body = table(["", *results], results_rows(results))
-    return f"{body}\n\nMeans over episodes with 95% intervals. Episodes: {episodes}."
+    return f"{table(['', *results], results_rows(results))}\n\nMeans over n episodes with 95% intervals."
 
 
 def _budget_table(runs: Sequence[Run]) -> str:

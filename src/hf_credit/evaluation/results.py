@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hf_credit.boundary import read
-from hf_credit.evaluation.statistics import Interval, mean_with_interval, paired_difference
+from hf_credit.evaluation.statistics import SHARE, Interval, mean_with_interval, paired_difference
 from hf_credit.rollouts import Ending, Episode
 from hf_credit.safe_io import parse_json, read_text
 
@@ -110,15 +110,15 @@ class EvalResults:
         found = ((record.seed, record.values()) for record in self.records)
         return {seed: values[name] for seed, values in found if name in values}
 
-    def summary(self, confidence: float = 0.95, resamples: int = 10_000) -> dict[str, Interval]:
+    def summary(self, confidence: float = 0.95) -> dict[str, Interval]:
         """Returns the mean of every metric over episodes, with its interval, in the order of `LABELS`.
 
         An episode that the world ended in an error has no outcome and no metrics: it counts in `endings/error`, but
         not in `reward` and rates such as `success`. `oracle/valid` is the mean of the shares of episodes. The ends of
-        the interval of a single value are NaN. The intervals of shares are clipped to [0, 1].
+        the interval of a single value are NaN. Other intervals stay in the range of their metric (`range_of`).
 
         Args:
-            confidence, resamples: as in `hf_credit.evaluation.statistics.mean_interval`.
+            confidence: as in `hf_credit.evaluation.statistics.mean_interval`.
 
         Raises:
             ValueError: as in `mean_interval`.
@@ -126,11 +126,8 @@ class EvalResults:
         """
         names = {name for record in self.records for name in record.values()}
         known = [name for name in LABELS if name in names]
-        found = {}
-        for name in [*known, *sorted(names - set(known))]:
-            interval = mean_with_interval(list(self.values(name).values()), confidence, resamples)
-            found[name] = within_shares(interval) if name in SHARES else interval
-        return found
+        found = {name: list(self.values(name).values()) for name in [*known, *sorted(names - set(known))]}
+        return {name: mean_with_interval(values, confidence, range_of(name, values)) for name, values in found.items()}
 
     def to_json(self) -> str:
         """Writes the results as JSON, which `from_json` reads."""
@@ -180,10 +177,17 @@ def difference(a: EvalResults, b: EvalResults, name: str, confidence: float = 0.
         )
     first, second = a.values(name), b.values(name)
     both = sorted(first.keys() & second.keys())
-    return paired_difference([first[seed] for seed in both], [second[seed] for seed in both], confidence)
+    left, right = [first[seed] for seed in both], [second[seed] for seed in both]
+    return paired_difference(left, right, confidence, within=range_of(name, [*first.values(), *second.values()]))
 
 
-def within_shares(interval: Interval) -> Interval:
-    """Clips an interval to [0, 1], which Student's interval of few values can exceed."""
-    low, high = (min(max(end, 0.0), 1.0) if not math.isnan(end) else end for end in (interval.low, interval.high))
-    return dataclasses.replace(interval, low=low, high=high)
+def range_of(name: str, values: Sequence[float]) -> tuple[float, float] | None:
+    """Returns the range of a metric: [0, 1] for shares, not negative for counts; `None` if it is not known.
+
+    Tasks do not tell the range of their outcomes: it is [0, 1], or [-1, 1] for returns of games, if all values are
+    within.
+    """
+    if name in ("turns", "tokens"):
+        return 0.0, math.inf
+    known = (-1.0, 1.0) if name.startswith("return") or any(value < 0 for value in values) else SHARE
+    return known if all(known[0] <= value <= known[1] for value in values) else None

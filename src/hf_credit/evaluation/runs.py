@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import itertools
-import math
 import platform
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -46,7 +44,7 @@ class Run:
     Attributes:
         name: its name in reports.
         config: all settings; empty if the folder has none.
-        facts: `versions`, `instances_per_update`, `generations_per_update` and other facts; may be empty.
+        facts: `versions`, `instances_per_update` and other facts; may be empty.
         log: one entry per logged step, in ascending order; each has `step`.
     """
 
@@ -73,17 +71,6 @@ class Run:
     def last(self, name: str) -> float | None:
         """Returns the last value of the quantity logged as `name`."""
         return next(reversed(self.curve(name)[1]), None)
-
-    def total(self, name: str) -> float:
-        """Returns the sum over the run of a quantity that is logged once per generation.
-
-        A logged value is the mean over the generations since the previous entry. If a generation serves several steps,
-        the first of them logs it.
-        """
-        steps, values = self.curve(name)
-        often = self.facts.get("generations_per_update", 1)
-        begun = [math.ceil(round(step * often, 6)) for step in [0, *steps]]
-        return sum((after - n) * value for (n, after), value in zip(itertools.pairwise(begun), values, strict=True))
 
 
 def read_run(folder: str | Path, name: str | None = None) -> Run:
@@ -115,6 +102,15 @@ def read_run(folder: str | Path, name: str | None = None) -> Run:
         merged.setdefault(int(entry["step"]), {}).update(entry)
     log = tuple(merged[step] for step in sorted(merged))
     return Run(name=name or folder.resolve().name, config=redacted(config), facts=facts, log=log)
+
+
+def has_log(folder: str | Path) -> bool:
+    """Whether a folder has a log with a step.
+
+    Raises:
+        ValueError: a log cannot be read.
+    """
+    return bool(_log_entries(Path(folder)))
 
 
 def read_facts(folder: str | Path) -> dict[str, Any]:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,11 +18,10 @@ from hf_credit.validators import whole_number
 
 Array = NDArray[np.float64]
 
-Method = Literal["t", "bootstrap"]
+SHARE = (0.0, 1.0)
+"""The range of a share."""
 
-FEW = 50
-"""The number of values below which an interval is Student's by default."""
-
+_ROUNDING = 1e-9
 _BATCH = 1_000_000
 """The maximum number of drawn values in memory."""
 
@@ -69,50 +67,58 @@ class PermutationTest:
         return f"{self.mean:.3f} (p = {self.p_value:.3g}, {'exact' if self.exact else 'drawn'}, n = {self.n})"
 
 
-def mean_interval(
-    values: ArrayLike, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0, method: Method | None = None
-) -> Interval:
-    """Computes the confidence interval of a mean, by Student's t for few values and by the bootstrap for many.
+def mean_interval(values: ArrayLike, confidence: float = 0.95, within: tuple[float, float] | None = None) -> Interval:
+    """Computes the confidence interval of a mean: Wilson's if the values have a range, else Student's.
 
-    For few values, such as the means of five training seeds, with the sample standard deviation s,
+    With a range, scaled to [0, 1], mean m and the normal quantile q it is Wilson's score interval (Probable Inference,
+    1927),
+
+        (m + q^2/2e +- q sqrt(m(1 - m)/e + q^2/4e^2)) / (1 + q^2/e)
+
+    Of values 0 and 1, e is their number n. Of others it is the effective number n m(1 - m)/s^2 (Franco et al.,
+    Comparative Study of Confidence Intervals for Proportions in Complex Sample Surveys, 2019), and q is Student's
+    quantile. n equal values v do not tell their spread; any other value then has a probability of at most
+    w = q^2/(n + q^2), as for 0 of n, so the ends are v - wv and v + w(1 - v).
+
+    Without a range, with the sample standard deviation s,
 
         mean +- t(1 - alpha/2; n - 1) * s / sqrt(n),   alpha = 1 - confidence
 
-    The coverage is exact for normal values, and nearly so for symmetric ones (Student, The Probable Error of a Mean,
-    1908). The ends can exceed the range of the data; so does the true mean, for five values once in 16 samples.
-
-    For many values, with x* of n values drawn from x_1..x_n with replacement,
-
-        [Q(alpha/2), Q(1 - alpha/2)],   Q the quantiles of mean(x*)
-
-    (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, section 13.3). The percentile method is used instead
-    of BCa because it is defined for every sample and its ends stay in the range of the data, as suits scores of 0 and
-    1. It is too narrow for few values: the coverage of a 95% interval of five normal values is 83%.
-
-    With both methods, equal values give an interval of width zero.
+    The coverage is exact for normal values, and nearly so for symmetric or many ones (Student, The Probable Error of a
+    Mean, 1908). The ends can exceed the range of the data; so does the true mean, for five values once in 16 samples.
+    Equal values give an interval of width zero.
 
     Args:
         values: n >= 2 finite numbers, one per independent unit.
         confidence: the level, in (0, 1).
-        resamples: the number of bootstrap resamples, at least 1.
-        seed: of the resampling; equal arguments give equal intervals.
-        method: "t" or "bootstrap"; by default t below `FEW` values.
+        within: the range of the values, such as `SHARE`. If only one end is finite, it bounds Student's interval.
 
     Raises:
         ValueError: there are fewer than two values, a value is not a finite number, or an option is out of range.
         ImportError: scipy is missing.
     """
-    return _interval([_sample("values", values)], confidence, resamples, seed, method)
+    sample = _sample("values", values)
+    low, high = (-math.inf, math.inf) if within is None else within
+    if not (low <= sample.min() and sample.max() <= high and low < high):
+        raise ValueError(
+            f"values must be within [{low:g}, {high:g}], got {sample.min():g} to {sample.max():g}; correct the range."
+        )
+    if math.isfinite(low) and math.isfinite(high):
+        return _score(sample, confidence, low, high)
+    found = _student([sample], confidence)
+    return replace(found, low=max(found.low, low), high=min(found.high, high))
 
 
-def mean_with_interval(values: Sequence[float], confidence: float = 0.95, resamples: int = 10_000) -> Interval:
+def mean_with_interval(
+    values: Sequence[float], confidence: float = 0.95, within: tuple[float, float] | None = None
+) -> Interval:
     """Computes `mean_interval`; for one value the ends are NaN, for none also the mean.
 
     Args:
-        values, confidence, resamples: as in `mean_interval`.
+        values, confidence, within: as in `mean_interval`.
     """
     if len(values) > 1:
-        return mean_interval(values, confidence, resamples)
+        return mean_interval(values, confidence, within)
     mean = float(values[0]) if values else math.nan
     return Interval(mean=mean, low=math.nan, high=math.nan, confidence=confidence, n=len(values))
 
@@ -132,7 +138,9 @@ def clustered_interval(
         clusters: at least one; each is an array with one row per observation.
         measure: computes the statistic of each resample from the n rows of all clusters and the number of times that
             each resample contains each row (resamples x n).
-        confidence, resamples, seed: as in `mean_interval`.
+        confidence: as in `mean_interval`.
+        resamples: the number of bootstrap resamples, at least 1.
+        seed: of the resampling; equal arguments give equal intervals.
 
     Returns:
         The interval, where `n` is the number of clusters. The ends are NaN with fewer than two clusters, or if the
@@ -141,7 +149,8 @@ def clustered_interval(
     Raises:
         ValueError: an option is out of range.
     """
-    _check_drawing(confidence, resamples)
+    _check_confidence(confidence)
+    whole_number("resamples", resamples, 1)
     rows, sizes = np.concatenate(clusters), [len(cluster) for cluster in clusters]
     mean, low, high = float(measure(rows, np.ones((1, len(rows))))[0]), math.nan, math.nan
     if len(clusters) > 1 and not math.isnan(mean):
@@ -157,44 +166,30 @@ def clustered_interval(
 
 
 def paired_difference(
-    a: ArrayLike,
-    b: ArrayLike,
-    confidence: float = 0.95,
-    resamples: int = 10_000,
-    seed: int = 0,
-    method: Method | None = None,
+    a: ArrayLike, b: ArrayLike, confidence: float = 0.95, within: tuple[float, float] | None = None
 ) -> Interval:
     """Computes the interval of the mean of a_i - b_i, as `mean_interval` of the differences.
 
     Args:
         a, b: n >= 2 finite numbers each; `a[i]` and `b[i]` belong to the same unit.
-        confidence, resamples, seed, method: as in `mean_interval`.
+        confidence: as in `mean_interval`.
+        within: the range of the values of a and b.
 
     Raises:
         ValueError: the lengths differ, or as in `mean_interval`.
         ImportError: scipy is missing.
     """
-    return _interval([_differences(a, b)], confidence, resamples, seed, method)
+    between = None if within is None else (within[0] - within[1], within[1] - within[0])
+    return mean_interval(_differences(a, b), confidence, between)
 
 
 def stratified_paired_difference(
-    a: ArrayLike,
-    b: ArrayLike,
-    strata: Sequence[Hashable],
-    confidence: float = 0.95,
-    resamples: int = 10_000,
-    seed: int = 0,
-    method: Method | None = None,
+    a: ArrayLike, b: ArrayLike, strata: Sequence[Hashable], confidence: float = 0.95
 ) -> Interval:
     """Computes the interval of the mean of a_i - b_i from the spread within strata.
 
-    The strata k = 1..K have n_k pairs each, n = sum_k n_k. The bootstrap resamples d* within each stratum,
-
-        sum_k (n_k / n) * mean(d*_k)
-
-    (Davison and Hinkley, Bootstrap Methods and their Application, 1997, section 3.2; for reinforcement learning
-    Agarwal et al., 2021, section 4.1). With a small stratum, Student's t is used with the degrees of freedom of Welch
-    and Satterthwaite (1946):
+    The strata k = 1..K have n_k pairs each, n = sum_k n_k. The interval is Student's with the degrees of freedom of
+    Welch and Satterthwaite (1946):
 
         mean +- t(1 - alpha/2; nu) * sqrt(sum_k v_k),   v_k = (n_k / n)^2 * s_k^2 / n_k
         nu = (sum_k v_k)^2 / sum_k (v_k^2 / (n_k - 1))
@@ -210,8 +205,7 @@ def stratified_paired_difference(
     Args:
         a, b: n finite numbers each; `a[i]` and `b[i]` belong to the same unit.
         strata: n labels; each label must occur at least twice.
-        confidence, resamples, seed, method: as in `mean_interval`; by default t if a stratum has fewer than `FEW`
-            pairs.
+        confidence: as in `mean_interval`.
 
     Raises:
         ValueError: the lengths differ, a stratum has only one pair, or as in `mean_interval`.
@@ -231,7 +225,7 @@ def stratified_paired_difference(
             raise ValueError(
                 f"every stratum must have at least two pairs, got one in {label!r}; merge it with another stratum."
             )
-    return _interval([differences[indices] for indices in members.values()], confidence, resamples, seed, method)
+    return _student([differences[indices] for indices in members.values()], confidence)
 
 
 def permutation_test(a: ArrayLike, b: ArrayLike, resamples: int = 10_000, seed: int = 0) -> PermutationTest:
@@ -298,55 +292,44 @@ def holm(p_values: ArrayLike) -> tuple[float, ...]:
     return tuple(map(float, adjusted))
 
 
-def _interval(samples: list[Array], confidence: float, resamples: int, seed: int, method: Method | None) -> Interval:
-    """Computes the interval of the mean of all samples from the spread within each."""
-    _check_drawing(confidence, resamples)
-    if method not in ("t", "bootstrap", None):
-        raise ValueError(f"method must be 't', 'bootstrap' or None, got {method!r}; omit it.")
-    n = sum(map(len, samples))
-    mean = sum(float(sample.sum()) for sample in samples) / n
-    if not any(np.ptp(sample) for sample in samples):
-        # Every resample equals the sample, but sums in another order can differ by rounding.
-        low = high = mean = sum(len(sample) * float(sample[0]) for sample in samples) / n
-    elif method == "t" or (method is None and min(map(len, samples)) < FEW):
-        low, high = _student(samples, confidence, mean)
+def _score(sample: Array, confidence: float, low: float, high: float) -> Interval:
+    """Returns Wilson's interval of the mean of values in [low, high]."""
+    _check_confidence(confidence)
+    law = needed("statistics need", "scipy.stats", "statistics")
+    n, q = len(sample), float(law.norm.ppf((1 + confidence) / 2))
+    values = (sample - low) / (high - low)
+    equal = bool(np.ptp(values) < _ROUNDING)
+    mean = float(values[0] if equal else values.mean())
+    if equal:
+        rare = q**2 / (n + q**2)
+        first, last = mean - rare * mean, mean + rare * (1 - mean)
     else:
-        low, high = _bootstrap(samples, confidence, resamples, seed)
-    return Interval(mean=mean, low=low, high=high, confidence=confidence, n=n)
+        known = np.isin(values, (0.0, 1.0)).all()
+        q = q if known else float(law.t.ppf((1 + confidence) / 2, n - 1))
+        ratio = q**2 / (n if known else n * mean * (1 - mean) / float(values.var(ddof=1)))
+        half = math.sqrt(ratio * mean * (1 - mean) + ratio**2 / 4)
+        first, last = ((mean + ratio / 2 + end) / (1 + ratio) for end in (-half, half))
+    ends = (low + (high - low) * min(max(end, 0.0), 1.0) for end in (first, mean, last))
+    first, mean, last = sorted(ends)  # equal ones can differ by rounding
+    return Interval(mean=mean, low=first, high=last, confidence=confidence, n=n)
 
 
-def _student(samples: list[Array], confidence: float, mean: float) -> tuple[float, float]:
-    """Returns the ends of Student's interval; for one sample the degrees of freedom are n - 1."""
-    n = sum(map(len, samples))
+def _student(samples: list[Array], confidence: float) -> Interval:
+    """Returns Student's interval of the mean of all samples from the spread within each; of one sample the degrees of
+    freedom are n - 1."""
+    _check_confidence(confidence)
     sizes = np.array([len(sample) for sample in samples])
+    n = int(sizes.sum())
+    mean = sum(float(sample.sum()) for sample in samples) / n
     variances = (sizes / n) ** 2 * np.array([sample.var(ddof=1) for sample in samples]) / sizes
-    total = variances.sum()
-    freedom = total**2 / (variances**2 / (sizes - 1)).sum()
-    half = float(
-        needed("statistics need", "scipy.stats", "statistics").t.ppf((1 + confidence) / 2, freedom) * np.sqrt(total)
-    )
-    return mean - half, mean + half
-
-
-def _bootstrap(samples: list[Array], confidence: float, resamples: int, seed: int) -> tuple[float, float]:
-    """Returns the ends of the percentile bootstrap interval, with each sample resampled separately."""
-    n = sum(map(len, samples))
-
-    def mean(*parts: Array, axis: int) -> Any:
-        return sum(part.sum(axis=axis) for part in parts) / n
-
-    result = needed("statistics need", "scipy.stats", "statistics").bootstrap(
-        samples,
-        mean,
-        n_resamples=resamples,
-        batch=max(1, _BATCH // n),
-        vectorized=True,
-        confidence_level=confidence,
-        method="percentile",
-        rng=np.random.default_rng(seed),
-    )
-    low, high = result.confidence_interval
-    return float(low), float(high)
+    half, total = 0.0, variances.sum()
+    if any(np.ptp(sample) for sample in samples):
+        freedom = total**2 / (variances**2 / (sizes - 1)).sum()
+        law = needed("statistics need", "scipy.stats", "statistics").t
+        half = float(law.ppf((1 + confidence) / 2, freedom) * np.sqrt(total))
+    else:  # without the rounding of a sum
+        mean = sum(len(sample) * float(sample[0]) for sample in samples) / n
+    return Interval(mean=mean, low=mean - half, high=mean + half, confidence=confidence, n=n)
 
 
 def _sample(name: str, values: ArrayLike, least: int = 2) -> Array:
@@ -374,7 +357,6 @@ def _differences(a: ArrayLike, b: ArrayLike) -> Array:
     return first - second
 
 
-def _check_drawing(confidence: float, resamples: int) -> None:
+def _check_confidence(confidence: float) -> None:
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must be in (0, 1), got {confidence!r}; 0.95 is usual.")
-    whole_number("resamples", resamples, 1)

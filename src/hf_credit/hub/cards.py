@@ -18,17 +18,18 @@ from hf_credit.evaluation.credit_tables import read_ledger
 from hf_credit.evaluation.markdown import code, escaped
 from hf_credit.evaluation.results import LABELS, EvalResults, evaluation_files
 from hf_credit.evaluation.runs import Run, read_run
+from hf_credit.hub.bases import Bases, Files
 from hf_credit.hub.tables import MEANINGS
-from hf_credit.loading import ADAPTER_CONFIG
+from hf_credit.loading import ADAPTER_CONFIG, role_folders
+from hf_credit.model_cards import corrected, hub_id
 from hf_credit.redaction import redacted
-from hf_credit.safe_io import read_json
 from hf_credit.tasks import TaskSpec
+from hf_credit.tasks.commands import evaluation_command
 
 _FRONT = re.compile(r"\A---\r?\n(.*?)\r?\n---\r?\n", re.DOTALL)
 LEDGER_FILE = "ledger.json"
 _TEMPLATES = Path(__file__).with_name("card_templates")
 _BEGIN, _END = "<!-- hf-credit -->", "<!-- /hf-credit -->"
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 def tasks_card(repo: str, spec: TaskSpec, rows: Mapping[str, int], fingerprints: Mapping[str, str]) -> str:
@@ -62,16 +63,18 @@ def dataset_metadata(name: str, tags: list[str], configs: Mapping[str, list[str]
 
 
 def checkpoint_files(
-    checkpoint: Path, run_folder: Path, repo: str, url: str, resumable: bool
+    beside: Files, checkpoint: Path, run_folder: Path, repo: str, url: str, resumable: bool, bases: Bases
 ) -> dict[str, Path | bytes]:
     """Returns the files of a checkpoint for readers: TRL's card, extended by results, cost, task and loading, the
     results in the format of the Hub, and the cost.
 
     Args:
+        beside: its other files.
         checkpoint: the folder of the checkpoint.
         run_folder: the folder of its run, with the log and the evaluations.
         repo, url: the repository, and the URL of its page.
         resumable: whether the checkpoint holds the trainer's state.
+        bases: finds the base model.
     """
     try:
         run = read_run(run_folder)
@@ -81,13 +84,17 @@ def checkpoint_files(
     evaluations = {path.name: EvalResults.load(path) for path in evaluation_files(run_folder)}
     written = [one / "README.md" for one in (run_folder, checkpoint) if (one / "README.md").is_file()]
     front, body = _split(written[0].read_text(encoding="utf-8") if written else f"# {repo.rpartition('/')[2]}\n")
-    adapter = (checkpoint / ADAPTER_CONFIG).is_file()
-    front["tags"] = sorted({*front.get("tags", ()), "hf-credit", "reinforcement-learning"})
+    adapter = (checkpoint / ADAPTER_CONFIG).is_file() or bool(role_folders(checkpoint))
+    tags = [tag for tag in front.get("tags", ()) if not tag.startswith("base_model:")]  # PEFT's, perhaps of a folder
+    front["tags"] = sorted({*tags, "hf-credit", "reinforcement-learning"})
     front.setdefault("library_name", "peft" if adapter else "transformers")
     front.setdefault("pipeline_tag", "text-generation")
-    if base_model := _base_model(checkpoint, run):
-        front["base_model"] = base_model
-        front["base_model_relation"] = "adapter" if adapter else "finetune"
+    for name in ("base_model", "base_model_relation"):
+        front.pop(name, None)
+    if base := bases.of(beside, {} if run is None else run.config):
+        front |= {"base_model": base, "base_model_relation": "adapter" if adapter else "finetune"}
+    plays = None if spec is None else f"{evaluation_command(checkpoint, shown=repo)} --episodes 64"
+    body = corrected(body.partition(_BEGIN)[0], repo.rpartition("/")[2], base, plays, url.removesuffix(repo))
     if index := _model_index(repo, spec, evaluations):
         front["model-index"] = index
     facts = {} if run is None else run.facts
@@ -96,7 +103,7 @@ def checkpoint_files(
         _TEMPLATES / "checkpoint.md",
         front,
         repo=repo,
-        body=body.partition(_BEGIN)[0].strip(),
+        body=body.strip(),
         begin=_BEGIN,
         end=_END,
         evaluations=evaluations,
@@ -112,16 +119,6 @@ def checkpoint_files(
     if ledger is not None:
         files[LEDGER_FILE] = (json.dumps(ledger.to_dict(), indent=1) + "\n").encode()
     return files
-
-
-def _base_model(checkpoint: Path, run: Run | None) -> str | None:
-    """Returns the id of the base model, unless it is a local folder."""
-    config = checkpoint / ADAPTER_CONFIG
-    named = read_json(config).get("base_model_name_or_path") if config.is_file() else None
-    named = named or (run.config.get("model_name_or_path") if run is not None else None)
-    if isinstance(named, str) and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", named) and not Path(named).exists():
-        return named
-    return None
 
 
 def eval_result(name: str, **fields: Any) -> dict[str, Path | bytes]:
@@ -141,7 +138,7 @@ def _eval_results(evaluations: Mapping[str, EvalResults], source: str) -> dict[s
     files: dict[str, Path | bytes] = {}
     for name, results in evaluations.items():
         dataset, values = str(results.about.get("dataset", "")), results.values("success")
-        if not _HUB_ID.fullmatch(dataset) or Path(dataset).exists() or not values:
+        if "/" not in dataset or not hub_id(dataset) or not values:
             continue
         files |= eval_result(
             dataset.replace("/", "--"),
@@ -169,7 +166,7 @@ def _model_index(repo: str, spec: TaskSpec | None, evaluations: Mapping[str, Eva
             if not key.startswith("endings/") and math.isfinite(interval.mean)
         ]
         if metrics:
-            dataset = str(one.about.get("dataset") or (spec.name if spec else name))
+            dataset = str((hub_id(one.about.get("dataset")) or (spec.name if spec else name,))[0])
             about = {"name": dataset, "type": dataset}
             results.append({"task": {"type": "text-generation"}, "dataset": about, "metrics": metrics})
     return [{"name": repo.rpartition("/")[2], "results": results}] if results else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import filecmp
 import json
+import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,11 +18,14 @@ from hf_credit.evaluation.results import evaluation_files
 from hf_credit.evaluation.runs import CONFIG_FILE, FACTS_FILE, LOG_FILE, TRAINER_STATE_FILE
 from hf_credit.files import OwnFolder, copy, filled, move, replaced, write_json
 from hf_credit.hub import cards, safety
+from hf_credit.hub.bases import Bases
 from hf_credit.hub.client import account as account  # part of the interface of `hf_credit.checkpoint_store`
 from hf_credit.hub.client import connect, repo_url
 from hf_credit.hub.loading import Where, fetch
 from hf_credit.hub.publishing import Published, publish
 from hf_credit.safe_io import read_json
+
+logger = logging.getLogger(__name__)
 
 LOADED_FILE = "hf_credit_loaded.json"
 """Lists the files that `load_checkpoint` wrote to a folder."""
@@ -52,35 +56,47 @@ class Checkpoint:
     resumable: bool
 
 
-def publish_checkpoint(folder: str | Path, repo: str, *, resumable: bool = True, **where: Any) -> Published:
+def publish_checkpoint(
+    folder: str | Path, repo: str, *, resumable: bool = True, base: str | None = None, **where: Any
+) -> Published:
     """Publishes the latest checkpoint of a run.
 
     Args:
         folder: a checkpoint, or the folder of a run: its latest complete checkpoint, else its model.
         repo: owner/name.
         resumable: whether to publish the trainer's state with the model.
+        base: the base model of adapters on the Hub, as owner/name[@revision], if they were trained on a folder.
         **where: as for `publish`: token, endpoint, private, pr, dry_run, tag.
 
     Raises:
-        ValueError: the checkpoint is incomplete, holds no model in safetensors, or has a sharded trainer's state; and
-            as for `publish`.
+        ValueError: the checkpoint is incomplete, holds no model in safetensors, has a sharded trainer's state, or has
+            adapters whose base model others cannot load; and as for `publish`.
     """
-    url = repo_url(connect(where.get("endpoint"), where.get("token")), repo, "model")
+    api = connect(where.get("endpoint"), where.get("token"))
+    bases = Bases(None if where.get("dry_run") else api, bool(where.get("private")), base)
     with OwnFolder() as work:
-        files = collect(Path(folder), repo, url, work, resumable)
+        files = collect(Path(folder), repo, repo_url(api, repo, "model"), work, resumable, bases)
         # An earlier publication may have had more files with these beginnings.
         folders = {name.rpartition("/")[0] + "/" for name in files if "/" in name and not name.startswith(".eval")}
         replaces, message = ("model-", "trainer_state-", *folders), f"Publish {Path(folder).resolve().name}"
         return publish(files, repo, repo_type="model", message=message, replaces=replaces, **where)
 
 
-def collect(folder: Path, repo: str, url: str, work: Path, resumable: bool = True) -> dict[str, Path | bytes]:
+def require_base(adapter: Any, token: str | None, private: bool | None) -> None:
+    """Refuses, before a training, an adapter that cannot be published for its base model: see `Bases.require`."""
+    Bases(connect(None, token), bool(private)).require(adapter.base_model_name_or_path, adapter.revision)
+
+
+def collect(
+    folder: Path, repo: str, url: str, work: Path, resumable: bool = True, bases: Bases | None = None
+) -> dict[str, Path | bytes]:
     """Returns the files of a checkpoint to publish.
 
     Args:
         folder, repo, resumable: as for `publish_checkpoint`.
         url: the URL of the repository, for its card.
         work: an empty folder for converted files, which must exist until the upload ends.
+        bases: finds the base models that are named.
 
     Raises:
         ValueError: as for `publish_checkpoint`.
@@ -94,7 +110,7 @@ def collect(folder: Path, repo: str, url: str, work: Path, resumable: bool = Tru
     present = {
         name: path
         for name, path in safety.files_of(checkpoint).items()
-        if name not in _OWN and not name.startswith((NUMBERED, "runs/", *_FOR_A_SERVER))
+        if Path(name).name not in _OWN and not name.startswith((NUMBERED, "runs/", *_FOR_A_SERVER))
     }
     pickled = {name for name in present if Path(name).suffix in _PICKLED}
     sharded = sorted(name for name in present if _SHARDED.search(name))
@@ -111,14 +127,17 @@ def collect(folder: Path, repo: str, url: str, work: Path, resumable: bool = Tru
     for name in (*_OF_A_RUN, *(path.name for path in evaluation_files(run_folder))):
         if (run_folder / name).is_file():
             files.setdefault(name, run_folder / name)
+    bases = bases or Bases()
+    files |= bases.adapters(files)
     if resumable:
         files |= _state(checkpoint, pickled, work)
     if whole:
         manifest = recorded(checkpoint)
-        manifest["files"] = {name: about for name, about in manifest["files"].items() if name in files}
+        kept = {name for name, content in files.items() if isinstance(content, Path)}  # as they are here
+        manifest["files"] = {name: about for name, about in manifest["files"].items() if name in kept}
         manifest["resumable"] = resumable
         files[MANIFEST] = (json.dumps(manifest, indent=1) + "\n").encode()
-    return files | cards.checkpoint_files(checkpoint, run_folder, repo, url, resumable)
+    return files | cards.checkpoint_files(files, checkpoint, run_folder, repo, url, resumable, bases)
 
 
 def load_checkpoint(repo: str, *, folder: str | Path | None = None, **where: Unpack[Where]) -> Checkpoint:
@@ -198,6 +217,7 @@ def fetch_resumable(
     with OwnFolder(output, prefix="resumed-") as unchecked:
         loaded = load_checkpoint(repo, folder=unchecked / "loaded", revision=revision or None, token=token)
         step = _step(loaded, place)
+        logger.warning("took the checkpoint of update %d of %s at the commit %s", step, repo, loaded.commit)
         reason = flaw(loaded.folder)
         if reason is not None:
             raise ValueError(f"{place} must be a complete checkpoint, got one {reason}; publish it again.")

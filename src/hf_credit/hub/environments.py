@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from hf_credit import environments
@@ -13,6 +12,7 @@ from hf_credit.environments.openenv_world import OpenEnvEnvironment
 from hf_credit.hub.loading import fetch
 from hf_credit.hub.publishing import Published, publish
 from hf_credit.hub.spaces import refuse_what_stays_behind, space_files, space_url
+from hf_credit.hub.wheel import own_wheel
 from hf_credit.rollouts import EnvironmentInteraction
 from hf_credit.safe_io import read_yaml
 
@@ -58,7 +58,6 @@ def publish_environment(
     *,
     options: Mapping[str, Any] | None = None,
     title: str | None = None,
-    wheel: str | Path | None = None,
     **where: Any,
 ) -> Published:
     """Publishes an environment of this library as an OpenEnv Space, which serves it.
@@ -67,7 +66,7 @@ def publish_environment(
         environment: the name, or the `Interaction.spec` of one agent that plays it.
         repo: owner/name of the Space.
         options: options of the environment, which override those of the spec.
-        title, wheel: as for `space_files`.
+        title: as for `space_files`.
         **where: as for `hf_credit.hub.publishing.publish`: token, endpoint, private, pr, dry_run, tag.
 
     Raises:
@@ -77,7 +76,7 @@ def publish_environment(
     if not isinstance(environment, str):
         options = {**environment.get("environment_options", {}), **(options or {})}
         environment = str(environment.get("environment"))
-    files = space_files(environment, options, repo=repo, title=title, wheel=wheel)
+    files = {**space_files(environment, options, repo=repo, title=title), **own_wheel()}
     message = f"Publish the environment {environment} of hf-credit {__version__}"
     return publish(files, repo, repo_type="space", space_sdk="docker", message=message, **where)
 

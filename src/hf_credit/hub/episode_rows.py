@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hf_credit.boundary import encodable
-from hf_credit.evaluation.credited import new_requests
+from hf_credit.evaluation.credited import requests_of
 from hf_credit.evaluation.runs import versions
 from hf_credit.hub.tables import compact_json
 from hf_credit.oracles.auditing import AUDIT, VERIFIED, Audit
@@ -185,9 +185,9 @@ def conversation(interaction: Interaction[Any], episode: Episode) -> list[dict[s
     With several roles, each context contributes the messages that the previous context of the same event lacks.
     """
     messages: list[Mapping[str, Any]] = []
-    for decision, new in zip(episode.decisions, new_requests(interaction, episode), strict=True):
+    for decision, asked in zip(episode.decisions, requests_of(interaction, episode), strict=True):
         messages += [
-            *(new.messages if new is not None else ()),
+            *(asked[0].messages[asked[1] :] if asked is not None else ()),
             {"role": "assistant", "content": decision.action_text},
         ]
     return [{"role": one["role"], "content": encodable(one["content"])} for one in messages]

@@ -18,10 +18,12 @@ from huggingface_hub.utils import build_hf_headers, get_session, get_token, hf_r
 from hf_credit.hub import safety
 from hf_credit.hub.client import REPO_TYPES, check_repo, check_revision, check_upload_path, connect, repo_url
 from hf_credit.hub.retries import ATTEMPTS, Conflict, HubError, retried, status_of, wait_after
+from hf_credit.words import counted
 
 T = TypeVar("T")
 
 TRAILER = "Hf-Credit-Publish"
+_PUBLIC = " (public)"  # in the commit of a publication that is not to stay private
 """The line of a commit's description that holds the digest of the published files."""
 
 _READ_SECONDS = 60.0
@@ -133,7 +135,7 @@ def publish(
     if dry_run:
         return done
     target = Repository(api, repo, repo_type)
-    message = message or f"Publish {len(main)} file{'' if len(main) == 1 else 's'} with hf-credit"
+    message = message or f"Publish {counted(len(main), 'file')} with hf-credit"
     if pr:
         commit, request = target.commit(main, message, replaces, create_pr=True)
         target.compare(main, commit)
@@ -141,7 +143,7 @@ def publish(
     is_new, is_private = target.prepare(space_sdk)
     if tag is not None:
         target.check_tag(tag, main)
-    commit, _ = target.commit(main, message, replaces)
+    commit, _ = target.commit(main, message, replaces, note="" if private else _PUBLIC)
     target.compare(main, commit)
     refused = []
     for content in contents:
@@ -153,7 +155,7 @@ def publish(
                     raise
                 refused.append(content.path)
     # A first publication that was interrupted before this line is still private.
-    if not private and (is_new or (is_private and target.is_first(commit, digest_of(main)))):
+    if not private and (is_new or (is_private and target.is_first(commit, digest_of(main) + _PUBLIC))):
         target.ask(api.update_repo_settings, private=False, doing="making public")
         is_private = False
     if tag is not None:
@@ -191,7 +193,12 @@ class Repository:
         return True, True
 
     def commit(
-        self, contents: list[_Content], message: str, replaces: Collection[str] = (), create_pr: bool = False
+        self,
+        contents: list[_Content],
+        message: str,
+        replaces: Collection[str] = (),
+        create_pr: bool = False,
+        note: str = "",
     ) -> tuple[str, str | None]:
         """Returns the commit that holds all contents, and the URL of its pull request, if any.
 
@@ -208,7 +215,7 @@ class Repository:
         ]
         upload = functools.partial(self.api.preupload_lfs_files, create_pr=create_pr, free_memory=False)
         self.ask(upload, additions, doing="uploading to")
-        description = f"{TRAILER}: {digest_of(contents)}"
+        description = f"{TRAILER}: {digest_of(contents)}{note}"
         for attempt in range(ATTEMPTS):
             if create_pr and (opened := self._open_request(description)):
                 return opened
@@ -243,10 +250,10 @@ class Repository:
                     "it was not made public, publish again."
                 )
 
-    def is_first(self, commit: str, digest: str) -> bool:
+    def is_first(self, commit: str, described: str) -> bool:
         """Returns whether `commit` is the head and this publication is the first of the repository."""
         published = [entry.message for entry in self.history() if TRAILER in entry.message]
-        return bool(published) and f"{TRAILER}: {digest}" in published[-1] and self.head() == commit
+        return bool(published) and f"{TRAILER}: {described}" in published[-1] and self.head() == commit
 
     def check_tag(self, name: str, contents: Iterable[_Content]) -> None:
         """Refuses a tag whose commit has other contents."""

@@ -18,6 +18,7 @@ from hf_credit._version import __version__
 from hf_credit.environments import ENVIRONMENTS, Environment
 from hf_credit.environments.tasks import SEEDS_PER_SPLIT
 from hf_credit.files import write
+from hf_credit.hub.wheel import WHEEL, own_wheel
 from hf_credit.oracles import default_oracle
 from hf_credit.rollouts import EnvironmentInteraction
 from hf_credit.rollouts.scripts import OraclePlayer
@@ -39,24 +40,21 @@ def space_files(
     *,
     repo: str = "OWNER/SPACE",
     title: str | None = None,
-    wheel: str | Path | None = None,
 ) -> dict[str, bytes]:
     """Returns the files of a Space that serves an environment of this library, by path.
 
-    `openenv push` and `openenv validate` accept the folder. Under `hf_credit`, its declaration `openenv.yaml` holds
-    the environment, its options and the version, from which `load_environment` builds the environment without a
-    server.
+    Its image installs the wheel of this library, `hf_credit.hub.wheel.own_wheel`, which is published with them. Under
+    `hf_credit`, its declaration `openenv.yaml` holds the environment, its options and the version, from which
+    `load_environment` builds the environment without a server.
 
     Args:
         name: the name of the environment, one of `hf_credit.environments.ENVIRONMENTS`.
         options: options as plain values; the declaration also lists the defaults of all others.
         repo: the repository of the Space, for the card.
         title: the title of the card; derived from the name if `None`.
-        wheel: a wheel of this library, for a version that no package index has; it goes to the folder `wheels`.
 
     Raises:
-        ValueError: the library has no such environment, an option is invalid or names code or a file, or the wheel is
-            of another version.
+        ValueError: the library has no such environment, or an option is invalid or names code or a file.
     """
     if name not in ENVIRONMENTS:
         raise ValueError(
@@ -76,7 +74,7 @@ def space_files(
             repo=repo,
             url=space_url(repo) if repo != "OWNER/SPACE" else "https://OWNER-SPACE.hf.space",
             title=title or f"{name.replace('_', ' ').capitalize()} (hf-credit)",
-            requirement=f'"hf-credit=={__version__}"' if wheel is None else f"wheels/{Path(wheel).name}",
+            wheel=WHEEL,
         )
         for path, text in texts.items()
     }
@@ -95,16 +93,13 @@ def space_files(
         "validation/oracle.json": injection,
     }
     files |= {path: json.dumps(value, indent=2, ensure_ascii=False) + "\n" for path, value in values.items()}
-    made = {path: text.encode() for path, text in files.items()}
-    if wheel is not None:
-        made[f"wheels/{Path(wheel).name}"] = _read_wheel(Path(wheel))
-    return dict(sorted(made.items()))
+    return {path: text.encode() for path, text in sorted(files.items())}
 
 
 def write_space(folder: str | Path, name: str, options: Mapping[str, Any] | None = None, **others: Any) -> Path:
-    """Writes `space_files` into a folder, which is created if needed; other arguments and errors are as there."""
+    """Writes `space_files` and the wheel into a folder, created if needed; other arguments and errors are as there."""
     folder = Path(folder)
-    for path, content in space_files(name, options, **others).items():
+    for path, content in {**space_files(name, options, **others), **own_wheel()}.items():
         write(folder / path, content)
     return folder
 
@@ -196,13 +191,6 @@ def refuse_what_stays_behind(options: Any) -> None:
             raise ValueError(f"the options of a Space must not name code or files, got {value[:100]!r}; remove it.")
 
 
-def _read_wheel(path: Path) -> bytes:
-    if not (path.name.startswith(f"hf_credit-{__version__}-") and path.suffix == ".whl"):
-        raise ValueError(
-            f"the wheel must be that of hf-credit {__version__}, got {path.name!r}; build it with pip wheel --no-deps."
-        )
-    return path.read_bytes()
-
-
 if __name__ == "__main__":
-    write_space(sys.argv[2], sys.argv[1])
+    for file_name, content in space_files(sys.argv[1]).items():
+        write(Path(sys.argv[2]) / file_name, content)

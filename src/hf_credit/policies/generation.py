@@ -53,11 +53,10 @@ def sampler(
         max_new_tokens=max_new_tokens,
         eos_token_id=end_tokens(model, tokenizer),
         pad_token_id=tokenizer.pad_token_id,
-        repetition_penalty=1.0,  # a penalty in the model's defaults would change the distribution
         disable_compile=True,
         **(draw if temperature > 0 else {"do_sample": False}),
     )
-    return _Inference(model, config, logprobs)
+    return PrefixSampler(model, config, logprobs)
 
 
 class Replies:
@@ -119,7 +118,8 @@ class PrefixSampler(Replies):
         kept = SampledLogprobs(self.config)
         if self.logprobs:
             processors.insert(0, kept)
-        with evaluating(self.model):
+        # In inference mode autocast would cast all weights again for each token.
+        with torch.no_grad(), evaluating(self.model), without_defaults(self.model):
             inputs = self._cache.inputs(contexts, adapters)
             output = cast(Any, self.model).generate(**inputs, generation_config=config, logits_processor=processors)
             width = inputs["input_ids"].shape[1]
@@ -127,15 +127,6 @@ class PrefixSampler(Replies):
             self._cache.keep(contexts, inputs["attention_mask"], replies, getattr(output, CACHE), adapters)
         logprobs = kept.of(output.sequences) if self.logprobs else None
         return generations(replies, logprobs)
-
-
-class _Inference(PrefixSampler):
-    """A sampler of a model that is not trained at the same time."""
-
-    def mixed(self, *args: Any, **kwargs: Any) -> Sequence[Generation]:
-        self.model.eval()
-        with torch.no_grad():  # in inference mode autocast would cast all weights again for each token
-            return super().mixed(*args, **kwargs)
 
 
 class ContinuingReplies(Replies):
@@ -158,7 +149,7 @@ class ContinuingReplies(Replies):
         self.sampler: PrefixSampler | None = None
 
     def mixed(self, *asked: Any, **named: Any) -> Sequence[Generation]:
-        with self.open_policy() as model, torch.no_grad():
+        with self.open_policy() as model:
             if self.sampler is None or self.sampler.model is not model:
                 self.sampler = PrefixSampler(model, self.config, self.logprobs)
             return self.sampler.mixed(*asked, **named)
@@ -191,6 +182,20 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+
+
+@contextmanager
+def without_defaults(model: Any) -> Iterator[None]:
+    """Context in which `model.generate` samples by its arguments alone: what they leave unset is neutral.
+
+    Elsewhere, transformers takes it from the model's own `generation_config.json`.
+    """
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    own, inner.generation_config = inner.generation_config, GenerationConfig()
+    try:
+        yield
+    finally:
+        inner.generation_config = own
 
 
 def max_context_tokens(model: Any, max_new_tokens: int) -> int | None:

@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from hf_credit.environments import Environment
 from hf_credit.options import Count, Options, Positive
+from hf_credit.rollouts.rendering import CHAT_TEMPLATE, RESPONSE_TEMPLATE, TOOL_CHAT_TEMPLATE
 from hf_credit.rollouts.scripts import random_texts
 from hf_credit.tasks import Sampling
 
@@ -26,38 +27,6 @@ RANDOM_EPISODES = 32  # their texts define the vocabulary
 # action that guesses eight weights and asks for two movies 29.
 MICRO_SAMPLING = Sampling(max_new_tokens=32, temperature=1.0, top_p=1.0, top_k=0)
 """Its sampling parameters, unless a scripted reply of the warm-up is longer."""
-
-CHAT_TEMPLATE = (
-    "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
-)
-
-TOOL_CHAT_TEMPLATE = (
-    "{% if tools %}<|system|>{% for tool in tools %}{{ tool.function.name }}: "
-    "{{ tool.function.parameters.properties | join(', ') }}, {% endfor %}<|end|>{% endif %}"
-    "{% for message in messages %}<|{{ 'user' if message.role == 'tool' else message.role }}|>{{ message.content }}"
-    "{% for call in message.tool_calls or [] %}"
-    "<tool_call>{{ {'name': call.function.name, 'arguments': call.function.arguments} | tojson }}</tool_call>"
-    "{% endfor %}<|end|>{% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
-)
-"""The chat template of tasks with tools. It shows the names of tools and of their arguments."""
-
-RESPONSE_TEMPLATE = {
-    "defaults": {"role": "assistant"},
-    "start_anchor": "<|assistant|>",
-    "fields": {
-        "tool_calls": {
-            "open": "<tool_call>",
-            "close": "</tool_call>",
-            "repeats": True,
-            "content": "json",
-            "transform": {"type": "function", "function": "{content}"},
-        },
-        "content": {"close": "<|end|>", "content": "text"},
-    },
-}
-"""The format of tool calls in its replies, for `tokenizer.parse_response`."""
 
 
 @dataclass(frozen=True, kw_only=True)

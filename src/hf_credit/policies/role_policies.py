@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from peft import LoraConfig, PeftConfig, PeftModel
+from peft import LoraConfig, PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
 from transformers import PreTrainedTokenizerBase
 
-from hf_credit.loading import ADAPTER_CONFIG, load_adapter, load_model, load_tokenizer, role_folders
+from hf_credit.loading import ADAPTER_CONFIG, load_adapter, load_base, load_model, load_tokenizer, role_folders
 from hf_credit.policies.generation import Replies, sampler
 from hf_credit.rollouts import GenerateFn, Generation
 
@@ -135,10 +135,10 @@ def load_role_policies(
             f"a folder of role policies must hold a folder with {ADAPTER_CONFIG} for each role, got {folder} without "
             "any; pass the folder of a run with role_adapters."
         )
-    if model is None:
-        model = PeftConfig.from_pretrained(str(found[0])).base_model_name_or_path
     base: Any = model
-    if isinstance(model, str | Path):
+    if model is None:
+        base = load_base(found[0], dtype="auto", trust_remote_code=trust_remote_code)
+    elif isinstance(model, str | Path):
         base = load_model(model, dtype="auto", trust_remote_code=trust_remote_code)
     for path in found:
         base = load_adapter(base, path, path.name)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 from hf_credit.registry import did_you_mean
-from hf_credit.safe_io import read_text
+from hf_credit.safe_io import parse_yaml, read_text
 
 RECIPES = {path.stem: path for path in sorted(Path(__file__).parent.glob("*/*.yaml"))}
 """The library's own recipes, by name. Each lies in a folder with the name of its method."""
@@ -28,6 +29,28 @@ def find(name: str) -> Path:
         return path
     remedy = did_you_mean(path.stem, RECIPES) or "name a file, or a recipe that `hf-credit recipes` lists."
     raise ValueError(f"a recipe must be a YAML file or one of hf-credit's own, got {name!r}; {remedy}")
+
+
+def read(recipe: str | Path | None) -> dict[str, Any]:
+    """Returns the fields of a recipe's file; none without a file.
+
+    Raises:
+        ValueError: it is no YAML mapping, or its method no name.
+    """
+    if recipe is None:
+        return {}
+    try:
+        values = parse_yaml(read_text(recipe))
+    except ValueError as error:
+        raise ValueError(f"a recipe must be YAML, got {str(recipe)!r} ({error}); correct it.") from None
+    if not isinstance(values, dict):
+        raise ValueError(
+            f"a recipe must be a YAML mapping of fields to values, got {str(recipe)!r} without; correct it."
+        )
+    method = values.get("method")
+    if not isinstance(method, str | None):
+        raise ValueError(f"a recipe's method must be a name, got {method!r}; write its options as method_options.")
+    return values
 
 
 def summary(name: str) -> str:

@@ -2,36 +2,52 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import date
 from typing import TYPE_CHECKING, Any, cast
 
 from jinja2 import TemplateError
 
-from hf_credit.replies import MARKS, MESSAGE_MARKS, Said, closing_of, listed_calls, open_thought, read_reply, spoken
-from hf_credit.rollouts import templates
+from hf_credit.environments.actions import marked, write_call
+from hf_credit.replies import (
+    MARKS,
+    MESSAGE_MARKS,
+    MOST_CHARACTERS,
+    Call,
+    Said,
+    closing_of,
+    listed_calls,
+    open_thought,
+    openings,
+    read_reply,
+)
+from hf_credit.rollouts import rendering, templates
 from hf_credit.rollouts.interaction import Message, Reply, Request
 from hf_credit.rollouts.special_tokens import Hidden, SpecialTokens
 from hf_credit.rollouts.templates import REPLY, SAID, USER, ChatTemplateError
 from hf_credit.rollouts.threads import Thread, continuation, if_same_tools, of_text
-from hf_credit.safe_io import TookTooLong, at_most
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-RENDERING_SECONDS = 60.0
-"""Time limit for rendering all conversations of a round, which takes milliseconds."""
+TODAY = "today"
+"""The argument of a template that has the date."""
 
 _MOST_TOOL_LISTS = 64  # size of the cache; a program may generate any number of tools
 _ANCHOR_TOKENS = 256  # at the end of a context, enough to show how the template opens the reply
-_MOST_ENDS = 4096  # size of another
 _MARK_TOKENS = 8  # at the end of a context, enough for a mark that opens a thought
 
 
 class Chat:
     """Renders conversations with a tokenizer's chat template.
+
+    A template that writes the date gets one that stays: that of `template_kwargs["today"]`, as "2026-01-31", which is
+    set to the present one if it is missing, and kept with the policy and its checkpoints.
 
     A conversation that continues a `Thread` has its tokens plus those of the new messages: replies are never decoded
     and encoded again. Behind a reply is the template's own text after an assistant's turn, from the token that ends it
@@ -67,8 +83,12 @@ class Chat:
             )
         self.tokenizer = tokenizer
         self.template_kwargs = dict(template_kwargs or {})
+        self._with_tools: dict[str, Chat] = {}
+        self._dated: str | None = None  # the template, with a date that stays
+        if "strftime_now" in str(tokenizer.chat_template):
+            self.pin(self.template_kwargs.get(TODAY) or date.today().isoformat())
         self.tools: Sequence[Mapping[str, Any]] = self.template_kwargs.get("tools") or ()
-        self._endless = False
+        self._endless = ""  # how long the template took, if it was too slow once
         try:  # fails here instead of in an episode
             skeleton = self._render([USER]) + self._added_text([SAID, USER])
         except (TemplateError, TypeError, AttributeError) as error:
@@ -79,8 +99,8 @@ class Chat:
         self._require_messages()
         added = self._special.added
         self._turn_end = templates.turn_end(self._render, added)
-        names = [str(tool.get("function", tool).get("name")) for tool in self.tools]
-        self._calls_end = templates.calls_end(self._render, added, names[0] if names else "tool")
+        self._tool = next((str(tool.get("function", tool).get("name")) for tool in self.tools), "tool")
+        self._calls_end = templates.calls_end(self._render, added, self._tool)
         self._special = SpecialTokens(tokenizer, skeleton + self._turn_end + self._calls_end)
         self._most_calls: int | None = 1 if self._calls_end else 0  # in a turn
         with suppress(TemplateError):
@@ -90,11 +110,9 @@ class Chat:
         self._ends: set[int] = set()
         for some in (cast("int | None", tokenizer.eos_token_id), own, ends):
             self.also_end(some)
-        self._shown = self._special.marks(MARKS)
-        if self._shown.isdisjoint(self._special.marks({"<|message|>"})):  # else these end turns
-            self._shown -= self._special.marks(MESSAGE_MARKS)
-        self._with_tools: dict[str, Chat] = {}
-        self._opened: dict[tuple[int, ...], str] = {(): ""}
+        self._in_messages = bool(self._special.marks({"<|message|>"}))
+        self._marks = MARKS if self._in_messages else MARKS.difference(MESSAGE_MARKS)  # else these end turns
+        self._shown = self._special.marks(self._marks)
 
     @property
     def end_tokens(self) -> tuple[int, ...]:
@@ -104,6 +122,12 @@ class Chat:
     def also_end(self, ends: int | Iterable[int] | None) -> None:
         """Adds tokens that end a reply, as the argument `ends`."""
         self._ends.update([ends] if isinstance(ends, int) else ends or ())
+
+    def pin(self, today: str) -> None:
+        """Sets the date that the template writes."""
+        template = self.tokenizer.get_chat_template(tools=self.template_kwargs.get("tools"))
+        self.template_kwargs[TODAY], self._dated = today, templates.dated(template, today)
+        self._with_tools.clear()
 
     def with_kwargs(self, template_kwargs: Mapping[str, Any]) -> Chat:
         """Returns a chat with further arguments of the template, and the same end tokens."""
@@ -148,8 +172,9 @@ class Chat:
             )
         for answers in (1, 2):
             chat._require_answers(answers)
+        chat._require_readable_calls()
         if getattr(self.tokenizer, "response_template", None) is not None:
-            content = self.tokenizer.parse_response("?", prefix=rendered).get("content")
+            content = rendering.parse(self.tokenizer, "?", rendered).get("content")
             if content != "?":
                 raise ChatTemplateError(
                     "tokenizer.response_template must parse replies of the chat template, got "
@@ -175,6 +200,21 @@ class Chat:
         if not templates.shows_once(text, contents):
             raise self._refused("write every answer of a tool once, and in order", "that does not")
 
+    def _require_readable_calls(self) -> None:
+        """Refuses a template that writes calls in a form that is never read."""
+        names = [self._tool] * (2 if self._most_calls is None else 1)
+        with suppress(TemplateError, TypeError, AttributeError):  # it writes no calls
+            turn = templates.called(names, "?")
+            body = templates.written_turn(self._render, turn, self._calls_end or self._turn_end) or ""
+            read = read_tokens(self.tokenizer, body, self._special.ids(body), (), self.tools)
+            found = [(call.name, call.arguments) for call in read.made]
+            if self._tool in body and found != [(name, {"x": "?"}) for name in names]:
+                raise self._refused(
+                    "write calls of tools in a form that is read",
+                    f"that writes {body.strip()[:200]!r}",
+                    "set another tokenizer.chat_template, or a tokenizer.response_template that parses its calls",
+                )
+
     def _refused(self, rule: str, got: str, remedy: str = "set another tokenizer.chat_template") -> ChatTemplateError:
         return ChatTemplateError(
             f"the chat template must {rule}, got one of {self.tokenizer.name_or_path!r} {got}; {remedy}."
@@ -187,11 +227,8 @@ class Chat:
 
         Text parts of a message are joined by line breaks.
         """
-        chat, thread = self.telling_of(tools), if_same_tools(thread, tools)
-        added = continuation(messages, thread)
-        if thread is None or added is None:
-            return chat._encode(chat._whole(messages), chat._render)
-        return _join(thread.ids, chat._encode(chat._turn(added, thread.messages[-1]["content"]), chat._added_text))
+        (ids,) = self.telling_of(tools)._contexts([(messages, if_same_tools(thread, tools))])
+        return ids
 
     def contexts(self, requests: Sequence[tuple[Request, Thread | None]]) -> list[tuple[int, ...] | Exception]:
         """Returns `context` of many conversations, rendered and encoded together; equal ones once.
@@ -242,7 +279,7 @@ class Chat:
             parts.append((None if thread is None or added is None else thread.ids, index))
         if not conversations:
             return []
-        texts = [str(text) for text in self._rendered(conversations)]
+        texts = [self._render(conversation) for conversation in conversations]
         for prefix, index in parts:
             if prefix is not None and REPLY in texts[index]:
                 texts[index] = self._behind_reply(conversations[index][1], texts[index])
@@ -265,12 +302,7 @@ class Chat:
 
     def opened(self, context: Sequence[int]) -> str:
         """Returns the mark of the thought that a context opens; empty without one."""
-        end = tuple(context[-_MARK_TOKENS:])
-        if end not in self._opened:
-            if len(self._opened) >= _MOST_ENDS:
-                self._opened.clear()
-            self._opened[end] = open_thought(str(self.tokenizer.decode(list(end))))
-        return self._opened[end]
+        return open_thought(str(self.tokenizer.decode(list(context[-_MARK_TOKENS:]))))
 
     def _decoded(self, replies: Sequence[tuple[int, ...]]) -> list[str]:
         if not self._shown:
@@ -301,7 +333,7 @@ class Chat:
             said = read_tokens(self.tokenizer, text, ids, context, tools)
             reply = Reply(text, ids, ended, said.content, said.written_calls)
         else:
-            reply = Reply(text, ids, ended, spoken(text))
+            reply = Reply(text, ids, ended, read_reply(text).spoken)
         reply.context = len(context)
         if logprobs is not None:
             reply.logprobs = tuple(zip(self.tokenizer.batch_decode([[one] for one in ids]), logprobs, strict=True))
@@ -314,23 +346,25 @@ class Chat:
     def reply_ids(
         self, text: str, context: Sequence[int] = (), tools: Sequence[Mapping[str, Any]] = ()
     ) -> tuple[int, ...]:
-        """Returns the token ids of a reply that was not sampled, with the end of the turn as the template writes it.
+        """Returns the token ids of a reply from its text, the inverse of `texts`, with the template's end of the turn.
+
+        Marks of thoughts and calls are their tokens, and other special tokens letters. A text with marks of other
+        templates, or calls as `hf_credit.environments.actions.marked` writes them, is written as the template writes
+        its thoughts and, with tools, its calls, if that is read as the same.
 
         Args:
-            text: the reply. With tools, calls in any form that can be read are written as the template writes them, if
-                that is read as the same.
-            context: in tokens; a thought that it opens is closed first.
+            text: the reply.
+            context: in tokens; a thought that it opens and the text does not mention is closed first.
             tools: of the request; with these, a reply may end as a turn with calls.
         """
-        opened, closed = self.opened(context), self._closing(text, context)
-        said = read_reply(text, tools) if tools else None
-        if said is None or not said.calls:
-            last = self._id(self._turn_end) if self._turn_end else cast("int | None", self.tokenizer.eos_token_id)
-            return (*closed, *self.encode(text), *([] if last is None else [last]))
         chat = self.telling_of(tools)
-        end = chat._calls_end or self._turn_end
-        body = chat.encode(text) if opened and not closed else chat._calls_as_written(text, said, end)
-        return (*closed, *body, self._id(end))
+        said = read_reply(text, tools) if tools else None
+        if said is not None and said.calls and chat._most_calls != 0:
+            end, ids = chat._calls_end, chat._calls_as_written(text, said, context)
+        else:
+            end, ids = self._turn_end, chat._ids_of(chat._begun(text, context))
+        last = self._id(end) if end else cast("int | None", self.tokenizer.eos_token_id)
+        return (*ids, *([] if last is None else [last]))
 
     def answer_ids(
         self, before: str, answer: str, context: Sequence[int] = ()
@@ -341,29 +375,44 @@ class Chat:
             before: the text of the beginning.
             context: as for `reply_ids`.
         """
-        return (*self._closing(before, context), *self.encode(before)), self.encode(answer)
+        return self._ids_of(self._begun(before, context)), self.encode(answer)
 
-    def _closing(self, text: str, context: Sequence[int]) -> Sequence[int]:
-        """The tokens that close the thought that a context opens, unless the text of the reply does."""
-        opened = self.opened(context)
-        return self._special.ids(closing_of(opened)) if opened and closing_of(opened) not in text else ()
+    def _ids_of(self, text: str) -> tuple[int, ...]:
+        """The token ids of a reply without its end; only marks of thoughts and calls are special."""
+        ends = self.tokenizer.convert_ids_to_tokens(list(self._ends))
+        return tuple(self._special.encode(text, self._marks.difference(ends)))
 
-    def _calls_as_written(self, text: str, said: Said, end: str) -> tuple[int, ...]:
-        """The tokens of a turn with calls as the template writes it; of its text if they would be read differently."""
-        turn = templates.as_served([{"role": "assistant", "content": text}], self.tools, self._most_calls)
-        (shown,), hidden = self._special.hide(turn)
+    @functools.cached_property
+    def _beginnings(self) -> tuple[str, str, str]:
+        return templates.beginnings(self._render)
+
+    def _begun(self, text: str, context: Sequence[int]) -> str:
+        header = self._beginnings[2] if self._in_messages else ""
+        return templates.begun(text, self.opened(context), *self._beginnings[:2], header)
+
+    def _calls_as_written(self, text: str, said: Said, context: Sequence[int]) -> tuple[int, ...]:
+        """The tokens of a turn with calls as the template writes it, if it is read as the same; else of its text, as
+        also if that has the template's form and no marks that are data."""
+        begun, thought = self._begun(text, context), ""
+        if opened := self.opened(context):
+            text = begun.partition(closing_of(opened))[2].lstrip()
+            thought = begun.removesuffix(text)
+        (shown,), hidden = self._special.hide(self._whole([{"role": "assistant", "content": text}]))
         with suppress(TemplateError, TypeError):  # of arguments that the template does not expect
-            if (body := templates.written_turn(self._render, shown, end)) is not None:
+            if (body := templates.written_turn(self._render, shown, self._calls_end)) is not None:
                 ids = tuple(self._special.ids(body) if hidden is None else hidden.encode(body))
-                read = read_tokens(self.tokenizer, self.texts([ids])[0], ids, (), self.tools)
-                if (read.calls, read.thoughts.strip()) == (said.calls, said.thoughts.strip()):
-                    return ids
-        return self.encode(text)
-
-    def _encode(self, messages: Sequence[Message], render: Callable[[Sequence[Message]], str]) -> tuple[int, ...]:
-        visible, hidden = self._special.hide(messages)
-        text = render(visible)
-        return tuple(self._special.ids(text) if hidden is None else hidden.encode(text))
+                (written,) = self.texts([ids])
+                read, own = read_tokens(self.tokenizer, written, ids, (), self.tools), read_reply(text, self.tools)
+                same = (read.calls, read.thoughts.strip()) == (said.calls, own.thoughts.strip())
+                neutral = all(marked(write_call(call.name, call.arguments)) in text for call in said.calls)
+                other = any(not self._special.marks({mark}) for mark in openings(text) - openings(written))
+                foreign = (neutral or other) and not said.bad_calls
+                data = any(mark in str(call.arguments) for call in said.calls for mark in self._marks)
+                if same and (foreign or (data and written == text)):
+                    return (*self._ids_of(thought), *ids)
+                if foreign:
+                    return (*self._ids_of(thought), *self.encode(text))
+        return self._ids_of(begun)
 
     def _id(self, name: str) -> int:
         return cast(int, self.tokenizer.convert_tokens_to_ids(name))
@@ -382,27 +431,19 @@ class Chat:
         return templates.as_served([turn, *added], self.tools, self._most_calls)
 
     def _render(self, messages: Sequence[Message], prompt: bool = True) -> str:
-        return str(self._rendered(list(messages), prompt))
-
-    def _rendered(self, conversations: Any, prompt: bool = True) -> Any:
-        """The text of a conversation, or of each of a list of conversations.
-
-        Raises:
-            ValueError: the template, which may be untrusted, does not terminate in time.
-        """
+        took = self._endless  # do not wait again
         try:
-            if self._endless:  # do not wait again
-                raise TookTooLong
-            with at_most(RENDERING_SECONDS):
-                return self.tokenizer.apply_chat_template(
-                    conversations, tokenize=False, add_generation_prompt=prompt, **self.template_kwargs
-                )
-        except TookTooLong:
-            self._endless = True
-            raise ChatTemplateError(
-                f"a chat template must render within {RENDERING_SECONDS:g} seconds, got one of "
-                f"{self.tokenizer.name_or_path!r} that does not; set another tokenizer.chat_template."
-            ) from None
+            if not took:
+                options: Any = {**self.template_kwargs, "chat_template": self._dated}
+                return rendering.render(self.tokenizer, messages, prompt, options)
+        except TimeoutError as error:
+            took = self._endless = str(error)
+        except MemoryError as error:
+            took = str(error)
+        raise ChatTemplateError(
+            f"a chat template must render within {rendering.RENDERING_SECONDS:g} seconds and the memory of a process, "
+            f"got one of {self.tokenizer.name_or_path!r} that took {took}; set another tokenizer.chat_template."
+        )
 
     def _added_text(self, turn: Sequence[Message]) -> str:
         """The template's text behind the placeholder of a reply, the first of these messages."""
@@ -441,10 +482,12 @@ def read_tokens(
         return said
     assert tokenizer is not None
     try:
-        prefix = list(context[-_ANCHOR_TOKENS:])
-        parsed = tokenizer.parse_response(list(ids), prefix=prefix, tools=[dict(tool) for tool in tools])
+        reply, prefix = (str(tokenizer.decode(list(some))) for some in (ids, context[-_ANCHOR_TOKENS:]))
+        parsed = rendering.parse(tokenizer, reply, prefix, tools)
     except (ValueError, TypeError, LookupError):
         return said
+    except (TimeoutError, MemoryError) as error:
+        return dataclasses.replace(said, made=(Call("", {}, f"reading it took {error}", text[:MOST_CHARACTERS]),))
     made, thoughts = listed_calls(parsed.get("tool_calls")), parsed.get("reasoning_content") or parsed.get("thinking")
     content = str(parsed.get("content") or "").removesuffix(str(tokenizer.eos_token)).strip()
     return Said(thoughts=str(thoughts or ""), spoken=content, content=content, made=made) if made or thoughts else said

@@ -47,9 +47,10 @@ class Pulse:
             self.open += opened
 
     def __str__(self) -> str:
-        """The phase, if there is one, the episodes that have ended of all so far, and tokens per second."""
-        done = self.ended - self._before[0]
-        told = [self.phase, f"{done} of {done + self.open} episodes", self.speed]
+        """The phase, if there is one, and with episodes those that have ended of all so far, and tokens per second."""
+        done, told = self.ended - self._before[0], [self.phase]
+        if done or self.open:  # saving has neither episodes nor a speed
+            told += [f"{done} of {done + self.open} episodes", self.speed]
         return ", ".join(filter(None, [*told, f"{time.monotonic() - self._begun:.0f} s"]))
 
     @contextmanager

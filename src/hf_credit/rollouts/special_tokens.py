@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hf_credit.boundary import encodable
@@ -11,8 +11,9 @@ from hf_credit.boundary import encodable
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-# Placeholders for the text of special tokens while a template is rendered; longer if a message contains the mark.
+# Around the number of a special token whose text is hidden while a template is rendered; the first is hidden itself.
 _MARK, _END = "\ue002", "\ue003"
+_PLACE = re.compile(f"{_MARK}([0-9]+){_END}")
 # Tokens that may open a turn although their tokenizer does not call them special, such as `<｜User｜>`.
 _DELIMITER = re.compile(r"[^\w\s].*[^\w\s]", re.DOTALL)
 # Tags of thoughts and tool calls, which templates look for in earlier replies.
@@ -55,13 +56,13 @@ class SpecialTokens:
         unknown = {tokenizer.unk_token_id}  # ordinary text has it for characters that the tokenizer lacks
         ids: Any = tokenizer.convert_tokens_to_ids(sorted(self._names))
         self._ids = frozenset(ids) - unknown
-        self._pattern = _any_of(self._names)
+        self._pattern = _any_of(self._names | {_MARK})
         # The tokenizer finds these tokens in normalised text, such as in lower case.
         normalizer = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
         normalised = {token.content for token in added if token.normalized} & self._names
         self._normalizer = normalizer if normalised else None
         more = {self._normalizer.normalize_str(name) for name in normalised} if self._normalizer else set()
-        self._normalised = _any_of(self._names | more)
+        self._normalised = _any_of(self._names | more | {_MARK})
         self._letters: dict[str, list[int]] = {}
 
     def hide(self, messages: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], Hidden | None]:
@@ -74,12 +75,7 @@ class SpecialTokens:
         for message in messages:
             plain_role(message.get("role", "user"))
         messages = encodable(messages)
-        if not any(self._spells(value) for message in messages for value in _contents(message)):
-            return [dict(message) for message in messages], None
-        mark = _MARK
-        while any(mark in value for message in messages for value in _contents(message)):
-            mark += _MARK
-        hidden = Hidden(self, mark)
+        hidden = Hidden(self)
 
         def without(value: Any, role: Any) -> Any:
             if isinstance(value, str):
@@ -88,10 +84,11 @@ class SpecialTokens:
                 return {without(key, role): without(inner, role) for key, inner in value.items()}
             return [without(inner, role) for inner in value] if isinstance(value, list | tuple) else value
 
-        return [
+        shown = [
             {key: value if key == "role" else without(value, message.get("role")) for key, value in message.items()}
             for message in messages
-        ], hidden
+        ]
+        return (shown, hidden) if hidden.names else ([dict(message) for message in messages], None)
 
     def added(self, text: str) -> list[tuple[int, str]]:
         """Returns where special tokens, and added ones that look like these, are in a rendered text."""
@@ -104,10 +101,10 @@ class SpecialTokens:
         )
         return set(found)
 
-    def encode(self, text: str) -> list[int]:
-        """Returns the token ids of an untrusted text, none of which is special."""
-        (message,), hidden = self.hide([{"content": text}])
-        return self.ids(message["content"]) if hidden is None else hidden.encode(message["content"])
+    def encode(self, text: str, kept: Collection[str] = ()) -> list[int]:
+        """Returns the token ids of an untrusted text, none of which is special but those in `kept`."""
+        hidden = Hidden(self)
+        return hidden.encode(self._without(encodable(text), None, hidden, kept))
 
     def ids(self, text: str) -> list[int]:
         """Returns the token ids of a rendered text, including special tokens."""
@@ -133,12 +130,7 @@ class SpecialTokens:
         found = self._pattern.search(text)
         return found.group() if found else ""
 
-    def _spells(self, text: str) -> bool:
-        if self._pattern.search(text):
-            return True
-        return self._normalizer is not None and bool(self._normalised.search(self._normalizer.normalize_str(text)))
-
-    def _without(self, text: str, role: Any, hidden: Hidden) -> str:
+    def _without(self, text: str, role: Any, hidden: Hidden, kept: Collection[str] = ()) -> str:
         pattern = self._pattern
         if self._normalizer is not None:
             normal = self._normalizer.normalize_str(text)
@@ -147,7 +139,7 @@ class SpecialTokens:
 
         def replaced(found: re.Match[str]) -> str:
             name = found.group()
-            if role == "assistant" and name not in self._special and _TAG.fullmatch(name):
+            if name in kept or (role == "assistant" and name not in self._special and _TAG.fullmatch(name)):
                 return name
             return hidden.mark_of(name)
 
@@ -174,52 +166,31 @@ class Hidden:
 
     Args:
         tokens: the special tokens of the tokenizer.
-        mark: the beginning of every mark, which does not occur in the messages.
+
+    Attributes:
+        names: of the hidden tokens.
     """
 
-    def __init__(self, tokens: SpecialTokens, mark: str) -> None:
+    def __init__(self, tokens: SpecialTokens) -> None:
         self._tokens = tokens
-        self._mark = mark
-        self._names: list[str] = []
+        self.names: list[str] = []
 
     def mark_of(self, name: str) -> str:
         """Returns the mark that replaces a special token."""
-        if name not in self._names:
-            self._names.append(name)
-        return f"{self._mark}{self._names.index(name)}{_END}"
+        if name not in self.names:
+            self.names.append(name)
+        return f"{_MARK}{self.names.index(name)}{_END}"
 
     def encode(self, text: str) -> list[int]:
         """Returns the token ids of the rendered messages, with the letters of hidden tokens at their marks."""
         ids: list[int] = []
         # Every second piece is the number of a hidden token.
-        for index, piece in enumerate(re.split(f"{self._mark}([0-9]+){_END}", text)):
+        for index, piece in enumerate(_PLACE.split(text)):
             if index % 2:
-                ids += self._tokens.letters(self._names[int(piece)])
+                ids += self._tokens.letters(self.names[int(piece)])
             elif piece:
                 ids += self._tokens.ids(piece)
         return ids
-
-
-def _contents(message: Mapping[str, Any]) -> list[str]:
-    """The texts of a message, including its tool calls, but not its role, which is a word."""
-    texts: list[str] = []
-    for key, value in message.items():
-        if isinstance(value, str):
-            texts += [value] if key != "role" else []
-        else:
-            texts += _texts(value)
-    return texts
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from (*_texts(key), *_texts(inner))
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _texts(inner)
 
 
 def _any_of(names: set[str] | frozenset[str]) -> re.Pattern[str]:

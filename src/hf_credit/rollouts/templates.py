@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from datetime import date
 from typing import Any
 
 from jinja2 import TemplateError
 
-from hf_credit.replies import read_reply
+from hf_credit.replies import MARKS, begun_thought, closing_of, read_reply
 from hf_credit.rollouts.interaction import Message
 
 REPLY = "\ue000reply\ue001"
@@ -29,14 +30,9 @@ class ChatTemplateError(ValueError):
     """A tokenizer's chat template that cannot be used, with the reason in one sentence."""
 
 
-def called(names: Sequence[str], first: int = 0) -> Message:
-    """Returns a turn with calls of these tools, the last with a placeholder as an argument.
-
-    Args:
-        names: of the tools.
-        first: the number of the first call in the conversation.
-    """
-    return _with_calls([*((name, {"x": "?"}) for name in names[:-1]), (names[-1], {"x": REPLY})], "", first)
+def called(names: Sequence[str], argument: str = REPLY) -> Message:
+    """Returns a turn with calls of these tools, the last with an argument that is a placeholder."""
+    return _with_calls([*((name, {"x": "?"}) for name in names[:-1]), (names[-1], {"x": argument})], "", 0)
 
 
 def as_served(
@@ -147,9 +143,59 @@ def calls_end(render: Render, added_tokens: Find, tool: str) -> str:
 def written_turn(render: Render, turn: Message, end: str) -> str | None:
     """Returns what a template writes of an assistant's turn before its end token; `None` if that cannot be told."""
     whole = render([USER, turn], False)
-    body = whole.rpartition(end)[0] or whole.rstrip()  # some write the end with the answer alone
+    body = (whole.rpartition(end)[0] if end else "") or whole.rstrip()  # some write the end with the answer alone
     heads = (render([USER, SAID], False).partition(REPLY)[0], render([USER], True))
     return next((body.removeprefix(head) for head in heads if body.startswith(head)), None)
+
+
+def beginnings(render: Render) -> tuple[str, str, str]:
+    """Returns what a template writes of a turn before a thought, between it and the content, and before the content
+    without one; empty texts where that does not continue what it writes before a reply."""
+    prompt, thought = render([USER], True), "\ue000thought\ue001"
+    turns = ({**SAID, "reasoning_content": thought}, SAID)
+    heads = [render([USER, turn], False).partition(REPLY)[0] for turn in turns]
+    before, plain = (head.removeprefix(prompt) if head.startswith(prompt) else "" for head in heads)
+    return (*before.partition(thought)[::2], plain) if thought in before else ("", "", plain)
+
+
+def begun(text: str, opened: str, before: str, between: str, header: str) -> str:
+    """Returns the text of a reply as it continues a context, with its first thought as the template writes it.
+
+    Args:
+        opened: the mark of the thought that the context opens, if any.
+        before, between, header: `beginnings`; a header for a template whose replies have several messages.
+    """
+    mark, closing = begun_thought(text), closing_of(opened) if opened else ""
+    if opened and text.startswith(opened):
+        return text.removeprefix(opened)
+    if opened:
+        before = ""
+        between = between if closing in between else f"\n{closing}\n\n" if opened.endswith("\n") else closing
+    if mark and (opened or (before and mark.strip() not in before)):
+        thought, closed, rest = text.removeprefix(mark).partition(closing_of(mark))
+        return before + (thought.rstrip() + between + rest.lstrip() if closed else thought)
+    if opened:
+        return text if closing in text else between + text
+    return text if any(one in text for one in MARKS) else header + text
+
+
+_DIRECTIVES = (*(f"-{letter}" for letter in "dmyHIMSj"), *"aAbBcdDeFfHIjmMpSTUwWxXyYzZ")
+
+
+def dated(template: str, today: str) -> str:
+    """Returns a chat template for which the time is the beginning of a day, as "2026-01-31".
+
+    Raises:
+        ChatTemplateError: it is no day.
+    """
+    try:
+        time = date.fromisoformat(today)
+    except (TypeError, ValueError):
+        raise ChatTemplateError(
+            f"today in chat_template_kwargs must be a date as 2026-01-31, got {today!r}; correct it."
+        ) from None
+    written = "".join(f".replace('%{one}', '{time.strftime(f'%{one}')}')" for one in _DIRECTIVES)
+    return f"{{% macro strftime_now(format) %}}{{{{ format{written} }}}}{{% endmacro %}}{{{{ '' }}}}{template}"
 
 
 def shows_once(text: str, contents: Sequence[str]) -> bool:

@@ -53,6 +53,8 @@ def load_splits(
             if path.suffix not in _FILES:
                 raise ValueError(f"a dataset's file must end in {', '.join(_FILES)}, got {name!r}; convert it.")
             loaded = load_dataset(_FILES[path.suffix], data_files={only: name}, streaming=streaming)
+        elif path.suffix in _FILES:
+            raise FileNotFoundError(f"a dataset's file must exist, got {name!r}; correct the path.")
         else:
             loaded = load_dataset(name, name=config, streaming=streaming)
     except (DatasetsError, RecursionError) as error:

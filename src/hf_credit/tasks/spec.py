@@ -23,6 +23,7 @@ from hf_credit.options import NotNegative, Options
 from hf_credit.redaction import redacted
 from hf_credit.registry import did_you_mean, find
 from hf_credit.rollouts import EnvironmentInteraction, Interaction
+from hf_credit.rollouts.chat import TODAY
 from hf_credit.safe_io import read_json
 from hf_credit.trust import NO_CONSENT, Consent, code_in, is_code, only_typed_here
 from hf_credit.validators import whole_number
@@ -196,7 +197,10 @@ class TaskSpec:
         if known is None:
             return None
         names = ("history", "instructions") if self.environment and known.environment else ()
-        pairs = [(name, getattr(self, name), getattr(known, name)) for name in (*names, "chat_template_kwargs")]
+        pairs = [(name, getattr(self, name), getattr(known, name)) for name in names]
+        own, other = (dict(one.chat_template_kwargs) for one in (self, known))
+        own.pop(TODAY, other.pop(TODAY, None))  # each run has its own date
+        pairs.append(("chat_template_kwargs", own, other))
         differences = [f"{name}={here!r}, not {there!r}" for name, here, there in pairs if here != there]
         if not differences:
             return None
@@ -236,6 +240,16 @@ class TaskSpec:
     def code(self) -> frozenset[str]:
         """All `"module:object"` names in the task and its method."""
         return code_in([self.name, self.options, self.method])
+
+    def to_be_typed(self) -> tuple[str | None, dict[str, Any]]:
+        """The task's name, if it is code of the user, and the options that must be named where a person types: `build`
+        of a spec from a file refuses them otherwise."""
+        ours, asked = frozenset(OWN_CODE), _TYPED_ONLY.get(self.name, ())
+        name = self.name if is_code(self.name) and self.name not in ours else None
+        options = {
+            key: value for key, value in self.options.items() if code_in(value) - ours or (key in asked and value)
+        }
+        return name, options
 
     def complete(self, interaction: Interaction[Any] | None = None) -> TaskSpec:
         """A copy with every option, so that a later change of defaults has no effect.

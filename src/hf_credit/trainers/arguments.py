@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 from datasets import Dataset
 from peft import PeftModel
 from transformers import PreTrainedTokenizerBase, TrainerCallback
 from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
-from trl import add_response_schema
 
 from hf_credit.environments import ENVIRONMENTS, Environment
 from hf_credit.extras import how_to_install
 from hf_credit.files import OwnFolder
 from hf_credit.loading import load_tokenizer, require_whole_files
 from hf_credit.rollouts import Chat, EnvironmentInteraction, EveryEpisodeFailedError, Interaction, RolloutRequest, Row
-from hf_credit.rollouts.capabilities import Learned, ReadsTokens, Replayable, Shown, TaskSource, evaluated
+from hf_credit.rollouts.capabilities import Learned, Replayable, Shown, TaskSource, evaluated
 from hf_credit.rollouts.dry_run import dry_run, first_rows
 from hf_credit.rollouts.samplers import require_untrained
-from hf_credit.trainers.config import tasks_per_generation
 from hf_credit.trust import installed
 from hf_credit.validators import one_of, whole_number
 
@@ -115,14 +113,6 @@ def tokenizer_of(model: Any, args: Any) -> PreTrainedTokenizerBase:
     return load_tokenizer(name, args.trust_remote_code, (args.model_init_kwargs or {}).get("revision"))
 
 
-def read_calls_of(tokenizer: PreTrainedTokenizerBase, interaction: Interaction[Any]) -> None:
-    """Adds the `response_template` of its chat template to a tokenizer, if TRL has it and the Interaction reads tool
-    calls from tokens. It is saved with the policy, so that an evaluation reads tool calls alike."""
-    if ReadsTokens(interaction).reads_tokens and getattr(tokenizer, "response_template", None) is None:
-        with suppress(ValueError):  # TRL has no response template for this chat template
-            add_response_schema(tokenizer)
-
-
 @contextmanager
 def reference_at_hand(model: Any, args: Any, adapted: bool) -> Iterator[None]:
     """Context in which TRL can make a reference policy: a model made in memory has a folder to load it from, and of
@@ -183,7 +173,7 @@ def training_tasks(interaction: Interaction[Any], args: Any) -> Dataset:
         ValueError: the Interaction has none.
     """
     try:
-        return TaskSource(interaction).tasks("train", tasks_per_generation(args) * max(args.max_steps, 1))
+        return TaskSource(interaction).tasks("train", args.generation_batch_size * max(args.max_steps, 1))
     except ValueError as error:
         raise ValueError(
             f"training needs task rows, got none for {interaction.name!r}, which has no tasks of its own; pass "
@@ -254,12 +244,12 @@ def prepare(
         DryRunError: the task's own code raised an error.
     """
     tokenizer = tokenizer_of(model, args) if tokenizer is None else tokenizer
-    read_calls_of(tokenizer, interaction)
     trainer.interaction, trainer.chat = interaction, Chat(tokenizer, args.chat_template_kwargs)
+    args.chat_template_kwargs = trainer.chat.template_kwargs or None  # the date, too; the policy is saved with these
     evaluation = evaluated(interaction) if evaluation_interaction is None else evaluation_interaction
     trainer.evaluation_interaction = evaluation
     eval_dataset = held_out_tasks(evaluation, args) if eval_dataset is None else eval_dataset
-    if isinstance(train_dataset, Dataset) and len(train_dataset) < (needed := tasks_per_generation(args)):
+    if isinstance(train_dataset, Dataset) and len(train_dataset) < (needed := args.generation_batch_size):
         raise ValueError(
             f"the training dataset must have a row for each task of a generation, got {len(train_dataset)} rows for "
             f"{needed} tasks; add rows, or lower instances_per_update or steps_per_generation."

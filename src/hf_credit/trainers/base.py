@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -33,8 +34,14 @@ from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.generation import GeneratingTrainer
 from hf_credit.trainers.metrics import EpisodeLog, without_cut_replies
 from hf_credit.trainers.ranks import accumulating, backward
-from hf_credit.trainers.recording import CompletionsTable, EpisodeRecorder
+from hf_credit.trainers.recording import CompletionsTable, EpisodeRecorder, RunRecorder
 from hf_credit.trainers.rows import RowTrainer
+from hf_credit.trainers.saving import name_base
+
+# Its advice to set loss_type to grpo is refused here, as no loss may depend on how decisions are laid out in rows.
+logging.getLogger(GRPOTrainer.__module__).addFilter(
+    lambda record: "To reproduce the GSPO paper's setup, set `loss_type='grpo'`" not in record.getMessage()
+)
 
 
 class EpisodeTrainer(RowTrainer, EpisodeLog, GeneratingTrainer, GRPOTrainer):
@@ -118,8 +125,10 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, GeneratingTrainer, GRPOTrainer):
                 quantization_config=quantization_config,
                 peft_config=peft_config,
             )
+        name_base(self.model, args)
         show_headlines(self)
         self.add_callback(EpisodeRecorder(self.chat.tokenizer, args.log_episodes))
+        self.add_callback(RunRecorder())
         if self.log_completions:
             self.add_callback(CompletionsTable())
             self.num_completions_to_print = 0  # the callback prints in place of TRL
@@ -257,10 +266,9 @@ class EpisodeTrainer(RowTrainer, EpisodeLog, GeneratingTrainer, GRPOTrainer):
         return vllm_generation.VLLMClient(base_url=url)
 
     def unwrapped(self) -> Any:
-        settings: dict[str, Any] = {"generation_kwargs": self.generation_kwargs}
         name = "gradient_checkpointing_kwargs"  # an argument that TRL 1.15 does not have, of `make test-trl`
-        if name in inspect.signature(unwrap_model_for_generation).parameters:
-            settings[name] = getattr(self.args, name)
+        known = name in inspect.signature(unwrap_model_for_generation).parameters
+        settings = {name: getattr(self.args, name)} if known else {}
         return unwrap_model_for_generation(self.model_wrapped, self.accelerator, **settings)
 
     def _add_logprobs(self, batch: dict[str, Tensor]) -> None:

@@ -18,6 +18,7 @@ from hf_credit.methods.base import absent_inputs
 from hf_credit.rollouts import Ending, Episode, Interaction
 from hf_credit.rollouts.capabilities import Acting
 from hf_credit.rollouts.pulse import PULSE, WITHIN
+from hf_credit.words import counted
 
 logger = logging.getLogger(__name__)
 
@@ -131,9 +132,9 @@ class WarnWithoutSignal(EpisodeCallback):
         if state.is_world_process_zero and not self._warned:
             ended = [f"{ending} {self._latest.get(f'endings/{ending}', 0):.0%}" for ending in Ending]
             logger.warning(
-                "nothing was learned in the last %d updates, as no decision has an advantage other than 0 (endings: "
-                "%s; replies cut: %.0f%%): %s",
-                state.global_step - self._last,
+                "nothing was learned in the last %s, as no decision has an advantage other than 0 (endings: %s; "
+                "replies cut: %.0f%%): %s",
+                counted(state.global_step - self._last, "update"),
                 ", ".join(one for one in ended if not one.endswith(" 0%")) or "unknown",
                 100 * self._latest.get("replies/cut", math.nan),
                 likely_cause(self._latest, None if self._played is None else unread_replies(*self._played)),

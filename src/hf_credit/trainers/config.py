@@ -22,6 +22,7 @@ from hf_credit.redaction import redacted
 from hf_credit.rollouts import Interaction
 from hf_credit.safe_io import parse_json
 from hf_credit.tasks import Sampling
+from hf_credit.trainers.trl_settings import refuse_unused
 from hf_credit.trainers.trust_region import TrustRegion
 from hf_credit.validators import finite_number, one_of, whole_number
 
@@ -36,17 +37,9 @@ _TOKEN_MEAN_LOSSES = ("dapo", "cispo")
 _OR_NONE = ("max_context_tokens", "rows_per_forward", "instances_per_update", "token_budget", "max_turns")
 # The least of whole numbers.
 _LEAST = {
-    **dict.fromkeys(("num_generations", "max_concurrent_episodes", "concurrent_collections", "switch_every"), 1),
+    **dict.fromkeys(("max_concurrent_episodes", "concurrent_collections", "switch_every"), 1),
     **dict.fromkeys(_OR_NONE, 1),
     **dict.fromkeys(("log_episodes", "critic_first_updates", "max_staleness"), 0),
-}
-
-# Settings of TRL whose only possible value here is this one, and why.
-_FIXED: Mapping[str, tuple[Any, str]] = {
-    "off_policy_mask_threshold": (None, "which would mask whole rows"),
-    "top_entropy_quantile": (1, "whose threshold is that of the rows of one forward pass"),
-    "router_aux_loss_coef": (0, "where one forward pass measures the balance of experts"),
-    "neftune_noise_alpha": (None, "whose noise depends on the padding of rows"),
 }
 
 
@@ -89,14 +82,17 @@ class RunSettings:
     fields of [`CriticConfig`].
 
     Args:
+        num_generations: 1, the only value: a method that compares episodes of one task plays several of them itself.
+        router_aux_loss_coef: 0, the only value: the loss that balances a mixture of experts is a product of means over
+            one forward pass. TRL's default is the model's own.
         max_concurrent_episodes: maximum number of episodes that one process plays at once, hence the batch size of a
             generation call.
         max_context_tokens: an episode ends as truncated when its next context is longer, in tokens. `None` takes what
             the model's positions leave beside `max_completion_length`.
         resume_with_changed: names of the settings that may differ between a checkpoint and the run that resumes it.
-        log_episodes: episodes of an update that are written to `episodes.jsonl` in `output_dir`, with their credit.
-            Every `logging_steps` updates; 0 writes none. When the file exceeds 16 MiB, every second update in it is
-            dropped.
+        log_episodes: episodes of an update that are written to `episodes.jsonl` in `output_dir`, with their credit:
+            those of the tasks with the largest. Every `logging_steps` updates; 0 writes none. When the file exceeds
+            16 MiB, every second update in it is dropped.
         collector: replaces the method's own collector, by name, such as `"tree"`. As for `hf_credit.collectors.make`;
             refused if it does not give what the method's estimator needs.
         collector_options: options of the collector, a mapping such as `{fanout: [2, 2]}`.
@@ -120,6 +116,8 @@ class RunSettings:
     of_a_rule: ClassVar[dict[str, Any]] = {"truncation_options": {}, "cut": "hard", "train_stalled": True}
     """Settings that need a truncation rule, with their defaults."""
 
+    num_generations: int = 1
+    router_aux_loss_coef: float | None = 0.0
     max_concurrent_episodes: int = 256
     max_context_tokens: int | None = None
     resume_with_changed: list[str] | None = None
@@ -151,8 +149,10 @@ class RunSettings:
             ValueError: these settings do not fit the Interaction.
         """
 
-    def refuse_impossible(self) -> None:
-        """Refuses numbers out of range, and what no spec beside the policy can hold."""
+    def refuse_impossible(self, where: str) -> None:
+        """Refuses settings without effect (`refuse_unused`), numbers out of range, and what no spec can hold."""
+        refuse_unused(self, where)
+        self.router_aux_loss_coef = 0.0
         for name in (one for one in _LEAST if hasattr(self, one)):
             value = getattr(self, name)
             if value is not None or name not in _OR_NONE:
@@ -256,8 +256,6 @@ class CreditConfig(RunSettings, GRPOConfig):
         instances_per_update: task rows of one update over all processes. Sets `gradient_accumulation_steps` from
             `per_device_train_batch_size` and the number of processes, whose product must divide it; `None` leaves
             TRL's own arithmetic. The method's collector decides how many episodes it plays of each row.
-        num_generations: how often the collector gets each task row in one update. These plays are not compared with
-            each other: a method that compares episodes of one task plays several of them itself.
         reuse_prefixes: whether replies reuse the keys and values of the turn before, where possible. That is where the
             policy itself generates in evaluation mode, with parameters that are not sharded and torch's own attention.
             Otherwise, and with `False`, TRL's call reads every context from its start.
@@ -270,8 +268,6 @@ class CreditConfig(RunSettings, GRPOConfig):
         importance_sampling_level: as in TRL; `None` is what the method needs, or else `"token"`. With `"sequence"` the
             ratio is that of all replies of an episode, so an episode must be one row: one role, whose contexts grow by
             appending.
-        router_aux_loss_coef: 0, the only value: the loss that balances a mixture of experts is a product of means over
-            one forward pass. TRL's default is the model's own.
         trust_region: KL radius of a token's projection, in nats; `None` projects nothing. The loss takes the
             log-probabilities of the policy projected to where no next-token distribution is farther than this from
             that of the policy that played (paper CVT-RL, eqs. 8 and 9). `epsilon` clips the rest: with 1 and a huge
@@ -291,7 +287,6 @@ class CreditConfig(RunSettings, GRPOConfig):
     rows_per_forward: int | None = None
     aggregation: str = "token"
     importance_sampling_level: str | None = None  # type: ignore[assignment]
-    router_aux_loss_coef: float | None = 0.0
     trust_region: float | None = None
     trust_region_tool: float | None = None
     trust_region_top: int = TrustRegion.top
@@ -305,19 +300,21 @@ class CreditConfig(RunSettings, GRPOConfig):
 
     def __post_init__(self) -> None:
         finite_number("vllm_server_request_timeout", self.vllm_server_request_timeout, above=0)
-        self.refuse_impossible()
+        self.refuse_impossible("synchronous")
         for name, value in vars(self).items():
             if isinstance(value, float) and math.isnan(value):
                 raise ValueError(f"{name} must be a number, got NaN; correct it.")
         self._derive_accumulation()
-        played = self.num_generations
-        if played == 1:
-            # TRL requires groups of two or more, for its own advantages.
-            self._refuse_odd_batch()
-            self.num_generations = 2
+        self._refuse_odd_batch()
+        evaluated = self.num_generations_eval
+        # TRL requires groups of two or more, for its own advantages.
+        self.num_generations, self.num_generations_eval = 2, evaluated or 1
         super().__post_init__()
-        self.num_generations = played
-        self._refuse_what_depends_on_layout()
+        self.num_generations, self.num_generations_eval = 1, evaluated
+        one_of("loss_type", self.loss_type, _TOKEN_MEAN_LOSSES)
+        for name in ("importance_sampling_level", "aggregation"):
+            if getattr(self, name) is not None:
+                one_of(name, getattr(self, name), ("token", "sequence"))
         self.region()  # refuses settings out of range
 
     def region(self) -> TrustRegion | None:
@@ -368,19 +365,6 @@ class CreditConfig(RunSettings, GRPOConfig):
                 "per_device_train_batch_size or steps_per_generation."
             )
 
-    def _refuse_what_depends_on_layout(self) -> None:
-        if self.loss_type not in _TOKEN_MEAN_LOSSES:
-            raise ValueError(
-                f"loss_type must be one of {', '.join(_TOKEN_MEAN_LOSSES)}, got {self.loss_type!r}, which depends on "
-                "how decisions are laid out in rows; leave the default."
-            )
-        for name in ("importance_sampling_level", "aggregation"):
-            if getattr(self, name) is not None:
-                one_of(name, getattr(self, name), ("token", "sequence"))
-        for name, (only, reason) in _FIXED.items():
-            if getattr(self, name) != only:
-                raise ValueError(f"{name} must be {only}, got {getattr(self, name)}, {reason}; leave it out.")
-
 
 def as_mapping(name: str, value: Mapping[str, Any] | str | None, example: str = '{"size": 4}') -> dict[str, Any]:
     """Reads a setting that is a mapping or, as on a command line, the JSON of one.
@@ -400,9 +384,3 @@ def as_mapping(name: str, value: Mapping[str, Any] | str | None, example: str = 
     if not isinstance(read, Mapping):
         raise ValueError(f"{name} must be a mapping, got {repr(value)[:200]}; write for example '{example}'.")
     return dict(read)
-
-
-def tasks_per_generation(args: CreditConfig) -> int:
-    """The number of task rows of one generation, each of which is played `num_generations` times."""
-    assert args.generation_batch_size is not None  # set by TRL's own __post_init__
-    return args.generation_batch_size // args.num_generations

@@ -39,7 +39,7 @@ class FrozenPolicy(FrozenCopy, Component):
         super().__init__(
             accelerator.unwrap_model(trainer.model), None if method.frozen_decay is None else torch.float32
         )
-        self.method, self.device = method, str(accelerator.device)
+        self.method = method
 
     def before_update(self, updates: int) -> None:
         """Follows the policy, `updates` updates after the start."""
@@ -54,4 +54,4 @@ class FrozenPolicy(FrozenCopy, Component):
             save_file(weights, path)
 
     def load(self, folder: Path, state: Mapping[str, Any], same: bool) -> None:
-        self.load_state(load_file(folder / FROZEN_FILE, device=self.device))
+        self.load_state(load_file(folder / FROZEN_FILE))

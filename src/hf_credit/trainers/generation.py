@@ -12,6 +12,7 @@ from hf_credit.policies.generation import (
     context_positions,
     generations,
     max_context_tokens,
+    without_defaults,
 )
 from hf_credit.rollouts import Chat, Engine, GenerateFn, Generation
 from hf_credit.rollouts.capabilities import ReadsTokens
@@ -124,4 +125,5 @@ class GeneratingTrainer(ResumableTrainer):
         """Samples the policy's replies to the contexts of this process."""
         if self._continuing is not None:
             return self._continuing(contexts)
-        return generations(*self.sampled([list(context) for context in contexts]))
+        with without_defaults(self.accelerator.unwrap_model(self.model)):
+            return generations(*self.sampled([list(context) for context in contexts]))

@@ -21,10 +21,10 @@ from hf_credit.methods.base import absent_inputs
 from hf_credit.rollouts import Ending, Episode
 from hf_credit.rollouts.reply_ends import was_cut
 from hf_credit.trainers.callbacks import EpisodeCallback, WarnWithoutSignal, likely_cause, unread_replies
-from hf_credit.trainers.config import tasks_per_generation
 from hf_credit.trainers.recipes import Job, read_job
 from hf_credit.trainers.recording import transcript
 from hf_credit.trainers.training import build_trainer
+from hf_credit.words import counted, duration
 
 _MANY = 0.5  # a share of replies or episodes above which a training hardly begins
 _ALL = 0.98  # a share of successes above which there is little left to learn
@@ -105,15 +105,15 @@ class Preview:
             yield f"Thoughts in earlier replies: {share:.0%} of contexts; history: rendered may drop them"
         yield f"Longest reply: {self.longest_reply[0]} tokens of at most {self.longest_reply[1]}, {self.cut:.0%} cut"
         for reply, count in self.unread:
-            yield f"No legal action, {count} times: {reply}"
+            yield f"No legal action, {counted(count, 'time')}: {reply}"
         yield from absent_inputs([self.metrics])
         if "advantages/zero" in self.metrics:
             yield f"Advantages other than 0: {1 - self.metrics['advantages/zero']:.0%}"
         tokens = sum(self.metrics.get(f"tokens/{name}", math.nan) for name in ("generated", "context"))
         update, whole = self.scale * self.seconds, self.scale * self.updates
-        yield f"An update of the recipe: about {update:.0f} s and {self.scale * tokens:,.0f} tokens"
-        hours = whole * self.seconds / 3600
-        yield f"The recipe's {self.updates} updates: about {hours:.1f} h and {whole * tokens:,.0f} tokens"
+        yield f"An update of the recipe: about {duration(update)} and {self.scale * tokens:,.0f} tokens"
+        all_of_it = f"about {duration(whole * self.seconds)} and {whole * tokens:,.0f} tokens"
+        yield f"The recipe's {counted(self.updates, 'update')}: {all_of_it}"
         yield f"Memory: {self.memory / 2**30:.1f} GiB at most"
         yield self.verdict()
 
@@ -155,7 +155,7 @@ def preview(arguments: Sequence[str], tasks: int = 8, shown: int = 2) -> Preview
             "concurrent_collections and max_staleness."
         )
     with OwnFolder(prefix="hf-credit-preview-") as folder:
-        job = _smaller(full, [*arguments, "--output_dir", str(folder)], tasks)
+        job = read_job(arguments, {**_smaller(full, tasks), "output_dir": str(folder)})
         trainer = build_trainer(job)
         look = _Look()
         trainer.add_callback(look)
@@ -171,7 +171,7 @@ def preview(arguments: Sequence[str], tasks: int = 8, shown: int = 2) -> Preview
         ]
         tokenizer = trainer.chat.tokenizer
         return Preview(
-            tasks=tasks_per_generation(job.args),
+            tasks=job.args.generation_batch_size,
             metrics={name: value for name, value in look.logs.items() if isinstance(value, int | float)},
             transcripts=tuple(
                 transcript(episode, credit, tokenizer)
@@ -192,30 +192,36 @@ def preview(arguments: Sequence[str], tasks: int = 8, shown: int = 2) -> Preview
         )
 
 
-def _smaller(full: Job, arguments: list[str], tasks: int) -> Job:
-    """The job of one update of at least `tasks` task rows."""
-    processes = int(full.args.world_size)
-    rows = min(full.args.per_device_train_batch_size, -(-tasks // processes))
+def _smaller(full: Job, tasks: int) -> dict[str, Any]:
+    """The fields of a job of one update of at least `tasks` task rows, of which nothing is kept."""
+    args, processes = full.args, int(full.args.world_size)
+    rows = min(args.per_device_train_batch_size, -(-tasks // processes))
     steps = -(-tasks // (rows * processes))
     if rows * steps * processes % 2:
         steps += 1  # TRL compares pairs
-    changed: dict[str, Any] = {
+    counted_in_steps = args.instances_per_update is None
+    return {
         "per_device_train_batch_size": rows,
+        "generation_batch_size": None,
         "steps_per_generation": steps,
+        "gradient_accumulation_steps": steps if counted_in_steps else 1,
+        "instances_per_update": None if counted_in_steps else steps * rows * processes,
         "max_steps": 1,
         "learning_rate": 0.0,
+        "lr_scheduler_type": "constant",
+        "lr_scheduler_kwargs": None,
+        "logging_strategy": "steps",
         "logging_steps": 1,
         "log_episodes": 0,
+        "log_completions": False,
         "save_strategy": "no",
         "eval_strategy": "no",
+        "eval_on_start": False,
+        "load_best_model_at_end": False,
         "report_to": "none",
-        "push_to_hub": "false",
-        "resume_from_checkpoint": "false",
-        "log_completions": "false",
+        "push_to_hub": False,
+        "resume_from_checkpoint": None,
     }
-    accumulating = "gradient_accumulation_steps" if full.args.instances_per_update is None else "instances_per_update"
-    changed[accumulating] = steps if full.args.instances_per_update is None else steps * rows * processes
-    return read_job([*arguments, *(f"--{name}={value}" for name, value in changed.items())])
 
 
 def _unread(episodes: Sequence[Episode]) -> Counter[str]:
@@ -233,7 +239,7 @@ def _most_memory() -> int:
 
 def _tasks_of_update(args: Any) -> int:
     slices = args.steps_per_generation * args.num_iterations
-    return int(tasks_per_generation(args) * args.gradient_accumulation_steps / slices)
+    return int(args.generation_batch_size * args.gradient_accumulation_steps / slices)
 
 
 def _updates(job: Job, rows: Any) -> int:

@@ -6,9 +6,11 @@ import argparse
 import dataclasses
 import inspect
 import json
+import os
+import sys
 import textwrap
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from functools import cached_property
 from typing import Any, NamedTuple, NoReturn
@@ -18,9 +20,8 @@ from trl import ModelConfig, ScriptArguments, TrlParser
 from hf_credit import methods, recipes
 from hf_credit.options import Option, options_of
 from hf_credit.redaction import redacted_command
-from hf_credit.registry import did_you_mean, find, plain
+from hf_credit.registry import did_you_mean, find, name_and_options, plain
 from hf_credit.rollouts import Interaction
-from hf_credit.safe_io import parse_yaml, read_text
 from hf_credit.tasks.spec import TaskSpec, agent_named, require_one_task
 from hf_credit.trainers.config import as_mapping, default_of, documented
 from hf_credit.trust import imported, search_here
@@ -90,7 +91,7 @@ class GameArguments(ScriptArguments):
             `EnvironmentInteraction`.
         instructions: whether prompts open with the instructions.
         max_turns: maximum number of actions of an episode; the environment's limit if `None`.
-        oracle: verifies the actions; the environment's own oracle if `None`. As for `hf_credit.oracles.make`.
+        oracle: verifies the actions; the environment's own oracle if `None`. As for `hf_credit.oracles.resolve`.
         oracle_options: options of the oracle, a mapping.
         role_models: models of their own for roles that are not trained, a mapping such as
             `{judge: Qwen/Qwen2.5-14B-Instruct}`. As for `hf_credit.policies.saved.load_role_models`.
@@ -115,7 +116,7 @@ class GameArguments(ScriptArguments):
     history: str = "append"
     instructions: bool = True
     max_turns: int | None = None
-    oracle: str | None = None
+    oracle: dict | str | None = None
     oracle_options: dict | str | None = None
     role_models: dict | str | None = None
     training_tasks: int = 1024
@@ -139,6 +140,9 @@ class GameArguments(ScriptArguments):
             self.collaboration_options = {**_options(self.collaboration_options), "agent": agent_named(self.agent)}
         if self.oracle_options and self.oracle is None:
             raise ValueError(f"oracle_options need an oracle, got {self.oracle_options} without; name the oracle.")
+        if self.oracle is not None:
+            self.oracle, own = name_and_options("oracle", self.oracle)
+            self.oracle_options = {**own, **_options(self.oracle_options)}
         require_one_task(
             self.environment,
             _options(self.environment_options),
@@ -156,14 +160,11 @@ class GameArguments(ScriptArguments):
                 f"role_models need seam synchronous, got {sorted(self.role_models)} with asynchronous, where one "
                 "server replies for every role; leave one of them out."
             )
-        if self.preset is not None and not self.asynchronous:
-            if self.oracle and not self.preset.oracle:
-                raise ValueError(f"the method {self.method} uses no oracle, got {self.oracle!r}; leave it out.")
-            if self.preset.oracle and not self.environment:
-                raise ValueError(
-                    f"the method {self.method!r} needs an environment, got the collaboration {self.collaboration!r}; "
-                    "set method, for example to replay_loo."
-                )
+        if self.preset is not None and not self.asynchronous and self.preset.oracle and not self.environment:
+            raise ValueError(
+                f"the method {self.method!r} needs an environment, got the collaboration {self.collaboration!r}; "
+                "set method, for example to replay_loo."
+            )
 
     @property
     def asynchronous(self) -> bool:
@@ -174,6 +175,11 @@ class GameArguments(ScriptArguments):
     def preset(self) -> Preset | None:
         """The preset of the method, `None` if it has none."""
         return PRESETS.get(self.method)
+
+    @property
+    def verifies(self) -> bool:
+        """Whether the method takes an oracle."""
+        return self.preset.oracle if self.preset else "oracle" in options_of(methods.find(self.method))
 
     def described_oracle(self) -> dict[str, Any] | None:
         """The oracle, as `hf_credit.oracles.resolve` takes it."""
@@ -223,12 +229,11 @@ class Job:
         """The method; `None` where the trainer of a preset makes it.
 
         Raises:
-            ValueError: the method does not take the oracle, or an option is invalid.
+            ValueError: an option is invalid.
         """
         if self.game.preset is not None and not self.game.asynchronous:
             return None
-        oracle = self.game.described_oracle()
-        objects = {} if oracle is None else {"oracle": oracle}
+        objects = {"oracle": self.game.described_oracle()} if self.game.oracle and self.game.verifies else {}
         if hasattr(self.args, "method"):
             return self.args.method(**objects)
         return methods.make(self.game.method, **_options(self.game.method_options), **objects)
@@ -243,9 +248,12 @@ class FieldParser(TrlParser):
     """A field that several parts of a recipe have is one field, and all parts get its value. The checkpoint to resume
     from is a folder, or `True` for the latest in `output_dir`."""
 
+    changed: Mapping[str, Any] = {}
+    """Fields in place of those that were read."""
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         values, rest = super().parse_known_args(args, namespace)
-        known, resumed = dict(vars(values)), "resume_from_checkpoint"
+        known, resumed = {**vars(values), **self.changed}, "resume_from_checkpoint"
         if resumed in known:
             known[resumed] = {"true": True, "false": None}.get(str(known[resumed]).lower(), known[resumed])
         return _Shared(**known), rest
@@ -258,19 +266,37 @@ class _First(argparse.ArgumentParser):
     error = FieldParser.error
 
 
-def _chosen(arguments: Sequence[str]) -> tuple[str | None, str, str, list[str]]:
-    """The recipe's file, the method, the seam, and the arguments with the file in place of the recipe's name."""
+def _chosen(arguments: Sequence[str]) -> tuple[dict[str, Any], str, str, list[str]]:
+    """The recipe, the method, the seam, and the arguments without the recipe."""
     parser = _First(add_help=False, allow_abbrev=False)
-    for flag in ("--config", "--method", "--seam"):
+    parser.add_argument("--config")
+    _, others = parser.parse_known_args(arguments)
+    for flag in ("--method", "--seam"):
         parser.add_argument(flag)
     first, _ = parser.parse_known_args(arguments)
-    path = None if first.config is None else str(recipes.find(first.config))
-    recipe = _read(path)
+    recipe = recipes.read(None if first.config is None else str(recipes.find(first.config)))
     search_here(recipe)
     method = first.method or recipe.get("method") or GameArguments.method
     seam = first.seam or recipe.get("seam") or GameArguments.seam
     _require_method(method, seam)
-    return path, method, seam, [path if path and word == first.config else word for word in arguments]
+    return recipe, method, seam, others
+
+
+def _of_method(recipe: dict[str, Any], method: str, seam: str, parts: Sequence[Any]) -> list[str]:
+    """Takes from a recipe what only its own method has, fields and options, and returns their names."""
+    own = recipe.get("method") or GameArguments.method
+    if own == method:
+        return []
+    known, others = (
+        {one.name for part in some for one in fields(part)} for some in (parts, [imported(_config_of(own, seam))])
+    )
+    unused = [name for name in recipe if name in others - known]
+    options = as_mapping("method_options", recipe.get("method_options"))
+    taken = options_of(methods.find(getattr(parts[1], "method_name", method)))
+    recipe["method_options"] = {name: value for name, value in options.items() if name in taken}
+    for name in unused:
+        del recipe[name]
+    return unused + [name for name in options if name not in taken]
 
 
 def _require_method(method: str, seam: str) -> None:
@@ -289,32 +315,45 @@ class _Shared(argparse.Namespace):
         pass
 
 
-def read_job(arguments: Sequence[str]) -> Job:
+def read_job(arguments: Sequence[str], changed: Mapping[str, Any] | None = None) -> Job:
     """Reads `--config recipe --field value ...`; the fields override those of the recipe.
 
+    What a recipe has, and only another method than the chosen one uses, is left out and told.
     A recipe is trusted as a program is: code that it names as `module:object` may lie in the current folder.
 
     Args:
         arguments: of the command line. The recipe is a file, or a name as for `hf_credit.recipes.find`.
+        changed: values of fields in place of those.
 
     Raises:
         ValueError: the recipe or a field does not exist, or a value is invalid.
         OSError: the recipe cannot be read.
     """
-    _, method, seam, arguments = _chosen(arguments)
+    recipe, method, seam, arguments = _chosen(arguments)
     config = imported(_config_of(method, seam))
     parts: Any = (GameArguments, config, ModelConfig)
     parser = FieldParser(parts, allow_abbrev=False, conflict_handler="resolve")
-    game, args, model, *_, unknown = parser.parse_args_and_config(list(arguments), return_remaining_strings=True)
+    parser.changed = changed or {}
+    unused = _of_method(recipe, method, seam, parts)
+    os.environ.update({name: str(value) for name, value in recipe.pop("env", {}).items()})  # as TRL does
+    unknown = parser.set_defaults_with_config(**recipe)
+    game, args, model, *_, typed = parser.parse_args_and_config(arguments, return_remaining_strings=True)
+    unknown += typed
     if unknown:
         raise ValueError(
             f"a recipe has the fields of {type(args).__name__}, of TRL's ModelConfig and of GameArguments, got "
             f"{flags(unknown) or redacted_command(unknown)}; {_remedy(unknown, parts)}"
         )
-    if args.save_strategy == "no" and any(_field(word) == "save_steps" for word in arguments):
+    if args.save_strategy == "no" and not changed and any(_field(word) == "save_steps" for word in arguments):
         raise ValueError(
             "save_steps needs save_strategy 'steps', got 'no', which saves no checkpoint; add --save_strategy steps."
         )
+    if game.oracle and not game.verifies:
+        if any(_field(word) == "oracle" for word in arguments):
+            raise ValueError(f"the method {method} uses no oracle, got {game.oracle!r}; leave it out.")
+        unused.append("oracle")
+    if unused and args.process_index == 0:
+        print(f"The method {method} does not use what the recipe has: {', '.join(unused)}.", file=sys.stderr)
     if model.model_name_or_path is None:
         raise ValueError("model_name_or_path must name a model, got none; add it to the recipe.")
     return Job(game=game, args=args, model=model)
@@ -329,8 +368,7 @@ def describe_fields(arguments: Sequence[str]) -> str:
     Raises:
         ValueError: the recipe or the method does not exist.
     """
-    path, method, seam, _ = _chosen(arguments)
-    own = _read(path)
+    own, method, seam, _ = _chosen(arguments)
     config = imported(_config_of(method, seam))
     base = next(one for one in config.__mro__ if one.__module__.startswith("trl."))
     theirs = {one.name: one for one in dataclasses.fields(base)}
@@ -399,21 +437,6 @@ def trainer_of(method: str, seam: str = GameArguments.seam) -> str:
 def _config_of(method: str, seam: str) -> str:
     preset = PRESETS.get(method, _ANY)
     return preset.served if seam == "asynchronous" else preset.config
-
-
-def _read(recipe: str | None) -> dict[str, Any]:
-    if recipe is None:
-        return {}
-    try:
-        values = parse_yaml(read_text(recipe))
-    except ValueError as error:
-        raise ValueError(f"a recipe must be YAML, got {recipe!r} ({error}); correct it.") from None
-    if not isinstance(values, dict):
-        raise ValueError(f"a recipe must be a YAML mapping of fields to values, got {recipe!r} without; correct it.")
-    method = values.get("method")
-    if not isinstance(method, str | None):
-        raise ValueError(f"a recipe's method must be a name, got {method!r}; write its options as method_options.")
-    return values
 
 
 def _options(value: Any) -> dict[str, Any]:

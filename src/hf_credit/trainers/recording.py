@@ -19,11 +19,9 @@ from transformers import PreTrainedTokenizerBase, TrainerCallback
 from hf_credit.collectors import RolloutBatch
 from hf_credit.evaluation.credited import (
     EPISODES_FILE,
-    MOST_BYTES,
     CreditedEpisode,
     CreditedReply,
     credited_episodes,
-    cut,
     new_context,
     read_episodes,
 )
@@ -35,31 +33,38 @@ from hf_credit.redaction import redacted
 from hf_credit.rollouts import Engine, Episode, LocalContext, MethodContext
 from hf_credit.rollouts.rows import one_number
 from hf_credit.trainers.callbacks import EpisodeCallback
+from hf_credit.words import cut
 
 logger = logging.getLogger(__name__)
+
+MOST_BYTES = 16 * 2**20
+"""The size of the file of episodes above which every second update is dropped, and half as many are recorded."""
 
 _PRINTED = 2  # episodes, unless `num_completions_to_print` says otherwise
 _MOST_OF_A_TEXT, _MOST_OF_AN_EPISODE = 2_000, 10_000  # printed characters
 
 
 class RunRecorder(TrainerCallback):
-    """Writes the settings, the facts and the log of a run to its output folder.
+    """Writes the log of a training to its output folder, and the settings and the facts of the run if they are given.
 
     Args:
         config: every setting, as plain values.
         facts: further values to record, such as the hardware and the number of parameters.
     """
 
-    def __init__(self, config: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
-        self.config = config
-        self.facts = facts
+    def __init__(self, config: Mapping[str, Any] | None = None, facts: Mapping[str, Any] | None = None) -> None:
+        self.config, self.facts = config, facts
+        self._begun = False
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if not state.is_world_process_zero:
+        self._begun = bool(state.is_world_process_zero)
+        if not self._begun:
             return
         folder = Path(args.output_dir)
-        write_config(folder / CONFIG_FILE, self.config)
-        write_json(folder / FACTS_FILE, {**redacted(self.facts), "versions": versions()})
+        if self.config is not None:
+            write_config(folder / CONFIG_FILE, self.config)
+        if self.facts is not None:
+            write_json(folder / FACTS_FILE, {**redacted(self.facts), "versions": versions()})
         # A new run starts a new log; a resumed run drops the entries after its checkpoint.
         kept = [entry for entry in read_log(folder / LOG_FILE) if entry["step"] <= state.global_step]
         write(folder / LOG_FILE, "".join(_line(entry) for entry in kept if state.global_step))
@@ -67,16 +72,16 @@ class RunRecorder(TrainerCallback):
     def on_log(
         self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any
     ) -> None:
-        if state.is_world_process_zero:
+        if self._begun:
             append(Path(args.output_dir) / LOG_FILE, _line({**(logs or {}), "step": state.global_step}))
 
 
 class EpisodeRecorder(EpisodeCallback):
     """Writes a sample of the training episodes, with the credit of their decisions, to `episodes.jsonl`.
 
-    It records the first update and then every `logging_steps`-th: of each, the first episode of each of the first
-    `episodes` task rows of the main process. When the file exceeds `max_bytes`, every second recorded update is
-    dropped, and from then on updates are recorded half as often.
+    It records the first update and then every `logging_steps`-th: of each, the `episodes` task rows of the main
+    process with the largest credit, and of each row the episode that has it. When the file exceeds `max_bytes`, every
+    second recorded update is dropped, and from then on updates are recorded half as often.
 
     Args:
         episodes: maximum number of episodes of an update; 0 records nothing.

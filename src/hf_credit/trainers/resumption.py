@@ -23,6 +23,7 @@ from hf_credit.checkpoints import (
     begin,
     checkpoint_to_resume,
     explain_disk_errors,
+    recorded,
     refuse_another_run,
     rotate,
     write_manifest,
@@ -33,6 +34,7 @@ from hf_credit.methods import Method
 from hf_credit.redaction import redacted
 from hf_credit.rollouts import Chat, Interaction
 from hf_credit.rollouts.capabilities import fingerprint
+from hf_credit.rollouts.chat import TODAY
 from hf_credit.rollouts.pulse import PULSE
 from hf_credit.trainers.callbacks import CheckpointCallback, IntervalsOfThisRun, watched
 from hf_credit.trainers.component import Component
@@ -62,8 +64,11 @@ def run_facts(trainer: Any) -> dict[str, Any]:
     shape = {name: getattr(config, name, None) for name in ("model_type", "hidden_size", "num_hidden_layers")}
     adapters = getattr(trainer.model, "peft_config", {}).values()
     dataset = trainer.train_dataset
+    kwargs = dict(settings.get("chat_template_kwargs") or {})
     facts = {
         **settings,
+        TODAY: kwargs.pop(TODAY, None),
+        "chat_template_kwargs": kwargs or None,
         "processes": trainer.accelerator.num_processes,
         "method": trainer.method.fingerprint(),
         "task": fingerprint(trainer.interaction),
@@ -170,8 +175,14 @@ class ResumableTrainer(Trainer):
         self._passes = 0
         folder = from_main(self.accelerator, lambda: self._checkpoint_to_resume(resume_from_checkpoint))
         self._complete = folder and folder.resolve()
+        known = self._run if folder is None else {**self._run, **recorded(folder)["run"]}
+        if today := from_main(self.accelerator, lambda: known[TODAY]):  # the run may have begun on another day
+            self.chat.pin(today)
+            self._run[TODAY] = today
         if folder is not None:
             self._restore(folder)
+            if self.is_world_process_zero():
+                logger.warning("resumes from %s", folder)
         with watched(self):
             return super().train(None if folder is None else str(folder), trial, ignore_keys_for_eval)
 
@@ -223,12 +234,19 @@ class ResumableTrainer(Trainer):
             rotate(Path(run_dir), limit, [folder, *([Path(best)] if best else [])])
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
-        """Completes the name of the repository, which the first publication creates."""
+        """Completes the name of the repository, which the first publication creates.
+
+        Raises:
+            ValueError: others could not load the base model of an adapter.
+        """
         if self.is_world_process_zero():
             name = self.args.hub_model_id or Path(self.args.output_dir).absolute().name
-            owner = "" if "/" in name else f"{checkpoint_store().account(token or self.args.hub_token)}/"
+            token = token or self.args.hub_token
+            owner = "" if "/" in name else f"{checkpoint_store().account(token)}/"
             self.hub_model_id = owner + name
             self.push_in_progress = None
+            for one in getattr(self.model, "peft_config", {}).values():
+                checkpoint_store().require_base(one, token, self.args.hub_private_repo if private is None else private)
 
     def push_to_hub(
         self,
@@ -279,7 +297,7 @@ class ResumableTrainer(Trainer):
 
     def _checkpoint_to_resume(self, chosen: str | Path | bool | None) -> Path | None:
         folder = self.args.output_dir
-        run: dict[str, Any] = {"run": self._run, "accepted": self.args.resume_with_changed or []}
+        run: dict[str, Any] = {"run": self._run, "accepted": [*(self.args.resume_with_changed or []), TODAY]}
         if isinstance(chosen, str) and chosen.startswith(PREFIX):
             check = functools.partial(refuse_another_run, **run, place=chosen)
             chosen = checkpoint_store().fetch_resumable(chosen, folder, self.args.hub_token, check)
@@ -306,8 +324,7 @@ class ResumableTrainer(Trainer):
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         super().create_model_card(*args, **kwargs)
-        if self.is_world_process_zero():
-            correct_card(Path(self.args.output_dir) / "README.md", self.hub_model_id)
+        correct_card(self)
 
     def _restore(self, folder: Path) -> None:
         state = TrainerState.load_from_json(str(folder / TRAINER_STATE_NAME))
@@ -322,5 +339,6 @@ class ResumableTrainer(Trainer):
 
     def state_of_process(self, folder: Path, process: int) -> dict[str, Any]:
         """The `checkpoint_state` of one process in a checkpoint."""
-        path = folder / _STATE_FILE.format(process)
-        return dict(torch.load(path, map_location=self.accelerator.device, weights_only=True))
+        path, device = folder / _STATE_FILE.format(process), self.accelerator.device
+        device = "cpu" if device.type == "cpu" else device  # nothing is loaded to the cpu:0 of several processes
+        return dict(torch.load(path, map_location=device, weights_only=True))

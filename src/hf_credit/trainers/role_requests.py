@@ -19,6 +19,7 @@ from torch.distributed.tensor import DTensor
 from hf_credit.files import OwnFolder, replaced
 from hf_credit.policies.generation import generations
 from hf_credit.rollouts import GenerateFn, Generation
+from hf_credit.trainers.trl_settings import refuse_unused
 from hf_credit.trainers.vllm import limit_requests, naming_server, server_url
 
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # vLLM's choices of max_lora_rank
@@ -63,7 +64,7 @@ class RoleRequests(dict[str, GenerateFn]):
         if self.url is not None:
             if self.client is None:
                 self.client = new_client(self.url)
-                limit_requests(self.client.session, self.timeout)
+                limit_requests(self.client.session, self.timeout, args.vllm_server_timeout)
             refuse_server(self.client.get_server_info(), self.url, len(self), adapter_rank(self.model.peft_config))
         # Names that begin with _ are not pushed to the Hub.
         self.folder = OwnFolder(args.output_dir, prefix="_vllm_")
@@ -214,16 +215,8 @@ def engine_settings(roles: int, rank: int) -> dict[str, Any]:
 
 def refuse_requests(args: Any, configs: Iterable[Any]) -> None:
     """Refuses adapters and settings with which vLLM cannot generate for each role."""
-    if args.vllm_mode == "colocate" and args.vllm_enable_sleep_mode:
-        raise ValueError(
-            "role_adapters must go with vllm_enable_sleep_mode=False, got True, with which vLLM drops the base model "
-            "and all adapters after every reply; leave it out, or use vllm_mode='server'."
-        )
-    if args.vllm_mode == "colocate" and args.vllm_tensor_parallel_size > 1:
-        raise ValueError(
-            f"role_adapters must go with vllm_tensor_parallel_size=1, got {args.vllm_tensor_parallel_size}, where TRL "
-            "passes contexts between processes without their roles; leave it out, or use vllm_mode='server'."
-        )
+    if args.vllm_mode == "colocate":
+        refuse_unused(args, "roles")
     for config in configs:
         if not isinstance(config, LoraConfig):
             raise ValueError(

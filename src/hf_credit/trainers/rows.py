@@ -14,7 +14,7 @@ from hf_credit.rollouts.batches import map_micro_batches, micro_batches, pad_row
 from hf_credit.trainers.arguments import refuse_several_rows
 from hf_credit.trainers.ranks import Ranks
 from hf_credit.trainers.resumption import ResumableTrainer
-from hf_credit.trainers.scores import Scores, log_probs, obstacle, pack, separate
+from hf_credit.trainers.scores import Scores, log_probs, pack, separate, why_apart
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class RowTrainer(ResumableTrainer):
         """Whether rows that begin alike are read together; says once why they are not."""
         if not self.args.share_prompts:
             return False
-        reason = obstacle(self.accelerator.unwrap_model(self.model))
+        reason = why_apart(self.model_wrapped, self.accelerator.unwrap_model(self.model), self.accelerator)
         if reason and reason not in self._said and self.accelerator.is_main_process:
             logger.warning("the policy reads each row from its start, as %s; share_prompts changes nothing.", reason)
         self._said |= {reason}

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import logging
-import re
 from pathlib import Path
 from typing import Any
 
 from hf_credit.files import write
 from hf_credit.methods import Method
+from hf_credit.model_cards import corrected, hub_id
 from hf_credit.rollouts import Interaction
 from hf_credit.tasks import TASK_FILE, TaskSpec
+from hf_credit.tasks.commands import evaluation_command
 
 logger = logging.getLogger(__name__)
-
-_FINE_TUNED = "This model is a fine-tuned version of [None](https://huggingface.co/None)"
-_QUICK_START = re.compile(r"^## Quick start\n.*?(?=^## )", re.MULTILINE | re.DOTALL)
 
 
 def task_spec(interaction: Interaction[Any], method: Method, args: Any) -> TaskSpec:
@@ -48,23 +46,19 @@ def save_task(folder: Path, interaction: Interaction[Any], method: Method, args:
     spec.save(folder)
 
 
-def correct_card(path: Path, hub_model_id: str | None) -> None:
-    """Corrects the quick start of a card, and the origin of a model from a folder, which TRL links to "None"."""
-    text = path.read_text(encoding="utf-8")
-    text = text.replace(_FINE_TUNED, "This model was trained from a policy that is not on the Hub")
-    text = _QUICK_START.sub(_quick_start(hub_model_id or "FOLDER"), text)
-    write(path, text.replace("It has been trained using [TRL]", "It has been trained with hf-credit and [TRL]"))
+def correct_card(trainer: Any) -> None:
+    """Corrects the card that TRL has just written in the folder of a trainer's output."""
+    if trainer.is_world_process_zero():
+        path, base = Path(trainer.args.output_dir) / "README.md", hub_id(trainer.model.config._name_or_path)
+        command = f"{evaluation_command(path.parent, shown=trainer.hub_model_id or 'FOLDER')} --episodes 64"
+        text = path.read_text(encoding="utf-8")
+        write(path, corrected(text, path.parent.name, base and base[0], command, "https://huggingface.co/"))
 
 
-def _quick_start(model: str) -> str:
-    return f"""## Quick start
-
-Play held-out tasks of the task that the model was trained on. `hf_credit_task.json` beside the weights has the task,
-its rendering and the sampling.
-
-```bash
-pip install hf-credit
-hf-credit evaluate {model} --episodes 64
-```
-
-"""
+def name_base(model: Any, args: Any) -> None:
+    """Records in adapters which model they are trained on, so that it is found from any folder, at its revision."""
+    for one in getattr(model, "peft_config", {}).values():
+        named = str(one.base_model_name_or_path or "")
+        if named and Path(named).is_dir():
+            one.base_model_name_or_path = str(Path(named).absolute())
+        one.revision = one.revision or (args.model_init_kwargs or {}).get("revision")

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple, cast
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from transformers import PreTrainedModel
 
-from hf_credit.policies.prefix_cache import reads_in_parts
+from hf_credit.policies.generation import evaluating
+from hf_credit.policies.prefix_cache import alike, reads_in_parts
 from hf_credit.rollouts.batches import token_order, unpadded
 from hf_credit.trainers.packing import Runs, Tree
 
@@ -112,28 +115,68 @@ def obstacle(model: PreTrainedModel) -> str:
         "it needs full attention by attn_implementation sdpa or eager in every layer": not reads_in_parts(model),
         "its forward pass takes no position ids": getattr(config, "alibi", False) or not takes_positions(model),
         "the balance of its experts depends on the rows of a pass": getattr(config, "output_router_logits", False),
-        "it has dropout": model.training and any(rates),
+        "it has dropout (of adapters lora_dropout, by default 0.05; 0 turns it off)": model.training and any(rates),
     }
     return next((reason for reason, holds in found.items() if holds), "")
+
+
+_TRIED: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+_TRIED_TOKENS = 896  # of the tree that is tried: more than any window that no config tells
+
+
+def why_apart(model: Any, unwrapped: Any, accelerator: Any) -> str:
+    """As `obstacle`, and tried once for a model; the same on every process, which all ask at the same time.
+
+    Args:
+        model: as the accelerator prepared it.
+        unwrapped: the model itself.
+    """
+    reason = obstacle(unwrapped)
+    if not reason and unwrapped not in _TRIED:
+        differs = torch.tensor([not _packs(model, unwrapped)], device=accelerator.device)
+        failed = bool(accelerator.gather(differs).any())
+        _TRIED[unwrapped] = "packed rows, tried once, had other hidden states than separate ones" if failed else ""
+    return reason or _TRIED[unwrapped]
+
+
+@torch.no_grad()
+def _packs(model: Any, unwrapped: Any) -> bool:
+    """Whether two packed rows that share their first half have the hidden states of the same rows by themselves."""
+    config = unwrapped.config.get_text_config()
+    positions = getattr(config, "max_position_embeddings", None) or _TRIED_TOKENS
+    half = max(min(positions - 4, _TRIED_TOKENS) // 3, 2)
+    shared, *rest = np.random.default_rng(0).integers(config.vocab_size, size=(3, half))
+    ids = torch.from_numpy(np.stack([np.append(shared, one) for one in rest])).to(unwrapped.device)
+    scored = torch.zeros_like(ids[:, half:], dtype=torch.bool)
+    scored[:, -1] = True  # all have states, which are compared
+
+    def states(lay_out: Any, padding: int, **how: Any) -> Tensor:
+        rows, mask = (functional.pad(one, (padding, 0)) for one in (ids, torch.ones_like(ids)))
+        found = log_probs(model, unwrapped, lay_out(rows, mask, scored, unwrapped, **how), scored, states=True).states
+        return cast(Tensor, found)
+
+    with evaluating(unwrapped):
+        return alike(lambda: states(pack, 0, runs=[(0, 2)]), lambda: states(separate, 0), lambda: states(separate, 2))
 
 
 def takes_positions(model: PreTrainedModel) -> bool:
     """Whether a model takes position ids, which PEFT's virtual tokens prevent."""
     inner = cast(Any, model)
     inner = inner.get_base_model() if hasattr(inner, "get_base_model") else inner
-    return not _has_virtual_tokens(model) and _has_positions(cast(Hashable, type(inner)))
+    return not _has_virtual_tokens(model) and "position_ids" in inspect.signature(type(inner).forward).parameters
 
 
 def _has_virtual_tokens(model: PreTrainedModel) -> bool:
     return bool(getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False))
 
 
-@functools.cache
-def _has_positions(model_type: Any) -> bool:
-    return "position_ids" in inspect.signature(model_type.forward).parameters
-
-
-def pack(input_ids: Tensor, attention_mask: Tensor, scored: Tensor, unwrapped: Any) -> Sequences | None:
+def pack(
+    input_ids: Tensor,
+    attention_mask: Tensor,
+    scored: Tensor,
+    unwrapped: Any,
+    runs: list[tuple[int, int]] | None = None,
+) -> Sequences | None:
     """Packs rows, so that what they begin with in common is read once; `None` if that would cost more than separate
     rows.
 
@@ -142,6 +185,7 @@ def pack(input_ids: Tensor, attention_mask: Tensor, scored: Tensor, unwrapped: A
         attention_mask: of the same shape, 0 on padding.
         scored: of shape (rows, completion tokens), true on the tokens to score.
         unwrapped: the model, which has no `obstacle`.
+        runs: of rows, ordered by their tokens, that become one sequence each; the cheapest if `None`.
     """
     device, wanted = input_ids.device, scored.cpu().numpy()
     prompts = attention_mask[:, : -scored.shape[1]].sum(dim=1).tolist()
@@ -149,8 +193,10 @@ def pack(input_ids: Tensor, attention_mask: Tensor, scored: Tensor, unwrapped: A
         return None
     rows = unpadded(input_ids, attention_mask)
     order = sorted(range(len(rows)), key=lambda row: token_order(rows[row]))
-    hidden_size = unwrapped.config.get_text_config().hidden_size
-    runs = _cheapest([rows[row] for row in order], input_ids.shape[1], hidden_size)
+    if runs is None:
+        config = unwrapped.config.get_text_config()
+        positions = getattr(config, "max_position_embeddings", None)
+        runs = _cheapest([rows[row] for row in order], input_ids.shape[1], config.hidden_size, positions)
     if not runs:
         return None
     trees = [Tree.of([rows[row] for row in order[first:last]]) for first, last in runs]
@@ -197,8 +243,10 @@ def separate(input_ids: Tensor, attention_mask: Tensor, scored: Tensor, unwrappe
     return Sequences(inputs=inputs, labels=labels, places=places)
 
 
-def _cheapest(rows: list[Any], width: int, hidden_size: int) -> list[tuple[int, int]]:
+def _cheapest(rows: list[Any], width: int, hidden_size: int, positions: int | None) -> list[tuple[int, int]]:
     """The runs of sorted rows whose trees cost the least, none if rows padded to `width` cost less.
+
+    No tree is longer than the model's positions, as some models have so many columns.
 
     A typical transformer layer has about 12 hidden_size^2 weights, each with 2 operations per token, and attention
     takes 4 hidden_size operations per pair of tokens. In units of those, a sequence of n columns costs
@@ -211,13 +259,16 @@ def _cheapest(rows: list[Any], width: int, hidden_size: int) -> list[tuple[int, 
 
     cuts = Runs(rows, 6.0 * hidden_size)
     tokens, longest = cuts.tokens(0, len(rows)), max(map(len, rows)) - 1
+    most = min(tokens, positions or tokens)
     # The last token of a row is only predicted, also where it is read.
     least, found = cost(len(rows), width - 1, pairs=0.5), list[tuple[int, int]]()
     bounds = {count: cost(count, max(longest, -(-tokens // count))) for count in range(1, len(rows) + 1)}
     for count in sorted(bounds, key=bounds.__getitem__):
         if bounds[count] >= least:
             break
-        runs = cuts.runs(count, tokens)
+        if (starts := cuts.balanced(count, most)) is None:
+            continue
+        runs = list(pairwise([*starts, len(rows)]))
         if (own := cost(count, max(cuts.tokens(*run) for run in runs))) < least:
             least, found = own, runs
     return found

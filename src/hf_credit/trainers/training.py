@@ -15,16 +15,17 @@ from trl import get_peft_config, get_quantization_config
 from hf_credit.checkpoints import explain_disk_errors
 from hf_credit.data import load_problems
 from hf_credit.loading import refuse_adapters, require_model
+from hf_credit.model_cards import hub_id
 from hf_credit.oracles import resolve
 from hf_credit.policies.saved import load_role_models
 from hf_credit.redaction import redacted_command
 from hf_credit.rollouts import Interaction
 from hf_credit.rollouts.capabilities import Oracled, TaskSource
+from hf_credit.tasks.commands import evaluation_command
 from hf_credit.tasks.rows import TaskRows, load_splits, problem_rows, require_split, without_evaluation
 from hf_credit.tasks.spec import TaskSpec
 from hf_credit.trainers.arguments import require_trackers, tokenizer_of
 from hf_credit.trainers.callbacks import ReportChecks
-from hf_credit.trainers.config import tasks_per_generation
 from hf_credit.trainers.recipes import GameArguments, Job, trainer_of
 from hf_credit.trainers.recording import RunRecorder
 from hf_credit.trust import imported
@@ -43,10 +44,10 @@ def run_job(job: Job, callbacks: Sequence[TrainerCallback] = ()) -> None:
     config = job.config()
     rows = load_rows(job)
     trainer = build_trainer(job, rows)
+    for default in (ProgressCallback, PrinterCallback, RunRecorder):
+        trainer.remove_callback(default)
     trainer.add_callback(ReportChecks())
     trainer.add_callback(RunRecorder(config, {**_facts(job, trainer), **rows.facts}))
-    for default in (ProgressCallback, PrinterCallback):
-        trainer.remove_callback(default)
     for callback in callbacks:
         trainer.add_callback(callback)
     trainer.train(resume_from_checkpoint=job.args.resume_from_checkpoint)
@@ -55,7 +56,8 @@ def run_job(job: Job, callbacks: Sequence[TrainerCallback] = ()) -> None:
         trainer.save_model(job.args.output_dir, _internal_call=True)
         trainer.save_state()
     if job.args.push_to_hub:
-        trainer.push_to_hub(dataset_name=job.game.dataset_name)
+        dataset = hub_id(job.game.dataset_name)  # the card links to it
+        trainer.push_to_hub(dataset_name=dataset and dataset[0])
     # A process that exits while the main one saves would end the threads of the process group.
     trainer.accelerator.wait_for_everyone()
     if hasattr(trainer, "end"):  # since transformers 5.18: closes trackers and the process group
@@ -173,7 +175,7 @@ def _dataset_rows(job: Job, interaction: Interaction[Any]) -> tuple[Any, Any]:
     game, args = job.game, job.args
     evaluated = args.eval_strategy != "no"
     if game.dataset_name is None:
-        at_once = tasks_per_generation(args)
+        at_once = args.generation_batch_size
         size = at_once * args.max_steps if args.max_steps > 0 else max(at_once, game.training_tasks)
         rows = TaskSource(interaction).tasks("train", size)
         return rows, TaskSource(interaction).tasks("held_out", game.held_out_tasks) if evaluated else None
@@ -184,6 +186,20 @@ def _dataset_rows(job: Job, interaction: Interaction[Any]) -> tuple[Any, Any]:
     for rows in found:
         TaskSource(interaction).require_columns(rows.column_names)
     return found[0], found[1] if evaluated else None
+
+
+def evaluation_of(job: Job, folder: str | Path) -> str:
+    """The command that plays the task of a job with the policy that it trained: held-out tasks if there are any.
+
+    Args:
+        folder: of the policy.
+    """
+    game = job.game
+    rows, split = next(iter([*game.evaluation_problem_sets, *game.problem_sets]), game.dataset_name), "test"
+    if rows is not None and rows == game.dataset_name:
+        splits = load_splits(rows, game.dataset_train_split, game.dataset_config, game.dataset_streaming)
+        split = game.dataset_test_split if game.dataset_test_split in splits else game.dataset_train_split
+    return evaluation_command(folder, job.interaction, rows, split, cast(dict[str, str], game.role_models))
 
 
 def _facts(job: Job, trainer: Any) -> dict[str, Any]:
@@ -201,7 +217,6 @@ def _facts(job: Job, trainer: Any) -> dict[str, Any]:
         "parameters": sum(parameter.numel() for parameter in parameters),
         "trained_parameters": sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
         "instances_per_update": args.generation_batch_size * generations,
-        "generations_per_update": generations,
     }
 
 

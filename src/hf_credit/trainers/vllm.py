@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-import time
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -16,14 +15,12 @@ from urllib3.util.retry import Retry
 
 from hf_credit.credit import sampling_ratio
 from hf_credit.rollouts import GenerateFn, Generation
+from hf_credit.trainers.asynchronous.server import AWAY, Server, one_line
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.metrics import largest_difference
 
-logger = logging.getLogger(__name__)
-
-_POLL_SECONDS = 1.0
-_TOLD_SECONDS = 30.0  # between two lines about the wait for a server
 _CONNECT_SECONDS = 10.0
+_RETRIES, _LONGEST_PAUSE = 5, 10.0  # of a failed connection; in seconds
 _RESUME = "resume from the last checkpoint"
 
 
@@ -39,19 +36,11 @@ def wait_for_server(args: CreditConfig) -> None:
     url = server_url(args)
     if url is None or args.process_index != 0:
         return
-    begun = told = time.monotonic()
-    deadline = begun + args.vllm_server_timeout
-    while (problem := _problem(url, max(deadline - time.monotonic(), _POLL_SECONDS))) is not None:
-        if time.monotonic() >= deadline:
-            raise ConnectionError(
-                f"the vLLM server must be up within vllm_server_timeout, got {problem} from {url} for "
-                f"{args.vllm_server_timeout:g} s; start it, as in `trl vllm-serve --model ...`, or correct "
-                "vllm_server_base_url, or vllm_server_host and vllm_server_port."
-            )
-        if time.monotonic() - told >= _TOLD_SECONDS:
-            told = time.monotonic()
-            logger.warning("waiting for the vLLM server at %s for %.0f s: %s.", url, told - begun, problem)
-        time.sleep(min(_POLL_SECONDS, max(deadline - time.monotonic(), 0.0)))
+    server = Server(url, "policy", max_tokens=1, patience=args.vllm_server_timeout)
+    try:
+        server.wait()
+    finally:
+        server.close()
 
 
 def through_vllm(generate: GenerateFn, vllm: Any | None, args: CreditConfig) -> GenerateFn:
@@ -70,7 +59,7 @@ def through_vllm(generate: GenerateFn, vllm: Any | None, args: CreditConfig) -> 
         return generate
     client = getattr(vllm, "vllm_client", None)  # only the main process has one
     if client is not None:
-        limit_requests(client.session, args.vllm_server_request_timeout)
+        limit_requests(client.session, args.vllm_server_request_timeout, args.vllm_server_timeout)
 
     def named(contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
         with naming_server(url, args.vllm_server_request_timeout):
@@ -100,16 +89,17 @@ def context_length(vllm: Any) -> int:
     return client.session.get(f"{client.base_url}/v1/models").json()["data"][0]["max_model_len"]
 
 
-def limit_requests(session: requests.Session, timeout: float, retries: int = 5) -> None:
-    """Sets a time limit on every request of a session.
+def limit_requests(session: requests.Session, timeout: float, patience: float) -> None:
+    """Sets a time limit on every request of a session, and repeats it for a while at growing intervals.
 
     Args:
         session: makes the requests.
         timeout: of an answer, in seconds, above 0.
-        retries: of a request whose connection failed, at growing intervals.
+        patience: seconds for which a request is repeated whose answer has a status in `AWAY`. One whose connection
+            failed is repeated five times: a server that is started again has other weights.
     """
     for scheme in ("http://", "https://"):
-        session.mount(scheme, _Limited(timeout, retries))
+        session.mount(scheme, _Limited(timeout, patience))
 
 
 @contextmanager
@@ -141,8 +131,8 @@ def naming_server(url: str, timeout: float) -> Iterator[None]:
         ) from error
 
 
-class _RetryConnections(Retry):
-    """Retries failed connections, but not timeouts: a second request would make a slow server slower."""
+class _Repeated(Retry):
+    """Repeats requests, but not after timeouts: a second request would make a slow server slower."""
 
     def increment(
         self,
@@ -152,19 +142,26 @@ class _RetryConnections(Retry):
         error: Exception | None = None,
         *args: Any,
         **kwargs: Any,
-    ) -> _RetryConnections:
+    ) -> _Repeated:
         if isinstance(error, ReadTimeoutError):
             raise error
         return super().increment(method, url, response, error, *args, **kwargs)
 
 
 class _Limited(HTTPAdapter):
-    def __init__(self, timeout: float, retries: int) -> None:
+    def __init__(self, timeout: float, patience: float) -> None:
         self.timeout = (min(timeout, _CONNECT_SECONDS), timeout)
-        status = [500, 502, 503]
         super().__init__(
-            max_retries=_RetryConnections(
-                retries, status=min(retries, 3), status_forcelist=status, allowed_methods=None, backoff_factor=2
+            max_retries=_Repeated(
+                total=None,
+                connect=_RETRIES,
+                read=_RETRIES,
+                other=_RETRIES,
+                status=1 + math.ceil(patience / _LONGEST_PAUSE),  # the pauses are 0, 2, 4, 8 and then 10 s
+                status_forcelist=AWAY,
+                allowed_methods=None,
+                backoff_factor=_LONGEST_PAUSE / 10,
+                backoff_max=_LONGEST_PAUSE,
             )
         )
 
@@ -172,24 +169,8 @@ class _Limited(HTTPAdapter):
         return super().send(request, *args, **{**kwargs, "timeout": self.timeout})
 
 
-def _problem(url: str, seconds: float) -> str | None:
-    """The problem of a server, in words; `None` if it is healthy."""
-    try:
-        status = requests.get(f"{url}/health", timeout=seconds).status_code
-    except requests.Timeout:
-        return "no answer"
-    except requests.RequestException as error:
-        return f"'{_root(error)}'"
-    return None if status == 200 else f"status {status}"
-
-
 def _root(error: BaseException) -> str:
     """The message of the first error in a chain."""
     while (cause := error.__cause__ or error.__context__) is not None:
         error = cause
     return one_line(error)
-
-
-def one_line(value: object) -> str:
-    """A text in one line of at most 200 characters."""
-    return " ".join(str(value).split())[:200]

@@ -27,13 +27,11 @@ from hf_credit.tasks import TaskSpec
 from hf_credit.trainers.callbacks import show_headlines
 from hf_credit.trainers.recipes import FieldParser, flags
 from hf_credit.trainers.recording import RunRecorder
-from hf_credit.trainers.scores import head_reads, obstacle, pack, separate
+from hf_credit.trainers.saving import correct_card
+from hf_credit.trainers.scores import head_reads, pack, separate, why_apart
+from hf_credit.trainers.trl_settings import refuse_unused
 
 silence_known_warnings()
-
-# Settings of TRL that with another value would train on other tokens than a rollout has.
-_FIXED: dict[str, Any] = dict.fromkeys(("packing", "padding_free", "assistant_only_loss"), False)
-_FIXED |= dict.fromkeys(("chat_template_path", "eos_token"))
 
 
 class WarmUpTrainer(SFTTrainer):
@@ -64,18 +62,16 @@ class WarmUpTrainer(SFTTrainer):
         processing_class: Any,
         **others: Any,
     ) -> None:
-        for name, value in _FIXED.items():
-            if getattr(args, name) != value:
-                raise ValueError(
-                    f"{name} must be {value} for a warm-up, which reads the tokens of a training, got "
-                    f"{getattr(args, name)!r}; leave it out."
-                )
+        refuse_unused(args, "warm-up")
         args = copy.copy(args)
         args.dataset_kwargs, args.remove_unused_columns = {"skip_prepare_dataset": True}, False
+        args.router_aux_loss_coef = args.router_aux_loss_coef or 0.0  # unset, TRL takes the model's own
         args.use_cache = True  # transformers writes it into the settings that are saved with the model
         train, evaluated = (dataset_of(one, args.max_length) for one in (demonstrations, held_out))
         if train is None:
             raise ValueError("a warm-up must have a demonstration to learn from, got none; give more episodes.")
+        if "shares" in train.column_names:
+            refuse_unused(args, "shares")
         super().__init__(
             model,
             args,
@@ -95,7 +91,7 @@ class WarmUpTrainer(SFTTrainer):
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         unwrapped, learned = self.accelerator.unwrap_model(model), inputs["labels"][:, 1:] != IGNORED
         asked = inputs["input_ids"], inputs["attention_mask"], learned, unwrapped
-        rows = (None if obstacle(unwrapped) else pack(*asked)) or separate(*asked)
+        rows = (None if why_apart(model, unwrapped, self.accelerator) else pack(*asked)) or separate(*asked)
         predicting = rows.labels != IGNORED
         with head_reads(unwrapped, predicting):
             logits = model(**rows.inputs, use_cache=False).logits[0]
@@ -109,6 +105,10 @@ class WarmUpTrainer(SFTTrainer):
         if self.args.average_tokens_across_devices and num_items_in_batch is not None:
             loss = loss * self.accelerator.num_processes  # the count is of all processes, the gradient their mean
         return (loss, {}) if return_outputs else loss
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        super().create_model_card(*args, **kwargs)
+        correct_card(self)
 
 
 def dataset_of(demonstrations: Sequence[Demonstration], max_length: int | None = None) -> Dataset | None:
@@ -153,6 +153,11 @@ def read_settings(
     if unknown:
         raise ValueError(
             f"a warm-up has the fields of TRL's SFTConfig and ModelConfig, got {flags(unknown)}; correct or remove it."
+        )
+    if args.push_to_hub:
+        raise ValueError(
+            "a warm-up is published when it has ended, got push_to_hub; leave it out, and run hf-credit publish "
+            f"checkpoint {output} OWNER/NAME then."
         )
     args.trust_remote_code = args.trust_remote_code or trust_remote_code
     known = {"dtype": config.dtype, "attn_implementation": config.attn_implementation}

@@ -79,6 +79,9 @@ def normal(answer: str) -> Answer:
     units = [unit for pattern, unit in _MARKS if pattern.search(text)]
     for pattern, new in _REWRITES:
         text = pattern.sub(new, text)
+    if residue := _RESIDUE.search(text):
+        text = text[: residue.start()].replace(r"\equiv", "=")
+        units.append(frozenset({f"mod {residue[1] or residue[2] or residue[3]}"}))
     text = _as_set(text) or _UNITS.sub(lambda unit: _without_unit(text, unit, units), text)
     text = re.sub(r"\s+", " ", text).strip().strip("*`")
     text = _LIST.sub(", ", _GROUPS.sub(lambda group: group.group().replace(" ", ""), text))
@@ -89,6 +92,7 @@ def normal(answer: str) -> Answer:
     text = re.sub(r"[\s.,;:。]+$", "", text)
     while text.startswith("{") and text.endswith("}") and _closes_at_end(text):
         text = text[1:-1].strip()
+    text = r"\emptyset" if _NO_SOLUTION.fullmatch(text) else text
     key = re.sub(r"\s", "", text)
     if not key:  # nothing is left, as of \phantom{09}
         text = answer.strip().strip("$")
@@ -150,13 +154,15 @@ _NAME = re.compile(
 # Digits in groups of three, as in 10 080, and lists in words, as in 1 and 2.
 _GROUPS = re.compile(r"(?<![\d.,/])\d{1,3}(?: \d{3})+(?! ?[\d/])")
 _LIST = re.compile(rf"(?<=[\d)}}])(?:,| ?,)? (?:and|or) (?=[\d(\\-]|{_PLAIN_NAME}=)")
-_GLOSS = re.compile(r"(\d[\d,]*) ?\( ?([A-Za-z -]+)\)")
+_GLOSS = re.compile(r"(?<!\d)(\d[\d,]{0,40}+) ?\( ?([A-Za-z -]+)\)")
 _CONSTANT = re.compile(r"(^|\+) ?c(?= ?(?:\+|$))")
 _SINGLE = re.compile(r"(?<!\\)\\(?:\\\\)*(?!\\)")
 _ORDER = re.compile(r"(\\[lg]e(?![A-Za-z])|[<>])")
 _TURNED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
+_RESIDUE = re.compile(r"(?:\\pmod\s*(?:\{\s*(\w+)\s*\}|(\w))|\(\s*\\?b?mod\s*\{?(\w+)\}?\s*\))[\s.]*+\Z")
+_NO_SOLUTION = re.compile(r"(?:there (?:is|are) )?no (?:real )?solutions?", re.IGNORECASE)
 _ANGLE = re.compile(r"(?<!arc)(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
-_DEGREES = re.compile(r"(\d+(?:\.\d+)?)\s*(?:\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degrees?)(?![A-Za-z])")
+_DEGREES = re.compile(r"(?<!\d)(\d++(?:\.\d++)?)\s*+(?:\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degrees?)(?![A-Za-z])")
 _SIDE = r"\s*[^\s\[\](),;](?:[^\[\](),;]*[^\s\[\](),;])?\s*"
 _MARKS = [
     (re.compile(r"\\circ(?![A-Za-z])|\\degrees?(?![A-Za-z])"), frozenset({"degree"})),
@@ -186,6 +192,8 @@ _REWRITES = [
         (r"\\frac\s*([0-9A-Za-z])", r"\\frac{\1}"),
         (r"\\frac\s*(\{[^{}]*\})\s*([0-9A-Za-z])", r"\\frac\1{\2}"),
         (r"\\frac\s*(\{[^{}]*\})\s*\{", r"\\frac\1{"),
+        (r"(?<![A-Za-z\\])sqrt(?![A-Za-z])", r"\\sqrt"),
+        (r"\\sqrt\s*\(((?:[^()]|\([^()]*+\))*+)\)", r"\\sqrt{\1}"),
         (r"\\sqrt\s*([0-9A-Za-z])", r"\\sqrt{\1}"),
         (r"([\^_])\{([0-9A-Za-z])\}", r"\1\2"),
         (r"\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ)(?![A-Za-z])|\\degrees?(?![A-Za-z])", " "),
@@ -223,6 +231,9 @@ def decide(gold: Answer, answer: Answer) -> bool | None:
     gaps = len(_GAP.findall(gold.text)), len(_GAP.findall(answer.text))  # 1 1/2 is not 11/2
     if alike and gaps[0] == gaps[1] and values == (None, None):  # a number is not a text: 1,125 is not 1, 125
         return True
+    ratios = _RATIO.fullmatch(gold.key), _RATIO.fullmatch(answer.key)
+    if ratios[0] and ratios[1]:  # 1:2 and 1/2, but not 3:1 and 3
+        return [part for part in ratios[0].groups() if part] == [part for part in ratios[1].groups() if part]
     option, chosen = _LETTER.fullmatch(gold.key), _LETTER.fullmatch(answer.key)
     if option and chosen and option[1].isupper():
         return option[1] == chosen[1].upper()
@@ -249,6 +260,7 @@ def decide(gold: Answer, answer: Answer) -> bool | None:
 
 _GAP = re.compile(r"\d \d")
 _BREAK = re.compile(r"(?<![_^])\d \d")
+_RATIO = re.compile(r"(\d+)[:/](\d+)|\\frac\{(\d+)\}\{(\d+)\}")
 _TIME = re.compile(r"(\d{1,2})(?::(\d\d))?(?::(\d\d))?(?:([ap])\.?m\.?)?")
 # Capitals in a row are a name, a word, or matrices: AB is not BA.
 _LABEL = re.compile(r"(?:[A-Z](?:_(?:\w|\{\w+\}))?(?:\^(?:\{-1\}|[T\d]))?'*){2,}")
@@ -281,6 +293,29 @@ def without_options(gold: Answer, answer: Answer) -> tuple[Answer, Answer]:
 
 _LETTER = re.compile(r"\(?([A-Za-z])\)?")
 _OPTION = re.compile(r"\(?([A-J])[).:] (.+)")
+
+
+def without_parameters(gold: Answer, answer: Answer) -> tuple[Answer, Answer]:
+    r"""Names the integer of a family n in both answers, if one says that it is one: k\pi, k \in \mathbb{Z} as n\pi."""
+    clauses = _PARAMETER.search(gold.text), _PARAMETER.search(answer.text)
+    if not any(clause and clause.start() for clause in clauses):
+        return gold, answer
+    return _with_n(gold, clauses[0]), _with_n(answer, clauses[1])
+
+
+def _with_n(answer: Answer, clause: re.Match[str] | None) -> Answer:
+    text = answer.text[: clause.start()] if clause else answer.text
+    names = {*re.findall("[A-Za-z]", re.sub(r"\\[A-Za-z]+", "", text))}
+    ours = {clause[1] or clause[2]} if clause else names & {*"jklmn"}
+    if len(ours) != 1 or "n" in names - ours:
+        return answer
+    return _part(answer, re.sub(rf"(\\[A-Za-z]+)|{min(ours)}", lambda found: found[1] or "n", text))
+
+
+_PARAMETER = re.compile(
+    r"[,;]? ?(?:(?:where|for|with) )?(?:any |all |some )?(?:integers? )?"
+    r"(?:\(?([A-Za-z]) ?\\in ?(?:\\mathbb ?\{? ?Z ?\}?|Z)\)?|([A-Za-z]) is an(?:y| arbitrary)? integer)\Z"
+)
 
 
 def without_names(gold: Answer, answer: Answer) -> tuple[Answer, Answer]:

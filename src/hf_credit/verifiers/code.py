@@ -16,9 +16,9 @@ from hf_credit.replies import spoken
 
 __all__ = ["extract_code", "isolation", "run_tests", "score", "verbatim_score"]
 
-_FENCE = r"^[ \t]*(`{3,}|~{3,})%s\n(.*?)(?:^[ \t]*\1|\Z)"
+_FENCE = r"^[ \t]*+(`{3,}+|~{3,}+)%s\n(.*?)(?:^[ \t]*+\1|\Z)"
 _PYTHON_FENCE = re.compile(_FENCE % r"[ \t]*(?:python|py)3?[ \t]*\r?", re.I | re.M | re.S)
-_ANY_FENCE = re.compile(_FENCE % r"[^\n`]*", re.M | re.S)
+_ANY_FENCE = re.compile(_FENCE % r"[^\n`]*+", re.M | re.S)
 
 
 def extract_code(text: str) -> str:

@@ -159,7 +159,8 @@ def _claim(sentence: str) -> str:
     rejected = _REJECTED.match(sentence)
     sentence = sentence[rejected.end() :] if rejected else sentence
     aside = _ASIDE.search(sentence)
-    sentence = sentence[: aside.start()] if aside and sentence[: aside.start()].strip() else sentence
+    before = sentence[: aside.start()].rstrip(" \t\n,;(") if aside else ""
+    sentence = before if before.strip() else sentence
     named = _SUBJECT.match(sentence)
     return sentence[named.end() :] if named else sentence
 
@@ -169,7 +170,7 @@ _NOT = re.compile(
 )
 _REJECTED = re.compile(r"\s*not\b.*?(?:\bbut\b|[,;]\s*it(?:'s| is))\s*", re.IGNORECASE | re.DOTALL)
 _ASIDE = re.compile(
-    r"[\s,;(]*(?:(?:[,;(]|\band)\s*not\b|\bnot\s*$|\b(?:rather than|instead of|because|since)\b|,\s*(?:as|which)\b)"
+    r"(?:[,;(]|\band)\s*not\b|\bnot\s*$|\b(?:rather than|instead of|because|since)\b|,\s*(?:as|which)\b"
     r"|;[^;]*\b(?:is|are|was|were)\b",
     re.IGNORECASE,
 )

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from code_sandbox.algebra import Broken, GivenUp, Worker
-from hf_credit.verifiers.answers import Answer, decide, normal, without_names, without_options
+from hf_credit.verifiers.answers import Answer, decide, normal, without_names, without_options, without_parameters
 from hf_credit.verifiers.extraction import MAX_ANSWER, final_answer
 
 STATUSES = ("equal", "different", "no_answer", "given_up", "checker_failed")
@@ -132,7 +132,7 @@ def _check(prediction: str, gold: Answer) -> Verdict:
     found = final_answer(prediction)
     if found.answer is None:
         return Verdict(0.0, "no_answer", None, found.reason)
-    right, answer = without_options(gold, normal(found.answer))
+    right, answer = without_parameters(*without_options(gold, normal(found.answer)))
     equal = decide(right, answer)
     if not equal:
         right, answer = without_names(right, answer)

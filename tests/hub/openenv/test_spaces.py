@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import json
 import random
+import re
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -90,18 +92,16 @@ def test_options_are_written_out_and_what_cannot_travel_is_refused(tmp_path: Pat
         space_files("gymnasium", {"id": "FrozenLake-v1"})
 
 
-def test_a_release_of_no_index_travels_as_a_wheel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wheel = tmp_path / f"hf_credit-{__version__}-py3-none-any.whl"
-    wheel.write_bytes(b"a wheel")
-    files = space_files("sudoku", {"size": 4, "blanks": 3}, wheel=wheel)
-    assert files[f"wheels/{wheel.name}"] == b"a wheel"
-    assert f"--no-deps wheels/{wheel.name}".encode() in files["Dockerfile"]
-    with pytest.raises(ValueError, match=f"must be that of hf-credit {__version__}, got 'hf_credit-9.whl'"):
-        space_files("sudoku", {"size": 4, "blanks": 3}, wheel=tmp_path / "hf_credit-9.whl")
-    options = ["-o", "size=4", "-o", "blanks=3", "--wheel", str(wheel), "--dry-run"]
+def test_the_library_travels_as_a_wheel_which_the_image_installs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_space(tmp_path / "space", "sudoku", {"size": 4, "blanks": 3})
+    (named,) = re.findall(r"--no-deps (\S+)$", (folder / "Dockerfile").read_text(), re.MULTILINE)
+    with zipfile.ZipFile(folder / named) as wheel:
+        assert "hf_credit/environments/openenv_server.py" in wheel.namelist()
     with pytest.raises(SystemExit):
-        main(["publish", "environment", "sudoku", "me/sudoku", *options])
-    assert f"wheels/{wheel.name}" in capsys.readouterr().out
+        main(["publish", "environment", "sudoku", "me/sudoku", "-o", "size=4", "-o", "blanks=3", "--dry-run"])
+    assert named in capsys.readouterr().out
 
 
 # The server. `served` starts where torch and everything else that an image does not have cannot be imported.

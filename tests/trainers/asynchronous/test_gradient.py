@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -41,6 +42,38 @@ def expected(policy: Path, rows: Sequence[Row]) -> dict[str, torch.Tensor]:
         )
         ((terms.losses * mask).sum() / tokens).backward()
     return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+def assert_measured(log: dict[str, Any], policy: Path, rows: Sequence[Row]) -> None:
+    """What is logged of the loss is the mean over the tokens in it, each once, and the extremes over rows."""
+    model = AutoModelForCausalLM.from_pretrained(policy, attn_implementation="eager")
+    found: dict[str, list[float]] = {name: [] for name in ("ratio", "kl", "entropy", "low", "high")}
+    shares: dict[str, list[float]] = {"low": [], "high": []}
+    for one in rows:
+        ids = [*one.prompt_ids, *one.completion_ids]
+        scores = model(torch.tensor([ids])).logits[0].log_softmax(-1)
+        own: dict[str, list[float]] = {"low": [], "high": []}
+        for place, (on, advantage) in enumerate(zip(one.loss_mask, one.advantages, strict=True)):
+            if on:
+                at = scores[len(one.prompt_ids) + place - 1]
+                assert one.logprobs is not None
+                change = (at[one.completion_ids[place]] - one.logprobs[place]).item()
+                ratio = math.exp(change)
+                found["ratio"].append(ratio)
+                found["kl"].append(ratio - 1 - change)
+                found["entropy"].append(-(at.exp() * at).sum().item())
+                own["low"].append(float(ratio < 0.8 and advantage < 0))
+                own["high"].append(float(ratio > 1.2 and advantage > 0))
+        for name, clipped in own.items():
+            found[name] += clipped
+            shares[name] += [sum(clipped) / len(clipped)] if clipped else []
+    low, high = found.pop("low"), found.pop("high")
+    wanted = {name: sum(values) / len(values) for name, values in found.items()}
+    wanted |= {"clip_ratio/low_mean": sum(low) / len(low), "clip_ratio/high_mean": sum(high) / len(high)}
+    wanted["clip_ratio/region_mean"] = (sum(low) + sum(high)) / len(low)
+    wanted |= {"clip_ratio/low_min": min(shares["low"]), "clip_ratio/high_max": max(shares["high"])}
+    assert {name: log[name] for name in wanted} == pytest.approx(wanted, rel=1e-4, abs=1e-6)
+    assert log["batch/rows"] == sum(any(one.loss_mask) for one in rows)
 
 
 def assert_same(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> None:
@@ -87,8 +120,8 @@ def unequal() -> list[Row]:
 
 @pytest.mark.parametrize(
     ("rows", "accumulation"),
-    [(mixed(), 1), (mixed(), 3), (unequal(), 8), ([row([1], [2])], 4)],
-    ids=["one pass", "several passes", "unequal passes", "more passes than rows"],
+    [(mixed(), 1), (mixed(), 3), (unequal(), 8), ([row([1], [2])], 4), ([row([1], [2, 3, 4])], 8)],
+    ids=["one pass", "several passes", "unequal passes", "more passes than rows", "passes that only fill up"],
 )
 def test_an_update_has_the_gradient_of_separate_rows(
     policy: Path, tmp_path: Path, rows: list[Row], accumulation: int
@@ -98,6 +131,7 @@ def test_an_update_has_the_gradient_of_separate_rows(
     trainer.train()
     assert_same(trainer.kept[0], expected(policy, rows))
     assert trainer.state.log_history[0]["reward"] == 0.5
+    assert_measured(trainer.state.log_history[0], policy, rows)
 
 
 @pytest.mark.parametrize("environment", [{}, SHARDED], ids=["replicated", "sharded by FSDP2"])
@@ -119,6 +153,7 @@ def test_two_processes_have_the_gradient_of_separate_rows(
     assert two["processes"] == 2
     assert_same(two["gradient"], expected(policy, rows))
     assert two["log"]["num_tokens"] == 15
+    assert_measured(two["log"], policy, rows)
 
 
 class KeepRows(EpisodeCallback):

@@ -173,13 +173,19 @@ def test_a_method_that_asks_for_more_than_the_policy_and_critics_is_refused(
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"temperature": 0.7}, "temperature must be 1 where a server generates for training, got 0.7"),
-        ({"weight_transfer": "mail"}, "weight_transfer must be 'trl' or 'folder', got 'mail'"),
+        (
+            {"temperature": 0.7},
+            "temperature must be 1.0, got 0.7: a server tells",
+        ),
+        ({"weight_transfer": "mail"}, "weight_transfer must be one of trl, folder, got 'mail'"),
         ({"concurrent_collections": 0}, "concurrent_collections must be at least 1, got 0"),
         ({"token_budget": 0}, "token_budget must be at least 1, got 0"),
-        ({"queue_maxsize": 7}, "queue_maxsize is of TRL's own worker, which does not play here, got 7"),
+        (
+            {"queue_maxsize": 7},
+            "queue_maxsize must be 1024, got 7: the worker here, not TRL's, hands out the tasks",
+        ),
         ({"num_generations": 4}, "num_generations must be 1, got 4: a method plays a task several times itself"),
-        ({"router_aux_loss_coef": 0.01}, "router_aux_loss_coef must be 0, got 0.01"),
+        ({"router_aux_loss_coef": 0.01}, "router_aux_loss_coef must be 0.0, got 0.01"),
     ],
 )
 def test_settings_that_are_not_possible_are_refused(

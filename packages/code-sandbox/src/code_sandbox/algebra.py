@@ -27,7 +27,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
-from code_sandbox.fork_server import FairSemaphore, ForkServer, processors, reset_after_fork
+from code_sandbox.fork_server import PLAIN_ENVIRONMENT, FairSemaphore, ForkServer, processors, reset_after_fork
 from code_sandbox.notation import refusal_of_text
 
 CPU_SECONDS = 2
@@ -43,8 +43,6 @@ REMEMBERED = 8192
 CONSENT = "CODE_SANDBOX_ACCEPT_NO_ISOLATION"
 """The environment variable that, set to 1, lets algebra run where the machine confines nothing."""
 
-# One thread: the buffers of a thread pool count as address space, on a large machine all of it.
-_ENVIRONMENT = {"PATH": os.defpath, "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from code_sandbox import algebra_process; algebra_process.main(*json.loads(sys.argv[2]))"
@@ -174,7 +172,7 @@ class Worker:
         paths = [path for path in sys.path if path] + [str(Path(__file__).parents[1])]
         limits = [self.memory_bytes, self.cpu_seconds, self.wall_seconds, os.environ.get(self.consent) == "1"]
         try:
-            server = ForkServer(["-I", "-c", _BOOT, json.dumps(paths), json.dumps(limits)], _ENVIRONMENT)
+            server = ForkServer(["-I", "-c", _BOOT, json.dumps(paths), json.dumps(limits)], PLAIN_ENVIRONMENT)
         except OSError as error:
             raise Broken(f"the checker of algebra does not start ({error}).") from error
         self._server = server

@@ -285,7 +285,7 @@ def comparison() -> Any:
     return compare
 
 
-_DECIMAL = re.compile(r"(?<![\d.])((?:\d{1,3}(?:,\d{3})+|\d+)?)\.(\d+)(?![\d.])")
+_DECIMAL = re.compile(r"(?<![\d.])((?:\d{1,3}(?:,\d{3}){1,20}|\d+)?)\.(\d+)(?![\d.])")
 _UNIT_I = re.compile(r"\\(?:begin|end)\{[^{}]*\}|\\[A-Za-z]+|_(?:\{[^{}]*\}|.)|i")
 
 

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,10 @@ from typing import Any
 
 _KEPT = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")  # some interpreters need them to find their own library
 _ENDING_SECONDS = 0.2
+
+# One thread: the buffers of a thread pool count as address space, on a large machine all of it.
+PLAIN_ENVIRONMENT = {"PATH": os.defpath, "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+"""The environment of a process that runs something of others: no home, no token, no folder of the user's."""
 
 
 class ForkServer:
@@ -70,18 +75,26 @@ class ForkServer:
         """
         socket.send_fds(self._socket, [data], files)
 
-    def receive(self, seconds: float) -> dict[str, Any]:
+    def ask(self, line: bytes, seconds: float, most_bytes: int) -> dict[str, Any]:
+        """Sends a line and returns the next one, as `receive`, within a time for both."""
+        end = time.monotonic() + seconds
+        self._socket.settimeout(seconds)
+        self._socket.sendall(line + b"\n")
+        return self.receive(end - time.monotonic(), most_bytes)
+
+    def receive(self, seconds: float, most_bytes: int = 2**20) -> dict[str, Any]:
         """Returns the next JSON line.
 
         Raises:
-            OSError: no line arrived in time, or the process has ended.
+            OSError: no line of at most so many bytes arrived in time (`TimeoutError`), or the process has ended.
         """
-        self._socket.settimeout(seconds)
-        data = b""
+        end = time.monotonic() + seconds
+        data = bytearray()
         while not data.endswith(b"\n"):
+            self._socket.settimeout(max(end - time.monotonic(), 0.001))
             data += (part := self._socket.recv(2**16))
-            if not part:
-                raise ConnectionError("the process has ended")
+            if not part or len(data) > most_bytes:
+                raise ConnectionError("the process has ended, or said too much")
         self._socket.settimeout(None)
         answer: dict[str, Any] = json.loads(data)
         return answer

@@ -13,14 +13,14 @@ _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sys", "/dev", "/etc/ld.so.cache",
 _OWN_PROC = ("/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat")  # not /proc/PID, which has environments
 
 
-def keep_to(readable: Sequence[str], folder: str) -> bool:
+def keep_to(readable: Sequence[str], folder: str | None) -> bool:
     """Restricts this process for good: it reads files of Python, of the system and `readable`, and writes to `folder`.
 
     The caller must have set `PR_SET_NO_NEW_PRIVS`.
 
     Args:
         readable: files and folders; missing ones are ignored.
-        folder: for reading and writing.
+        folder: for reading and writing; none if `None`.
 
     Returns:
         Whether the restriction holds; where the kernel cannot restrict, nothing changes.

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hf_credit.evaluation.statistics import Interval, holm
+from hf_credit.evaluation.results import range_of
+from hf_credit.evaluation.statistics import Interval, holm, mean_interval
 
 ALPHA = 0.05
 """The highest probability of any false order on a board (family-wise error rate)."""
@@ -146,6 +147,8 @@ def score_interval(
     table = np.asarray(outcomes, dtype=np.float64)
     if table.ndim != 2 or table.shape[0] < 1 or table.shape[1] < 2:
         raise ValueError(f"a score needs a checkpoint and two tasks, got outcomes of shape {table.shape}; play more.")
+    if not np.ptp(table):  # no resample has a spread
+        return mean_interval(table[0], confidence, within=range_of("reward", table[0]))
     generator = np.random.default_rng(seed)
     rows, columns = table.shape
     means = []

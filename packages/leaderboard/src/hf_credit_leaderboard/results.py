@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from hf_credit.evaluation.results import range_of
 from hf_credit.evaluation.statistics import Interval, paired_difference
 from hf_credit.files import replaced
 from hf_credit.redaction import redacted
@@ -182,7 +183,7 @@ def compare_rows(a: Row, b: Row) -> Comparison:
     of_a, of_b = ([fmean(column) for column in zip(*table, strict=True)] for table in tables)
     differences = tuple(one - other for one, other in zip(of_a, of_b, strict=True))
     return Comparison(
-        difference=paired_difference(of_a, of_b),
+        difference=paired_difference(of_a, of_b, within=range_of("reward", [*of_a, *of_b])),
         p_value=paired_p(of_a, of_b),
         wins=sum(one > 0 for one in differences),
         ties=sum(one == 0 for one in differences),

@@ -6,19 +6,26 @@ import sys
 from pathlib import Path
 
 from hf_credit.files import write
-from hf_credit.hub.client import connect
+from hf_credit.hub.client import connect, repo_url
 from hf_credit.hub.publishing import Published
 from hf_credit.hub.retries import retried
 from hf_credit.hub.spaces import templates
+from hf_credit.hub.wheel import WHEEL, own_wheel
 from hf_credit_leaderboard.sources import Hub
 
 BENCHMARK_VARIABLE = "HF_CREDIT_BENCHMARK"
 """The variable of the Space that names the dataset of the season."""
 
 
-def leaderboard_files() -> dict[str, bytes]:
-    """Returns the files of the page as a Space, by name."""
-    return {name: text.encode() for name, text in templates(Path(__file__).with_name("space_files")).items()}
+def leaderboard_files(url: str = "https://huggingface.co/spaces/OWNER/SPACE") -> dict[str, bytes]:
+    """Returns the files of the page as a Space, by name.
+
+    Args:
+        url: of the Space, from which its requirements take the wheel: they are installed before its files are there.
+    """
+    texts = templates(Path(__file__).with_name("space_files"))
+    wheel = f"{url}/resolve/main/{WHEEL}"
+    return {name: text.replace("$wheel", wheel).encode() for name, text in texts.items()}
 
 
 def publish_leaderboard(
@@ -43,12 +50,10 @@ def publish_leaderboard(
     """
     hub = Hub(endpoint=endpoint, token=token)
     hub.season(benchmark)
-    message = f"Publish the leaderboard of {benchmark}"
-    done = hub.publish(
-        leaderboard_files(), repo, "space", space_sdk="gradio", private=private, dry_run=dry_run, message=message
-    )
+    api, message = connect(endpoint, token), f"Publish the leaderboard of {benchmark}"
+    files = {**leaderboard_files(repo_url(api, repo, "space")), **own_wheel()}
+    done = hub.publish(files, repo, "space", space_sdk="gradio", private=private, dry_run=dry_run, message=message)
     if not dry_run:
-        api = connect(endpoint, token)
         retried(lambda: api.add_space_variable(repo, BENCHMARK_VARIABLE, benchmark), f"setting a variable of {repo}")
     return done
 

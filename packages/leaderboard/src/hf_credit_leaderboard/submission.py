@@ -71,11 +71,12 @@ class Submission:
         return hub.publish(self.files, results, "dataset", pr=True, message=message)
 
 
-def published(hub: Hub, runs: Sequence[str], repo: str | None) -> list[str]:
+def published(hub: Hub, runs: Sequence[str], repo: str | None, base: str | None = None) -> list[str]:
     """Publishes the checkpoints that are folders, and returns all as `owner/name` or `owner/name@revision`.
 
     Args:
         repo: owner/name; of several checkpoints, each has its place behind it.
+        base: as for `publish_checkpoint`.
 
     Raises:
         ValueError: there is a folder and no `repo`.
@@ -86,7 +87,7 @@ def published(hub: Hub, runs: Sequence[str], repo: str | None) -> list[str]:
             if repo is None:
                 raise ValueError(f"a folder must be published to be verified, got {run!r}; add --publish-as.")
             own = repo if len(runs) == 1 else f"{repo}-{place}"
-            done = publish_checkpoint(run, own, resumable=False, endpoint=hub.endpoint, token=hub.token)
+            done = publish_checkpoint(run, own, resumable=False, base=base, endpoint=hub.endpoint, token=hub.token)
             run = f"{own}@{done.commit}"
         found.append(run)
     return found

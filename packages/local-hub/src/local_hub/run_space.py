@@ -1,4 +1,7 @@
-"""Runs a Space of a Hub's folder on this machine, with consent, since it is code of others."""
+"""Runs a Space of a Hub's folder on this machine, with consent, since it is code of others.
+
+It has a home, a working folder and variables of its own. That is no sandbox: it is a process of this user.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,9 @@ from local_hub.plain import parse_yaml
 from local_hub.running import LOOPBACK, open_hub
 from local_hub.spaces import environment_of
 
-# Variables that a program needs to start. No tokens: a Space has its own secrets.
-_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "HF_ENDPOINT", "VIRTUAL_ENV")
+# Variables that a program needs to start. No tokens, and no home, which has some: a Space has its own secrets.
+_KEPT = ("PATH", "LANG", "LC_ALL", "HF_ENDPOINT", "VIRTUAL_ENV")
+_STATIC = "http.server"
 _APPLICATION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 
 
@@ -58,15 +62,19 @@ def run_space(
         ValueError: the Hub has no such Space, it cannot run here, or there is no consent.
     """
     with tempfile.TemporaryDirectory(prefix="local-hub-space-") as temporary:
-        space = unpack(folder, repo_id, revision, Path(temporary))
+        files, home = Path(temporary, "files"), Path(temporary, "home")
+        for own in (files, home):
+            own.mkdir()
+        space = unpack(folder, repo_id, revision, files)
         command = command_of(space, port)
         if not consents(space.name, command):
             raise ValueError(f"a Space must have consent to run, got none for {space.name}; read its files first.")
         kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
         chosen = {"PORT": str(port), "GRADIO_SERVER_NAME": LOOPBACK, "GRADIO_SERVER_PORT": str(port)}
         chosen |= {"HF_HUB_DISABLE_XET": "1", "GRADIO_ANALYTICS_ENABLED": "False"}
-        environment = {**kept, **chosen, **space.environment}
-        return subprocess.run(command, cwd=space.folder, env=environment, check=False).returncode
+        theirs = {} if _STATIC in command else space.environment  # a variable could name code
+        environment = {**kept, **chosen, **theirs, "HOME": str(home), "TMPDIR": str(home)}
+        return subprocess.run(command, cwd=files, env=environment, check=False).returncode
 
 
 def unpack(folder: Path, repo_id: str, revision: str, target: Path) -> Unpacked:
@@ -109,11 +117,11 @@ def command_of(space: Unpacked, port: int) -> list[str]:
         app = value.get("app") if isinstance(value, dict) else None
         if not isinstance(app, str) or not _APPLICATION.fullmatch(app):
             raise ValueError(f"app of openenv.yaml must be 'module:object', got {str(app)[:100]!r}; correct it.")
-        return [sys.executable, "-m", "uvicorn", app, "--host", LOOPBACK, "--port", str(port)]
+        return [sys.executable, "-P", "-m", "uvicorn", app, "--host", LOOPBACK, "--port", str(port)]
     if space.sdk == "gradio" and (space.folder / "app.py").is_file():
         return [sys.executable, "app.py"]
     if space.sdk == "static":
-        return [sys.executable, "-m", "http.server", str(port), "--bind", LOOPBACK]
+        return [sys.executable, "-P", "-m", _STATIC, str(port), "--bind", LOOPBACK]  # runs no file of it
     raise ValueError(
         "a Space must have an openenv.yaml, be static, or use gradio with an app.py, got sdk "
         f"{space.sdk!r} in {space.name.partition('@')[0]}; run its Dockerfile."

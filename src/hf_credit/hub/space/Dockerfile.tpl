@@ -5,7 +5,7 @@ WORKDIR /app
 COPY . /app
 # The environments of hf-credit need only Python, so its dependencies, such as torch, are not installed.
 RUN pip install --no-cache-dir "openenv>=0.10,<0.11" \
-    && pip install --no-cache-dir --no-deps $requirement
+    && pip install --no-cache-dir --no-deps $wheel
 USER user
 
 HEALTHCHECK --interval=30s --timeout=5s --start-period=30s --retries=3 \

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 from hf_credit.trainers.asynchronous.trl_1_16 import AsyncGRPOConfig
 from hf_credit.trainers.config import RunSettings, documented
-
-_OF_TRLS_WORKER = ("fork_threshold_tokens", "max_inflight_tasks", "max_tool_calling_iterations", "queue_maxsize")
+from hf_credit.validators import one_of
 
 
 @dataclass
@@ -23,7 +22,6 @@ class AsyncCreditConfig(RunSettings, AsyncGRPOConfig):
     Args:
         instances_per_update: task rows of an update; `None` takes `per_device_train_batch_size` x
             `gradient_accumulation_steps` x processes, as TRL does.
-        num_generations: 1, the only value: a method that compares episodes of one task plays several of them itself.
         shuffle_dataset: whether each pass over the task rows has a new order.
         mask_truncated_completions: whether replies that reached the length limit are left out of the loss.
         max_concurrent_episodes: maximum number of parallel requests to the server. More episodes are in progress:
@@ -44,7 +42,6 @@ class AsyncCreditConfig(RunSettings, AsyncGRPOConfig):
     """
 
     instances_per_update: int | None = None
-    num_generations: int = 1
     shuffle_dataset: bool = True
     mask_truncated_completions: bool = False
     max_concurrent_episodes: int = 256
@@ -58,32 +55,8 @@ class AsyncCreditConfig(RunSettings, AsyncGRPOConfig):
                 "AsyncCreditTrainer trains with DDP or FSDP2, got DeepSpeed; launch it with FSDP2, or train with "
                 "CreditTrainer."
             )
-        defaults = {one.name: one.default for one in fields(AsyncGRPOConfig)}
-        for name in _OF_TRLS_WORKER:
-            if getattr(self, name) != defaults[name]:
-                raise ValueError(
-                    f"{name} is of TRL's own worker, which does not play here, got {getattr(self, name)!r}; leave it "
-                    "out."
-                )
-        if self.num_generations != 1:
-            raise ValueError(
-                f"num_generations must be 1, got {self.num_generations}: a method plays a task several times itself; "
-                "set the size of its groups in method_options."
-            )
-        self.refuse_impossible()
-        if self.temperature != 1:
-            raise ValueError(
-                f"temperature must be 1 where a server generates for training, got {self.temperature}: it returns "
-                "log-probabilities of given replies only at temperature 1; set it to 1, or train with CreditTrainer."
-            )
-        if self.weight_transfer not in ("trl", "folder"):
-            raise ValueError(f"weight_transfer must be 'trl' or 'folder', got {self.weight_transfer!r}; pick one.")
-        if self.router_aux_loss_coef:
-            raise ValueError(
-                f"router_aux_loss_coef must be 0, got {self.router_aux_loss_coef}: the balance of experts is measured "
-                "over one forward pass; leave it out."
-            )
-        self.router_aux_loss_coef = None  # TRL refuses a number for a model without experts
+        self.refuse_impossible("asynchronous")
+        one_of("weight_transfer", self.weight_transfer, ("trl", "folder"))
         super().__post_init__()
 
     @property

@@ -280,13 +280,14 @@ class Updates(TrainerCallback):
             packed = [pack(samples) for samples in rows]
             tokens = sum(len(one["input_ids"]) for one in packed)
             read += [len(one["input_ids"]) for one in packed]
-            for own, one, samples in zip(found, packed, rows, strict=True):
+            for place, (own, one, samples) in enumerate(zip(found, packed, rows, strict=True), start=first):
                 own.append(
                     {
                         **({"role": torch.tensor([self.roles.index(samples[0].role)])} if self.roles else {}),
                         **{name: value[None] for name, value in one.items()},
                         "advantages": one["advantages"][None] * (counted / share),
                         "attention_mask": torch.ones(1, len(one["input_ids"]), dtype=torch.long),
+                        "idle": torch.tensor([place >= len(update.rows) - update.idle]),
                         "global_n_tokens": torch.tensor([counted]),
                         "global_n_forward_tokens": torch.tensor([float(tokens)]),
                         "mean_seq_len": torch.tensor([tokens / sum(map(len, rows))]),
@@ -295,7 +296,7 @@ class Updates(TrainerCallback):
         self._log(
             {
                 **collection.metrics,
-                "batch/rows": len([one for rows in update.rows for one in rows]),
+                "batch/rows": sum(map(len, update.rows)) - update.idle,
                 "batch/row_tokens_max": max(read),
                 "batch/packing_ratio": (update.apart, update.read),
             }

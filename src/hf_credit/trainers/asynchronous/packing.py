@@ -83,12 +83,14 @@ class Update:
     Attributes:
         rows: the samples of each pass, ordered so that those with a shared beginning are neighbours. The passes of one
             micro-batch, one for each process, are neighbours too and cost about the same.
+        idle: number of passes, the last ones, that repeat part of a sample with weight 0.
         trained: number of tokens in the loss.
         read: number of tokens that all passes read.
         apart: number of tokens that would be read with one pass for each sample.
     """
 
     rows: tuple[tuple[Sample, ...], ...]
+    idle: int
     trained: int
     read: int
     apart: int
@@ -125,9 +127,9 @@ def plan(samples: Sequence[Sample], passes: int, budget: int, per_token: float =
     order = sorted(_shared_out(runs, needed, passes, budget), key=lambda run: -run[0].cost(*run[1:]))
     rows = [tuple(groups[runs.index(of)][first:last]) for of, first, last in order]
     shortest = min(samples, key=lambda one: one.targets[0])
-    rows += [(shortest.silenced(),)] * (passes - len(rows))
     return Update(
-        rows=tuple(rows),
+        rows=(*rows, *[(shortest.silenced(),)] * (passes - len(rows))),
+        idle=passes - len(rows),
         trained=sum(len(one.targets) for one in samples),
         read=sum(of.tokens(first, last) for of, first, last in order),
         apart=sum(one.read for one in samples),

@@ -18,7 +18,6 @@ from hf_credit.boundary import Range, read
 from hf_credit.rollouts import Generation
 from hf_credit.rollouts.samplers import BadReplyError
 from hf_credit.safe_io import parse_json
-from hf_credit.trainers.vllm import one_line
 from hf_credit.validators import finite_number, whole_number
 
 logger = logging.getLogger(__name__)
@@ -30,8 +29,11 @@ _MOST_SEED = 2**63 - 1
 _MOST_BYTES = 256 * 2**20  # of an answer: log-probabilities of a prompt of a million tokens
 _MOST_LOGPROB = 1e-3  # nats: rounding in 16 bits; taken for 0
 _TOLD_SECONDS = 30.0  # between two lines about the wait for a server
+AWAY = (500, 502, 503, 504)
+"""Statuses of a server that is away, or fails for a while: both seams wait `vllm_server_timeout` s for it."""
 _REFUSALS = 3  # connections in a row that a server refuses after its end
-_BEHIND_A_PROXY = (502, 503, 504)  # the server itself is away
+# What a server would take from the model's own settings if a request left it out.
+_NEUTRAL = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
 _RESUME = "resume from the last checkpoint"
 
 
@@ -68,10 +70,10 @@ class _Info(TypedDict):
 class Server:
     """A client of the vLLM server that serves the policy.
 
-    After a failed connection, or a proxy's answer for a server that is away, a request is repeated once the server is
-    back, for which the client waits up to `patience` seconds. The server may then be another process with the initial
-    weights: `restore` is called before further replies are requested; without `restore` the outage is an error, at
-    once if the server refuses connections. Requests that fail or take too long are repeated up to `retries` times, at
+    After a failed connection, or an answer with a status in `AWAY`, a request is repeated once the server is back, for
+    which the client waits up to `patience` seconds. The server may then be another process with the initial weights:
+    `restore` is called before further replies are requested; without `restore` the outage is an error, at once if the
+    server refuses connections. Requests that fail otherwise or take too long are repeated up to `retries` times, at
     growing intervals. A cancelled request is closed, and vLLM stops generating for it.
 
     All requests are made from one thread.
@@ -82,7 +84,7 @@ class Server:
         max_tokens: maximum length of a reply.
         temperature, top_p, top_k, min_p, repetition_penalty: of the sampling; a `top_k` of 0 takes all tokens.
         request_timeout: maximum time of an answer, in seconds.
-        patience: maximum time that the server may be away, in seconds.
+        patience: maximum time that the server may be away or fail, in seconds.
         retries: maximum number of times that a request is repeated after it failed or took too long.
         vocabulary: the number of token ids of the policy; without it, any id that fits 31 bits is believed.
 
@@ -132,7 +134,7 @@ class Server:
             "top_p": top_p,
             "top_k": top_k,
             "repetition_penalty": repetition_penalty,
-            **({} if min_p is None else {"min_p": min_p}),
+            "min_p": min_p or 0.0,
         }
         self.request_timeout = request_timeout
         self.patience = patience
@@ -144,6 +146,7 @@ class Server:
         ids = Annotated[list[Annotated[int, Range(0, vocabulary - 1)]], Range(0, max_tokens)]  # type: ignore[valid-type]
         self._choice = TypedDict("_choice", {"token_ids": ids, "logprobs": _Scores})  # type: ignore[misc, valid-type]
         self._outages = 0  # that are over
+        self._told = -math.inf  # when a repeated request was last told of
         self._answered = ""  # the last answer of the server, in words
         self._session: aiohttp.ClientSession | None = None
         self._loop = asyncio.new_event_loop()
@@ -173,10 +176,10 @@ class Server:
     def logprobs(self, role: str, context: Sequence[int], ids: Sequence[int]) -> Future[tuple[float, ...]]:
         """Requests the log-probability of each token of a reply under the policy, in nats, always at temperature 1."""
         asked = {
+            **_NEUTRAL,
             "model": self._name(role),
             "prompt": [*context, *ids],
             "max_tokens": 1,
-            "temperature": 1.0,
             "prompt_logprobs": 0,
             "return_token_ids": True,
         }
@@ -337,6 +340,9 @@ class Server:
                 deadline = min(deadline, self._loop.time() + self.patience)
                 if self._loop.time() > deadline:
                     raise self._gone(error) from error
+                if self._loop.time() - self._told >= _TOLD_SECONDS:
+                    self._told = self._loop.time()
+                    logger.warning("repeating requests to the vLLM server: %s", error)
                 await (self._mend(outages, error) if replies else self._up())
             except (_Failed, TimeoutError) as error:
                 if failures == (self.retries if replies else 0):
@@ -375,7 +381,8 @@ class Server:
         deadline, told = began + self.patience, began - _TOLD_SECONDS
         while True:
             try:
-                await self._once("GET", "/health", None, min(self.request_timeout, _CONNECT_SECONDS))
+                left = max(deadline - self._loop.time(), _FIRST_PAUSE)
+                await self._once("GET", "/health", None, min(self.request_timeout, _CONNECT_SECONDS, left))
                 return pause > _FIRST_PAUSE
             except (_Away, TimeoutError) as error:
                 refused = refused + 1 if isinstance(error, _Refused) else 0
@@ -396,9 +403,10 @@ class Server:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _gone(self, error: Exception) -> ConnectionError:
+        problem = f"no answer from {self.url}" if isinstance(error, TimeoutError) else error
         return ConnectionError(
-            f"the vLLM server must be up within {self.patience:g} s, got '{error}'; look into its log, start it again "
-            f"and {_RESUME}."
+            f"the vLLM server must be up within {self.patience:g} s (vllm_server_timeout), got '{problem}'; look into "
+            f"its log, start it or correct its address, and {_RESUME}."
         )
 
     async def _once(self, kind: str, path: str, asked: Mapping[str, Any] | None, seconds: float | None = None) -> Any:
@@ -424,8 +432,8 @@ class Server:
             ) from None
         except (aiohttp.ClientError, OSError) as error:
             raise _Away(f"{self.url}: {one_line(error) or type(error).__name__}") from error
-        if response.status in _BEHIND_A_PROXY:
-            raise _Away(f"status {response.status} from {self.url}")
+        if response.status in AWAY:
+            raise _Away(f"status {response.status} from {self.url}{path}: {one_line(text)}")
         self._answered = f"status {response.status} to {path.partition('?')[0]}"
         if response.status >= 500:
             raise _Failed(f"the vLLM server must not fail, got status {response.status} from {self.url}{path}: "
@@ -465,3 +473,8 @@ async def _text(response: aiohttp.ClientResponse) -> str:
             raise ConnectionError(f"a vLLM server must answer with at most {_MOST_BYTES} bytes, got more from "
                                   f"{response.url}; use another server.")  # fmt: skip
     return b"".join(parts).decode("utf-8", "replace")
+
+
+def one_line(value: object) -> str:
+    """A text in one line of at most 200 characters."""
+    return " ".join(str(value).split())[:200]

@@ -33,7 +33,8 @@ from hf_credit.trainers.callbacks import (
 )
 from hf_credit.trainers.metrics import summarise, update_metrics
 from hf_credit.trainers.ranks import Ranks, from_main
-from hf_credit.trainers.recording import CompletionsTable, EpisodeRecorder
+from hf_credit.trainers.recording import CompletionsTable, EpisodeRecorder, RunRecorder
+from hf_credit.trainers.saving import name_base
 
 _PROBE = 'Which decision deserves the credit? 3.14159, 2.71828: the answer is on page 42, line 7, "in the end".'
 _POLL_SECONDS = 2.0
@@ -182,10 +183,16 @@ class AsyncCreditTrainer(UpdateTrainer):
             weight_transfer=weight_transfer,
             train_dataset=train_dataset,
             processing_class=tokenizer,
-            callbacks=[*callbacks, EpisodeRecorder(tokenizer, args.log_episodes), WarnWithoutSignal()],
+            callbacks=[
+                *callbacks,
+                EpisodeRecorder(tokenizer, args.log_episodes),
+                RunRecorder(),
+                WarnWithoutSignal(),
+            ],
             optimizers=optimizers,
             peft_config=peft_config,
         )
+        name_base(self.model, args)
         self.ranks = Ranks(self.accelerator)
         if args.log_completions:
             self.add_callback(CompletionsTable())

@@ -12,14 +12,17 @@ from typing import Any
 
 import torch
 from datasets import Dataset
+from torch.nn.utils.rnn import pad_sequence
 from transformers import AttentionInterface
 from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer, async_grpo_trainer, packing
 
+from hf_credit.credit import clipped_surrogate
 from hf_credit.files import replaced
 from hf_credit.policies.role_policies import use_adapter
 from hf_credit.trainers.asynchronous.attention import segment_attention
 from hf_credit.trainers.asynchronous.collection import CreditedRollouts
 from hf_credit.trainers.asynchronous.loader import Updates
+from hf_credit.trainers.metrics import LossMetrics
 from hf_credit.trainers.ranks import Ranks
 from hf_credit.trainers.resumption import ResumableTrainer
 from hf_credit.trust import imported, installed
@@ -64,6 +67,7 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
             self.add_callback(self.adapters)
         self.updates = Updates(self)
         self._rollout_dataset = self.updates  # TRL logs the time spent waiting for it
+        self.loss_metrics = LossMetrics()
         self._arrived = False
         self._shown: dict[str, Any] | None = None  # the table of completions
         self.add_callback(self.updates)
@@ -113,6 +117,11 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
             self._shown = columns
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        if self.model.training:
+            own = self.loss_metrics.taken(self.accelerator)
+            for name in ("batch/samples_per_step", *own):  # `batch/rows` counts no row of weight 0
+                self._metrics["train"].pop(name, None)
+            logs |= own
         super().log(logs, start_time)
         if self._shown is not None and self.is_world_process_zero():
             _log_completions(self._shown, self.args, self.state.global_step)
@@ -149,10 +158,27 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
     def compute_loss(
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        if self.adapters is None:
-            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        self.adapters.use(inputs)
-        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch) + self.adapters.zero_loss()
+        if self.adapters is not None:
+            self.adapters.use(inputs)
+        with model.register_forward_hook(lambda module, args, output: self._measure(output, inputs)):
+            loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        return loss if self.adapters is None else loss + self.adapters.zero_loss()
+
+    @torch.no_grad()
+    def _measure(self, output: Any, inputs: Mapping[str, torch.Tensor]) -> None:
+        """Adds the tokens of a pass to `loss_metrics`, unless it only fills up: TRL would count these and average the
+        means of passes."""
+        sizes = inputs["segment_id"][0].bincount().tolist()
+        places = inputs["token_index"][0]
+        given = (inputs["old_log_probs"], inputs["advantages"], torch.ones_like(inputs["advantages"]))
+        values = [output.log_probs.flatten()[places], output.entropy.flatten()[places], *(one[0] for one in given)]
+        logprobs, entropy, old, advantages, mask = (pad_sequence(one.split(sizes), True) for one in values)
+        mask = mask * ~inputs["idle"]
+        low, high = self.epsilon_low, self.epsilon_high
+        terms = clipped_surrogate(logprobs.float(), old, advantages, mask, epsilon_low=low, epsilon_high=high)
+        for name, value in (("ratio", terms.ratio), ("kl", terms.ratio - 1 - (logprobs - old)), ("entropy", entropy)):
+            self.loss_metrics.add(name, value, mask)
+        self.loss_metrics.add_clipping(terms, mask, "dapo")
 
     def _sync_weight(self) -> None:
         super()._sync_weight()

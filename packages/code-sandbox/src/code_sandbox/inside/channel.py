@@ -50,7 +50,8 @@ class Channel:
         while not waiting.poll(PARENT_CHECK_MS):
             if self.is_orphan:
                 os._exit(0)
-        data, files, _, _ = socket.recv_fds(self.socket, 65536, 8)
+        begun, files, _, _ = socket.recv_fds(self.socket, 65536, 8)
+        data = bytearray(begun)
         while data and not data.endswith(b"\n"):
             data += (more := self.socket.recv(65536))
             if not more:

@@ -73,7 +73,7 @@ def submit(
         options = parse_options(method_option)
         made = submission.make_credit_submission(hub, benchmark, board, method, options, **about)
     else:
-        runs = submission.published(hub, runs, publish_as)
+        runs = submission.published(hub, runs, publish_as, base)
         about |= {"base": base, "seeds": seed or (), "device": device}
         with Progress() as progress, progress.playing("episodes"):
             made = submission.make_submission(hub, benchmark, board, runs, **about)

@@ -1,3 +1,2 @@
 gradio[oauth]
-hf-credit[spaces,statistics,viz]
-hf-credit-leaderboard
+hf-credit[leaderboard,spaces,statistics,viz] @ $wheel

@@ -1,0 +1,173 @@
+"""Runs the templates of a tokenizer: our own in this process, a downloaded one in a confined process that is kept.
+
+A chat template can loop, or multiply a text, in a single instruction of C that no signal interrupts; a pattern of a
+response template can take exponential time.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import TemplateError
+
+from code_sandbox.fork_server import PLAIN_ENVIRONMENT, ForkServer, reset_after_fork
+from hf_credit.rollouts.interaction import Message
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+RENDERING_SECONDS = 60.0
+"""Wall-clock limit of the rendering of a conversation, which takes milliseconds."""
+PARSING_SECONDS = 10.0
+"""Wall-clock limit of the reading of a reply by a response template."""
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+"""The chat template of micro policies."""
+
+TOOL_CHAT_TEMPLATE = (
+    "{% if tools %}<|system|>{% for tool in tools %}{{ tool.function.name }}: "
+    "{{ tool.function.parameters.properties | join(', ') }}, {% endfor %}<|end|>{% endif %}"
+    "{% for message in messages %}<|{{ 'user' if message.role == 'tool' else message.role }}|>{{ message.content }}"
+    "{% for call in message.tool_calls or [] %}"
+    "<tool_call>{{ {'name': call.function.name, 'arguments': call.function.arguments} | tojson }}</tool_call>"
+    "{% endfor %}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+"""Theirs for tasks with tools. It shows the names of tools and of their arguments."""
+
+RESPONSE_TEMPLATE = {
+    "defaults": {"role": "assistant"},
+    "start_anchor": "<|assistant|>",
+    "fields": {
+        "tool_calls": {
+            "open": "<tool_call>",
+            "close": "</tool_call>",
+            "repeats": True,
+            "content": "json",
+            "transform": {"type": "function", "function": "{content}"},
+        },
+        "content": {"close": "<|end|>", "content": "text"},
+    },
+}
+"""The format of tool calls in their replies, for `tokenizer.parse_response`."""
+
+_OURS = (CHAT_TEMPLATE, TOOL_CHAT_TEMPLATE)
+_MEMORY_BYTES = 2**30  # of address space, a fifth of which the imports take
+_MOST_BYTES = 2**26  # of an answer, more than the text of any context
+_START_SECONDS = 120.0
+_CHILD = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from hf_credit import template_child; "
+    "template_child.main(int(sys.argv[2]))"
+)
+
+
+class Process:
+    """The process of `hf_credit.template_child`, started when it is needed. Safe with threads and forks."""
+
+    def __init__(self) -> None:
+        self.started = 0  # times
+        self.reset()
+        reset_after_fork(self)
+
+    def reset(self) -> None:
+        """Drops the process without ending it."""
+        self._lock = threading.Lock()
+        self._server: ForkServer | None = None
+
+    def call(self, method: str, seconds: float, **arguments: Any) -> dict[str, Any]:
+        """Returns the answer of `hf_credit.template_child.answer`.
+
+        Args:
+            seconds: the most wall-clock time. A call that takes more ends the process, whatever it does.
+            **arguments: plain values; any other becomes the name of its type.
+
+        Raises:
+            TimeoutError: it takes more time.
+            MemoryError: it takes more memory, or ends the process.
+            OSError: the process does not start.
+        """
+        question = json.dumps(
+            {"method": method, "arguments": arguments}, default=lambda value: f"<{type(value).__name__}>"
+        ).encode()
+        with self._lock:
+            if self._server is not None and not self._server.is_alive:
+                self._server.close()
+                self._server = None
+            if self._server is None:
+                paths = json.dumps([path for path in sys.path if path])
+                server = ForkServer(["-I", "-c", _CHILD, paths, str(_MEMORY_BYTES)], PLAIN_ENVIRONMENT)
+                server.receive(_START_SECONDS)
+                self._server, self.started = server, self.started + 1
+            try:
+                answer = self._server.ask(question, seconds, _MOST_BYTES)
+            except BaseException as error:  # no answer may be left for the next call
+                self._server.close()
+                if isinstance(error, TimeoutError):
+                    raise TimeoutError(f"more than {seconds:g} seconds") from None
+                if not isinstance(error, OSError | ValueError | RecursionError):
+                    raise
+                answer = {"kind": "MemoryError"}
+        if answer.get("kind") == "MemoryError":
+            raise MemoryError(f"more than {_MEMORY_BYTES >> 20} MiB")
+        return answer
+
+
+PROCESS = Process()
+"""That of this program."""
+
+
+def render(
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], prompt: bool, options: Mapping[str, Any]
+) -> str:
+    """Returns the text of a conversation by the tokenizer's chat template.
+
+    Args:
+        prompt: whether to add what the template writes before a reply.
+        options: arguments of the template; `chat_template` replaces the tokenizer's.
+
+    Raises:
+        TemplateError, TypeError, AttributeError: the template raises.
+        TimeoutError, MemoryError: it takes too much of either.
+    """
+    template = options.get("chat_template") or tokenizer.get_chat_template(tools=options.get("tools"))
+    options = {**tokenizer.special_tokens_map, **options, "chat_template": template, "add_generation_prompt": prompt}
+    if template in _OURS:
+        return str(tokenizer.apply_chat_template(list(messages), tokenize=False, **options))
+    answer = PROCESS.call(
+        "apply_chat_template", RENDERING_SECONDS, conversation=list(messages), tokenize=False, **options
+    )
+    if "kind" in answer:
+        kinds: dict[str, type[Exception]] = {"TypeError": TypeError, "AttributeError": AttributeError}
+        raise kinds.get(answer["kind"], TemplateError)(answer["message"])
+    return str(answer["value"])
+
+
+def parse(
+    tokenizer: PreTrainedTokenizerBase, text: str, prefix: str, tools: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """Returns the parts of a reply by the tokenizer's response template.
+
+    Args:
+        text: the reply, with special tokens.
+        prefix: the text before it.
+        tools: of the request.
+
+    Raises:
+        ValueError: the template does not read it.
+        TimeoutError, MemoryError: as in `render`.
+    """
+    template, known = tokenizer.response_template, [dict[Any, Any](tool) for tool in tools]
+    if template == RESPONSE_TEMPLATE:
+        return dict(tokenizer.parse_response(text, prefix=prefix, tools=list(known)))
+    arguments = {"response": text, "schema": template, "prefix": prefix, "tools": known}
+    answer = PROCESS.call("parse_response", PARSING_SECONDS, **arguments)
+    if not isinstance(answer.get("value"), dict):
+        raise ValueError(answer.get("message"))
+    return dict(answer["value"])
