@@ -159,7 +159,7 @@ def publish(
         target.ask(api.update_repo_settings, private=False, doing="making public")
         is_private = False
     if tag is not None:
-        target.tag(tag, commit)
+        target.ask(api.create_tag, tag=tag, revision=commit, exist_ok=True, doing="tagging")
     return replace(done, commit=commit, private=private if is_new else is_private, refused=tuple(refused))
 
 
@@ -257,17 +257,10 @@ class Repository:
 
     def check_tag(self, name: str, contents: Iterable[_Content]) -> None:
         """Refuses a tag whose commit has other contents."""
-        target = self._tags().get(name)
+        tags = {one.name: one.target_commit for one in self.ask(self.api.list_repo_refs).tags}
+        target = tags.get(name)
         if target is not None and not _all_in(self.tree(target), contents):
             raise Conflict(f"a tag of {self.repo} must be free, got {name!r}, which is at {target}; choose a new one.")
-
-    def tag(self, name: str, commit: str) -> None:
-        """Tags a commit, unless the tag exists."""
-        if name not in self._tags():
-            self.ask(self.api.create_tag, tag=name, revision=commit, exist_ok=True, doing="tagging")
-
-    def _tags(self) -> dict[str, str]:
-        return {one.name: one.target_commit for one in self.ask(self.api.list_repo_refs).tags}
 
     def head(self, revision: str | None = None) -> str:
         """Returns the newest commit."""
