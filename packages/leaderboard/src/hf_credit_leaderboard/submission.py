@@ -215,7 +215,7 @@ def packed(draft: entries.Entry, episodes: Sequence[entries.PlayedEpisode]) -> S
         content = entries.write_replies(episodes, folder / "episodes.parquet").read_bytes()
     entry = dataclasses.replace(draft, episodes_sha256=hashlib.sha256(content).hexdigest())
     text = to_json(entry)
-    name = entries.entry_id(text, content)
+    name = entries.entry_id(text, entry.episodes_sha256)
     outcomes = ([one.outcome for one in episodes if one.checkpoint == at] for at in range(len(entry.checkpoints)))
     return Submission(
         entry=entry,

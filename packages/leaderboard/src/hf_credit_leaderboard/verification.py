@@ -269,7 +269,7 @@ def replay_episode(interaction: Interaction[Any], start: RolloutRequest[Any], ep
             left -= len(step)
         ending = str(Ending.TRUNCATED if requests else interaction.ending(state))
         outcome = float(interaction.outcome(state))
-    except _ReplayError:
+    except Refusal:
         raise
     except Exception as error:
         if failed and episode.outcome == 0:
@@ -303,12 +303,8 @@ def replayed_steps(
         state = interaction.advance(state, [text for _, text, _ in step])
 
 
-class _ReplayError(ValueError):
-    """An episode that differs from its replay."""
-
-
-def _differs(episode: PlayedEpisode, name: str, claimed: Any, replayed: Any) -> _ReplayError:
-    return _ReplayError(
+def _differs(episode: PlayedEpisode, name: str, claimed: Any, replayed: Any) -> Refusal:
+    return Refusal(
         f"every episode must equal the replay of its replies, got {name} as {claimed!r} where the replay of seed "
         f"{episode.seed} of checkpoint {episode.checkpoint} gives {replayed!r}; submit what was played."
     )
