@@ -168,7 +168,7 @@ def test_a_copy_is_told_by_what_its_weights_compute_and_not_by_what_is_sampled(
     first, *others = (
         dataclasses.replace(
             shows(name, (name, name, 0.0)),
-            prints=(tuple(playing.play_checkpoint(folder, None, spec, [0], printed=(b"key", range(16))).prints),),
+            prints=(tuple(playing.play_checkpoint(folder, None, spec, [0], printed=(b"key", range(16)))[1]),),
         )
         for name, folder in zip(names, folders, strict=True)
     )

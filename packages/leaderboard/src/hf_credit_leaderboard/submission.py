@@ -162,8 +162,8 @@ def make_submission(
     played_task, public = draft.task(season), task.public_seeds()
     episodes: list[entries.PlayedEpisode] = []
     for index, folder in enumerate(folders):
-        played = play_checkpoint(folder, base_folder, played_task, public, checkpoint=index, device=device)
-        episodes += played.episodes
+        played, _, _ = play_checkpoint(folder, base_folder, played_task, public, checkpoint=index, device=device)
+        episodes += played
     return packed(draft, episodes)
 
 
