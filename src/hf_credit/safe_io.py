@@ -6,14 +6,11 @@ integers that fit a float and text that can be encoded. An alias of YAML counts 
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import json
 import math
-import signal
-import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,33 +25,6 @@ MOST_DEPTH = 100
 _MOST_NUMBER = 10**300
 _MOST_NODES = 100_000  # of a YAML text, with all nodes of each alias
 _MOST_YAML = 2**20  # characters: the parser is slow
-
-
-class TookTooLong(BaseException):
-    """A computation on untrusted data exceeded its time. No `except Exception` in between catches this."""
-
-
-@contextlib.contextmanager
-def at_most(seconds: float) -> Iterator[None]:
-    """Ends the context after some seconds, in the main thread of a system with timers; elsewhere has no effect.
-
-    Raises:
-        TookTooLong: it took longer.
-    """
-    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def end(*_: object) -> None:
-        raise TookTooLong
-
-    handler = signal.signal(signal.SIGALRM, end)
-    left, again = signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, left, again)
-        signal.signal(signal.SIGALRM, handler)
 
 
 def read_text(path: str | Path, most_bytes: int = MOST_BYTES) -> str:

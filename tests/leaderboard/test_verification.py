@@ -22,7 +22,7 @@ from hf_credit_leaderboard.confined import ISOLATION, ConfinedError, Limits, con
 from hf_credit_leaderboard.records import REPLAYED, VERIFIED, Record, linked
 from hf_credit_leaderboard.results import read_results
 from hf_credit_leaderboard.seasons import SeasonSecret, print_key, secret_seeds, starts_of
-from hf_credit_leaderboard.verification import Refusal, replay_episode, require_seeds, verify_entry
+from hf_credit_leaderboard.verification import Refusal, replay_entry, replay_episode, require_seeds, verify_entry
 from hf_credit_leaderboard.weights import check_folder, parameters, tensor_digest
 
 from .conftest import Board, Listed, commit_of, scripted_sudoku
@@ -74,6 +74,13 @@ def test_every_public_task_must_be_played_once_and_no_other(listed: Listed) -> N
     ):
         with pytest.raises(ValueError, match=reason):
             require_seeds(row.entry, listed.season, forged)
+
+
+def test_a_replay_ends_when_its_time_is_over(listed: Listed) -> None:
+    episodes = scripted_sudoku(listed.season)
+    replay_entry(listed.entry, listed.season, episodes, seconds=600)
+    with pytest.raises(Refusal, match="a replay must take at most 0 seconds, got more; shorten replies"):
+        replay_entry(listed.entry, listed.season, episodes, seconds=0)
 
 
 def test_a_checkpoint_is_played_again_without_network_or_other_files(board: Board) -> None:

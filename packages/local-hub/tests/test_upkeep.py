@@ -288,11 +288,13 @@ def test_a_static_space_runs_none_of_its_files_and_variables(tmp_path: Path) -> 
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "local_hub.commands", "run-space", str(tmp_path / "hub"), "org/static"]
-    with subprocess.Popen([*command, "--consent", name, "--port", str(port)], start_new_session=True) as process:
+    command += ["--consent", name, "--port", str(port)]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}  # with what a kill leaves
+    with subprocess.Popen(command, env=environment, start_new_session=True) as process:
         try:
             assert _fetched(f"http://127.0.0.1:{port}/index.html") == b"hello"
         finally:
-            os.killpg(process.pid, signal.SIGINT)
+            os.killpg(process.pid, signal.SIGKILL)
     assert not out.exists()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +16,6 @@ from hf_credit.boundary import read
 from hf_credit.evaluation.runs import versions
 from hf_credit.hub.loading import TooLarge
 from hf_credit.rollouts import Ending, Interaction, RolloutRequest
-from hf_credit.safe_io import TookTooLong, at_most
 from hf_credit.validators import first_line
 from hf_credit_leaderboard.confined import ISOLATION, Limits, confined_play
 from hf_credit_leaderboard.credit_board import board_method
@@ -129,7 +129,7 @@ def verify_entry(
 
 
 _Request = tuple[dict[str, Any], list[Path], dict[str, Any]]
-"""The request to `Play`, the folders that it reads, and the fields of the record that describe weights."""
+"""The request to `Play`, the files and folders that it reads, and the fields of the record that describe weights."""
 
 
 def _policy_request(
@@ -140,11 +140,7 @@ def _policy_request(
     download: Any,
     limits: Limits,
 ) -> _Request:
-    try:
-        with at_most(limits.seconds):
-            replay_entry(entry, season, episodes)
-    except TookTooLong:
-        raise Refusal(f"a replay must take at most {limits.seconds:g} seconds, got more; shorten replies.") from None
+    replay_entry(entry, season, episodes, limits.seconds)
     board = season.board(entry.board)
     folders = [_folders(one, download, limits) for one in entry.checkpoints]
     tensors = tuple(tensor_digest(folder) for folder, _ in folders)
@@ -236,16 +232,23 @@ def require_seeds(entry: Entry, season: Season, episodes: Sequence[PlayedEpisode
             )
 
 
-def replay_entry(entry: Entry, season: Season, episodes: Sequence[PlayedEpisode]) -> None:
+def replay_entry(entry: Entry, season: Season, episodes: Sequence[PlayedEpisode], seconds: float = math.inf) -> None:
     """Replays every reply and compares the result with the claim.
+
+    Args:
+        seconds: the most wall-clock time, looked at before each episode, whose replies have a most of characters.
 
     Raises:
         ValueError: as in `require_seeds`, or an episode differs from its replay; the error names the first.
+        Refusal: it takes longer.
     """
+    end = time.monotonic() + seconds
     require_seeds(entry, season, episodes)
     interaction = entry.task(season).build()
     starts = {start.seed: start for start in starts_of(interaction, season.board(entry.board).public_seeds())}
     for episode in episodes:
+        if time.monotonic() > end:
+            raise Refusal(f"a replay must take at most {seconds:g} seconds, got more; shorten replies.")
         replay_episode(interaction, starts[episode.seed], episode)
 
 
